@@ -1,0 +1,32 @@
+//! What the server can run.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Answer of `GET /v1/languages`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LanguageList {
+    /// Every configured language, available or not, by name.
+    pub languages: Vec<Language>,
+}
+
+/// A language and whether it can be used on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Language {
+    /// Canonical name, as given in `ExecutionRequest.language`.
+    pub name: String,
+    /// Other names that are accepted.
+    pub aliases: Vec<String>,
+    /// File name extensions that select it on the command line, without the dot.
+    pub extensions: Vec<String>,
+    /// First line of what the tool prints for its version, when it is available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Whether a compile stage precedes the run stage.
+    pub compiled: bool,
+    /// Whether programs in it can be run here.
+    pub available: bool,
+    /// Why not, when it is not available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}

@@ -1,0 +1,2 @@
+//! Command line, configuration, serve and doctor.
+fn main() {}

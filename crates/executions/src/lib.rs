@@ -1,0 +1,1 @@
+//! Languages, stages, admission and verdicts.

@@ -1,0 +1,1 @@
+//! Plumbing that services share: clock, tokens, HTTP shell, telemetry, draining.

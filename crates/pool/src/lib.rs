@@ -1,0 +1,1 @@
+//! Bounded, keyed, fair pools of anything, and buffers.

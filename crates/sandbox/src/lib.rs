@@ -1,0 +1,3 @@
+//! Fresh Linux sandboxes with exact limits.
+mod spec;
+pub use spec::*;

@@ -1,0 +1,203 @@
+//! What is asked of a sandbox and what it answers: plain data, no kernel in reach.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How an engine is set up.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// Sandboxes that may exist at one time, prepared ones included.
+    pub slots: usize,
+    /// Sandboxes kept prepared ahead of demand; at most `slots`.
+    pub warm: usize,
+    /// Spawner processes; one per core is right.
+    pub spawners: usize,
+    /// First of the user ids that sandboxes run under (two per slot); ignored without root.
+    pub uid_base: u32,
+    /// What a sandbox sees as its root file system.
+    pub image: HostImage,
+    /// Run although the kernel gives no memory or process limits here.
+    pub insecure_no_limits: bool,
+}
+
+/// The default image: the host's `/usr`, read-only, with a minimal private `/etc`.
+#[derive(Clone, Debug, Default)]
+pub struct HostImage {
+    /// Directories outside `/usr` that are shown read-only at a neutral path.
+    pub toolchains: Vec<Toolchain>,
+}
+
+/// A directory of the host shown inside every sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Toolchain {
+    /// Where it is on the host.
+    pub source: PathBuf,
+    /// Name below `/opt` inside: one path component.
+    pub name: String,
+}
+
+/// One program to run inside a sandbox.
+#[derive(Debug, Default)]
+pub struct Command {
+    /// Program and arguments. A program without `/` is looked up in `PATH` of `env`. No NUL bytes.
+    pub argv: Vec<Vec<u8>>,
+    /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
+    pub env: Vec<Vec<u8>>,
+    /// Files to place below `/workspace` first.
+    pub files: Vec<File>,
+    /// What the program reads.
+    pub stdin: Stdin,
+    /// Files below `/workspace` to hand over afterwards.
+    pub outputs: Vec<String>,
+    /// Total bytes of `outputs` that are handed over; what comes after gets an error.
+    pub outputs_bytes_max: u64,
+    /// Limits of this program.
+    pub limits: Limits,
+    /// Which of the two system call policies holds.
+    pub profile: Profile,
+    /// Whether no further command follows in this sandbox. The guest init gives up its privileges
+    /// before the last command starts.
+    pub last: bool,
+}
+
+/// A file to place in the workspace.
+#[derive(Clone, Debug, Default)]
+pub struct File {
+    /// Relative path, `/`-separated, without empty, `.` or `..` parts.
+    pub path: String,
+    /// Its content.
+    pub content: Vec<u8>,
+    /// Mode 0755 rather than 0644.
+    pub executable: bool,
+}
+
+/// What a program reads from standard input.
+#[derive(Debug, Default)]
+pub enum Stdin {
+    /// End of file at once.
+    #[default]
+    Empty,
+    /// These bytes, then end of file.
+    Bytes(Vec<u8>),
+    /// Chunks as they come; end of file when the sender is dropped.
+    Live(tokio::sync::mpsc::Receiver<Vec<u8>>),
+}
+
+/// Limits of one program with all its descendants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// CPU time of all processes together.
+    pub cpu: Duration,
+    /// Time from start to end.
+    pub wall: Duration,
+    /// Memory of all processes together, page cache of their files included, in bytes.
+    pub memory_bytes: u64,
+    /// Processes and threads at one time.
+    pub processes: u64,
+    /// Bytes kept of standard output and standard error, each.
+    pub output_bytes: u64,
+    /// Open file descriptors of one process.
+    pub open_files: u64,
+    /// Size of one written file, in bytes.
+    pub file_size_bytes: u64,
+    /// Bytes in all writable directories together.
+    pub disk_bytes: u64,
+    /// Files and directories there.
+    pub disk_inodes: u64,
+    /// Main thread's stack, in bytes.
+    pub stack_bytes: u64,
+}
+
+impl Default for Limits {
+    /// Generous for a small program: 10 s of CPU, 512 MiB, 64 processes, 64 KiB of output.
+    fn default() -> Self {
+        Limits {
+            cpu: Duration::from_secs(10),
+            wall: Duration::from_secs(20),
+            memory_bytes: 512 << 20,
+            processes: 64,
+            output_bytes: 64 << 10,
+            open_files: 256,
+            file_size_bytes: 64 << 20,
+            disk_bytes: 64 << 20,
+            disk_inodes: 4096,
+            stack_bytes: 8 << 20,
+        }
+    }
+}
+
+/// Which system call policy holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Profile {
+    /// For programs.
+    #[default]
+    Run,
+    /// For compilers: additionally lets them lock their own files.
+    Compile,
+}
+
+/// Which stream a chunk of output came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Takes output while it comes, within the limit. Runs on the engine's task: do not block long.
+pub trait OutputSink: Send {
+    /// A chunk, in order within its stream.
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+}
+
+/// Keeps nothing; the whole output is in [`Exit`] anyway.
+impl OutputSink for () {
+    fn chunk(&mut self, _stream: Stream, _bytes: &[u8]) {}
+}
+
+/// The limit that ended a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breach {
+    /// `Limits::cpu`.
+    Cpu,
+    /// `Limits::wall`.
+    Wall,
+    /// `Limits::memory_bytes`.
+    Memory,
+    /// `Limits::output_bytes`.
+    Output,
+}
+
+/// How a program ended. Raw figures; the verdict is the caller's business.
+#[derive(Clone, Debug, Default)]
+pub struct Exit {
+    /// Exit code, when it exited.
+    pub code: Option<i32>,
+    /// Signal number, when a signal ended it.
+    pub signal: Option<i32>,
+    /// Errno of `execve`, when the program could not be started at all.
+    pub exec_errno: Option<i32>,
+    /// Every limit that was breached, strongest verdict first (output, time, memory).
+    pub breaches: Vec<Breach>,
+    /// CPU time of all processes.
+    pub cpu: Duration,
+    /// From start to end.
+    pub wall: Duration,
+    /// Largest memory use in bytes; 0 where the kernel does not tell.
+    pub memory_peak_bytes: u64,
+    /// Largest number of processes and threads; 0 where the kernel does not tell.
+    pub processes_peak: u64,
+    /// Processes killed for lack of memory.
+    pub oom_kills: u64,
+    /// Standard output, at most `output_bytes`.
+    pub stdout: Vec<u8>,
+    /// Standard error, likewise.
+    pub stderr: Vec<u8>,
+    /// More was written to standard output.
+    pub stdout_truncated: bool,
+    /// More was written to standard error.
+    pub stderr_truncated: bool,
+    /// Content of each of `Command::outputs`, or why there is none.
+    pub outputs: Vec<Result<Vec<u8>, String>>,
+}
