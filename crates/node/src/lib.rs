@@ -1,1 +1,33 @@
 //! Plumbing that services share: clock, tokens, HTTP shell, telemetry, draining.
+//!
+//! This crate knows no service. A thing is here when two services use it and it holds no rule of
+//! either. Nothing else in the workspace reads the clock, checks a token, accepts a connection,
+//! sets up logging or handles a signal.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`clock`] | the only reader of the clocks; ids that sort by time |
+//! | [`data_dir`] | the directory a server keeps its state in: lock, addresses, atomic writes |
+//! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::Principal`] |
+//! | [`http`] | the server shell: limits, request ids, errors, JSON; [`http::Json`], [`http::Error`] |
+//! | [`drain`] | from the first signal to the last byte of the last answer |
+//! | [`telemetry`] | logs and Prometheus metrics |
+//!
+//! A handler has the whole shape of a service's HTTP face:
+//!
+//! ```ignore
+//! async fn create(who: Principal, Json(request): Json<api::ExecutionRequest>) -> Result<Reply, http::Error> {
+//!     service.create(&who, request).await.map_err(into_http_error)
+//! }
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod auth;
+pub mod clock;
+pub mod data_dir;
+pub mod drain;
+pub mod http;
+pub mod telemetry;
+
+#[cfg(test)]
+mod testing;

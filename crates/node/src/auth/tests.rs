@@ -1,0 +1,155 @@
+//! The token store against a real directory.
+
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+use crate::testing::TempDir;
+
+fn first_token(directory: &Path) -> String {
+    fs::read_to_string(directory.join("token")).unwrap().trim().to_owned()
+}
+
+#[test]
+fn the_first_start_makes_one_token_and_later_ones_keep_it() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    tokens.ensure_first().unwrap();
+    let token = first_token(temp.path());
+    assert_eq!(token.len(), "cove_".len() + 43);
+    let mode = fs::metadata(temp.path().join("token")).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+
+    let again = Tokens::open(temp.path()).unwrap();
+    again.ensure_first().unwrap();
+    assert_eq!(first_token(temp.path()), token);
+    assert_eq!(&*again.verify(&token).unwrap().name, "first");
+    assert_eq!(again.list().len(), 1);
+}
+
+#[test]
+fn the_file_does_not_hold_the_token() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let (record, secret) = tokens.create("ci").unwrap();
+    let text = fs::read_to_string(temp.path().join(TOKENS_FILE)).unwrap();
+    assert!(text.contains(&record.sha256) && !text.contains(secret.expose()));
+    assert_eq!(format!("{secret:?}"), "Secret(..)");
+}
+
+#[test]
+fn only_the_exact_token_is_known() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let (record, secret) = tokens.create("ci").unwrap();
+    let token = secret.expose();
+    assert_eq!(&*tokens.verify(token).unwrap().token_id, record.id.as_str());
+    let mut flipped = token.to_owned();
+    flipped.replace_range(10..11, if &token[10..11] == "A" { "B" } else { "A" });
+    for wrong in ["", "cove_", &token[1..], &format!("{token}A"), &flipped, &record.sha256] {
+        assert_eq!(tokens.verify(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn another_process_creates_and_revokes_and_the_server_notices() {
+    let temp = TempDir::new();
+    let server = Tokens::open(temp.path()).unwrap();
+    server.ensure_first().unwrap();
+    let command_line = Tokens::open(temp.path()).unwrap();
+
+    let (record, secret) = command_line.create("ci").unwrap();
+    assert!(server.verify(secret.expose()).is_some(), "found by the look at the file on a miss");
+
+    command_line.revoke(&record.id).unwrap();
+    assert!(server.reload().unwrap());
+    assert!(!server.reload().unwrap());
+    assert_eq!(server.verify(secret.expose()), None);
+    assert!(server.verify(&first_token(temp.path())).is_some());
+}
+
+#[test]
+fn a_known_token_needs_no_disk() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let (_, secret) = tokens.create("ci").unwrap();
+    fs::remove_file(temp.path().join(TOKENS_FILE)).unwrap();
+    assert!(tokens.verify(secret.expose()).is_some());
+}
+
+#[test]
+fn revoking_the_first_token_removes_its_file() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    tokens.ensure_first().unwrap();
+    let (other, _) = tokens.create("ci").unwrap();
+    tokens.revoke(&other.id).unwrap();
+    assert!(temp.path().join("token").exists());
+    tokens.revoke(&tokens.list()[0].id).unwrap();
+    assert!(!temp.path().join("token").exists());
+    assert!(matches!(tokens.revoke("tok_0"), Err(Error::NoSuchToken(_))));
+    // Without any token the store is still one that has been used: no new first token appears.
+    tokens.ensure_first().unwrap();
+    assert!(tokens.list().is_empty());
+}
+
+#[test]
+fn concurrent_changes_are_all_kept() {
+    let temp = TempDir::new();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let directory = temp.path();
+            scope.spawn(move || {
+                let tokens = Tokens::open(directory).unwrap();
+                for index in 0..5 {
+                    tokens.create(&format!("{thread}-{index}")).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(Tokens::open(temp.path()).unwrap().list().len(), 20);
+}
+
+#[test]
+fn a_damaged_file_is_named_with_its_line_and_changes_nothing() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let (_, secret) = tokens.create("ci").unwrap();
+    let file = temp.path().join(TOKENS_FILE);
+    let good = fs::read_to_string(&file).unwrap();
+    for (bad, expected) in [
+        ("{}", "line 2"),
+        ("{\"id\":\"a\",\"name\":\"b\",\"sha256\":\"zz\",\"created\":\"\"}", "line 2"),
+    ] {
+        fs::write(&file, format!("{good}{bad}\n")).unwrap();
+        let message = tokens.reload().unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}");
+        assert!(tokens.verify(secret.expose()).is_some());
+    }
+}
+
+#[test]
+fn names_are_printable() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    for bad in ["", "a\nb", &"x".repeat(101)] {
+        assert!(matches!(tokens.create(bad), Err(Error::BadName)));
+    }
+}
+
+#[test]
+fn a_bearer_header_is_read_strictly() {
+    let check = |values: &[&'static str], expected: Option<&str>| {
+        let mut headers = axum::http::HeaderMap::new();
+        for value in values {
+            let value = axum::http::HeaderValue::from_static(value);
+            headers.append(axum::http::header::AUTHORIZATION, value);
+        }
+        assert_eq!(bearer(&headers), expected, "{values:?}");
+    };
+    check(&["Bearer abc"], Some("abc"));
+    check(&["bearer  abc "], Some("abc"));
+    check(&[], None);
+    check(&["abc"], None);
+    check(&["Basic abc"], None);
+    check(&["Bearer abc", "Bearer def"], None);
+}

@@ -1,0 +1,122 @@
+//! The only reader of the clocks, and ids that sort by the time they were made.
+
+use std::io;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+/// Crockford's base 32: no `I`, `L`, `O` or `U`, so that nobody misreads or misspells an id.
+pub(crate) const BASE32: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/// Random bits of an id; the 48 bits above them are milliseconds since 1970.
+const RANDOM_BITS: u32 = 80;
+
+/// The monotonic clock: for durations and deadlines.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+pub fn now() -> Instant {
+    Instant::now()
+}
+
+/// The wall clock: for what people read, never for durations.
+#[expect(clippy::disallowed_methods, reason = "this is the one place that reads the clock")]
+pub fn wall() -> SystemTime {
+    SystemTime::now()
+}
+
+/// `2026-11-21T03:05:09Z`. Times before 1970 are shown as 1970.
+pub fn rfc3339(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
+    let (year, month, day) = civil_date(days);
+    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.
+///
+/// Counts in eras of 400 years (146 097 days) of years that begin in March, so that the leap day is
+/// the last one of its year.
+fn civil_date(days_since_1970: u64) -> (u64, u64, u64) {
+    let days = days_since_1970 + 719_468; // days from 0000-03-01 to 1970-01-01
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+/// Makes ids: a prefix and 26 characters of Crockford base 32 (a ULID), strictly increasing.
+///
+/// They are names, not secrets: the random part comes from a generator seeded once, so that making
+/// an id costs no system call.
+#[derive(Debug)]
+pub struct Ids {
+    state: Mutex<IdState>,
+}
+
+#[derive(Debug)]
+struct IdState {
+    /// Seed of the random part; stepped once per millisecond in which ids are made.
+    random: u64,
+    /// The last id that was made. The next one is greater, even when the clock steps back.
+    last: u128,
+}
+
+impl Ids {
+    /// A generator with a seed of its own, so that two servers do not make the same ids.
+    ///
+    /// # Errors
+    /// When the kernel gives no random bytes.
+    pub fn new() -> io::Result<Ids> {
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed).map_err(io::Error::from)?;
+        Ok(Ids { state: Mutex::new(IdState { random: u64::from_le_bytes(seed), last: 0 }) })
+    }
+
+    /// The next id, such as `ex_01JD5N3V9Q4ZK6T8R2W7XYABCD` for the prefix `ex_`.
+    pub fn next(&self, prefix: &str) -> String {
+        let mut id = String::with_capacity(prefix.len() + 26);
+        id.push_str(prefix);
+        push_base32(&mut id, self.next_number(wall()));
+        id
+    }
+
+    fn next_number(&self, wall: SystemTime) -> u128 {
+        let ms = wall.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_millis();
+        let mut state = self.state.lock();
+        let number = if ms > state.last >> RANDOM_BITS {
+            let high = split_mix(&mut state.random);
+            let low = split_mix(&mut state.random);
+            // 79 bits: the top one is left clear, so that a millisecond has 2^79 ids to count up.
+            let random = (u128::from(high) << 64 | u128::from(low)) >> 49;
+            ms << RANDOM_BITS | random
+        } else {
+            state.last + 1
+        };
+        state.last = number;
+        number
+    }
+}
+
+/// One step of SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
+fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Appends 26 characters: 130 bits, of which the top two are zero.
+fn push_base32(text: &mut String, number: u128) {
+    for place in (0..26).rev() {
+        let digit = (number >> (5 * place)).to_le_bytes()[0] & 31;
+        text.push(char::from(BASE32[usize::from(digit)]));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Ids sort by time whatever the clock does; dates are right around leap days.
+
+use super::*;
+
+fn check_date(seconds: u64, expected: &str) {
+    assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), expected);
+}
+
+#[test]
+fn dates_are_gregorian() {
+    check_date(0, "1970-01-01T00:00:00Z");
+    check_date(951_782_399, "2000-02-28T23:59:59Z");
+    check_date(951_782_400, "2000-02-29T00:00:00Z");
+    check_date(951_868_800, "2000-03-01T00:00:00Z");
+    check_date(1_709_164_800, "2024-02-29T00:00:00Z");
+    check_date(1_735_689_599, "2024-12-31T23:59:59Z");
+    check_date(4_107_542_400, "2100-03-01T00:00:00Z");
+}
+
+#[test]
+fn an_id_is_a_prefix_and_26_characters_of_base_32() {
+    let id = Ids::new().unwrap().next("ex_");
+    let (prefix, rest) = id.split_at(3);
+    assert_eq!(prefix, "ex_");
+    assert_eq!(rest.len(), 26);
+    assert!(rest.bytes().all(|byte| BASE32.contains(&byte)), "{id}");
+}
+
+#[test]
+fn ids_increase_even_when_the_clock_steps_back() {
+    let ids = Ids::new().unwrap();
+    let mut last = 0;
+    for ms in [5_000, 5_000, 5_001, 10, 10, 5_001, 9_000] {
+        let number = ids.next_number(UNIX_EPOCH + Duration::from_millis(ms));
+        assert!(number > last, "at {ms} ms");
+        last = number;
+    }
+}
+
+#[test]
+fn two_generators_make_different_ids() {
+    let at = UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    assert_ne!(Ids::new().unwrap().next_number(at), Ids::new().unwrap().next_number(at));
+}
+
+#[test]
+fn base_32_has_the_time_in_its_first_ten_characters() {
+    let mut text = String::new();
+    push_base32(&mut text, 1_u128 << RANDOM_BITS);
+    assert_eq!(text, "00000000010000000000000000");
+    text.clear();
+    push_base32(&mut text, u128::MAX);
+    assert_eq!(text, "7ZZZZZZZZZZZZZZZZZZZZZZZZZ");
+}

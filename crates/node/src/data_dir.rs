@@ -1,0 +1,184 @@
+//! The directory a server keeps its state in: one server at a time, atomic writes, mode 0700.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Name of the file that a running server holds locked; it contains the server's process id.
+const LOCK_FILE: &str = "lock";
+
+/// Name of the file that says where a running server listens.
+pub const ADDRESSES_FILE: &str = "addresses.json";
+
+/// Mode of every file in here: they are their owner's business alone.
+const FILE_MODE: u32 = 0o600;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It cannot be created.
+    #[error("create data directory `{}`", path.display())]
+    Create {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else has its name.
+    #[error("data directory `{}` is not a directory", path.display())]
+    NotADirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// Another server runs on it.
+    #[error("another cove server{} uses the data directory `{}`", pid_words(pid), path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// What the other server wrote into the lock file.
+        pid: String,
+    },
+    /// A file in it cannot be read or written.
+    #[error("{action} `{}`", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+fn pid_words(pid: &str) -> String {
+    if pid.is_empty() { String::new() } else { format!(" (process {pid})") }
+}
+
+/// A data directory that belongs to this process until it is dropped.
+#[derive(Debug)]
+pub struct DataDir {
+    path: PathBuf,
+    /// Locked for as long as it is open. The kernel unlocks it when the process ends, however it does.
+    _lock: File,
+}
+
+impl DataDir {
+    /// Creates the directory when it is missing and takes it for this process.
+    ///
+    /// # Errors
+    /// When another server has it, or the file system refuses.
+    pub fn open(path: &Path) -> Result<DataDir, Error> {
+        create(path)?;
+        let lock = lock(path)?;
+        let data_dir = DataDir { path: path.to_owned(), _lock: lock };
+        // A server that was killed leaves its addresses behind; they are wrong by now.
+        data_dir.remove_addresses()?;
+        Ok(data_dir)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes where the server listens, for those who let the kernel choose the port.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn write_addresses(&self, http: SocketAddr) -> Result<(), Error> {
+        let document = serde_json::json!({ "http": http.to_string() });
+        write_atomic(&self.path.join(ADDRESSES_FILE), format!("{document}\n").as_bytes())
+    }
+
+    /// Removes them again.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn remove_addresses(&self) -> Result<(), Error> {
+        let path = self.path.join(ADDRESSES_FILE);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::File { action: "remove", path, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn create(path: &Path) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => return Err(Error::NotADirectory { path: path.to_owned() }),
+        Err(_) => {}
+    }
+    let create_error = |source| Error::Create { path: path.to_owned(), source };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(create_error)?;
+    }
+    match DirBuilder::new().mode(0o700).create(path) {
+        // Somebody else was faster, which is as good.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        other => other.map_err(create_error),
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, Error> {
+    let path = directory.join(LOCK_FILE);
+    let error = |action| {
+        let path = path.clone();
+        move |source| Error::File { action, path, source }
+    };
+    let mut file = open_private(&path, false).map_err(error("open"))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // The process id is a courtesy: without it the message is still true.
+            let pid = match file.read_to_string(&mut pid) {
+                Ok(_) => pid.trim().to_owned(),
+                Err(_) => String::new(),
+            };
+            return Err(Error::InUse { path: directory.to_owned(), pid });
+        }
+        Err(TryLockError::Error(source)) => return Err(error("lock")(source)),
+    }
+    file.set_len(0).map_err(error("write"))?;
+    file.rewind().map_err(error("write"))?;
+    writeln!(file, "{}", std::process::id()).map_err(error("write"))?;
+    Ok(file)
+}
+
+/// Opens for reading and writing, creating with mode 0600.
+pub(crate) fn open_private(path: &Path, truncate: bool) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(truncate)
+        .mode(FILE_MODE)
+        .open(path)
+}
+
+/// Replaces a file so that a reader, or a crash, sees the old content or the new and nothing else.
+///
+/// # Errors
+/// When the file system refuses.
+pub fn write_atomic(path: &Path, content: &[u8]) -> Result<(), Error> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = directory.join(format!(".{name}.{}.new", std::process::id()));
+    let write = || -> io::Result<()> {
+        let mut file = open_private(&temporary, true)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        // The rename is durable once the directory is.
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|source| Error::File { action: "write", path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

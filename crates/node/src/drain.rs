@@ -1,0 +1,168 @@
+//! From the first signal to the last byte of the last answer.
+//!
+//! Draining has three steps. When it *begins*, new work is refused and `/health/ready` says 503,
+//! while the listener stays open so that load balancers and clients can be told. When no work is
+//! left, or the time for it is up, what is left is *cancelled*: its futures are dropped, which kills
+//! what they run. Then the connections are closed. A second signal skips the waiting.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// How long cancelled work may take to go away before the server stops regardless.
+const CANCEL_MAX: Duration = Duration::from_secs(5);
+
+/// How far the server is on its way down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    /// Takes work.
+    Running,
+    /// Finishes what it has.
+    Draining,
+    /// Gives up what it has.
+    Cancelled,
+}
+
+/// Shared by everything that takes work or waits for it to end. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Drain(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    phase: watch::Sender<Phase>,
+    /// Pieces of work in progress.
+    working: watch::Sender<usize>,
+}
+
+/// A piece of work in progress; it ends when this is dropped.
+#[derive(Debug)]
+pub struct Working(Arc<Shared>);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.working.send_modify(|count| *count -= 1);
+    }
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Drain::new()
+    }
+}
+
+impl Drain {
+    /// A server that takes work.
+    pub fn new() -> Drain {
+        let phase = watch::Sender::new(Phase::Running);
+        Drain(Arc::new(Shared { phase, working: watch::Sender::new(0) }))
+    }
+
+    /// Begins to drain. Does nothing when that has happened already.
+    pub fn begin(&self) {
+        self.advance(Phase::Draining);
+    }
+
+    /// Gives up what is still in progress.
+    pub fn cancel(&self) {
+        self.advance(Phase::Cancelled);
+    }
+
+    /// The phase only ever moves forward.
+    fn advance(&self, to: Phase) {
+        self.0.phase.send_if_modified(|phase| {
+            let forward = *phase < to;
+            *phase = to.max(*phase);
+            forward
+        });
+    }
+
+    /// Whether new work is refused.
+    pub fn is_draining(&self) -> bool {
+        *self.0.phase.borrow() >= Phase::Draining
+    }
+
+    /// Starts a piece of work, unless the server is draining.
+    pub fn work(&self) -> Option<Working> {
+        // Counted before looking: a drain that begins in between either sees the count or is seen.
+        self.0.working.send_modify(|count| *count += 1);
+        let working = Working(Arc::clone(&self.0));
+        (!self.is_draining()).then_some(working)
+    }
+
+    /// Pieces of work in progress.
+    pub fn working(&self) -> usize {
+        *self.0.working.borrow()
+    }
+
+    /// Returns when draining has begun.
+    pub async fn begun(&self) {
+        self.reached(Phase::Draining).await;
+    }
+
+    /// Returns when work in progress is to be given up.
+    pub async fn cancelled(&self) {
+        self.reached(Phase::Cancelled).await;
+    }
+
+    async fn reached(&self, phase: Phase) {
+        let mut phases = self.0.phase.subscribe();
+        // The sender lives in `self`, so waiting ends in no other way.
+        drop(phases.wait_for(|current| *current >= phase).await);
+    }
+
+    /// Returns when draining has begun and no work is left, having cancelled what was left after
+    /// `patience`.
+    pub async fn finished(&self, patience: Duration) {
+        self.begun().await;
+        let mut working = self.0.working.subscribe();
+        let done = working.wait_for(|count| *count == 0);
+        tokio::select! {
+            _ = done => return,
+            () = tokio::time::sleep(patience) => {
+                tracing::warn!(
+                    working = self.working(),
+                    patience_s = patience.as_secs_f64(),
+                    "work was still in progress when the time to drain was up; it is cancelled"
+                );
+                self.cancel();
+            }
+            () = self.cancelled() => {}
+        }
+        let mut working = self.0.working.subscribe();
+        let gone = working.wait_for(|count| *count == 0);
+        if tokio::time::timeout(CANCEL_MAX, gone).await.is_err() {
+            tracing::error!(working = self.working(), "cancelled work did not end");
+        }
+    }
+
+    /// Begins to drain at the first SIGTERM or SIGINT and cancels at the second. Never ends.
+    ///
+    /// # Errors
+    /// When the signals cannot be listened to.
+    pub fn on_signals(&self) -> io::Result<impl Future<Output = ()> + Send + use<>> {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let drain = self.clone();
+        Ok(async move {
+            loop {
+                let name = tokio::select! {
+                    _ = terminate.recv() => "SIGTERM",
+                    _ = interrupt.recv() => "SIGINT",
+                };
+                if drain.is_draining() {
+                    tracing::info!(signal = name, "second signal: work in progress is cancelled");
+                    drain.cancel();
+                } else {
+                    tracing::info!(signal = name, working = drain.working(), "draining");
+                    drain.begin();
+                }
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

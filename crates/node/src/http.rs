@@ -1,0 +1,23 @@
+//! The HTTP server shell: what happens to a request before and after a service sees it.
+//!
+//! [`Listener`] accepts connections and bounds them; [`Shell`] wraps the routes: request ids,
+//! authentication of everything below `/v1`, refusal of large bodies before they are read, metrics,
+//! panics, draining. [`Json`] reads a body and says what is wrong with it. Every answer with a
+//! status of 400 or above has an [`api::ErrorBody`].
+//!
+//! A client that goes away takes its handler with it: the handler's future is dropped as soon as the
+//! kernel reports the end of the connection, and with the future goes whatever it runs.
+
+mod connection;
+mod error;
+mod json;
+mod server;
+mod shell;
+
+pub use error::Error;
+pub use json::Json;
+pub use server::{BindError, Limits, Listener};
+pub use shell::{RequestId, Shell};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,120 @@
+//! Errors as callers see them.
+
+use std::fmt;
+use std::time::Duration;
+
+use api::{ErrorBody, ErrorCode, ErrorDetail};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// An answer with a status of 400 or above. What it says is meant for the caller; what the operator
+/// needs to know goes to the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    detail: ErrorDetail,
+    retry_after: Option<Duration>,
+}
+
+impl Error {
+    /// An error with a message: one sentence, lower case, no period.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Error {
+        Error {
+            detail: ErrorDetail { code, message: message.into(), field: None, retry: false },
+            retry_after: None,
+        }
+    }
+
+    /// The request is malformed.
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error::new(ErrorCode::InvalidRequest, message)
+    }
+
+    /// The server failed. The log has the details under the request's id.
+    pub fn internal() -> Error {
+        Error::new(ErrorCode::Internal, "the server failed; its log has the details")
+    }
+
+    /// No token, or none that is known.
+    pub fn unauthenticated() -> Error {
+        let message = "a valid token is needed: `authorization: Bearer <token>`; \
+                       the owner of the server gets one with `cove token`";
+        Error::new(ErrorCode::Unauthenticated, message)
+    }
+
+    /// The server shuts down.
+    pub fn draining() -> Error {
+        let message = "the server is shutting down";
+        Error::new(ErrorCode::Draining, message).retry_after(Duration::from_secs(5))
+    }
+
+    /// Names the field that is wrong: `limits.cpu_ms`.
+    #[must_use]
+    pub fn at(mut self, field: impl Into<String>) -> Error {
+        self.detail.field = Some(field.into());
+        self
+    }
+
+    /// The same request may succeed after this time.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Error {
+        self.detail.retry = true;
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// What the caller is told.
+    pub fn detail(&self) -> &ErrorDetail {
+        &self.detail
+    }
+
+    /// The status that goes with the code.
+    pub fn status(&self) -> StatusCode {
+        status(self.detail.code)
+    }
+}
+
+fn status(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::InvalidRequest | ErrorCode::UnknownLanguage | ErrorCode::LanguageUnavailable => {
+            StatusCode::BAD_REQUEST
+        }
+        ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
+        ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ErrorCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::Overloaded | ErrorCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
+        // `ErrorCode` grows with the services; a code that is not known here is the server's fault.
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.detail.field {
+            Some(field) => write!(f, "{field}: {}", self.detail.message),
+            None => f.write_str(&self.detail.message),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = self.status();
+        let code = self.detail.code;
+        let mut response = (status, axum::Json(ErrorBody { error: self.detail })).into_response();
+        let headers = response.headers_mut();
+        if code == ErrorCode::Unauthenticated {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, rounded up: 0 would mean "at once".
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        response
+    }
+}

@@ -1,0 +1,181 @@
+//! A JSON body, or an error that says what is wrong with it and where.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ErrorCode;
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, header};
+use http_body_util::BodyExt as _;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::error::Error;
+
+/// Unit in which the memory of bodies is accounted: a semaphore counts to 2^29 at least.
+const GRANT_UNIT_BYTES: u64 = 1024;
+
+/// Memory set aside at once for a body whose length is declared. More comes as it arrives, so that
+/// declaring costs a caller as much as it costs the server.
+const RESERVE_BYTES_MAX: u64 = 1 << 20;
+
+/// What a body may cost; the shell puts one into each request.
+#[derive(Clone, Debug)]
+pub(super) struct BodyBudget {
+    /// Most bytes of this body.
+    pub(super) bytes_max: u64,
+    /// Longest pause between two pieces of it.
+    pub(super) pause_max: Duration,
+    /// Memory for all bodies of the server, in units of `GRANT_UNIT_BYTES`.
+    pub(super) shared: Arc<Semaphore>,
+    /// What this request has of `shared`, until its handler has ended.
+    pub(super) held: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+}
+
+impl BodyBudget {
+    /// How many units a number of bytes takes.
+    pub(super) fn units(bytes: u64) -> u64 {
+        bytes.div_ceil(GRANT_UNIT_BYTES)
+    }
+
+    /// Accounts for a body of so many bytes in total.
+    fn grow(&self, bytes: u64) -> Result<(), Error> {
+        let mut held = self.held.lock();
+        let have = held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let want = usize::try_from(Self::units(bytes)).unwrap_or(usize::MAX);
+        let Some(more) = want.checked_sub(have).filter(|more| *more > 0) else { return Ok(()) };
+        let more = u32::try_from(more).map_err(|_| self.too_large())?;
+        let permit = Arc::clone(&self.shared).try_acquire_many_owned(more).map_err(|_| {
+            let message = "the server has too many request bodies in memory";
+            Error::new(ErrorCode::Overloaded, message).retry_after(Duration::from_secs(1))
+        })?;
+        match held.as_mut() {
+            Some(held) => held.merge(permit),
+            None => *held = Some(permit),
+        }
+        Ok(())
+    }
+
+    pub(super) fn too_large(&self) -> Error {
+        let message = format!("the request body is larger than {} bytes", self.bytes_max);
+        Error::new(ErrorCode::BodyTooLarge, message)
+    }
+}
+
+/// Reads a JSON body into `T`. Takes `application/json`, and `application/x-www-form-urlencoded`
+/// because that is what `curl -d @job.json` calls it.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Error> {
+        let (parts, body) = request.into_parts();
+        check_content_type(&parts.headers)?;
+        let Some(budget) = parts.extensions.get::<BodyBudget>() else {
+            tracing::error!("a JSON handler is routed outside of the shell");
+            return Err(Error::internal());
+        };
+        let declared = content_length(&parts.headers);
+        let bytes = read(body, budget, declared).await?;
+        parse(&bytes).map(Json)
+    }
+}
+
+/// The body's declared length. Hyper has refused anything that is not a number.
+pub(super) fn content_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
+}
+
+fn check_content_type(headers: &HeaderMap) -> Result<(), Error> {
+    let refuse = |found: &str| {
+        let message = format!("the content type is {found}; send `content-type: application/json`");
+        Err(Error::new(ErrorCode::UnsupportedMediaType, message))
+    };
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return refuse("missing") };
+    let Ok(value) = value.to_str() else { return refuse("not readable") };
+    let mut parts = value.split(';').map(str::trim);
+    let essence = parts.next().unwrap_or_default();
+    let known = ["application/json", "application/x-www-form-urlencoded"];
+    if !known.iter().any(|known| essence.eq_ignore_ascii_case(known)) {
+        return refuse(&format!("`{}`", essence.escape_default()));
+    }
+    let charset = parts.find_map(|part| {
+        let (name, value) = part.split_once('=')?;
+        name.eq_ignore_ascii_case("charset").then(|| value.trim_matches('"'))
+    });
+    match charset {
+        Some(charset) if !charset.eq_ignore_ascii_case("utf-8") => {
+            refuse(&format!("JSON in the charset `{}`", charset.escape_default()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Reads the whole body within its budget.
+async fn read(
+    mut body: Body,
+    budget: &BodyBudget,
+    declared: Option<u64>,
+) -> Result<Vec<u8>, Error> {
+    let declared = declared.unwrap_or(0);
+    if declared > budget.bytes_max {
+        return Err(budget.too_large());
+    }
+    budget.grow(declared.min(RESERVE_BYTES_MAX))?;
+    let reserve = usize::try_from(declared.min(RESERVE_BYTES_MAX)).unwrap_or(0);
+    let mut bytes = Vec::with_capacity(reserve);
+    loop {
+        let frame = tokio::time::timeout(budget.pause_max, body.frame()).await.map_err(|_| {
+            let seconds = budget.pause_max.as_secs();
+            Error::invalid(format!("nothing of the request body arrived for {seconds} s"))
+        })?;
+        let Some(frame) = frame else { return Ok(bytes) };
+        // The connection broke or the chunks are malformed; most likely nobody reads this answer.
+        let frame = frame.map_err(|_| Error::invalid("the request body is incomplete"))?;
+        // What is not data is a trailer, and nothing is read from trailers.
+        let Ok(chunk) = frame.into_data() else { continue };
+        let total = u64::try_from(bytes.len().saturating_add(chunk.len())).unwrap_or(u64::MAX);
+        if total > budget.bytes_max {
+            return Err(budget.too_large());
+        }
+        budget.grow(total)?;
+        bytes.extend_from_slice(&chunk);
+    }
+}
+
+/// Parses a document, and nothing after it.
+pub(super) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err(Error::invalid("the request body is empty; send a JSON object"));
+    }
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        Error::invalid(format!("the request body is not UTF-8: byte {at} (from 0) does not fit"))
+    })?;
+    let mut json = serde_json::Deserializer::from_str(text);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        describe(error.inner(), &path)
+    })?;
+    json.end().map_err(|error| describe(&error, "."))?;
+    Ok(value)
+}
+
+/// Tells broken JSON from a document that has the wrong content. `path` is `.` at the top.
+fn describe(error: &serde_json::Error, path: &str) -> Error {
+    let message = error.to_string();
+    match error.classify() {
+        Category::Data => {
+            let error = Error::invalid(message);
+            if path == "." || path == "?" { error } else { error.at(path) }
+        }
+        Category::Syntax | Category::Eof | Category::Io => {
+            Error::invalid(format!("the request body is not JSON: {message}"))
+        }
+    }
+}
