@@ -1,0 +1,85 @@
+//! Who runs a job. Every client has a rival of its own, with its own connection or directory.
+
+mod cove;
+mod go_judge;
+mod process;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::http;
+use crate::spec::{RivalSpec, Spec};
+use crate::workload::{Answer, Job};
+
+/// Something that runs one job after the other.
+pub(crate) trait Rival: Send + Debug {
+    /// Runs `job` and says how long that took. What this program does to put a request together or
+    /// to read an answer's JSON is not part of that time.
+    fn run(&mut self, job: &Job) -> Result<(Answer, Duration), String>;
+}
+
+/// One rival for each client of `spec`.
+pub(crate) fn for_clients(spec: &Spec) -> Result<Vec<Box<dyn Rival>>, String> {
+    let mut rivals: Vec<Box<dyn Rival>> = Vec::with_capacity(spec.clients);
+    let gate = match &spec.rival {
+        RivalSpec::Process { parallelism, .. } => Arc::new(process::Gate::new(*parallelism)),
+        _ => Arc::new(process::Gate::new(spec.clients)),
+    };
+    for client in 0..spec.clients {
+        rivals.push(match &spec.rival {
+            RivalSpec::Cove { address, token, c_language } => Box::new(cove::Cove::new(
+                http::Client::new(address, token),
+                spec.limits,
+                spec.env.clone(),
+                c_language.clone(),
+            )),
+            RivalSpec::GoJudge { address, token } => Box::new(go_judge::GoJudge::new(
+                http::Client::new(address, token),
+                spec.limits,
+                environment(&spec.env),
+            )),
+            RivalSpec::Process { launcher, scratch, .. } => {
+                let directory = scratch.join(format!("{}-{client}", spec.nonce));
+                let gate = Arc::clone(&gate);
+                let launch =
+                    process::Launch::new(launcher.clone(), directory, environment(&spec.env))?;
+                Box::new(process::Process::new(launch, gate))
+            }
+        });
+    }
+    Ok(rivals)
+}
+
+/// The compiler's command line in every sandbox: one flag less or more would not be like for like.
+pub(crate) const COMPILE: [&str; 5] = ["/usr/bin/gcc", "-O1", "-o", "program", "main.c"];
+/// The interpreter's.
+pub(crate) const PYTHON: [&str; 2] = ["/usr/bin/python3", "main.py"];
+
+/// `NAME=value` for rivals that add nothing by themselves.
+fn environment(env: &BTreeMap<String, String>) -> Vec<String> {
+    env.iter().map(|(name, value)| format!("{name}={value}")).collect()
+}
+
+/// Runs `f` and says how long it took.
+fn timed<T>(f: impl FnOnce() -> Result<T, String>) -> Result<(T, Duration), String> {
+    let start = Instant::now();
+    let value = f()?;
+    Ok((value, start.elapsed()))
+}
+
+/// A JSON answer with status 200, or what the server said instead.
+fn json_reply(reply: &http::Reply) -> Result<serde_json::Value, String> {
+    if reply.status != 200 {
+        let text = String::from_utf8_lossy(&reply.body);
+        let text: String = text.chars().take(200).collect();
+        return Err(format!("get a result: status {} {text}", reply.status));
+    }
+    serde_json::from_slice(&reply.body).map_err(|e| format!("understand an answer: {e}"))
+}
+
+/// Puts a body together; only a map with keys that are not strings could fail.
+fn json_body(value: &serde_json::Value) -> Result<Vec<u8>, String> {
+    serde_json::to_vec(value).map_err(|e| format!("write a request: {e}"))
+}

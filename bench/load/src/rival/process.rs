@@ -1,0 +1,284 @@
+//! Rivals without a server: every job is a process started from here, with a directory of its own
+//! that holds its files and is removed with them. Making and removing it is part of the job's time,
+//! as it is for a server.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{COMPILE, PYTHON, Rival, timed};
+use crate::spec::Launcher;
+use crate::workload::{Answer, Ending, Job, Program};
+
+/// Lets a bounded number of jobs run at one time, as a server's workers do.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    free: Mutex<usize>,
+    returned: Condvar,
+}
+
+impl Gate {
+    /// A gate for `places` jobs.
+    pub(crate) fn new(places: usize) -> Gate {
+        Gate { free: Mutex::new(places), returned: Condvar::new() }
+    }
+
+    /// Runs `f` once there is a place.
+    fn within<T>(&self, f: impl FnOnce() -> T) -> T {
+        // The count is right whatever happened to another holder, so poison means nothing here.
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free =
+            self.returned.wait_while(free, |n| *n == 0).unwrap_or_else(PoisonError::into_inner);
+        *free -= 1;
+        drop(free);
+        let value = f();
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.returned.notify_one();
+        value
+    }
+}
+
+/// One client that starts processes.
+#[derive(Debug)]
+pub(crate) struct Process {
+    launch: Launch,
+    gate: Arc<Gate>,
+}
+
+impl Process {
+    /// A client that starts jobs through `launch` when `gate` lets it.
+    pub(crate) fn new(launch: Launch, gate: Arc<Gate>) -> Process {
+        Process { launch, gate }
+    }
+}
+
+impl Rival for Process {
+    fn run(&mut self, job: &Job) -> Result<(Answer, Duration), String> {
+        let Process { launch, gate } = self;
+        timed(|| gate.within(|| launch.run(job)))
+    }
+}
+
+/// How one client starts its jobs, and where.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    launcher: Launcher,
+    directory: PathBuf,
+    env: Vec<String>,
+    /// runc's `config.json` before a job is filled in.
+    template: Value,
+    containers: u64,
+}
+
+impl Launch {
+    /// Jobs get directories below `directory`, which is made here.
+    pub(crate) fn new(
+        launcher: Launcher,
+        directory: PathBuf,
+        env: Vec<String>,
+    ) -> Result<Launch, String> {
+        make_directory(&directory)?;
+        let template = match &launcher {
+            Launcher::Runc { template, .. } => {
+                let text = std::fs::read(template)
+                    .map_err(|e| format!("read {}: {e}", template.display()))?;
+                serde_json::from_slice(&text)
+                    .map_err(|e| format!("understand {}: {e}", template.display()))?
+            }
+            Launcher::Bare | Launcher::Prefix { .. } => Value::Null,
+        };
+        Ok(Launch { launcher, directory, env, template, containers: 0 })
+    }
+
+    /// Runs one job in a directory of its own.
+    fn run(&mut self, job: &Job) -> Result<Answer, String> {
+        let workdir = self.directory.join("w");
+        make_directory(&workdir)?;
+        let answer = self.stages(job, &workdir);
+        std::fs::remove_dir_all(&workdir)
+            .map_err(|e| format!("remove {}: {e}", workdir.display()))?;
+        answer
+    }
+
+    fn stages(&mut self, job: &Job, workdir: &Path) -> Result<Answer, String> {
+        match &job.program {
+            Program::Argv(argv) => self.stage(argv, &job.stdin, workdir),
+            Program::Python(source) => {
+                write_file(&workdir.join("main.py"), source.as_bytes())?;
+                self.stage(&PYTHON.map(str::to_owned), &job.stdin, workdir)
+            }
+            Program::C(source) => {
+                write_file(&workdir.join("main.c"), source.as_bytes())?;
+                let compiled = self.stage(&COMPILE.map(str::to_owned), "", workdir)?;
+                if compiled.ending != Ending::Success {
+                    return Ok(compiled);
+                }
+                self.stage(&["./program".to_owned()], &job.stdin, workdir)
+            }
+        }
+    }
+
+    fn stage(&mut self, argv: &[String], stdin: &str, workdir: &Path) -> Result<Answer, String> {
+        let mut command = self.command(argv, workdir)?;
+        command
+            .stdin(if stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(|e| format!("start {command:?}: {e}"))?;
+        let input = child.stdin.take();
+        let output = std::thread::scope(|scope| {
+            if let Some(mut input) = input {
+                // A program that ends without reading it all breaks the pipe; its output then tells.
+                scope.spawn(move || input.write_all(stdin.as_bytes()));
+            }
+            child.wait_with_output()
+        });
+        let output = output.map_err(|e| format!("wait for {command:?}: {e}"))?;
+        let ending = match output.status.success() {
+            true => Ending::Success,
+            false => Ending::Other(format!(
+                "{}, stderr {:?}",
+                output.status,
+                String::from_utf8_lossy(&output.stderr)
+            )),
+        };
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(Answer { ending, stdout, cpu_ms: None })
+    }
+
+    fn command(&mut self, argv: &[String], workdir: &Path) -> Result<Command, String> {
+        let (program, arguments) = argv.split_first().ok_or("start a job without a command")?;
+        match &self.launcher {
+            Launcher::Bare => {
+                let mut command = Command::new(program);
+                command.args(arguments).current_dir(workdir).env_clear();
+                command.envs(self.env.iter().filter_map(|pair| pair.split_once('=')));
+                Ok(command)
+            }
+            Launcher::Prefix { argv: prefix } => {
+                let workdir = workdir.to_string_lossy();
+                let mut words = prefix.iter().map(|word| word.replace("{workdir}", &workdir));
+                let mut command = Command::new(words.next().ok_or("start an empty launcher")?);
+                command.args(words).args(argv).env_clear();
+                command.envs(self.env.iter().filter_map(|pair| pair.split_once('=')));
+                Ok(command)
+            }
+            Launcher::Runc { argv: runc, workdir_inside, cgroup_parent, .. } => {
+                let (runc, options) = runc.split_first().ok_or("start an empty launcher")?;
+                let id = self.container_id();
+                let config =
+                    self.bundle(argv, workdir, workdir_inside, &format!("{cgroup_parent}/{id}"))?;
+                write_file(&self.directory.join("config.json"), &config)?;
+                let mut command = Command::new(runc);
+                command.args(options).arg("run").arg("--bundle").arg(&self.directory).arg(&id);
+                self.containers += 1;
+                Ok(command)
+            }
+        }
+    }
+
+    fn container_id(&self) -> String {
+        let name = self.directory.file_name().unwrap_or_default().to_string_lossy();
+        format!("{name}-{}", self.containers)
+    }
+
+    fn bundle(
+        &self,
+        argv: &[String],
+        workdir: &Path,
+        workdir_inside: &str,
+        cgroup: &str,
+    ) -> Result<Vec<u8>, String> {
+        let mut config = self.template.clone();
+        config["process"]["args"] = json!(argv);
+        config["process"]["env"] = json!(self.env);
+        config["process"]["cwd"] = json!(workdir_inside);
+        config["linux"]["cgroupsPath"] = json!(cgroup);
+        let mounts = config["mounts"].as_array_mut().ok_or("find the template's mounts")?;
+        let mount = mounts
+            .iter_mut()
+            .find(|mount| mount["destination"] == workdir_inside)
+            .ok_or("find the template's working directory")?;
+        mount["source"] = json!(workdir);
+        serde_json::to_vec(&config).map_err(|e| format!("write a bundle: {e}"))
+    }
+}
+
+impl Drop for Launch {
+    fn drop(&mut self) {
+        // Best effort: bench/run.py removes the whole scratch directory and reports what is left.
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn make_directory(path: &Path) -> Result<(), String> {
+    std::fs::create_dir(path).map_err(|e| format!("make {}: {e}", path.display()))
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    std::fs::write(path, bytes).map_err(|e| format!("write {}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Expected;
+
+    fn bare(name: &str) -> Launch {
+        let directory = std::env::temp_dir().join(format!("load-{}-{name}", std::process::id()));
+        Launch::new(Launcher::Bare, directory, vec!["PATH=/usr/bin:/bin".to_owned()]).unwrap()
+    }
+
+    fn job(argv: &[&str], stdin: &str, stdout: &str) -> Job {
+        Job {
+            name: "n".to_owned(),
+            program: Program::Argv(argv.iter().map(|a| (*a).to_owned()).collect()),
+            stdin: stdin.to_owned(),
+            expected: Expected::Output(stdout.to_owned()),
+        }
+    }
+
+    #[test]
+    fn input_larger_than_a_pipe_comes_back_whole() {
+        let text = "0123456789".repeat(100_000);
+        let job = job(&["/bin/cat"], &text, &text);
+        assert_eq!(job.mistake(&bare("pipe").run(&job).unwrap()), None);
+    }
+
+    #[test]
+    fn a_failing_program_is_a_mistake_and_leaves_no_directory() {
+        let job = job(&["/bin/sh", "-c", "echo x; exit 3"], "", "x\n");
+        let mut launch = bare("fails");
+        assert!(job.mistake(&launch.run(&job).unwrap()).unwrap().contains("exit status: 3"));
+        assert!(!launch.directory.join("w").exists());
+    }
+
+    #[test]
+    fn no_more_jobs_than_places_run_at_one_time() {
+        let gate = Gate::new(2);
+        let (now, most) = (Mutex::new(0), Mutex::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        gate.within(|| {
+                            let mut n = now.lock().unwrap();
+                            *n += 1;
+                            let mut most = most.lock().unwrap();
+                            *most = (*most).max(*n);
+                            drop((n, most));
+                            std::thread::yield_now();
+                            *now.lock().unwrap() -= 1;
+                        });
+                    }
+                });
+            }
+        });
+        assert!((1..=2).contains(&*most.lock().unwrap()));
+        assert_eq!(*gate.free.lock().unwrap(), 2);
+    }
+}
