@@ -1,0 +1,176 @@
+//! Host invariants: what may be different outside after programs ran inside (nothing).
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::process;
+use crate::until;
+
+/// What may go missing of the host's memory: caches of the kernel and of the server.
+const MEMORY_SLACK_BYTES: u64 = 16 << 20;
+/// Hierarchies that Cove makes groups in: version 1 controllers, and version 2 in both places.
+const HIERARCHIES: &[&str] = &["memory", "pids", "cpu", "cpuacct", "freezer", "unified", "."];
+
+/// What to compare.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// The server: its descriptors and descendants count. Without one, only the host's do.
+    pub server: Option<u32>,
+    /// Files that no run may change.
+    pub markers: Vec<PathBuf>,
+}
+
+/// State of the host at one time.
+#[derive(Clone, Debug)]
+pub struct Host {
+    watch: Watch,
+    groups: BTreeSet<PathBuf>,
+    mounts: usize,
+    namespaces: usize,
+    processes: usize,
+    descriptors: usize,
+    available_bytes: u64,
+    shared_bytes: u64,
+    hostname: String,
+    markers: Vec<Option<Vec<u8>>>,
+}
+
+impl Host {
+    /// Notes the present state.
+    #[must_use]
+    pub fn snapshot(watch: &Watch) -> Host {
+        Host {
+            groups: groups(),
+            mounts: lines("/proc/self/mountinfo"),
+            namespaces: process::network_namespaces().len(),
+            processes: watch.server.map_or(0, |pid| process::descendants(pid).len()),
+            descriptors: watch.server.map_or(0, process::descriptors),
+            available_bytes: meminfo("MemAvailable"),
+            shared_bytes: meminfo("Shmem"),
+            hostname: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default(),
+            markers: watch.markers.iter().map(|path| fs::read(path).ok()).collect(),
+            watch: watch.clone(),
+        }
+    }
+
+    /// Waits until the host is as it was at this snapshot; panics with the differences otherwise.
+    pub fn wait_for_return(&self, limit: Duration) {
+        until("the host as it was before", limit, || {
+            let differences = self.differences(&Host::snapshot(&self.watch));
+            if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
+        });
+    }
+
+    /// What `now` has that this snapshot has not, and the other way round where that matters.
+    ///
+    /// Counts are compared from above: fewer processes, mounts or namespaces than before are the
+    /// sign of a warm sandbox being replaced at this moment, not of something left behind.
+    #[must_use]
+    pub fn differences(&self, now: &Host) -> Vec<String> {
+        let mut found = Vec::new();
+        let left: Vec<_> = now.groups.difference(&self.groups).collect();
+        if now.groups.len() > self.groups.len() {
+            found.push(format!("control groups left: {left:?}"));
+        }
+        for (what, before, after) in [
+            ("mounts", self.mounts, now.mounts),
+            ("network namespaces", self.namespaces, now.namespaces),
+            ("processes of the server", self.processes, now.processes),
+            ("descriptors of the server", self.descriptors, now.descriptors),
+        ] {
+            if after > before {
+                found.push(format!("{what}: {before} before, {after} now"));
+            }
+        }
+        let lost = self.available_bytes.saturating_sub(now.available_bytes);
+        if lost > MEMORY_SLACK_BYTES {
+            found.push(format!("available memory: {lost} bytes less"));
+        }
+        let shared = now.shared_bytes.saturating_sub(self.shared_bytes);
+        if shared > MEMORY_SLACK_BYTES {
+            found.push(format!("shared memory: {shared} bytes more"));
+        }
+        if now.hostname != self.hostname {
+            found.push(format!("host name: {:?} now {:?}", self.hostname, now.hostname));
+        }
+        for (path, (before, after)) in
+            self.watch.markers.iter().zip(self.markers.iter().zip(&now.markers))
+        {
+            if before != after {
+                found.push(format!("{} changed", path.display()));
+            }
+        }
+        found
+    }
+
+    /// Control groups of Cove at this time.
+    #[must_use]
+    pub fn groups(&self) -> &BTreeSet<PathBuf> {
+        &self.groups
+    }
+}
+
+/// All groups below one whose name begins with `cove`, in every hierarchy.
+fn groups() -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for hierarchy in HIERARCHIES {
+        let root = Path::new("/sys/fs/cgroup").join(hierarchy);
+        for path in directories(&root) {
+            let named =
+                path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cove"));
+            if named {
+                collect(path, &mut found);
+            }
+        }
+    }
+    found
+}
+
+fn collect(path: PathBuf, found: &mut BTreeSet<PathBuf>) {
+    for below in directories(&path) {
+        collect(below, found);
+    }
+    found.insert(path);
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect()
+}
+
+fn lines(path: &str) -> usize {
+    fs::read_to_string(path).map_or(0, |text| text.lines().count())
+}
+
+fn meminfo(name: &str) -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    let kib = value.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or_else(|| panic!("no {name} in /proc/meminfo")) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Scratch;
+
+    #[test]
+    fn a_changed_marker_and_lost_memory_are_differences() {
+        let scratch = Scratch::new();
+        let marker = scratch.file("marker", "before");
+        let before = Host::snapshot(&Watch { server: None, markers: vec![marker.clone()] });
+        fs::write(&marker, "after").unwrap();
+        let mut after = Host::snapshot(&before.watch);
+        after.available_bytes = before.available_bytes - MEMORY_SLACK_BYTES - 1;
+        after.groups.insert(PathBuf::from("cove-1"));
+        after.mounts = before.mounts + 1;
+        let found = before.differences(&after);
+        assert_eq!(found.len(), 4, "{found:?}");
+    }
+}

@@ -1,0 +1,40 @@
+//! What tests of the real binary share: a server to talk to and a host to watch.
+//!
+//! [`Server`] starts `cove serve` on a free port in a directory of its own and ends it on drop,
+//! [`Client`] speaks HTTP/1.1 to it over a plain socket, [`Host`] notes what a run may not change
+//! outside (control groups, mounts, processes, network namespaces, memory, files) and [`until`]
+//! waits for a state with a deadline. Development only: nothing that ships depends on it.
+//!
+//! It never links a crate of Cove. What it knows of the server is what any caller knows: command
+//! line, files in the data directory, HTTP. Errors panic, because a failed step is a failed test.
+//!
+//! ```no_run
+//! let server = testkit::Server::start("target/debug/cove");
+//! let reply = server.client().run(&serde_json::json!({"argv": ["/bin/true"]}));
+//! assert_eq!(reply.json()["verdict"], "OK");
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `server.rs` | life of one `cove serve` |
+//! | `http.rs` | blocking HTTP/1.1 client |
+//! | `host.rs` | host invariants: snapshot and comparison |
+//! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
+//! | `log.rs` | unlisted WARN and ERROR lines |
+//! | `scratch.rs` | temporary directories |
+//! | `wait.rs` | deadlines; the only reader of the clock here |
+
+mod host;
+mod http;
+mod log;
+pub mod process;
+mod scratch;
+mod server;
+mod wait;
+
+pub use host::{Host, Watch};
+pub use http::{Client, Request, Response};
+pub use log::unlisted;
+pub use scratch::Scratch;
+pub use server::Server;
+pub use wait::{Stopwatch, until};

@@ -1,0 +1,179 @@
+//! What `/proc` says about processes, and signals to them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// One process, named so that a reused number is not mistaken for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// Process id in the test's namespace.
+    pub pid: u32,
+    /// Start time in clock ticks since boot.
+    pub started: u64,
+}
+
+impl Process {
+    /// Whether it still exists and is not merely waiting to be reaped.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        stat(self.pid).is_some_and(|stat| stat.started == self.started && stat.state != 'Z')
+    }
+}
+
+struct Stat {
+    state: char,
+    parent: u32,
+    started: u64,
+}
+
+/// `/proc/PID/stat`; the command name in it is in parentheses and may contain anything.
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = text.rsplit_once(") ")?;
+    let fields: Vec<&str> = fields.split(' ').collect();
+    // proc(5): fields 3 (state), 4 (parent) and 22 (start time), counted from the one after `)`.
+    Some(Stat {
+        state: fields.first()?.chars().next()?,
+        parent: fields.get(1)?.parse().ok()?,
+        started: fields.get(19)?.parse().ok()?,
+    })
+}
+
+fn pids() -> Vec<u32> {
+    fs::read_dir("/proc")
+        .expect("read /proc")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// All descendants of `root`, zombies excluded.
+#[must_use]
+pub fn descendants(root: u32) -> BTreeSet<Process> {
+    let all: Vec<(u32, Stat)> =
+        pids().into_iter().filter_map(|pid| Some((pid, stat(pid)?))).collect();
+    let mut family = BTreeSet::from([root]);
+    let mut size = 0;
+    while size != family.len() {
+        size = family.len();
+        family.extend(
+            all.iter()
+                .filter(|(_, stat)| family.contains(&stat.parent))
+                .map(|p| p.0)
+                .collect::<Vec<_>>(),
+        );
+    }
+    all.iter()
+        .filter(|(pid, stat)| *pid != root && family.contains(pid) && stat.state != 'Z')
+        .map(|(pid, stat)| Process { pid: *pid, started: stat.started })
+        .collect()
+}
+
+/// Direct children of `parent`, zombies excluded.
+#[must_use]
+pub fn children(parent: u32) -> BTreeSet<Process> {
+    pids()
+        .into_iter()
+        .filter_map(|pid| Some((pid, stat(pid)?)))
+        .filter(|(_, stat)| stat.parent == parent && stat.state != 'Z')
+        .map(|(pid, stat)| Process { pid, started: stat.started })
+        .collect()
+}
+
+/// Processes with `marker` somewhere in their command line.
+#[must_use]
+pub fn with_marker(marker: &str) -> Vec<u32> {
+    pids()
+        .into_iter()
+        .filter(|pid| *pid != std::process::id())
+        .filter(|pid| {
+            fs::read(format!("/proc/{pid}/cmdline"))
+                .is_ok_and(|line| contains(&line, marker.as_bytes()))
+        })
+        .filter(|pid| stat(*pid).is_some_and(|stat| stat.state != 'Z'))
+        .collect()
+}
+
+/// Whether `needle` occurs in `haystack`; both are bytes, because neither need be text.
+#[must_use]
+pub fn contains(haystack: &[u8], needle: &[u8]) -> bool {
+    haystack.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Number of open descriptors of a process.
+#[must_use]
+pub fn descriptors(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
+}
+
+/// Network namespaces that something keeps alive: a process in them or a descriptor on them.
+#[must_use]
+pub fn network_namespaces() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for pid in pids() {
+        found.extend(link(Path::new(&format!("/proc/{pid}/ns/net"))));
+        let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        let links = descriptors.filter_map(|entry| link(&entry.ok()?.path()));
+        found.extend(links.filter(|target| target.starts_with("net:[")));
+    }
+    found
+}
+
+fn link(path: &Path) -> Option<String> {
+    Some(fs::read_link(path).ok()?.to_string_lossy().into_owned())
+}
+
+/// Resident memory of a process in bytes.
+#[must_use]
+pub fn resident_bytes(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+/// Sends a signal, named without `SIG`. By way of the shell, because the kit has no `unsafe`.
+pub fn signal(pid: u32, name: &str) {
+    let status = Command::new("/bin/sh")
+        .args(["-c", &format!("kill -{name} {pid}")])
+        .status()
+        .expect("start a shell to send a signal");
+    assert!(status.success(), "kill -{name} {pid}: {status}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::until;
+
+    #[test]
+    fn a_child_is_found_and_seen_to_die() {
+        let mut child = Command::new("/bin/sleep").arg("61.25").spawn().unwrap();
+        let found = until("the child", Duration::from_secs(5), || {
+            let all = descendants(std::process::id());
+            let one = all.into_iter().find(|process| process.pid == child.id());
+            one.ok_or_else(|| "no such descendant".to_owned())
+        });
+        assert!(found.is_alive());
+        until("its command line", Duration::from_secs(5), || {
+            let pids = with_marker("61.25");
+            pids.contains(&child.id()).then_some(()).ok_or_else(|| format!("{pids:?}"))
+        });
+        signal(child.id(), "KILL");
+        child.wait().unwrap();
+        assert!(!found.is_alive());
+        assert!(!children(std::process::id()).contains(&found));
+    }
+
+    #[test]
+    fn own_figures_are_plausible() {
+        let pid = std::process::id();
+        assert!(descriptors(pid) >= 3);
+        assert!(!network_namespaces().is_empty());
+        assert!(resident_bytes(pid) > 100_000);
+    }
+}

@@ -1,0 +1,204 @@
+//! Life of one `cove serve`.
+
+use std::fs::{self, File};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::{Client, Scratch, log, process, until};
+
+/// Time to start: languages are asked for their versions, and the machine may be busy.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// Time to stop after SIGTERM with nothing to wait for.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running server with a data directory of its own. Ends with the value; its log is then
+/// searched for warnings and errors that were not announced with [`Server::expect_log`].
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    binary: PathBuf,
+    scratch: Scratch,
+    address: SocketAddr,
+    token: String,
+    expected: Vec<String>,
+    ended: bool,
+}
+
+impl Server {
+    /// Starts `binary` and waits until it is ready.
+    #[must_use]
+    pub fn start(binary: &str) -> Server {
+        Server::start_with(binary, &[], None)
+    }
+
+    /// The same with more arguments and, when given, a configuration file of this content.
+    #[must_use]
+    pub fn start_with(binary: &str, arguments: &[&str], config: Option<&str>) -> Server {
+        let scratch = Scratch::new();
+        let log = File::create(scratch.path().join("server.log")).expect("create the log");
+        let mut command = Command::new(binary);
+        command.arg("serve").arg("--data-dir").arg(scratch.path().join("data"));
+        command.args(["--http", "127.0.0.1:0"]).args(arguments);
+        if let Some(config) = config {
+            command.arg("--config").arg(scratch.file("cove.toml", config));
+        }
+        let errors = log.try_clone().expect("share the log");
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .spawn()
+            .unwrap_or_else(|error| panic!("start {binary}: {error}"));
+        let mut server = Server {
+            child,
+            binary: PathBuf::from(binary),
+            scratch,
+            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            token: String::new(),
+            expected: Vec::new(),
+            ended: false,
+        };
+        server.wait_until_ready();
+        server
+    }
+
+    fn wait_until_ready(&mut self) {
+        self.address = until("addresses.json and /health/ready", START_LIMIT, || {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the server ended at its start: {status}\n{}", self.log());
+            }
+            let address = read_address(&self.data_dir())?;
+            let ready =
+                Client::new(address, None).try_send(&crate::Request::new("GET", "/health/ready"));
+            match ready {
+                Ok(response) if response.status == 200 => Ok(address),
+                Ok(response) => Err(format!("{} {}", response.status, response.text())),
+                Err(error) => Err(error.to_string()),
+            }
+        });
+        let output = Command::new(&self.binary)
+            .arg("token")
+            .arg("--data-dir")
+            .arg(self.data_dir())
+            .output()
+            .expect("run `cove token`");
+        assert!(output.status.success(), "cove token: {output:?}");
+        self.token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        assert!(!self.token.is_empty(), "cove token printed nothing");
+    }
+
+    /// A client with the server's token.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(self.address, Some(self.token.clone()))
+    }
+
+    /// The first token.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Process id of the server.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its data directory.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.scratch.path().join("data")
+    }
+
+    /// A directory for files of the test; goes away with the server.
+    #[must_use]
+    pub fn scratch(&self) -> &Scratch {
+        &self.scratch
+    }
+
+    /// Everything it printed and logged so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.scratch.path().join("server.log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Announces that a WARN or ERROR line with `text` in it belongs to this test.
+    pub fn expect_log(&mut self, text: &str) {
+        self.expected.push(text.to_owned());
+    }
+
+    /// Sends a signal, named without `SIG`.
+    pub fn signal(&self, name: &str) {
+        process::signal(self.pid(), name);
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(&mut self, limit: Duration) -> ExitStatus {
+        let status = until("the end of the server", limit, || match self.child.try_wait() {
+            Ok(Some(status)) => Ok(status),
+            Ok(None) => Err("running".to_owned()),
+            Err(error) => Err(error.to_string()),
+        });
+        self.ended = true;
+        status
+    }
+
+    fn stop(&mut self) -> Result<(), String> {
+        if self.ended {
+            return Ok(());
+        }
+        if let Ok(Some(status)) = self.child.try_wait() {
+            return Err(format!("the server had ended by itself: {status}"));
+        }
+        self.signal("TERM");
+        let stopped =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.wait(STOP_LIMIT)));
+        match stopped {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("after SIGTERM: {status}")),
+            Err(_) => {
+                drop(self.child.kill());
+                drop(self.child.wait());
+                Err(format!("still there {STOP_LIMIT:?} after SIGTERM"))
+            }
+        }
+    }
+}
+
+fn read_address(data_dir: &Path) -> Result<SocketAddr, String> {
+    let path = data_dir.join("addresses.json");
+    let text = fs::read(&path).map_err(|error| error.to_string())?;
+    let json: Value = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let http = json["http"].as_str().ok_or_else(|| format!("no \"http\" in {json}"))?;
+    http.parse().map_err(|_| format!("{http:?} is not an address"))
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let stopped = self.stop();
+        let log = self.log();
+        if std::thread::panicking() {
+            let tail: Vec<&str> = log.lines().rev().take(30).collect();
+            for line in tail.into_iter().rev() {
+                report(line);
+            }
+            return;
+        }
+        if let Err(problem) = stopped {
+            panic!("{problem}\n{log}");
+        }
+        let alarms = log::unlisted(&log, &self.expected);
+        assert!(alarms.is_empty(), "unexpected in the server's log:\n{}", alarms.join("\n"));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "shown by the test harness when the test has failed")]
+fn report(line: &str) {
+    eprintln!("server: {line}");
+}

@@ -1,0 +1,45 @@
+//! Deadlines: tests wait for a state, never for a time.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the one place of the test kit that reads the clock and pauses between two looks"
+)]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Pause between two looks at a state. Short, because several promises are about 100 ms.
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// Looks at a state until `probe` says `Ok`; panics with its last answer when `limit` has passed.
+///
+/// The state is looked at once more after the deadline, so that a test process which was not
+/// scheduled in time does not report a state it never saw.
+pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T, String>) -> T {
+    let start = Instant::now();
+    loop {
+        let late = start.elapsed() >= limit;
+        match probe() {
+            Ok(value) => return value,
+            Err(state) if late => panic!("not within {limit:?}: {what}; last seen: {state}"),
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Measures how long something took.
+#[derive(Clone, Copy, Debug)]
+pub struct Stopwatch(Instant);
+
+impl Stopwatch {
+    /// Starts now.
+    #[must_use]
+    pub fn start() -> Stopwatch {
+        Stopwatch(Instant::now())
+    }
+
+    /// Time since the start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
