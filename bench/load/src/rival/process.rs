@@ -2,10 +2,12 @@
 //! that holds its files and is removed with them. Making and removing it is part of the job's time,
 //! as it is for a server.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -14,31 +16,59 @@ use super::{COMPILE, PYTHON, Rival, timed};
 use crate::spec::Launcher;
 use crate::workload::{Answer, Ending, Job, Program};
 
-/// Lets a bounded number of jobs run at one time, as a server's workers do.
+/// Lets a bounded number of jobs run at one time, first come first served, as a server's workers do.
 #[derive(Debug)]
 pub(crate) struct Gate {
-    free: Mutex<usize>,
-    returned: Condvar,
+    state: Mutex<Places>,
 }
+
+#[derive(Debug)]
+struct Places {
+    free: usize,
+    /// Who waits for a place. A place that is given back goes to the first of them and is never
+    /// free in between, so nobody overtakes.
+    waiting: VecDeque<SyncSender<()>>,
+}
+
+/// A place in the gate, given back on drop.
+#[derive(Debug)]
+struct Place<'a>(&'a Gate);
 
 impl Gate {
     /// A gate for `places` jobs.
     pub(crate) fn new(places: usize) -> Gate {
-        Gate { free: Mutex::new(places), returned: Condvar::new() }
+        Gate { state: Mutex::new(Places { free: places, waiting: VecDeque::new() }) }
     }
 
-    /// Runs `f` once there is a place.
-    fn within<T>(&self, f: impl FnOnce() -> T) -> T {
-        // The count is right whatever happened to another holder, so poison means nothing here.
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut free =
-            self.returned.wait_while(free, |n| *n == 0).unwrap_or_else(PoisonError::into_inner);
-        *free -= 1;
-        drop(free);
-        let value = f();
-        *self.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.returned.notify_one();
-        value
+    /// Waits for a place.
+    fn enter(&self) -> Place<'_> {
+        let mut state = self.lock();
+        if state.free > 0 {
+            state.free -= 1;
+        } else {
+            let (turn, my_turn) = sync_channel(1);
+            state.waiting.push_back(turn);
+            drop(state);
+            // The sender stays in the queue until it is used, so this ends only when it was.
+            my_turn.recv().unwrap_or_default();
+        }
+        Place(self)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        // The state is right whatever happened to another holder, so poison means nothing here.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        match state.waiting.pop_front() {
+            // The channel has room for this one message, so the send never waits.
+            Some(turn) => turn.send(()).unwrap_or_default(),
+            None => state.free += 1,
+        }
     }
 }
 
@@ -59,7 +89,10 @@ impl Process {
 impl Rival for Process {
     fn run(&mut self, job: &Job) -> Result<(Answer, Duration), String> {
         let Process { launch, gate } = self;
-        timed(|| gate.within(|| launch.run(job)))
+        timed(|| {
+            let _place = gate.enter();
+            launch.run(job)
+        })
     }
 }
 
@@ -265,20 +298,41 @@ mod tests {
             for _ in 0..8 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        gate.within(|| {
-                            let mut n = now.lock().unwrap();
-                            *n += 1;
-                            let mut most = most.lock().unwrap();
-                            *most = (*most).max(*n);
-                            drop((n, most));
-                            std::thread::yield_now();
-                            *now.lock().unwrap() -= 1;
-                        });
+                        let place = gate.enter();
+                        let mut n = now.lock().unwrap();
+                        *n += 1;
+                        let mut most = most.lock().unwrap();
+                        *most = (*most).max(*n);
+                        drop((n, most));
+                        std::thread::yield_now();
+                        *now.lock().unwrap() -= 1;
+                        drop(place);
                     }
                 });
             }
         });
         assert!((1..=2).contains(&*most.lock().unwrap()));
-        assert_eq!(*gate.free.lock().unwrap(), 2);
+        assert_eq!(gate.lock().free, 2);
+    }
+
+    #[test]
+    fn places_are_given_in_the_order_they_were_asked_for() {
+        let gate = Gate::new(1);
+        let order = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let place = gate.enter();
+            for n in 0..5 {
+                let (gate, order) = (&gate, &order);
+                scope.spawn(move || {
+                    let _place = gate.enter();
+                    order.lock().unwrap().push(n);
+                });
+                while gate.lock().waiting.len() <= n {
+                    std::thread::yield_now();
+                }
+            }
+            drop(place);
+        });
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3, 4]);
     }
 }
