@@ -13,6 +13,7 @@ mod error;
 mod json;
 mod server;
 mod shell;
+mod socket;
 
 pub use error::Error;
 pub use json::Json;

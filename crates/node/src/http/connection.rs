@@ -1,6 +1,7 @@
 //! One connection: HTTP/1.1 by hyper, and a close that lets the client read its answer.
 
 use std::future::poll_fn;
+use std::task::Poll;
 
 use axum::Router;
 use hyper::body::Incoming;
@@ -8,11 +9,11 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::server::Limits;
+use super::socket::Socket;
 
 /// Serves one connection until either side ends it. With `closing` it finishes the request it is in.
 pub(super) async fn serve(
@@ -29,17 +30,21 @@ pub(super) async fn serve(
     let router = TowerToHyperService::new(router);
     let service =
         service_fn(move |request: hyper::Request<Incoming>| Box::pin(router.call(request)));
+    let (socket, watch) = Socket::new(stream, limits.write_stall_max);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_max)
-        .max_headers(limits.headers_max)
+        .max_header_size(limits.header_bytes_max)
         .max_buf_size(limits.header_bytes_max)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(socket), service);
     let mut is_closing = false;
     let result = loop {
-        // While a handler runs, hyper watches for the end of the stream and then drops the handler.
+        let step = poll_fn(|cx| match connection.poll_without_shutdown(cx) {
+            Poll::Ready(result) => Poll::Ready(Some(result)),
+            Poll::Pending => watch.poll_gone(cx).map(|()| None),
+        });
         tokio::select! {
-            result = poll_fn(|cx| connection.poll_without_shutdown(cx)) => break result,
+            result = step => break result,
             closed = closing.wait_for(|closing| *closing), if !is_closing => {
                 drop(closed);
                 is_closing = true;
@@ -48,22 +53,14 @@ pub(super) async fn serve(
         }
     };
     match result {
-        Ok(()) => linger(connection.into_parts().io.into_inner(), limits).await,
-        // The client went away, was too slow, or does not speak HTTP: its own affair.
-        Err(error) => tracing::debug!(%error, "connection ended"),
+        Some(Ok(())) => {}
+        // What is not HTTP was answered with 400 or 431.
+        Some(Err(error)) if error.is_parse() => tracing::debug!(%error, "not a request"),
+        // The client went away or was too slow. Dropping the connection drops its handler.
+        Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
+        None => return tracing::debug!("the client went away"),
     }
-}
-
-/// Closes so that the client can read the answer to a request whose body was not read to its end.
-/// Closing with unread bytes makes the kernel send a reset, which may overtake the answer.
-async fn linger(mut stream: TcpStream, limits: Limits) {
-    if stream.shutdown().await.is_err() {
-        return;
-    }
-    let mut scrap = [0; 4096];
-    let discard = async { while matches!(stream.read(&mut scrap).await, Ok(1..)) {} };
-    // When the time is up the client has had its chance.
-    drop(tokio::time::timeout(limits.linger_max, discard).await);
+    connection.into_parts().io.into_inner().linger(limits.linger_max).await;
 }
 
 /// Tells a client that there is no room for its connection. Best effort: it is not waited for.

@@ -171,8 +171,17 @@ fn describe(error: &serde_json::Error, path: &str) -> Error {
     let message = error.to_string();
     match error.classify() {
         Category::Data => {
+            // For these two the path ends at the object that has the field, or should have it.
+            let prefixes = ["missing field `", "duplicate field `"];
+            let rest = prefixes.iter().find_map(|prefix| message.strip_prefix(prefix));
+            let name = rest.and_then(|rest| rest.split_once('`')).map(|(name, _)| name);
+            let field = match (path, name) {
+                ("." | "?", name) => name.map(str::to_owned),
+                (path, Some(name)) if !path.ends_with(name) => Some(format!("{path}.{name}")),
+                (path, _) => Some(path.to_owned()),
+            };
             let error = Error::invalid(message);
-            if path == "." || path == "?" { error } else { error.at(path) }
+            field.into_iter().fold(error, Error::at)
         }
         Category::Syntax | Category::Eof | Category::Io => {
             Error::invalid(format!("the request body is not JSON: {message}"))

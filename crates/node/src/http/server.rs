@@ -25,16 +25,17 @@ pub struct Limits {
     pub connections_max: usize,
     /// Time for a request's head to arrive, and how long an idle connection is kept.
     pub header_read_max: Duration,
-    /// Bytes of a request's head; beyond it 431.
+    /// Bytes of a request's head; beyond it 431. More than 100 header lines are refused likewise:
+    /// that is hyper's default, and any other number costs an allocation per request.
     pub header_bytes_max: usize,
-    /// Header lines of a request; beyond it 431.
-    pub headers_max: usize,
     /// Bytes of one request's body; beyond it 413.
     pub body_bytes_max: u64,
     /// Longest pause between two pieces of a body; beyond it 400.
     pub body_pause_max: Duration,
     /// Bytes of all bodies in memory together; beyond it 503.
     pub bodies_bytes_max: u64,
+    /// Longest time in which a client takes nothing of its answer; beyond it the connection is cut.
+    pub write_stall_max: Duration,
     /// How long the server reads on, to discard, after it has refused a body.
     pub linger_max: Duration,
 }
@@ -45,10 +46,10 @@ impl Default for Limits {
             connections_max: 1024,
             header_read_max: Duration::from_secs(30),
             header_bytes_max: 64 << 10,
-            headers_max: 100,
             body_bytes_max: 32 << 20,
             body_pause_max: Duration::from_secs(30),
             bodies_bytes_max: 256 << 20,
+            write_stall_max: Duration::from_secs(30),
             linger_max: Duration::from_secs(2),
         }
     }

@@ -1,1 +1,554 @@
-//! The shell against real sockets.
+//! The shell against real sockets, by hand-written requests.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::*;
+use crate::auth::{Principal, Tokens};
+use crate::clock::{self, Ids};
+use crate::drain::Drain;
+use crate::telemetry::{HttpMetrics, Registry};
+use crate::testing::TempDir;
+
+/// Longest a test waits for what must happen.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Thing {
+    name: String,
+    #[serde(default)]
+    limits: ThingLimits,
+    #[serde(default)]
+    parts: Vec<ThingLimits>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ThingLimits {
+    cpu_ms: Option<u64>,
+}
+
+struct Server {
+    address: std::net::SocketAddr,
+    token: String,
+    drain: Drain,
+    /// One message when a handler of `/v1/wait` starts, another when it is dropped.
+    waiting: mpsc::UnboundedReceiver<&'static str>,
+    task: JoinHandle<()>,
+    _directory: TempDir,
+}
+
+struct SayOnDrop(mpsc::UnboundedSender<&'static str>);
+
+impl Drop for SayOnDrop {
+    fn drop(&mut self) {
+        self.0.send("dropped").ok();
+    }
+}
+
+fn routes(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
+    let wait = move || {
+        let waiting = waiting.clone();
+        async move {
+            waiting.send("started").ok();
+            let _say = SayOnDrop(waiting);
+            std::future::pending::<()>().await;
+        }
+    };
+    Router::new()
+        .route("/health/live", get(|| async { "live" }))
+        .route("/v1/who", get(|who: Principal| async move { who.name.to_string() }))
+        .route("/v1/wait", post(wait.clone()).get(wait))
+        .route(
+            "/v1/panic",
+            get(|| async {
+                if true {
+                    panic!("on purpose")
+                }
+            }),
+        )
+        .route(
+            "/v1/things",
+            post(|_: Principal, Json(thing): Json<Thing>| async move {
+                format!("{} {:?} {}", thing.name.len(), thing.limits.cpu_ms, thing.parts.len())
+            }),
+        )
+        .route("/open", get(|_: Principal| async { "never" }))
+}
+
+async fn start_with(limits: Limits, patience: Duration) -> Server {
+    let directory = TempDir::new();
+    let tokens = Tokens::open(directory.path()).unwrap();
+    tokens.ensure_first().unwrap();
+    let token = fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
+    let drain = Drain::new();
+    let metrics = HttpMetrics::new(&mut Registry::default());
+    let shell = Shell::new(limits, tokens, drain.clone(), metrics, Ids::new().unwrap());
+    let (sender, waiting) = mpsc::unbounded_channel();
+    let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.address();
+    let router = shell.wrap(routes(sender));
+    let task = tokio::spawn(listener.serve(router, limits, drain.clone(), patience));
+    Server { address, token, drain, waiting, task, _directory: directory }
+}
+
+async fn start() -> Server {
+    start_with(Limits::default(), DEADLINE).await
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+impl Answer {
+    fn error(&self) -> Value {
+        let value: Value = serde_json::from_str(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {}", self.head, self.body));
+        value["error"].clone()
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.head.lines().find_map(|line| {
+            let (found, value) = line.split_once(':')?;
+            found.eq_ignore_ascii_case(name).then(|| value.trim())
+        })
+    }
+}
+
+impl Server {
+    async fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// The head of a request with the token, without the empty line at its end.
+    fn head(&self, method: &str, path: &str) -> String {
+        let token = &self.token;
+        format!("{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n")
+    }
+
+    async fn send(&self, request: &[u8]) -> Answer {
+        let mut stream = self.connect().await;
+        // The server may have refused and closed before everything is sent.
+        stream.write_all(request).await.ok();
+        read_answer(&mut stream).await
+    }
+
+    async fn get(&self, path: &str) -> Answer {
+        self.send(format!("{}\r\n", self.head("GET", path)).as_bytes()).await
+    }
+
+    async fn post_as(&self, content_type: &str, body: &[u8]) -> Answer {
+        let head = self.head("POST", "/v1/things");
+        let length = body.len();
+        let head = format!("{head}{content_type}content-length: {length}\r\n\r\n");
+        self.send(&[head.as_bytes(), body].concat()).await
+    }
+
+    async fn post(&self, body: &[u8]) -> Answer {
+        self.post_as("content-type: application/json\r\n", body).await
+    }
+
+    async fn next_event(&mut self) -> &'static str {
+        timeout(DEADLINE, self.waiting.recv()).await.expect("in time").expect("server runs")
+    }
+}
+
+/// Reads one answer with a content length.
+async fn read_answer(stream: &mut TcpStream) -> Answer {
+    let read = async {
+        let mut bytes = Vec::new();
+        loop {
+            if let Some(answer) = complete(&bytes) {
+                return answer;
+            }
+            let read = stream.read_buf(&mut bytes).await.unwrap();
+            assert!(read > 0, "closed after {:?}", String::from_utf8_lossy(&bytes));
+        }
+    };
+    timeout(DEADLINE, read).await.expect("an answer in time")
+}
+
+fn complete(bytes: &[u8]) -> Option<Answer> {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let mut answer = Answer { status, head: head.to_owned(), body: String::new() };
+    let length: usize = answer.header("content-length").unwrap_or("0").parse().ok()?;
+    answer.body = body.get(..length)?.to_owned();
+    Some(answer)
+}
+
+#[tokio::test]
+async fn only_v1_needs_a_token() {
+    let server = start().await;
+    assert_eq!(server.get("/v1/who").await.body, "first");
+    let no_token = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
+    assert_eq!(server.send(no_token("/health/live").as_bytes()).await.status, 200);
+    for path in ["/v1", "/v1/", "/v1/who", "/v1/nothing", "/v1/who?x=1", "/open"] {
+        let answer = server.send(no_token(path).as_bytes()).await;
+        assert_eq!(answer.status, 401, "{path}");
+        assert_eq!(answer.error()["code"], "unauthenticated");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+    }
+    let wrong =
+        format!("GET /v1/who HTTP/1.1\r\nauthorization: Bearer cove_{}\r\n\r\n", "A".repeat(43));
+    assert_eq!(server.send(wrong.as_bytes()).await.status, 401);
+}
+
+#[tokio::test]
+async fn missing_routes_and_methods_have_the_same_shape() {
+    let server = start().await;
+    let answer = server.get("/nothing").await;
+    assert_eq!((answer.status, &answer.error()["code"]), (404, &Value::from("not_found")));
+    let answer = server.get("/v1/things").await;
+    assert_eq!((answer.status, &answer.error()["code"]), (405, &Value::from("method_not_allowed")));
+    assert_eq!(answer.header("allow"), Some("POST"));
+    let id = answer.header("x-request-id").unwrap();
+    assert!(id.starts_with("req_") && id.len() == 30, "{id}");
+}
+
+#[tokio::test]
+async fn a_panic_is_an_answer() {
+    let server = start().await;
+    let answer = server.get("/v1/panic").await;
+    assert_eq!((answer.status, &answer.error()["code"]), (500, &Value::from("internal")));
+    assert!(!answer.body.contains("on purpose"));
+    assert_eq!(server.get("/v1/who").await.status, 200);
+    assert_eq!(server.drain.working(), 0);
+}
+
+#[tokio::test]
+async fn bad_json_is_explained() {
+    let server = start().await;
+    let check = async |body: &[u8], field: Option<&str>, words: &str| {
+        let answer = server.post(body).await;
+        let error = answer.error();
+        assert_eq!(answer.status, 400, "{error}");
+        assert_eq!(error["code"], "invalid_request");
+        assert_eq!(error["field"], field.map_or(Value::Null, Value::from), "{error}");
+        assert!(error["message"].as_str().unwrap().contains(words), "{error}");
+        assert_eq!(error["retry"], false);
+    };
+    check(b"", None, "empty").await;
+    check(b" \n", None, "empty").await;
+    check(b"{\"name\": \"a\xff\"}", None, "byte 11").await;
+    check(b"{\"name\"", None, "not JSON").await;
+    check(b"{\"name\": \"a\",}", None, "line 1 column 14").await;
+    check(b"{\"name\": \"a\"} x", None, "trailing").await;
+    check(b"{\"name\": \"\\ud800\"}", None, "not JSON").await;
+    check(b"[]", None, "invalid").await;
+    check(b"{}", Some("name"), "missing field `name`").await;
+    check(b"{\"name\": 1}", Some("name"), "invalid type: integer `1`, expected a string").await;
+    check(b"{\"nam\": \"a\"}", Some("nam"), "unknown field `nam`").await;
+    check(b"{\"name\": \"a\", \"name\": \"b\"}", Some("name"), "duplicate field `name`").await;
+    let nested = b"{\"name\": \"a\", \"limits\": {\"cpu_ms\": -1}}";
+    check(nested, Some("limits.cpu_ms"), "-1").await;
+    let listed = b"{\"name\": \"a\", \"parts\": [{}, {\"cpu\": 1}]}";
+    check(listed, Some("parts[1].cpu"), "unknown field `cpu`").await;
+    let deep = format!("{{\"parts\": {}", "[".repeat(100_000));
+    check(deep.as_bytes(), Some("parts[0][0]"), "sequence").await;
+}
+
+#[tokio::test]
+async fn the_content_type_must_say_json_or_be_curls_default() {
+    let server = start().await;
+    let body = b"{\"name\": \"abc\"}";
+    for good in
+        ["application/json", "Application/JSON; charset=UTF-8", "application/x-www-form-urlencoded"]
+    {
+        let answer = server.post_as(&format!("content-type: {good}\r\n"), body).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "3 None 0"), "{good}");
+    }
+    for bad in
+        ["", "content-type: text/plain\r\n", "content-type: application/json; charset=latin1\r\n"]
+    {
+        let answer = server.post_as(bad, body).await;
+        assert_eq!(answer.status, 415, "{bad}");
+        assert_eq!(answer.error()["code"], "unsupported_media_type");
+    }
+}
+
+fn small_bodies() -> Limits {
+    Limits { body_bytes_max: 100_000, bodies_bytes_max: 150_000, ..Limits::default() }
+}
+
+#[tokio::test]
+async fn a_declared_large_body_is_refused_before_it_is_sent() {
+    let server = start().await;
+    let head = server.head("POST", "/v1/things");
+    let gigabyte = 1_u64 << 30;
+    let head = format!("{head}content-type: application/json\r\ncontent-length: {gigabyte}\r\n");
+    // A client that waits to be told to go on never sends it ...
+    let answer = server.send(format!("{head}expect: 100-continue\r\n\r\n").as_bytes()).await;
+    assert_eq!((answer.status, &answer.error()["code"]), (413, &Value::from("body_too_large")));
+    assert!(answer.error()["message"].as_str().unwrap().contains("33554432 bytes"));
+    // ... and one that does not wait gets the same answer while it sends.
+    let answer = server.send(format!("{head}\r\n{}", "x".repeat(100_000)).as_bytes()).await;
+    assert_eq!(answer.status, 413);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_on_can_still_read_the_refusal() {
+    let server = start().await;
+    let mut stream = server.connect().await;
+    let head = server.head("POST", "/v1/things");
+    let length = 8 << 20;
+    let large = 1_u64 << 30;
+    let head = format!("{head}content-type: application/json\r\ncontent-length: {large}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // Blindly, like a client that reads only when it has sent everything.
+    stream.write_all(&vec![b'x'; length]).await.unwrap();
+    assert_eq!(read_answer(&mut stream).await.status, 413);
+}
+
+#[tokio::test]
+async fn a_chunked_body_is_refused_at_the_limit() {
+    let server = start_with(small_bodies(), DEADLINE).await;
+    let head = server.head("POST", "/v1/things");
+    let head =
+        format!("{head}content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n");
+    let chunk = format!("{:x}\r\n{}\r\n", 10_000, "x".repeat(10_000));
+    let answer = server.send(format!("{head}{}", chunk.repeat(11)).as_bytes()).await;
+    assert_eq!(answer.status, 413);
+}
+
+#[tokio::test]
+async fn a_body_at_the_limit_is_taken_and_its_memory_is_given_back() {
+    let server = start_with(small_bodies(), DEADLINE).await;
+    let body = format!("{{\"name\": \"{}\"}}", "x".repeat(100_000 - 12));
+    for _ in 0..5 {
+        let answer = server.post(body.as_bytes()).await;
+        assert_eq!((answer.status, answer.body.as_str()), (200, "99988 None 0"));
+    }
+}
+
+#[tokio::test]
+async fn bodies_together_are_bounded() {
+    let server = start_with(small_bodies(), DEADLINE).await;
+    let head = server.head("POST", "/v1/things");
+    let head = format!("{head}content-type: application/json\r\ncontent-length: 100000\r\n\r\n");
+    let mut slow = server.connect().await;
+    slow.write_all(head.as_bytes()).await.unwrap();
+    // The slow client's share is taken as soon as its handler runs.
+    let body = format!("{{\"name\": \"{}\"}}", "x".repeat(90_000));
+    let refused = async {
+        loop {
+            let answer = server.post(body.as_bytes()).await;
+            if answer.status != 200 {
+                return answer;
+            }
+        }
+    };
+    let answer = timeout(DEADLINE, refused).await.unwrap();
+    assert_eq!((answer.status, &answer.error()["code"]), (503, &Value::from("overloaded")));
+    assert_eq!(answer.header("retry-after"), Some("1"));
+    assert_eq!(answer.error()["retry"], true);
+}
+
+#[tokio::test]
+async fn a_body_that_stops_arriving_is_given_up() {
+    let limits = Limits { body_pause_max: Duration::from_millis(20), ..Limits::default() };
+    let server = start_with(limits, DEADLINE).await;
+    let head = server.head("POST", "/v1/things");
+    let request = format!("{head}content-type: application/json\r\ncontent-length: 10\r\n\r\n{{");
+    let answer = server.send(request.as_bytes()).await;
+    assert_eq!(answer.status, 400);
+}
+
+/// Starts a request to `/v1/wait`, lets `leave` end it, and measures until its handler is gone.
+async fn check_disconnect(
+    request_tail: &str,
+    leave: impl AsyncFnOnce(TcpStream) -> Option<TcpStream>,
+) {
+    let mut server = start().await;
+    let mut stream = server.connect().await;
+    let request = format!("{}{request_tail}", server.head("POST", "/v1/wait"));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(server.next_event().await, "started");
+    assert_eq!(server.drain.working(), 1);
+    let left = clock::now();
+    let kept = leave(stream).await;
+    assert_eq!(server.next_event().await, "dropped");
+    let took = clock::now().duration_since(left);
+    assert!(took < Duration::from_millis(100), "{took:?}");
+    assert_eq!(server.drain.working(), 0);
+    drop(kept);
+}
+
+#[tokio::test]
+async fn a_client_that_closes_takes_its_handler_with_it() {
+    check_disconnect("content-length: 0\r\n\r\n", async |stream| {
+        drop(stream);
+        None
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_takes_its_handler_with_it() {
+    check_disconnect("content-length: 0\r\n\r\n", async |stream| {
+        stream.set_zero_linger().unwrap();
+        drop(stream);
+        None
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_stops_sending_counts_as_gone() {
+    check_disconnect("content-length: 0\r\n\r\n", async |mut stream| {
+        stream.shutdown().await.unwrap();
+        Some(stream)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pipelined_request_does_not_hide_that_the_client_is_gone() {
+    let tail = "content-length: 0\r\n\r\nGET /v1/who HTTP/1.1\r\nhost: x\r\n\r\n";
+    check_disconnect(tail, async |stream| {
+        drop(stream);
+        None
+    })
+    .await;
+    check_disconnect("content-length: 0\r\n\r\n", async |mut stream| {
+        stream.write_all(b"\r\n").await.unwrap();
+        Some(stream).take_if(|_| false)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let server = start().await;
+    let mut stream = server.connect().await;
+    let one = format!("{}\r\n", server.head("GET", "/v1/who"));
+    let two = format!("{}\r\n", server.head("GET", "/nothing"));
+    let last = format!("{}connection: close\r\n\r\n", server.head("GET", "/v1/who"));
+    stream.write_all(format!("{one}{two}{last}").as_bytes()).await.unwrap();
+    let mut all = String::new();
+    timeout(DEADLINE, stream.read_to_string(&mut all)).await.unwrap().unwrap();
+    let statuses: Vec<_> = all
+        .matches("HTTP/1.1 ")
+        .zip(all.split("HTTP/1.1 ").skip(1))
+        .map(|(_, rest)| &rest[..3])
+        .collect();
+    assert_eq!(statuses, ["200", "404", "200"], "{all}");
+}
+
+#[tokio::test]
+async fn a_slow_head_is_cut_off() {
+    let limits = Limits { header_read_max: Duration::from_millis(20), ..Limits::default() };
+    let server = start_with(limits, DEADLINE).await;
+    let mut stream = server.connect().await;
+    stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+    let mut rest = Vec::new();
+    timeout(DEADLINE, stream.read_to_end(&mut rest)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_large_head_is_refused() {
+    let server = start().await;
+    let many = "x: y\r\n".repeat(101);
+    let long = format!("x: {}\r\n", "y".repeat(70_000));
+    for headers in [many, long] {
+        let answer = server.send(format!("GET / HTTP/1.1\r\n{headers}\r\n").as_bytes()).await;
+        assert_eq!(answer.status, 431);
+    }
+}
+
+#[tokio::test]
+async fn connections_are_bounded() {
+    let limits = Limits { connections_max: 2, ..Limits::default() };
+    let mut server = start_with(limits, DEADLINE).await;
+    let mut kept = Vec::new();
+    for _ in 0..2 {
+        let mut stream = server.connect().await;
+        let request = format!("{}\r\n", server.head("GET", "/v1/wait"));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        assert_eq!(server.next_event().await, "started");
+        kept.push(stream);
+    }
+    let mut third = server.connect().await;
+    let answer = read_answer(&mut third).await;
+    assert_eq!((answer.status, &answer.error()["code"]), (503, &Value::from("overloaded")));
+    drop(kept);
+    assert_eq!(server.next_event().await, "dropped");
+    assert_eq!(server.next_event().await, "dropped");
+    let back = async { while server.get("/v1/who").await.status != 200 {} };
+    timeout(DEADLINE, back).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_draining_server_answers_but_takes_no_work() {
+    let mut server = start().await;
+    let mut running = server.connect().await;
+    let request = format!("{}\r\n", server.head("GET", "/v1/wait"));
+    running.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(server.next_event().await, "started");
+    server.drain.begin();
+    let answer = server.get("/v1/who").await;
+    assert_eq!((answer.status, &answer.error()["code"]), (503, &Value::from("draining")));
+    assert!(answer.header("retry-after").is_some());
+    assert_eq!(server.get("/health/live").await.status, 200);
+    drop(running);
+    assert_eq!(server.next_event().await, "dropped");
+    timeout(DEADLINE, &mut server.task).await.unwrap().unwrap();
+    assert!(TcpStream::connect(server.address).await.is_err());
+}
+
+#[tokio::test]
+async fn work_that_outlasts_the_patience_is_cancelled_and_told() {
+    let mut server = start_with(Limits::default(), Duration::from_millis(20)).await;
+    let mut running = server.connect().await;
+    let request = format!("{}\r\n", server.head("GET", "/v1/wait"));
+    running.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(server.next_event().await, "started");
+    server.drain.begin();
+    assert_eq!(server.next_event().await, "dropped");
+    let answer = read_answer(&mut running).await;
+    assert_eq!((answer.status, &answer.error()["code"]), (503, &Value::from("draining")));
+    timeout(DEADLINE, &mut server.task).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_idle_connection_does_not_hold_up_the_end() {
+    let mut server = start().await;
+    let mut idle = server.connect().await;
+    idle.write_all(format!("{}\r\n", server.head("GET", "/v1/who")).as_bytes()).await.unwrap();
+    assert_eq!(read_answer(&mut idle).await.status, 200);
+    server.drain.begin();
+    timeout(DEADLINE, &mut server.task).await.unwrap().unwrap();
+    assert_eq!(idle.read(&mut [0; 1]).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn many_clients_leave_nothing_behind() {
+    let mut server = start().await;
+    let count = Arc::new(AtomicUsize::new(0));
+    for _ in 0..50 {
+        let mut stream = server.connect().await;
+        let request = format!("{}\r\n", server.head("GET", "/v1/wait"));
+        stream.write_all(request.as_bytes()).await.unwrap();
+        assert_eq!(server.next_event().await, "started");
+        drop(stream);
+        assert_eq!(server.next_event().await, "dropped");
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+    assert_eq!((count.load(Ordering::Relaxed), server.drain.working()), (50, 0));
+}
