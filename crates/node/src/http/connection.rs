@@ -60,7 +60,10 @@ pub(super) async fn serve(
         Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
         None => return tracing::debug!("the client went away"),
     }
-    connection.into_parts().io.into_inner().linger(limits.linger_max).await;
+    // A server that stops does not wait for idle clients to close their side.
+    if !is_closing {
+        connection.into_parts().io.into_inner().linger(limits.linger_max).await;
+    }
 }
 
 /// Tells a client that there is no room for its connection. Best effort: it is not waited for.
