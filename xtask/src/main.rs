@@ -1,2 +1,35 @@
-//! Development tasks.
-fn main() {}
+//! Development tasks: `cargo run -p xtask -- gen` writes the generated files,
+//! `cargo run -p xtask -- tidy` checks the conventions. The tests of this crate do both checks.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+mod r#gen;
+
+fn main() -> ExitCode {
+    let task = std::env::args().nth(1);
+    let result = match task.as_deref() {
+        Some("gen") => r#gen::write(&root()),
+        _ => {
+            eprintln!("usage: cargo run -p xtask -- gen");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(report) => {
+            print!("{report}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("failed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the checkout.
+fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
