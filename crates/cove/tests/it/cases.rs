@@ -1,0 +1,392 @@
+//! The table of hostile programs: its shape, and where it is.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::support::is_execution_id;
+
+/// Every class of the table: name and text.
+const CLASSES: &[(&str, &str)] = &[
+    ("processes", include_str!("../cases/processes.toml")),
+    ("cpu", include_str!("../cases/cpu.toml")),
+    ("memory", include_str!("../cases/memory.toml")),
+    ("files", include_str!("../cases/files.toml")),
+    ("output", include_str!("../cases/output.toml")),
+    ("information", include_str!("../cases/information.toml")),
+    ("escape", include_str!("../cases/escape.toml")),
+    ("network", include_str!("../cases/network.toml")),
+    ("compile", include_str!("../cases/compile.toml")),
+];
+
+/// Programs that are too long to stand in the table.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("allowed.c", include_str!("../cases/programs/allowed.c")),
+    ("daemon.c", include_str!("../cases/programs/daemon.c")),
+    ("denied.c", include_str!("../cases/programs/denied.c")),
+    ("init.c", include_str!("../cases/programs/init.c")),
+    ("leave.c", include_str!("../cases/programs/leave.c")),
+    ("limits.c", include_str!("../cases/programs/limits.c")),
+    ("locks.c", include_str!("../cases/programs/locks.c")),
+    ("root.c", include_str!("../cases/programs/root.c")),
+    ("scheduling.c", include_str!("../cases/programs/scheduling.c")),
+    ("sockets.c", include_str!("../cases/programs/sockets.c")),
+    ("switches.c", include_str!("../cases/programs/switches.c")),
+    ("threads.c", include_str!("../cases/programs/threads.c")),
+    ("write.c", include_str!("../cases/programs/write.c")),
+];
+
+/// The program that looks for what a case left behind.
+pub(crate) const CANARY: &str = include_str!("../cases/programs/canary.py");
+
+/// Wall limit of a crowded run of a program that is not expected to reach it: two cores shared by
+/// ten programs must not turn a CPU limit into a wall limit.
+const CROWD_WALL_MS: u64 = 20_000;
+
+/// Whether a case has the machine to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// One at a time: figures are checked.
+    Alone,
+    /// Ten at a time: the kernel schedules as it likes, so upper bounds of figures are not.
+    Crowd,
+}
+
+/// One hostile program and what must become of it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Case {
+    /// The claim.
+    pub(crate) name: String,
+    /// `sh` and `bash` are argv form; everything else is a language of the server.
+    lang: String,
+    /// The program itself …
+    #[serde(default)]
+    program: Option<String>,
+    /// … or its name in `programs/`.
+    #[serde(default)]
+    file: Option<String>,
+    #[serde(default)]
+    args: Vec<String>,
+    /// On top of [`limits`].
+    #[serde(default)]
+    limits: BTreeMap<String, u64>,
+    #[serde(default)]
+    compile_limits: BTreeMap<String, u64>,
+    /// Only waits; runs beside other sleepers even in the first phase.
+    #[serde(default)]
+    pub(crate) sleeper: bool,
+
+    /// Verdicts that are right.
+    verdict: Vec<String>,
+    /// Limits that may be named; `none` for null. Without it, none may be.
+    #[serde(default)]
+    limit: Vec<String>,
+    #[serde(default)]
+    exit: Option<i64>,
+    #[serde(default)]
+    signal: Option<String>,
+    #[serde(default)]
+    stdout_is: Option<String>,
+    #[serde(default)]
+    stdout_hex: Option<String>,
+    #[serde(default)]
+    stdout_bytes: Option<usize>,
+    #[serde(default)]
+    stderr_bytes: Option<usize>,
+    #[serde(default)]
+    stdout_has: Vec<String>,
+    #[serde(default)]
+    stderr_has: Vec<String>,
+    /// In stderr of the compile stage.
+    #[serde(default)]
+    compile_has: Vec<String>,
+    #[serde(default)]
+    stdout_lacks: Vec<String>,
+    /// Nowhere in the whole response.
+    #[serde(default)]
+    lacks: Vec<String>,
+    /// Lines `name ANSWER|ANSWER`: stdout has exactly these names, each with one of its answers.
+    #[serde(default)]
+    probes: Vec<String>,
+    #[serde(default)]
+    has_base64: Option<bool>,
+    /// Streams that are cut; checked only when given or when the verdict is OK.
+    #[serde(default)]
+    truncated: Option<Vec<String>>,
+    #[serde(default)]
+    cpu_ms: Option<[f64; 2]>,
+    #[serde(default)]
+    wall_ms: Option<[f64; 2]>,
+    #[serde(default)]
+    memory_peak: Option<[u64; 2]>,
+    #[serde(default)]
+    processes_max: Option<u64>,
+    /// Text in the command line of a process that must not exist after the answer.
+    #[serde(default)]
+    pub(crate) gone: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Class {
+    case: Vec<Case>,
+}
+
+/// The whole table; names are `class: claim`.
+pub(crate) fn all() -> Vec<Case> {
+    let mut found = Vec::new();
+    for (class, text) in CLASSES {
+        let parsed: Class = toml::from_str(text).unwrap_or_else(|error| panic!("{class}: {error}"));
+        found.extend(parsed.case.into_iter().map(|case| {
+            let name = format!("{class}: {}", case.name);
+            Case { name, ..case }
+        }));
+    }
+    found
+}
+
+/// Limits of every program in the table unless it says otherwise.
+pub(crate) fn limits() -> Map<String, Value> {
+    let limits = json!({
+        "cpu_ms": 1000, "wall_ms": 2000, "memory_bytes": 64 << 20, "processes": 32,
+        "output_bytes": 64 << 10, "open_files": 64, "disk_bytes": 16 << 20, "disk_inodes": 1000,
+    });
+    limits.as_object().unwrap().clone()
+}
+
+/// Fills in what is known only at run time: `@NAME@`.
+pub(crate) type Fill = BTreeMap<&'static str, String>;
+
+fn fill(text: &str, values: &Fill) -> String {
+    let mut filled = text.to_owned();
+    for (name, value) in values {
+        filled = filled.replace(name, value);
+    }
+    filled
+}
+
+impl Case {
+    fn limit_values(&self, phase: Phase) -> Map<String, Value> {
+        let mut found = limits();
+        found.extend(self.limits.iter().map(|(name, value)| (name.clone(), json!(value))));
+        if phase == Phase::Crowd && !self.limit.iter().any(|limit| limit == "wall") {
+            found.insert("wall_ms".to_owned(), json!(CROWD_WALL_MS));
+        }
+        found
+    }
+
+    /// The request that runs it.
+    pub(crate) fn request(&self, phase: Phase, values: &Fill) -> Value {
+        let program = match (&self.program, &self.file) {
+            (Some(program), None) => program.as_str(),
+            (None, Some(file)) => {
+                let known = PROGRAMS.iter().find(|(name, _)| name == file);
+                known.unwrap_or_else(|| panic!("{}: no program {file}", self.name)).1
+            }
+            _ => panic!("{}: needs either `program` or `file`", self.name),
+        };
+        let program = fill(program, values);
+        let args: Vec<String> = self.args.iter().map(|argument| fill(argument, values)).collect();
+        let limits = self.limit_values(phase);
+        match self.lang.as_str() {
+            shell @ ("sh" | "bash") => {
+                let path = format!("/bin/{shell}");
+                let mut argv = vec![path.clone(), "-c".to_owned(), program, path];
+                argv.extend(args);
+                json!({"argv": argv, "limits": limits})
+            }
+            language => json!({
+                "language": language, "source": program, "args": args,
+                "limits": limits, "compile_limits": self.compile_limits,
+            }),
+        }
+    }
+
+    /// What is wrong with the answer; nothing when all is well.
+    pub(crate) fn check(&self, answer: &Value, phase: Phase, values: &Fill) -> Vec<String> {
+        let mut wrong = consistency(answer);
+        self.check_ending(answer, &mut wrong);
+        self.check_output(answer, values, &mut wrong);
+        self.check_probes(answer, &mut wrong);
+        self.check_figures(answer, phase, &mut wrong);
+        wrong
+    }
+
+    fn check_ending(&self, answer: &Value, wrong: &mut Vec<String>) {
+        let verdict = answer["verdict"].as_str().unwrap_or("none");
+        expect(wrong, self.verdict.iter().any(|right| right == verdict), || {
+            format!("verdict {verdict}, expected {:?}", self.verdict)
+        });
+        let limit = answer["limit"].as_str().unwrap_or("none");
+        let right = match self.limit.as_slice() {
+            [] => limit == "none",
+            some => some.iter().any(|right| right == limit),
+        };
+        expect(wrong, right, || format!("limit {limit}, expected {:?}", self.limit));
+        if let Some(code) = self.exit {
+            expect(wrong, answer["exit_code"] == code, || {
+                format!("exit code {}, expected {code}", answer["exit_code"])
+            });
+        }
+        if let Some(signal) = &self.signal {
+            expect(wrong, answer["signal"] == signal.as_str(), || {
+                format!("signal {}, expected {signal}", answer["signal"])
+            });
+        }
+        let cut = |stream: &str| answer["truncated"][stream] == true;
+        let expected = match (&self.truncated, verdict) {
+            (Some(streams), _) => Some(streams.clone()),
+            (None, "OK") => Some(Vec::new()),
+            (None, _) => None,
+        };
+        for stream in ["stdout", "stderr"] {
+            if let Some(expected) = &expected {
+                let right = expected.iter().any(|one| one == stream);
+                expect(wrong, cut(stream) == right, || format!("{stream} cut: {}", cut(stream)));
+            }
+        }
+    }
+
+    fn check_output(&self, answer: &Value, values: &Fill, wrong: &mut Vec<String>) {
+        let stdout = bytes(answer, "stdout");
+        let stderr = bytes(answer, "stderr");
+        let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        let whole = answer.to_string();
+        let compiler = answer["stages"][0]["stderr"].as_str().unwrap_or("");
+        if let Some(expected) = &self.stdout_is {
+            expect(wrong, out == expected.as_str(), || format!("stdout is not {expected:?}"));
+        }
+        if let Some(expected) = &self.stdout_hex {
+            let hex: String = stdout.iter().map(|byte| format!("{byte:02x}")).collect();
+            expect(wrong, &hex == expected, || format!("stdout is {hex}, expected {expected}"));
+        }
+        for (name, stream, expected) in
+            [("stdout", &stdout, self.stdout_bytes), ("stderr", &stderr, self.stderr_bytes)]
+        {
+            if let Some(expected) = expected {
+                let length = stream.len();
+                expect(wrong, length == expected, || {
+                    format!("{name}: {length} bytes, not {expected}")
+                });
+            }
+        }
+        for (text, where_, needles) in [
+            (&*out, "stdout", &self.stdout_has),
+            (&*err, "stderr", &self.stderr_has),
+            (compiler, "the compiler's output", &self.compile_has),
+        ] {
+            for needle in needles {
+                let found = text.contains(&fill(needle, values));
+                expect(wrong, found, || format!("{where_} lacks {needle:?}"));
+            }
+        }
+        for (text, needles) in [(&*out, &self.stdout_lacks), (whole.as_str(), &self.lacks)] {
+            for needle in needles {
+                let found = text.contains(&fill(needle, values));
+                expect(wrong, !found, || format!("{needle:?} is told"));
+            }
+        }
+        if let Some(expected) = self.has_base64 {
+            let found = answer.get("stdout_base64").is_some();
+            expect(wrong, found == expected, || format!("stdout_base64 present: {found}"));
+        }
+    }
+
+    fn check_probes(&self, answer: &Value, wrong: &mut Vec<String>) {
+        if self.probes.is_empty() {
+            return;
+        }
+        let text = answer["stdout"].as_str().unwrap_or("");
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for line in text.lines() {
+            seen.extend(line.rsplit_once(' '));
+        }
+        for probe in &self.probes {
+            let (name, right) = probe.rsplit_once(' ').expect("a probe is `name ANSWER`");
+            let answer = seen.remove(name).unwrap_or("nothing");
+            expect(wrong, right.split('|').any(|one| one == answer), || {
+                format!("probe {name}: {answer}, expected {right}")
+            });
+        }
+        expect(wrong, seen.is_empty(), || format!("probes that the table does not know: {seen:?}"));
+    }
+
+    fn check_figures(&self, answer: &Value, phase: Phase, wrong: &mut Vec<String>) {
+        let bounds = [("cpu_ms", self.cpu_ms), ("wall_ms", self.wall_ms)];
+        for (name, bounds) in bounds {
+            let Some([low, high]) = bounds else { continue };
+            let figure = answer[name].as_f64().unwrap_or(-1.0);
+            let right = figure >= low && (figure <= high || phase == Phase::Crowd);
+            expect(wrong, right, || format!("{name} {figure}, expected {low} to {high}"));
+        }
+        if let Some([low, high]) = self.memory_peak {
+            let figure = answer["memory_peak_bytes"].as_u64().unwrap_or(0);
+            expect(wrong, (low..=high).contains(&figure), || {
+                format!("memory_peak_bytes {figure}, expected {low} to {high}")
+            });
+        }
+        let peak = answer["processes_peak"].as_u64().unwrap_or(u64::MAX);
+        let most = self.processes_max.unwrap_or(32);
+        expect(wrong, peak <= most, || format!("processes_peak {peak}, at most {most}"));
+    }
+}
+
+fn expect(wrong: &mut Vec<String>, holds: bool, otherwise: impl FnOnce() -> String) {
+    if !holds {
+        wrong.push(otherwise());
+    }
+}
+
+/// Exact bytes of a stream.
+pub(crate) fn bytes(outcome: &Value, stream: &str) -> Vec<u8> {
+    match outcome[format!("{stream}_base64")].as_str() {
+        Some(text) => STANDARD.decode(text).expect("valid base64"),
+        None => outcome[stream].as_str().unwrap_or("").as_bytes().to_vec(),
+    }
+}
+
+/// What must hold of every result document, whatever ran.
+pub(crate) fn consistency(answer: &Value) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let id = answer["id"].as_str().unwrap_or("");
+    expect(&mut wrong, is_execution_id(id), || format!("id {id:?}"));
+    expect(&mut wrong, answer["mode"] == "fresh", || format!("mode {}", answer["mode"]));
+    let last = answer["stages"].as_array().and_then(|stages| stages.last());
+    expect(&mut wrong, last.is_some(), || "no stage".to_owned());
+    for field in ["exit_code", "signal", "stdout", "stderr", "limit", "cpu_ms", "oom_kills"] {
+        let same = last.is_some_and(|last| last[field] == answer[field]);
+        expect(&mut wrong, same, || format!("{field} differs from the last stage's"));
+    }
+    let (code, signal) = (&answer["exit_code"], &answer["signal"]);
+    let consistent = match answer["verdict"].as_str() {
+        Some("OK") => code == 0 && signal.is_null() && answer["limit"].is_null(),
+        Some("RE") => code.is_number() && code != 0 && answer["limit"].is_null(),
+        Some("SG") => code.is_null() && signal.is_string() && answer["limit"].is_null(),
+        Some("TLE") => answer["limit"] == "cpu" || answer["limit"] == "wall",
+        Some("MLE") => answer["limit"] == "memory",
+        Some("OLE") => answer["limit"] == "output",
+        Some("CE") => last.is_some_and(|last| last["name"] == "compile"),
+        _ => false,
+    };
+    expect(&mut wrong, consistent, || {
+        format!(
+            "{} with exit {code}, signal {signal}, limit {}",
+            answer["verdict"], answer["limit"]
+        )
+    });
+    wrong
+}
+
+#[test]
+fn every_claim_is_made_once() {
+    let mut names: Vec<String> = all().into_iter().map(|case| case.name).collect();
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert!(count > 130, "only {count} cases");
+}

@@ -1,0 +1,263 @@
+//! `cove run`, `doctor`, `languages` and `token`: what a person at a terminal sees.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use testkit::{Host, Scratch, Watch, process, until};
+
+use crate::support::{COVE, alone_on_host, beside_others};
+
+/// Time for something that happens at once on a machine that may be busy.
+const SOON: Duration = Duration::from_secs(10);
+/// User and group of nobody in particular.
+const NOBODY: &str = "65534";
+
+fn finish(command: &mut Command, stdin: &str) -> Output {
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("start cove");
+    let mut pipe = child.stdin.take().expect("a pipe");
+    // A program that does not read its input is no error of this test.
+    drop(pipe.write_all(stdin.as_bytes()));
+    drop(pipe);
+    child.wait_with_output().expect("wait for cove")
+}
+
+/// Runs `cove` with these arguments.
+fn cove<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, stdin: &str) -> Output {
+    finish(Command::new(COVE).args(arguments), stdin)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs `cove run` and compares exit code and stdout; returns stderr.
+fn check(arguments: &[&str], stdin: &str, code: i32, stdout: &str) -> String {
+    let mut all = vec!["run"];
+    all.extend(arguments);
+    let output = cove(&all, stdin);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+    assert_eq!(text(&output.stdout), stdout, "{arguments:?}: {stderr}");
+    stderr
+}
+
+#[test]
+fn run_takes_programs_by_extension_by_language_and_as_a_command() {
+    let _guard = beside_others();
+    let scratch = Scratch::new();
+    let file = |name: &str, content: &str| scratch.file(name, content).display().to_string();
+    let python = file("hello.py", "print('hello from python')\n");
+    let c = file(
+        "main.c",
+        "#include <stdio.h>\nint main(int n, char **a) { int x; if (scanf(\"%d\", &x) != 1) return 1; printf(\"%d %s\\n\", x * 2, a[n - 1]); return 0; }\n",
+    );
+    let bash = file("script.sh", "echo \"$1\"; exit 4\n");
+    let input = file("in.txt", "21\n");
+    check(&[&python], "", 0, "hello from python\n");
+    check(
+        &[&c, "--stdin-file", &input, "--cpu", "1s", "--memory", "64M", "--", "arg1", "arg2"],
+        "",
+        0,
+        "42 arg2\n",
+    );
+    check(&[&c, "--", "last"], "4\n", 0, "8 last\n");
+    check(&["--lang", "python", "-"], "print(6*7)", 0, "42\n");
+    let stderr = check(&[&bash, "--", "argument"], "", 4, "argument\n");
+    assert!(stderr.contains("RE"), "{stderr}");
+    check(&["--", "/bin/sh", "-c", "cat; exit 7"], "typed", 7, "typed");
+    check(&["--", "true"], "", 0, "");
+}
+
+#[test]
+fn run_says_the_verdict_and_the_limit() {
+    let _guard = beside_others();
+    let failing = |arguments: &[&str]| {
+        let mut all = vec!["run"];
+        all.extend(arguments);
+        let output = cove(&all, "");
+        assert!(!output.status.success(), "{arguments:?}");
+        text(&output.stderr)
+    };
+    let stderr = failing(&["--cpu", "200ms", "--", "/bin/sh", "-c", "while :; do :; done"]);
+    assert!(stderr.contains("TLE") && stderr.to_lowercase().contains("cpu"), "{stderr}");
+    let stderr = failing(&["--wall", "300ms", "--", "sleep", "60"]);
+    assert!(stderr.contains("TLE") && stderr.contains("wall"), "{stderr}");
+    let stderr = failing(&["--memory", "32M", "--", "python3", "-c", "x = b'x' * (1 << 30)"]);
+    assert!(stderr.contains("MLE") && stderr.contains("memory"), "{stderr}");
+    let stderr = failing(&["--", "/bin/sh", "-c", "kill -SEGV $$"]);
+    assert!(stderr.contains("SG") && stderr.contains("SIGSEGV"), "{stderr}");
+    let stderr = failing(&["--", "/nowhere/to/be/found"]);
+    assert!(stderr.contains("/nowhere/to/be/found"), "{stderr}");
+}
+
+#[test]
+fn run_json_is_one_document() {
+    let _guard = beside_others();
+    let output = cove(["run", "--json", "--", "/bin/sh", "-c", "yes"], "");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    assert_eq!(document["verdict"], "OLE", "{document}");
+    assert_eq!(document["limit"], "output");
+    assert_eq!(document["stdout"].as_str().map(str::len), Some(65536));
+    assert_eq!(document["truncated"]["stdout"], true);
+    let output =
+        cove(["run", "--json", "--", "/bin/sh", "-c", "echo out; echo err >&2; exit 5"], "");
+    let document: Value = serde_json::from_slice(&output.stdout).expect("one JSON document");
+    let shown = (&document["stdout"], &document["stderr"], &document["exit_code"]);
+    assert_eq!(shown, (&"out\n".into(), &"err\n".into(), &5.into()), "{document}");
+}
+
+#[test]
+fn run_streams_output_as_it_comes() {
+    let _guard = beside_others();
+    let mut child = Command::new(COVE)
+        .args(["run", "--", "/bin/sh", "-c", "echo first; sleep 64001"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "first\n");
+    assert!(child.try_wait().unwrap().is_none(), "it ended before its program");
+    process::signal(child.id(), "INT");
+    until("its end", SOON, || match child.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        other => Err(format!("{other:?}")),
+    });
+    wait_until_gone("64001");
+}
+
+fn wait_until_gone(marker: &str) {
+    until(&format!("no process {marker}"), SOON, || {
+        let left = process::with_marker(marker);
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
+
+#[test]
+fn killing_run_leaves_nothing() {
+    let _guard = alone_on_host();
+    let before = Host::snapshot(&Watch::default());
+    let mut child = Command::new(COVE)
+        .args(["run", "--", "/bin/sh", "-c", "trap '' TERM HUP; setsid sleep 64002 & sleep 64002"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    until("two sleepers", SOON, || {
+        let pids = process::with_marker("64002");
+        if pids.len() > 3 { Ok(()) } else { Err(format!("{pids:?}")) }
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    wait_until_gone("64002");
+    before.wait_for_return(SOON);
+}
+
+#[test]
+fn usage_errors_teach() {
+    let _guard = beside_others();
+    let scratch = Scratch::new();
+    let odd = scratch.file("program.xyz", "?").display().to_string();
+    let python = scratch.file("a.py", "").display().to_string();
+    for (arguments, says) in [
+        (vec!["run", "/no/such/file.py"], "/no/such/file.py"),
+        (vec!["run", odd.as_str()], "xyz"),
+        (vec!["run", "--lang", "brainfog", python.as_str()], "brainfog"),
+        (vec!["run", "--cpu", "soon", python.as_str()], "soon"),
+        (vec!["run", "--memory", "-5", python.as_str()], "-5"),
+        (vec!["run", "--momory", "5", python.as_str()], "--memory"),
+        (vec!["run"], "run"),
+        (vec!["serf"], "serve"),
+        (vec!["token", "--data-dir", "/no/such/directory"], "/no/such/directory"),
+    ] {
+        let output = cove(&arguments, "");
+        assert!(!output.status.success(), "{arguments:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains(says), "{arguments:?}: {stderr}");
+        assert!(output.stdout.is_empty(), "{arguments:?}: {}", text(&output.stdout));
+    }
+}
+
+#[test]
+fn doctor_and_languages_say_what_is_there() {
+    let _guard = beside_others();
+    let output = cove(["doctor", "--json"], "");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(report.is_object(), "{report}");
+    let whole = report.to_string();
+    for layer in ["seccomp", "memory", "pids"] {
+        assert!(whole.contains(layer), "doctor does not speak of {layer}: {whole}");
+    }
+    let output = cove(["doctor"], "");
+    assert!(text(&output.stdout).contains("seccomp"), "{}", text(&output.stdout));
+    let output = cove(["languages"], "");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let listed = text(&output.stdout);
+    for name in ["python", "javascript", "bash", "go", "java", "rust", "typescript"] {
+        assert!(listed.contains(name), "{name} is not listed:\n{listed}");
+    }
+}
+
+/// Runs a copy of the binary as nobody, who may not enter the directory it is built in.
+fn cove_as_nobody(scratch: &Scratch, arguments: &[&str]) -> Output {
+    let binary = scratch.path().join("cove");
+    if !binary.exists() {
+        fs::copy(COVE, &binary).unwrap();
+        for path in [scratch.path(), &binary] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(binary);
+    command.args(arguments).current_dir("/").env("HOME", "/");
+    finish(&mut command, "")
+}
+
+#[test]
+fn without_root_run_refuses_to_go_without_limits_unless_told() {
+    let _guard = beside_others();
+    let scratch = Scratch::new();
+    let refused = cove_as_nobody(&scratch, &["run", "--", "echo", "ran"]);
+    let stderr = text(&refused.stderr);
+    assert!(!refused.status.success(), "{stderr}");
+    assert_eq!(text(&refused.stdout), "", "it ran");
+    assert!(stderr.contains("--insecure-no-limits"), "{stderr}");
+    assert!(stderr.contains("memory"), "{stderr}");
+    let told = cove_as_nobody(&scratch, &["run", "--insecure-no-limits", "--", "echo", "ran"]);
+    let stderr = text(&told.stderr);
+    assert!(told.status.success(), "{stderr}");
+    assert_eq!(text(&told.stdout), "ran\n", "{stderr}");
+}
+
+#[test]
+fn without_root_a_program_is_isolated_all_the_same() {
+    let _guard = beside_others();
+    let scratch = Scratch::new();
+    let marker = scratch.file("marker", "host secret");
+    fs::set_permissions(&marker, fs::Permissions::from_mode(0o666)).unwrap();
+    let script = format!(
+        "cat {0}; echo changed > {0}; exec 3<>/dev/tcp/127.0.0.1/22 && echo CONNECTED; ls /proc | grep -c '^[0-9]'; exit 0",
+        marker.display()
+    );
+    let output = cove_as_nobody(
+        &scratch,
+        &["run", "--insecure-no-limits", "--", "/bin/bash", "-c", &script],
+    );
+    let stdout = text(&output.stdout);
+    assert!(!stdout.contains("host secret"), "{stdout}");
+    assert!(!stdout.contains("CONNECTED"), "{stdout}");
+    assert_eq!(fs::read_to_string(&marker).unwrap(), "host secret");
+}

@@ -1,0 +1,289 @@
+//! Start, drain, `kill -9`, tokens, one server per data directory.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::json;
+use testkit::{Client, Host, Server, Watch, process, until};
+
+use crate::support::{COVE, alone_on_host, beside_others, run, serve, shell};
+
+/// Time for something that happens at once on a machine that may be busy.
+const SOON: Duration = Duration::from_secs(10);
+
+fn wait_for_marker(marker: &str) {
+    until(&format!("a process {marker}"), SOON, || {
+        if process::with_marker(marker).is_empty() { Err("none".to_owned()) } else { Ok(()) }
+    });
+}
+
+/// Sends a request in a thread of its own.
+fn in_background(
+    client: &Client,
+    script: &str,
+) -> std::thread::JoinHandle<Option<testkit::Response>> {
+    let (client, request) = (client.clone(), client.execution(&shell(script)));
+    std::thread::spawn(move || client.try_send(&request).ok())
+}
+
+#[test]
+fn sigterm_lets_a_running_job_finish() {
+    let _guard = beside_others();
+    let mut server = serve();
+    let job = in_background(&server.client(), "sleep 1.063; echo finished");
+    wait_for_marker("1.063");
+    server.signal("TERM");
+    // New work is refused, one way or the other.
+    until("new work to be refused", SOON, || {
+        let late = server.client().try_send(&server.client().execution(&shell("true")));
+        match late {
+            Ok(response) if response.status == 503 => {
+                assert_eq!(response.json()["error"]["code"], "draining");
+                assert!(response.header("retry-after").is_some());
+                Ok(())
+            }
+            Ok(response) => Err(response.text()),
+            Err(_) => Ok(()),
+        }
+    });
+    let response = job.join().unwrap().expect("an answer");
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert_eq!(response.json()["stdout"], "finished\n");
+    assert!(server.wait(SOON).success());
+    assert!(
+        !server.data_dir().join("addresses.json").exists(),
+        "addresses of a server that is gone"
+    );
+}
+
+#[test]
+fn an_idle_server_stops_at_once_and_leaves_nothing() {
+    let _guard = alone_on_host();
+    let before = Host::snapshot(&Watch::default());
+    let mut server = serve();
+    assert_eq!(run(&server.client(), &shell("echo x"))["stdout"], "x\n");
+    let family = process::descendants(server.pid());
+    assert!(!family.is_empty(), "no spawner");
+    server.signal("TERM");
+    assert!(server.wait(SOON).success());
+    wait_until_dead(&family.into_iter().collect::<Vec<_>>());
+    before.wait_for_return(SOON);
+}
+
+fn wait_until_dead(family: &[process::Process]) {
+    until("the end of every process", SOON, || {
+        let left: Vec<_> = family.iter().filter(|process| process.is_alive()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
+
+#[test]
+fn killing_the_server_leaves_nothing_and_the_next_one_starts() {
+    let _guard = alone_on_host();
+    let before = Host::snapshot(&Watch::default());
+    let mut server = serve();
+    let client = server.client();
+    let jobs: Vec<_> = [
+        "sleep 63001",
+        "trap '' TERM HUP; setsid sleep 63001 & sleep 63001",
+        "while :; do :; done",
+        "dd if=/dev/zero of=/tmp/fill bs=1M count=20; sleep 63001",
+    ]
+    .map(|script| in_background(&client, script))
+    .into();
+    until("all four running", SOON, || {
+        let count = process::with_marker("63001").len();
+        if count >= 4 { Ok(()) } else { Err(count.to_string()) }
+    });
+    let family: Vec<_> = process::descendants(server.pid()).into_iter().collect();
+    assert!(family.len() > 4, "{family:?}");
+    server.signal("KILL");
+    assert!(!server.wait(SOON).success());
+    wait_until_dead(&family);
+    for job in jobs {
+        assert!(job.join().unwrap().is_none(), "an answer from a dead server");
+    }
+    before.wait_for_return(SOON);
+}
+
+#[test]
+fn killing_a_spawner_costs_its_runs_and_nothing_else() {
+    let _guard = alone_on_host();
+    let host = Host::snapshot(&Watch::default());
+    let mut server = serve();
+    server.expect_log("spawner");
+    let client = server.client();
+    assert_eq!(run(&client, &shell("echo warm"))["stdout"], "warm\n");
+    let before = Host::snapshot(&Watch { server: Some(server.pid()), markers: Vec::new() });
+    for spawner in process::children(server.pid()) {
+        let jobs: Vec<_> =
+            (0..3).map(|_| in_background(&client, "sleep 0.563; echo done")).collect();
+        wait_for_marker("0.563");
+        process::signal(spawner.pid, "KILL");
+        for job in jobs {
+            let response = job.join().unwrap().expect("an answer");
+            let answer = response.json();
+            let served = answer["verdict"] == "OK" && answer["stdout"] == "done\n";
+            // A run that was lost says so, and that it is not the program's fault.
+            assert!(served || answer["verdict"] == "IE" || response.status == 503, "{answer}");
+        }
+        assert!(!spawner.is_alive());
+        for _ in 0..8 {
+            let answer = run(&client, &shell("echo serves on"));
+            assert_eq!(
+                (&answer["verdict"], &answer["stdout"]),
+                (&json!("OK"), &json!("serves on\n"))
+            );
+        }
+    }
+    before.wait_for_return(SOON);
+    server.signal("TERM");
+    assert!(server.wait(SOON).success());
+    host.wait_for_return(SOON);
+}
+
+/// Every file below `directory`.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).unwrap().flatten() {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(files(&entry.path())),
+            false => found.push(entry.path()),
+        }
+    }
+    found
+}
+
+#[test]
+fn the_token_is_its_owners_alone_and_is_never_printed() {
+    let _guard = beside_others();
+    let server = serve();
+    assert_eq!(run(&server.client(), &shell("echo x"))["stdout"], "x\n");
+    let token = server.token();
+    assert!(token.len() >= 32, "a short token");
+    assert!(!server.log().contains(token), "the token is in the log");
+    let metrics = server.client().get("/metrics").text();
+    assert!(!metrics.contains(token), "the token is in the metrics");
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&server.data_dir()), 0o700);
+    let mut holders = Vec::new();
+    for path in files(&server.data_dir()) {
+        assert_eq!(mode(&path) & 0o077, 0, "{} is open to others", path.display());
+        let mut content = Vec::new();
+        fs::File::open(&path).unwrap().read_to_end(&mut content).unwrap();
+        if process::contains(&content, token.as_bytes()) {
+            assert_eq!(mode(&path), 0o600, "{}", path.display());
+            holders.push(path);
+        }
+    }
+    assert_eq!(holders.len(), 1, "the token stands in {holders:?}");
+    for pid in
+        process::descendants(server.pid()).iter().map(|process| process.pid).chain([server.pid()])
+    {
+        for place in ["cmdline", "environ"] {
+            let content = fs::read(format!("/proc/{pid}/{place}")).unwrap_or_default();
+            assert!(
+                !process::contains(&content, token.as_bytes()),
+                "the token is in {place} of {pid}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_second_server_on_the_same_data_is_refused() {
+    let _guard = beside_others();
+    let server = serve();
+    let second = Command::new(COVE)
+        .args(["serve", "--http", "127.0.0.1:0", "--data-dir"])
+        .arg(server.data_dir())
+        .output()
+        .unwrap();
+    assert!(!second.status.success(), "{second:?}");
+    let message = String::from_utf8_lossy(&second.stderr);
+    assert!(message.contains(&*server.data_dir().to_string_lossy()), "{message}");
+    assert!(message.contains("another"), "{message}");
+    assert_eq!(run(&server.client(), &shell("echo first serves"))["stdout"], "first serves\n");
+}
+
+#[test]
+fn a_restarted_server_knows_the_same_token() {
+    let _guard = beside_others();
+    let scratch = testkit::Scratch::new();
+    let data = scratch.path().join("data");
+    let data = data.to_str().unwrap();
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let mut child = Command::new(COVE)
+            .args(["serve", "--http", "127.0.0.1:0", "--data-dir", data])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        until("addresses.json", Duration::from_secs(60), || {
+            fs::read(Path::new(data).join("addresses.json")).map_err(|error| error.to_string())
+        });
+        let output = Command::new(COVE).args(["token", "--data-dir", data]).output().unwrap();
+        tokens.push(String::from_utf8_lossy(&output.stdout).into_owned());
+        process::signal(child.id(), "TERM");
+        until("its end", SOON, || match child.try_wait() {
+            Ok(Some(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        });
+    }
+    assert_eq!(tokens[0], tokens[1]);
+    assert!(!tokens[0].trim().is_empty());
+}
+
+#[test]
+fn bad_configuration_is_refused_at_the_start_with_a_reason() {
+    let _guard = beside_others();
+    let scratch = testkit::Scratch::new();
+    for (config, says) in [
+        ("unknown_key = 1", "unknown_key"),
+        ("[executions]\nqueue_maximum = 1", "queue_maximum"),
+        ("[executions]\nqueue_max = \"many\"", "queue_max"),
+        ("not toml at all", "cove.toml"),
+    ] {
+        let path = scratch.file("cove.toml", config);
+        let output = Command::new(COVE)
+            .args(["serve", "--http", "127.0.0.1:0", "--config"])
+            .arg(&path)
+            .arg("--data-dir")
+            .arg(scratch.path().join("data"))
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{config}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(says), "{config}: {message}");
+    }
+    for address in ["127.0.0.1", "nowhere:0:0", "256.0.0.1:1"] {
+        let output = Command::new(COVE)
+            .args(["serve", "--http", address, "--data-dir"])
+            .arg(scratch.path().join("data"))
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{address}");
+        assert!(!output.stderr.is_empty(), "{address}");
+    }
+}
+
+#[test]
+fn health_metrics_and_documentation_need_no_token() {
+    let _guard = beside_others();
+    let server = Server::start(COVE);
+    let client = server.client().anonymous();
+    for target in ["/health/live", "/health/ready", "/metrics", "/docs"] {
+        let response = client.get(target);
+        assert_eq!(response.status, 200, "{target}: {}", response.text());
+        assert!(!response.body.is_empty(), "{target}");
+    }
+    assert_eq!(run(&server.client(), &shell("exit 3"))["verdict"], "RE");
+    let metrics = client.get("/metrics").text();
+    assert!(metrics.contains("cove_"), "{metrics}");
+    assert!(metrics.contains("\"RE\"") || metrics.contains("\"re\""), "{metrics}");
+}

@@ -1,0 +1,23 @@
+//! The real binary under honest and hostile use.
+//!
+//! | file | claim |
+//! |---|---|
+//! | `suite.rs` | every program of `tests/cases/*.toml` gets its verdict and leaves nothing, alone and in a crowd |
+//! | `verdicts.rs` | the result document: verdicts, precedence, figures, languages, argv, files, outputs |
+//! | `requests.rs` | bad input gets a 4xx that says what is wrong |
+//! | `admission.rs` | overload is refused and passes; a client that leaves takes its run with it |
+//! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
+//! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
+)]
+
+mod admission;
+mod cases;
+mod command_line;
+mod lifecycle;
+mod requests;
+mod suite;
+mod support;
+mod verdicts;

@@ -1,0 +1,47 @@
+//! What the files of this binary share.
+
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use serde_json::{Value, json};
+use testkit::{Client, Server};
+
+/// The binary under test.
+pub(crate) const COVE: &str = env!("CARGO_BIN_EXE_cove");
+
+/// Tests that compare the host before and after must be alone; all others run side by side.
+static HOST: RwLock<()> = RwLock::new(());
+
+/// Held by tests that look at the whole host.
+pub(crate) fn alone_on_host() -> RwLockWriteGuard<'static, ()> {
+    HOST.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by all other tests.
+pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
+    HOST.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server with default settings.
+pub(crate) fn serve() -> Server {
+    Server::start(COVE)
+}
+
+/// A shell command as an execution request.
+pub(crate) fn shell(script: &str) -> Value {
+    json!({"argv": ["/bin/sh", "-c", script]})
+}
+
+/// Runs a request that must be accepted.
+pub(crate) fn run(client: &Client, request: &Value) -> Value {
+    let response = client.run(request);
+    assert_eq!(response.status, 200, "{request}: {}", response.text());
+    response.json()
+}
+
+/// Whether `text` looks like an execution's id.
+pub(crate) fn is_execution_id(text: &str) -> bool {
+    let crockford = |c: char| {
+        c.is_ascii_digit() || (c.is_ascii_alphabetic() && !"ILOU".contains(c.to_ascii_uppercase()))
+    };
+    text.strip_prefix("ex_").is_some_and(|rest| rest.len() == 26 && rest.chars().all(crockford))
+}

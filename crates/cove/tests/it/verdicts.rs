@@ -1,0 +1,308 @@
+//! The result document of honest requests: verdicts and their precedence, languages, argv, files,
+//! standard input, environment, outputs.
+
+use std::fs;
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use testkit::Client;
+
+use crate::cases::{bytes, consistency};
+use crate::support::{beside_others, run, serve, shell};
+
+/// Runs a request that must be accepted, and checks what holds of every result.
+fn answer(client: &Client, request: &Value) -> Value {
+    let answer = run(client, request);
+    let wrong = consistency(&answer);
+    assert!(wrong.is_empty(), "{wrong:?} in {answer}");
+    answer
+}
+
+/// Runs a program and compares verdict, limit, exit code and signal.
+fn check(client: &Client, request: &Value, expected: &str) {
+    let answer = answer(client, request);
+    let shown = |field: &str| match &answer[field] {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let actual = ["verdict", "limit", "exit_code", "signal"].map(shown).join(" ");
+    assert_eq!(actual, expected, "{request}: {answer}");
+}
+
+fn limited(script: &str, limits: Value) -> Value {
+    json!({"argv": ["/bin/sh", "-c", script], "limits": limits})
+}
+
+/// A Python program whose child is killed for lack of memory before `rest` happens.
+fn after_oom(rest: &str) -> Value {
+    let source = format!(
+        "import os, signal, time\nif os.fork() == 0:\n    x = b'x' * (1 << 30)\n    os._exit(0)\n\
+         os.wait()\n{rest}\n"
+    );
+    json!({"language": "python", "source": source,
+        "limits": {"memory_bytes": 64 << 20, "cpu_ms": 500, "wall_ms": 5000}})
+}
+
+#[test]
+fn every_verdict_is_reached_and_the_strongest_wins() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let c = |source: &str| json!({"language": "c", "source": source});
+    for (request, expected) in [
+        (shell("exit 0"), "OK - 0 -"),
+        (shell("exit 3"), "RE - 3 -"),
+        (shell("kill -SEGV $$"), "SG - - SIGSEGV"),
+        (shell("kill -KILL $$"), "SG - - SIGKILL"),
+        (json!({"argv": ["/nowhere"]}), "RE - 127 -"),
+        (json!({"argv": ["nowhere"]}), "RE - 127 -"),
+        (json!({"argv": ["/usr"]}), "RE - 126 -"),
+        (limited("while :; do :; done", json!({"cpu_ms": 200})), "TLE cpu - SIGKILL"),
+        (limited("sleep 60", json!({"wall_ms": 300})), "TLE wall - SIGKILL"),
+        (limited("yes", json!({"output_bytes": 1000})), "OLE output - SIGKILL"),
+        (c("int main(void) { return 0; }"), "OK - 0 -"),
+        (c("int main(void) { return }"), "CE - 1 -"),
+        (c("int main(void) { return 9; }"), "RE - 9 -"),
+        (
+            json!({"language": "c", "source": "#include \"/dev/zero\"",
+            "compile_limits": {"cpu_ms": 100, "memory_bytes": 1 << 30}}),
+            "CE cpu - SIGKILL",
+        ),
+    ] {
+        check(&client, &request, expected);
+    }
+    // Where several hold, the first of IE OLE TLE MLE SG RE OK wins.
+    for (rest, verdict) in [
+        ("os._exit(0)", "MLE"),
+        ("os._exit(5)", "MLE"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "MLE"),
+        ("while 1: pass", "TLE"),
+        ("while 1: os.write(1, b'x' * 4096)", "OLE"),
+    ] {
+        let answer = answer(&client, &after_oom(rest));
+        assert_eq!(answer["verdict"], verdict, "{rest}: {answer}");
+        assert!(answer["oom_kills"].as_u64() >= Some(1), "{rest}: {answer}");
+    }
+}
+
+#[test]
+fn figures_are_measured() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let source = "import time\nx = b'x' * (40 << 20)\nend = time.process_time() + 0.1\n\
+                  while time.process_time() < end: pass\ntime.sleep(0.2)\n";
+    let answer = answer(&client, &json!({"language": "python", "source": source}));
+    assert_eq!(answer["verdict"], "OK", "{answer}");
+    let cpu = answer["cpu_ms"].as_f64().unwrap();
+    let wall = answer["wall_ms"].as_f64().unwrap();
+    assert!(cpu >= 100.0 && wall >= 300.0 && wall >= cpu, "{answer}");
+    let peak = answer["memory_peak_bytes"].as_u64().unwrap();
+    assert!((40 << 20..100 << 20).contains(&peak), "{answer}");
+    assert_eq!(answer["oom_kills"], 0, "{answer}");
+    assert!(answer["processes_peak"].as_u64() >= Some(1), "{answer}");
+}
+
+#[test]
+fn every_language_that_is_listed_as_available_says_hello() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let list = client.get("/v1/languages").json();
+    let languages = list["languages"].as_array().unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut greeted = 0;
+    for language in languages {
+        let name = language["name"].as_str().unwrap();
+        if language["available"] == false {
+            assert!(language["reason"].as_str().is_some_and(|why| !why.is_empty()), "{language}");
+            let response = client.run(&json!({"language": name, "source": "x"}));
+            assert_eq!(response.status, 400, "{name}: {}", response.text());
+            assert_eq!(response.json()["error"]["code"], "language_unavailable", "{name}");
+            continue;
+        }
+        assert!(language["version"].as_str().is_some_and(|text| !text.is_empty()), "{language}");
+        let extensions = language["extensions"].as_array().unwrap();
+        let files = extensions.iter().flat_map(|extension| {
+            let extension = extension.as_str().unwrap();
+            ["hello", "Hello"].map(|stem| examples.join(format!("{stem}.{extension}")))
+        });
+        let file = files.into_iter().find(|path| path.exists());
+        let file = file.unwrap_or_else(|| panic!("no examples/hello for {name}"));
+        let source = fs::read_to_string(&file).unwrap();
+        let answer = answer(&client, &json!({"language": name, "source": source}));
+        assert_eq!(answer["verdict"], "OK", "{name}: {answer}");
+        let stdout = answer["stdout"].as_str().unwrap().to_lowercase();
+        assert!(stdout.contains("hello"), "{name}: {answer}");
+        let stages = answer["stages"].as_array().unwrap().len();
+        assert_eq!(stages == 2, language["compiled"] == true, "{name}: {answer}");
+        for alias in language["aliases"].as_array().unwrap() {
+            let response =
+                client.run(&json!({"language": alias, "source": "", "limits": {"cpu_ms": 0}}));
+            // The limit is what is refused, so the alias is known.
+            assert_eq!(response.json()["error"]["field"], "limits.cpu_ms", "{alias}");
+        }
+        greeted += 1;
+    }
+    for needed in ["python", "javascript", "bash", "c", "c++", "go", "java"] {
+        let found = languages.iter().any(|one| {
+            one["name"] == needed
+                || one["aliases"]
+                    .as_array()
+                    .is_some_and(|all| all.iter().any(|alias| alias == needed))
+        });
+        assert!(found, "{needed} is not configured");
+    }
+    assert!(greeted >= 5, "only {greeted} languages are available: {list}");
+}
+
+#[test]
+fn a_command_gets_its_arguments_files_and_environment() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let answer = answer(
+        &client,
+        &json!({
+            "argv": ["sh", "tools/run.sh", "one two", ""],
+            "args": ["$HOME", "*", "é\n"],
+            "files": [
+                {"name": "tools/run.sh", "content": "pwd; for a in \"$@\"; do printf '[%s]' \"$a\"; done; \
+                    ./tools/bin; od -An -tx1 data; printf '%s|' \"$GREETING\" \"$LC_X\" \"$PATH\"; stat -c %a data tools/bin"},
+                {"name": "tools/bin", "content": "#!/bin/sh\necho executable", "executable": true},
+                {"name": "data", "content": "AP8K", "encoding": "base64"},
+            ],
+            "env": {"GREETING": "hi there", "LC_X": "=", "PATH": "/usr/bin:/bin"},
+        }),
+    );
+    assert_eq!(answer["verdict"], "OK", "{answer}");
+    assert_eq!(
+        answer["stdout"],
+        "/workspace\n[one two][][$HOME][*][é\n]executable\n 00 ff 0a\nhi there|=|/usr/bin:/bin|644\n755\n",
+        "{answer}"
+    );
+}
+
+#[test]
+fn a_program_of_several_files_is_compiled_together() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let answer = answer(
+        &client,
+        &json!({
+            "language": "c",
+            "files": [
+                {"name": "main.c", "content": "#include \"lib/two.h\"\n#include <stdio.h>\nint main(int argc, char **argv) { printf(\"%d %s\\n\", two(), argv[argc - 1]); return 0; }"},
+                {"name": "lib/two.h", "content": "int two(void);"},
+                {"name": "lib/two.c", "content": "int two(void) { return 2; }"},
+            ],
+            "args": ["last"],
+        }),
+    );
+    assert_eq!(answer["stdout"], "2 last\n", "{answer}");
+    let names: Vec<_> =
+        answer["stages"].as_array().unwrap().iter().map(|stage| &stage["name"]).collect();
+    assert_eq!(names, ["compile", "run"]);
+}
+
+#[test]
+fn standard_input_arrives_whole_and_need_not_be_read() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let ten_mebibytes = "0123456789abcde\n".repeat((10 << 20) / 16);
+    let request = |script: &str| {
+        let mut request = shell(script);
+        request["stdin"] = json!(ten_mebibytes);
+        request
+    };
+    let whole = answer(&client, &request("wc -c; cat | wc -c"));
+    assert_eq!(whole["stdout"], "10485760\n0\n", "{whole}");
+    let unread = answer(&client, &request("echo never reads"));
+    assert_eq!((&unread["verdict"], &unread["stdout"]), (&json!("OK"), &json!("never reads\n")));
+    let partly = answer(&client, &request("head -c 3"));
+    assert_eq!((&partly["verdict"], &partly["stdout"]), (&json!("OK"), &json!("012")));
+    let closed = answer(&client, &request("exec <&-; echo closed"));
+    assert_eq!(closed["stdout"], "closed\n", "{closed}");
+    let binary: Vec<u8> = (0..=255).collect();
+    let request = json!({"argv": ["cat"], "stdin_base64": STANDARD.encode(&binary)});
+    assert_eq!(bytes(&answer(&client, &request), "stdout"), binary);
+    let nothing = answer(&client, &shell("wc -c"));
+    assert_eq!(nothing["stdout"], "0\n", "{nothing}");
+}
+
+#[test]
+fn outputs_are_regular_files_of_the_workspace_and_nothing_else() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let script = "echo text > plain; printf '\\377\\000' > binary; mkdir -p sub/deep; echo x > sub/deep/f; \
+        ln -s /etc/shadow shadow; ln -s /etc/passwd passwd; ln -s plain link; mkfifo fifo; mkdir dir; \
+        ln -s / root; ln -s ../../proc/self/environ environ; truncate -s 1M sparse; truncate -s 60M large; \
+        echo secret > closed; chmod 000 closed; : > empty; ln -s /proc/self/fd/1 out; \
+        echo gone > removed; rm removed";
+    let names = [
+        "plain",
+        "binary",
+        "sub/deep/f",
+        "empty",
+        "sparse",
+        "shadow",
+        "passwd",
+        "link",
+        "fifo",
+        "dir",
+        "root/etc/passwd",
+        "environ",
+        "large",
+        "missing",
+        "out",
+        "removed",
+        "missing/deep",
+    ];
+    let mut request = shell(script);
+    request["outputs"] = json!(names);
+    let answer = answer(&client, &request);
+    assert_eq!(answer["verdict"], "OK", "{answer}");
+    let files = answer["files"].as_array().unwrap();
+    assert_eq!(files.len(), names.len(), "{answer}");
+    for (file, name) in files.iter().zip(names) {
+        assert_eq!(file["name"], name);
+        let expected = match name {
+            "plain" => Some(json!("text\n")),
+            "binary" => Some(json!(STANDARD.encode(b"\xff\x00"))),
+            "sub/deep/f" => Some(json!("x\n")),
+            "empty" => Some(json!("")),
+            "sparse" => Some(json!("\0".repeat(1 << 20))),
+            _ => None,
+        };
+        match expected {
+            Some(content) => {
+                assert!(file["content"] == content, "{name}: {:.200}", file.to_string());
+                assert_eq!(file["encoding"] == "base64", name == "binary", "{name}");
+                assert!(file.get("error").is_none(), "{name}: {file}");
+            }
+            None => {
+                assert!(file["content"].is_null(), "{name}: {:.200}", file.to_string());
+                let error = file["error"].as_str().unwrap_or("");
+                assert!(!error.is_empty(), "{name}: {file}");
+            }
+        }
+    }
+}
+
+#[test]
+fn outputs_are_collected_after_a_failure_too() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let mut request = limited("echo partial > out; while :; do :; done", json!({"cpu_ms": 100}));
+    request["outputs"] = json!(["out"]);
+    let answer = answer(&client, &request);
+    assert_eq!(answer["verdict"], "TLE", "{answer}");
+    assert_eq!(answer["files"][0]["content"], "partial\n", "{answer}");
+}
