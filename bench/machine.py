@@ -1,0 +1,106 @@
+"""What the machine is, what else it does, what a process tree weighs. Only reads."""
+
+import os
+import platform
+import re
+import time
+
+PROC = "/proc"
+
+
+def read(path):
+    """The text of a file, or the empty string when it cannot be read (a process that ended)."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def describe():
+    """Cores, kernel, memory and system, as they stand in the report."""
+    model = re.search(r"^model name\s*:\s*(.*)$", read(f"{PROC}/cpuinfo"), re.M)
+    total = re.search(r"^MemTotal:\s*(\d+) kB", read(f"{PROC}/meminfo"), re.M)
+    name = re.search(r'^PRETTY_NAME="?([^"\n]*)', read("/etc/os-release"), re.M)
+    return {
+        "cores": os.cpu_count(),
+        "cpu": model.group(1).strip() if model else "unknown",
+        "memory_mib": int(total.group(1)) // 1024 if total else None,
+        "kernel": platform.release(),
+        "system": name.group(1) if name else "unknown",
+        "cgroups": cgroup_layout(read(f"{PROC}/self/mounts")),
+    }
+
+
+def cgroup_layout(mounts):
+    """Which versions of control groups are mounted: `v1`, `v2` or `hybrid`."""
+    kinds = {line.split()[2] for line in mounts.splitlines() if len(line.split()) > 2}
+    match ("cgroup" in kinds, "cgroup2" in kinds):
+        case (True, True):
+            return "hybrid"
+        case (True, False):
+            return "v1"
+        case (False, True):
+            return "v2"
+    return "none"
+
+
+def load_average():
+    """The three load averages."""
+    return list(os.getloadavg())
+
+
+def busy_percent(before, after):
+    """Share of all CPUs' time between two readings of /proc/stat that was not idle."""
+    deltas = [b - a for a, b in zip(cpu_fields(before), cpu_fields(after), strict=True)]
+    total = sum(deltas[:8])
+    return 100.0 * (total - deltas[3] - deltas[4]) / total if total else 0.0
+
+
+def cpu_fields(stat):
+    """user, nice, system, idle, iowait, irq, softirq, steal, ... of all CPUs: proc_stat(5)."""
+    return [int(field) for field in stat.splitlines()[0].split()[1:]]
+
+
+def background_busy(seconds=0.5):
+    """How busy the machine is while this program waits: what others do to the figures."""
+    before = read(f"{PROC}/stat")
+    time.sleep(seconds)
+    return busy_percent(before, read(f"{PROC}/stat"))
+
+
+def descendants(pid):
+    """`pid` and every process below it."""
+    children = {}
+    for name in os.listdir(PROC):
+        # The command name in parentheses may hold anything; the parent is two fields behind it.
+        fields = read(f"{PROC}/{name}/stat").rpartition(")")[2].split() if name.isdigit() else []
+        if len(fields) > 1:
+            children.setdefault(int(fields[1]), []).append(int(name))
+    found, left = [], [pid]
+    while left:
+        found.append(left.pop())
+        left.extend(children.get(found[-1], []))
+    return found
+
+
+def memory_of(pid):
+    """Resident memory of a server, and the proportional share of its whole tree, in KiB."""
+    resident = re.search(r"^VmRSS:\s*(\d+) kB", read(f"{PROC}/{pid}/status"), re.M)
+    tree = descendants(pid)
+    shares = (re.search(r"^Pss:\s*(\d+) kB", read(f"{PROC}/{p}/smaps_rollup"), re.M) for p in tree)
+    return {
+        "rss_kib": int(resident.group(1)) if resident else None,
+        "tree_pss_kib": sum(int(share.group(1)) for share in shares if share),
+        "processes": len(tree),
+    }
+
+
+def cgroup_directories(root="/sys/fs/cgroup"):
+    """Every control group there is."""
+    return {path for path, _, _ in os.walk(root)}
+
+
+def mounts():
+    """Every mount point of this namespace."""
+    return {line.split()[4] for line in read(f"{PROC}/self/mountinfo").splitlines()}

@@ -1,0 +1,391 @@
+#!/usr/bin/env python3
+"""Runs Cove and its rivals side by side, checks every answer, and writes down what it saw.
+
+    python3 bench/run.py                 everything; writes RESULTS.md and results/*.json
+    python3 bench/run.py --quick         two short rounds, for a first look; writes below .cache
+    python3 bench/run.py --only noop     one workload; writes below .cache
+    python3 bench/run.py --list          what there is to run
+
+Needs root (sandboxes do), Cargo, gcc and /usr/bin/python3. README.md beside this file says more.
+"""
+
+import argparse
+import contextlib
+import datetime
+import fcntl
+import json
+import os
+import pathlib
+import random
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections import namedtuple
+
+import machine
+import report
+import rivals
+from rivals import ALL, BARE, BUBBLEWRAP, COVE, GO_JUDGE, RUNC, SERVERS, say
+
+Cell = namedtuple("Cell", "workload clients rivals jobs")
+
+# `jobs` bounds a batch from above, its seconds bound it as well; whichever comes first ends it.
+# Process rivals have no queue, so a hundred clients of theirs would measure the load generator's.
+CELLS = [
+    Cell("noop", 1, ALL, 1000),
+    Cell("noop", 10, ALL, 4000),
+    Cell("noop", 100, SERVERS, 4000),
+    Cell("true", 1, ALL, 1000),
+    Cell("true", 10, ALL, 4000),
+    Cell("true", 100, SERVERS, 4000),
+    Cell("python", 1, ALL, 400),
+    Cell("python", 10, ALL, 400),
+    Cell("c", 1, ALL, 200),
+    Cell("c", 10, ALL, 200),
+    Cell("stdin", 1, (COVE, GO_JUDGE, BARE), 400),
+    Cell("stdin", 10, SERVERS, 400),
+    Cell("output", 1, (COVE, GO_JUDGE, BARE), 1000),
+    Cell("output", 10, SERVERS, 2000),
+    Cell("cpu-limit", 1, SERVERS, 5),
+]
+LIMITS = {
+    "cpu_ms": 10_000,
+    "wall_ms": 20_000,
+    "memory_bytes": 256 << 20,
+    "processes": 64,
+    "output_bytes": 64 << 10,
+}
+# Where a workload needs another limit than the others; outputs have room to spare on both sides.
+LIMITS_OF = {
+    "cpu-limit": {"cpu_ms": report.CPU_LIMIT_MS},
+    "stdin": {"output_bytes": 2 << 20},
+    "output": {"output_bytes": 128 << 10},
+}
+# The last two are what Cove's Python has by itself; the others get them too.
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTHONUNBUFFERED": "1",
+}
+WARMUP_PER_CLIENT = 2
+# Long enough for a runtime's collector that runs every few seconds to have been by.
+SETTLE_SECONDS = 6
+BATCH_SECONDS_MARGIN = 180
+POOL_SECONDS_MAX = 1800
+OTHERS = ("memory", "pool")
+
+
+def parse_arguments(argv):
+    names = [*dict.fromkeys(cell.workload for cell in CELLS), *OTHERS]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument(
+        "--quick", action="store_true", help="two short rounds; writes below .cache only"
+    )
+    parser.add_argument("--rounds", type=int, help="rounds of batches (5, or 2 with --quick)")
+    parser.add_argument("--seconds", type=float, help="length of a batch (2, or 0.5 with --quick)")
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", choices=names, help="only this; may be repeated"
+    )
+    parser.add_argument(
+        "--rival",
+        action="append",
+        metavar="NAME",
+        choices=ALL,
+        help="only this one; may be repeated",
+    )
+    parser.add_argument(
+        "--parallelism", type=int, default=os.cpu_count(), help="jobs at a time, on every side"
+    )
+    parser.add_argument(
+        "--go-judge", metavar="PATH", help="the go-judge to run (otherwise the one on PATH)"
+    )
+    parser.add_argument(
+        "--no-install", action="store_true", help="install no Debian package that is missing"
+    )
+    parser.add_argument("--seed", type=int, help="order of the batches (otherwise drawn)")
+    parser.add_argument("--list", action="store_true", help="say what there is to run, and stop")
+    options = parser.parse_args(argv)
+    options.rounds = options.rounds or (2 if options.quick else 5)
+    options.seconds = options.seconds or (0.5 if options.quick else 2.0)
+    options.seed = (
+        random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
+    )
+    options.partial = bool(options.quick or options.only or options.rival)
+    return options
+
+
+def list_everything():
+    for cell in CELLS:
+        print(f"{cell.workload:10} {cell.clients:3} clients  {', '.join(cell.rivals)}")
+    print("memory                  the servers, idle after their start and after their work")
+    print("pool                    pool and buffers against Go (bench/pool)")
+
+
+def wanted(options, name):
+    return not options.only or name in options.only
+
+
+# --- starting the rivals
+
+
+def open_rivals(stack, options, scratch):
+    """Starts what can be started; says of the rest why it can not."""
+
+    def entered(manager):
+        return stack.enter_context(manager)
+
+    n, install = options.parallelism, not options.no_install
+    makers = {
+        COVE: lambda: entered(rivals.cove(scratch, n)),
+        GO_JUDGE: lambda: entered(rivals.go_judge(scratch, n, options.go_judge)),
+        BARE: lambda: rivals.bare(scratch, n),
+        BUBBLEWRAP: lambda: rivals.bubblewrap(scratch, n, install),
+        RUNC: lambda: entered(rivals.runc(scratch, n, LIMITS, install)),
+    }
+    running, missing = {}, {}
+    for name in options.rival or ALL:
+        try:
+            running[name] = makers[name]()
+            say(f"{name}: {running[name]['version']}")
+        except rivals.Unavailable as reason:
+            missing[name] = str(reason)
+            say(f"{name} can not take part: {reason}")
+    return running, missing
+
+
+# --- batches
+
+
+def batch(load, rival, cell, jobs, seconds):
+    """One batch; a generator that fails is a finding about the rival and not the end of the run."""
+    spec = {
+        "rival": rival["spec"],
+        "workload": cell.workload,
+        "clients": cell.clients,
+        "jobs": jobs,
+        "seconds": seconds,
+        "warmup_per_client": WARMUP_PER_CLIENT,
+        "nonce": f"b{os.urandom(6).hex()}",
+        "programs": str(rivals.PROGRAMS),
+        "limits": {**LIMITS, **LIMITS_OF.get(cell.workload, {})},
+        "env": ENVIRONMENT,
+    }
+    text, limit = json.dumps(spec), seconds + BATCH_SECONDS_MARGIN
+    load_average = machine.load_average()[0]
+    try:
+        done = subprocess.run(
+            [load], input=text, capture_output=True, text=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return failed(rival, cell, f"no figures within {limit:.0f} s", load_average)
+    if done.returncode != 0:
+        return failed(rival, cell, done.stderr.strip(), load_average)
+    figures = json.loads(done.stdout)
+    return {**identity(rival, cell, load_average), **figures}
+
+
+def identity(rival, cell, load_average):
+    names = {"rival": rival["name"], "workload": cell.workload, "clients": cell.clients}
+    return {**names, "load_average": load_average}
+
+
+def failed(rival, cell, message, load_average):
+    nothing = {
+        "jobs": 0,
+        "failures": 1,
+        "failure_examples": [message],
+        "seconds": 0.0,
+        "latencies_us": [],
+    }
+    costs = {"reported_cpu_ms": [], "others_cpu_ms": 0.0, "own_cpu_ms": 0.0, "stolen_cpu_ms": 0.0}
+    return {**identity(rival, cell, load_average), **nothing, **costs}
+
+
+def told(result):
+    """A batch in one line."""
+    f = report.summarise([result])
+    text = f"p50 {report.number(f['p50_ms'])} ms, {report.number(f['jobs_per_second'])} jobs/s"
+    if f["failures"]:
+        text += f", {f['failures']} FAILURES: {f['failure_examples'][0]}"
+    return text
+
+
+def rounds(load, running, options, order):
+    """Every cell and every rival once a round, in a new order each time."""
+    cells = [cell for cell in CELLS if wanted(options, cell.workload)]
+    results, busy = [], []
+    plan = [("warm-up", 0.2)] + [
+        (f"round {n + 1}/{options.rounds}", options.seconds) for n in range(options.rounds)
+    ]
+    for title, seconds in plan if cells else []:
+        busy.append(machine.background_busy())
+        say(f"{title}: machine {busy[-1]:.0f} % busy before it")
+        order.shuffle(cells)
+        for cell in cells:
+            names = [name for name in cell.rivals if name in running]
+            order.shuffle(names)
+            for name in names:
+                result = batch(load, running[name], cell, cell.jobs, seconds)
+                say(f"  {cell.workload} x{cell.clients} {name}: {told(result)}")
+                if title != "warm-up":
+                    results.append(result)
+                elif result["failures"]:
+                    say("    (in the warm-up; not counted)")
+    return results, busy
+
+
+# --- memory and pool
+
+
+def memory_readings(running, when, readings):
+    for name in SERVERS:
+        if name in running:
+            readings.setdefault(name, {})[when] = machine.memory_of(running[name]["pid"])
+
+
+def pool(options, scratch):
+    """The pool's own benchmark, which stands beside this one."""
+    script = rivals.BENCH / "pool" / "run.py"
+    if not wanted(options, "pool") or options.rival:
+        return None
+    if not script.exists():
+        return {"error": "bench/pool/run.py does not exist"}
+    out = scratch / "pool.json"
+    say("pool and buffers")
+    argv = [sys.executable, script, "--rounds", str(options.rounds), "--out", out]
+    try:
+        done = subprocess.run(
+            argv, stdout=subprocess.PIPE, text=True, timeout=POOL_SECONDS_MAX, check=False
+        )
+        if done.returncode != 0:
+            return {"error": f"bench/pool/run.py ended with status {done.returncode}"}
+        return {"text": done.stdout.strip(), "figures": json.loads(out.read_text(encoding="utf-8"))}
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return {"error": str(error)}
+
+
+# --- the run and what it leaves
+
+
+def git(*arguments):
+    argv = ["git", "-C", str(rivals.ROOT), *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def about_this_run(options, argv):
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": git("rev-parse", "--short", "HEAD") or "unknown",
+        "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
+        "command": shlex.join(["python3", "bench/run.py", *hidden_paths(argv)]),
+        "machine": machine.describe(),
+        "load_start": machine.load_average(),
+        "rounds": options.rounds,
+        "seed": options.seed,
+        "parallelism": options.parallelism,
+        "batch_seconds": options.seconds,
+        "partial": options.partial,
+        "limits": {"all": LIMITS, **LIMITS_OF},
+        "environment": ENVIRONMENT,
+    }
+
+
+def hidden_paths(argv):
+    """Arguments without the directories of this machine."""
+    return [pathlib.Path(word).name if word.startswith("/") else word for word in argv]
+
+
+def measure(options, about):
+    """Runs everything that was asked for; the document without its summary."""
+    before = machine.cgroup_directories(), machine.mounts()
+    readings = {}
+    order = random.Random(options.seed)
+    with contextlib.ExitStack() as stack:
+        scratch = pathlib.Path(stack.enter_context(rivals.scratch_directory()))
+        about["pool"] = pool(options, scratch)
+        results, busy, running, missing = [], [], {}, {}
+        if any(wanted(options, name) for name in [*report.TITLES, "memory"]):
+            load = rivals.build_load()
+            stack.enter_context(rivals.programs())
+            running, missing = open_rivals(stack, options, scratch)
+            if wanted(options, "memory"):
+                time.sleep(SETTLE_SECONDS)
+                memory_readings(running, "idle after start", readings)
+            results, busy = rounds(load, running, options, order)
+            if wanted(options, "memory") and results:
+                time.sleep(SETTLE_SECONDS)
+                memory_readings(running, "idle after its work", readings)
+    about["rivals"] = {n: {k: r[k] for k in ("version", "options")} for n, r in running.items()}
+    about["unavailable"] = missing
+    about["batches"], about["background_busy_percent"], about["memory"] = results, busy, readings
+    about["load_end"] = machine.load_average()
+    about["left_behind"] = left_behind(*before)
+
+
+def left_behind(cgroups, mounts):
+    """Control groups and mounts that were not there before: somebody's, not always ours."""
+    return sorted(machine.cgroup_directories() - cgroups) + sorted(machine.mounts() - mounts)
+
+
+def write(about, options):
+    """RESULTS.md and the figures; below .cache when this was not a whole run."""
+    directory = rivals.BENCH / ".cache" / "partial" if options.partial else rivals.BENCH
+    (directory / "results").mkdir(parents=True, exist_ok=True)
+    text = report.document(about)
+    (directory / "RESULTS.md").write_text(text, encoding="utf-8")
+    figures = report.group(about["batches"])
+    # Single latencies would make the file a hundred times as long and say little more.
+    without_samples = [
+        {k: v for k, v in b.items() if k not in ("latencies_us", "reported_cpu_ms")}
+        for b in about["batches"]
+    ]
+    document = {
+        **about,
+        "batches": without_samples,
+        "figures": [
+            {"workload": workload, "clients": clients, "rivals": by_rival}
+            for (workload, clients), by_rival in figures.items()
+        ],
+        "goals": [goal._asdict() for goal in report.goals(figures, about["memory"])],
+    }
+    path = directory / "results" / f"{about['date'][:10]}-{about['commit']}.json"
+    path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(text)
+    for written in (directory / "RESULTS.md", path):
+        say(f"written: {written.relative_to(rivals.ROOT)}")
+
+
+def main(argv):
+    options = parse_arguments(argv)
+    if options.list:
+        list_everything()
+        return 0
+    if os.geteuid() != 0:
+        say("bench: sandboxes need root; run this as root")
+        return 2
+    # A stop by SIGTERM unwinds like any other end, so that servers and control groups go away.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    cache = rivals.BENCH / ".cache"
+    cache.mkdir(exist_ok=True)
+    with open(cache / "lock", "w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("bench: another run is under way; two at a time would measure each other")
+            return 2
+        about = about_this_run(options, argv)
+        try:
+            measure(options, about)
+        except rivals.Unavailable as reason:
+            say(f"bench: {reason}")
+            return 1
+        write(about, options)
+    # Goals that were not met are figures; what could not be measured or was wrong is an error.
+    cove_failed = any(b["rival"] == COVE and b["failures"] for b in about["batches"])
+    return 1 if cove_failed or COVE in about["unavailable"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
