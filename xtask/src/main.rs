@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod r#gen;
+mod tidy;
 
 fn main() -> ExitCode {
     let task = std::env::args().nth(1);
     let result = match task.as_deref() {
         Some("gen") => r#gen::write(&root()),
+        Some("tidy") => tidy::check(&root()),
         _ => {
-            eprintln!("usage: cargo run -p xtask -- gen");
+            eprintln!("usage: cargo run -p xtask -- gen|tidy");
             return ExitCode::from(2);
         }
     };

@@ -1,4 +1,5 @@
-//! Bad input gets a 4xx that says what is wrong, in the one shape of all errors, and starts nothing.
+//! Bad input gets a 4xx that says what is wrong, in the one shape of all errors, and starts
+//! nothing.
 
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, process};

@@ -1,7 +1,8 @@
 //! Every hostile program of the table, alone and ten at a time, each followed by a canary, and the
 //! host compared before and after.
 //!
-//! `COVE_CASE=text cargo test -p cove --test it suite` runs only the cases with `text` in their name.
+//! `COVE_CASE=text cargo test -p cove --test it suite` runs only the cases with `text` in their
+//! name.
 
 use std::collections::BTreeMap;
 use std::fs;

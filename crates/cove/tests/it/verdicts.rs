@@ -240,11 +240,12 @@ fn outputs_are_regular_files_of_the_workspace_and_nothing_else() {
     let _guard = beside_others();
     let server = serve();
     let client = server.client();
-    let script = "echo text > plain; printf '\\377\\000' > binary; mkdir -p sub/deep; echo x > sub/deep/f; \
-        ln -s /etc/shadow shadow; ln -s /etc/passwd passwd; ln -s plain link; mkfifo fifo; mkdir dir; \
-        ln -s / root; ln -s ../../proc/self/environ environ; truncate -s 1M sparse; truncate -s 60M large; \
-        echo secret > closed; chmod 000 closed; : > empty; ln -s /proc/self/fd/1 out; \
-        echo gone > removed; rm removed";
+    let script = "echo text > plain; printf '\\377\\000' > binary; : > empty; mkdir dir
+        mkdir -p sub/deep; echo x > sub/deep/f
+        ln -s /etc/shadow shadow; ln -s /etc/passwd passwd; ln -s plain link; mkfifo fifo
+        ln -s / root; ln -s ../../proc/self/environ environ; ln -s /proc/self/fd/1 out
+        truncate -s 1M sparse; truncate -s 60M large
+        echo secret > closed; chmod 000 closed; echo gone > removed; rm removed";
     let names = [
         "plain",
         "binary",

@@ -1,0 +1,41 @@
+# What a person types. Everything here works in a clean clone and is quick when there is nothing to do.
+
+CARGO ?= cargo
+# More arguments for the server: make serve ARGS='--http 127.0.0.1:5000'
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: serve test lint fmt bench help deps
+
+serve: ## build for speed and start on this machine
+	$(CARGO) build --release -p cove
+	./target/release/cove serve $(ARGS)
+
+deps: ## install what the tests need and this machine lacks
+	@echo "== test dependencies"
+	@scripts/test-deps.sh
+
+test: deps ## check format and lints, run every test
+	@echo "== format"
+	@$(CARGO) fmt --all --check
+	@echo "== lints"
+	@$(CARGO) clippy --workspace --all-targets -- -D warnings
+	@echo "== tests"
+	@$(CARGO) test --workspace
+	@echo "== model checks of the pool"
+	@$(CARGO) test -p pool --features model
+	@echo "== all tests passed"
+
+lint: ## check format, lints and conventions
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) run --quiet -p xtask -- tidy
+
+fmt: ## format the code
+	$(CARGO) fmt --all
+
+bench: ## compare with rivals on this machine; writes bench/RESULTS.md
+	bench/run.py
+
+help: ## show this
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'

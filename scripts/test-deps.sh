@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Installs what the tests need and this machine lacks, as Debian packages. Quick when all is there:
+# then it only looks. It never replaces a tool that is already installed, wherever it came from.
+set -euo pipefail
+
+missing=()
+
+# need PACKAGE COMMAND...: the package is missing unless all commands are there.
+need() {
+  local package=$1
+  shift
+  for tool in "$@"; do
+    if ! command -v "$tool" > /dev/null 2>&1; then
+      missing+=("$package")
+      return
+    fi
+  done
+}
+
+# Toolchains outside of PATH count: the server looks in the same places.
+PATH=$PATH:/usr/local/go/bin:/usr/lib/go/bin:$HOME/.cargo/bin
+
+need gcc gcc
+need g++ g++
+need curl curl
+need default-jdk-headless java javac
+need golang-go go
+need nodejs node
+# A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
+[ -x /usr/bin/python3 ] || missing+=(python3)
+# The header of the C library, not just the compiler.
+[ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
+
+if [ ${#missing[@]} -eq 0 ]; then
+  echo "nothing to install"
+  exit 0
+fi
+if ! command -v apt-get > /dev/null 2>&1; then
+  echo "please install: ${missing[*]}" >&2
+  exit 1
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  as_root=(sudo)
+fi
+echo "installing: ${missing[*]}"
+"${as_root[@]}" apt-get update -qq
+DEBIAN_FRONTEND=noninteractive "${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}"

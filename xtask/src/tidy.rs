@@ -1,0 +1,137 @@
+//! The conventions that a machine can check, checked. Runs as a test of this crate and as
+//! `cargo run -p xtask -- tidy`.
+//!
+//! Every rule is a function from text to findings, so that each has a test of its own; [`check`]
+//! walks the checkout and asks them all. A finding is a line `path:line: what is wrong`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+mod manifest;
+mod markdown;
+mod rust;
+
+/// Directories that are made, not written.
+const SKIPPED: &[&str] = &["target", ".git", "node_modules", "__pycache__", ".cache", ".test-deps"];
+/// Largest file; what is larger is made by a machine or belongs elsewhere.
+const FILE_BYTES_MAX: usize = 300 << 10;
+/// Marks of work that is not finished and of places that exist on one machine only. Written in two
+/// halves, so that this file does not find itself.
+const UNWANTED: &[(&str, &str)] = &[
+    (concat!("FIX", "ME"), "finish it, or open an issue"),
+    (concat!("dbg", "!("), "a left-over of debugging"),
+    (concat!("todo", "!("), "finish it"),
+    (concat!("unimplemented", "!("), "finish it"),
+    (concat!("/work", "/main"), "a path of one machine"),
+    (concat!("/work", "/shared"), "a path of one machine"),
+    (concat!("/tmp", "/research"), "a path of one machine"),
+    (concat!("/root", "/.cargo"), "a path of one machine"),
+    (concat!("/root", "/.pyenv"), "a path of one machine"),
+    (concat!("/mnt", "/sandboxing"), "a path of one machine"),
+    (concat!("sparse", "+http"), "the address of a registry"),
+    (concat!("[source", ".crates-io]"), "the address of a registry"),
+    (concat!("GO", "PROXY=http"), "the address of a registry"),
+    (concat!("--index", "-url"), "the address of a registry"),
+];
+/// Where packages may come from in a lock file.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// A file of the checkout.
+#[derive(Debug)]
+pub(crate) struct SourceFile {
+    /// Relative to the root, with `/`.
+    pub(crate) path: String,
+    /// Its text; empty for what is not text.
+    pub(crate) text: String,
+    size: usize,
+}
+
+/// Where findings are collected.
+#[derive(Debug, Default)]
+pub(crate) struct Findings(Vec<String>);
+
+impl Findings {
+    /// Adds one; `line` counts from 1, 0 stands for the whole file.
+    pub(crate) fn add(&mut self, path: &str, line: usize, what: impl AsRef<str>) {
+        self.0.push(format!("{path}:{line}: {}", what.as_ref()));
+    }
+}
+
+/// Checks the checkout at `root`.
+///
+/// # Errors
+/// When something is not as agreed, with one line per finding.
+pub(crate) fn check(root: &Path) -> Result<String> {
+    let mut files = Vec::new();
+    collect(root, root, &mut files)?;
+    let mut findings = Findings::default();
+    for file in &files {
+        check_any(file, &mut findings);
+        match file.path.rsplit_once('.').map(|(_, extension)| extension) {
+            Some("rs") => rust::check(file, &mut findings),
+            Some("md") => markdown::check(file, &paths(&files), &mut findings),
+            _ => {}
+        }
+    }
+    manifest::check(&files, &mut findings)?;
+    rust::check_long_files(&files, &mut findings);
+    if findings.0.is_empty() {
+        return Ok(format!("tidy: {} files\n", files.len()));
+    }
+    bail!("{} findings:\n{}", findings.0.len(), findings.0.join("\n"))
+}
+
+fn paths(files: &[SourceFile]) -> BTreeSet<&str> {
+    files.iter().map(|file| file.path.as_str()).collect()
+}
+
+fn collect(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) -> Result<()> {
+    let entries =
+        fs::read_dir(directory).with_context(|| format!("read {}", directory.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        let kind = entry.file_type()?;
+        let path = entry.path();
+        if kind.is_dir() {
+            if !SKIPPED.iter().any(|name| entry.file_name() == *name) {
+                collect(root, &path, files)?;
+            }
+        } else if kind.is_file() {
+            let bytes = fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+            let relative = path.strip_prefix(root)?.to_string_lossy().into_owned();
+            let size = bytes.len();
+            files.push(SourceFile {
+                path: relative,
+                text: String::from_utf8(bytes).unwrap_or_default(),
+                size,
+            });
+        }
+    }
+    files.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(())
+}
+
+/// What holds for every file.
+fn check_any(file: &SourceFile, findings: &mut Findings) {
+    let is_lock = file.path.ends_with("Cargo.lock");
+    if file.size > FILE_BYTES_MAX && !is_lock {
+        findings.add(&file.path, 0, format!("{} bytes, more than {FILE_BYTES_MAX}", file.size));
+    }
+    for (index, line) in file.text.lines().enumerate() {
+        for (mark, why) in UNWANTED {
+            if line.contains(mark) {
+                findings.add(&file.path, index + 1, format!("`{mark}`: {why}"));
+            }
+        }
+        let source = line.strip_prefix("source = ").filter(|_| is_lock);
+        if source.is_some_and(|source| source.trim_matches('"') != REGISTRY) {
+            findings.add(&file.path, index + 1, "a package that is not from the public registry");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

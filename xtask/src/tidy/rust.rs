@@ -1,0 +1,135 @@
+//! Rules for Rust files: documentation first, 100 columns, `unsafe` in one place, no endless files.
+
+use super::{Findings, SourceFile};
+
+const COLUMNS_MAX: usize = 100;
+/// The only file that may hold `unsafe`.
+const UNSAFE_HOME: &str = "crates/sandbox/src/sys.rs";
+/// Longest file without its tests, unless it stands in [`LONG_FILES`].
+const LINES_MAX: usize = 800;
+/// Files that are longer, each with the reason why it should not be cut.
+const LONG_FILES: &[(&str, &str)] = &[(
+    UNSAFE_HOME,
+    "all system calls in one place to audit: many short functions that are looked up by name",
+)];
+
+pub(super) fn check(file: &SourceFile, findings: &mut Findings) {
+    let first = file.text.lines().find(|line| !line.starts_with("#!["));
+    if !first.is_some_and(|line| line.starts_with("//!")) {
+        findings.add(&file.path, 1, "begins with `//!`: what it is for, and what it never does");
+    }
+    for (index, line) in file.text.lines().enumerate() {
+        if line.chars().count() > COLUMNS_MAX && !is_unbreakable(line) {
+            findings.add(&file.path, index + 1, format!("longer than {COLUMNS_MAX} columns"));
+        }
+        if file.path != UNSAFE_HOME && has_unsafe(line) {
+            findings.add(&file.path, index + 1, format!("`unsafe` belongs to {UNSAFE_HOME}"));
+        }
+    }
+}
+
+/// Links, rows of tables and lines of literal text can not be broken.
+fn is_unbreakable(line: &str) -> bool {
+    let trimmed = line.trim_start();
+    let literal = trimmed.contains('"') && !trimmed.starts_with("//");
+    line.contains("https://") || trimmed.starts_with("//! |") || literal
+}
+
+/// Whether code on this line, not a comment, a literal or a lint's name, says `unsafe`.
+fn has_unsafe(line: &str) -> bool {
+    let code = line.split("//").next().unwrap_or("");
+    code.match_indices("unsafe").any(|(at, word)| {
+        let (before, after) = (&code[..at], &code[at + word.len()..]);
+        let in_literal = before.matches('"').count() % 2 == 1;
+        let in_name = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let opens = ["fn", "impl", "extern", "trait", "{", "("];
+        let next = after.trim_start();
+        !in_literal
+            && !in_name
+            && after.starts_with([' ', '('])
+            && opens.iter().any(|word| next.starts_with(word))
+    })
+}
+
+/// Lines before the tests, which are the last thing in a file.
+fn lines_without_tests(text: &str) -> usize {
+    let tests = text.lines().position(|line| line == "#[cfg(test)]");
+    tests.unwrap_or_else(|| text.lines().count())
+}
+
+/// A ratchet: it stops growth, and an entry that is not needed any more goes away.
+pub(super) fn check_long_files(files: &[SourceFile], findings: &mut Findings) {
+    let is_code = |path: &str| {
+        path.ends_with(".rs") && !path.contains("/tests/") && !path.ends_with("/tests.rs")
+    };
+    for file in files.iter().filter(|file| is_code(&file.path)) {
+        let lines = lines_without_tests(&file.text);
+        let listed = LONG_FILES.iter().any(|(path, _)| *path == file.path);
+        if (lines > LINES_MAX) != listed {
+            let what = if listed {
+                format!("{lines} lines: its entry in the list of long files is not needed any more")
+            } else {
+                format!("{lines} lines without tests: cut it, or list it with a reason")
+            };
+            findings.add(&file.path, 0, what);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> Vec<String> {
+        let mut findings = Findings::default();
+        let file = SourceFile { path: path.to_owned(), text: text.to_owned(), size: text.len() };
+        check(&file, &mut findings);
+        check_long_files(&[file], &mut findings);
+        findings.0
+    }
+
+    #[test]
+    fn files_begin_with_their_documentation() {
+        assert!(findings("a.rs", "//! Good.\n").is_empty());
+        assert!(findings("a.rs", "#![forbid(unsafe_code)]\n//! Good.\n").is_empty());
+        assert_eq!(findings("a.rs", "use std::fs;\n").len(), 1);
+        assert_eq!(findings("a.rs", "").len(), 1);
+    }
+
+    #[test]
+    fn only_what_can_be_broken_must_fit_100_columns() {
+        let long = "x".repeat(101);
+        assert_eq!(findings("a.rs", &format!("//! A.\n// {long}\n")).len(), 1);
+        assert!(findings("a.rs", &format!("//! A.\n// https://{long}\n")).is_empty());
+        assert!(findings("a.rs", &format!("//! A.\n    \"{long}\"\n")).is_empty());
+        assert!(findings("a.rs", &format!("//! A.\n// {}\n", "é".repeat(97))).is_empty());
+    }
+
+    #[test]
+    fn code_that_is_not_checked_stays_in_one_file() {
+        for bad in [
+            "unsafe {",
+            "    let x = unsafe { f() };",
+            "unsafe fn f() {}",
+            "pub unsafe impl A for B {}",
+        ] {
+            assert_eq!(findings("a.rs", &format!("//! A.\n{bad}\n")).len(), 1, "{bad}");
+            let at_home = findings(UNSAFE_HOME, &format!("//! A.\n{bad}\n"));
+            assert!(!at_home.iter().any(|finding| finding.contains("belongs")), "{bad}");
+        }
+        for good in
+            ["#![forbid(unsafe_code)]", "// unsafe { }", "let not_unsafe = 1;", "\"unsafe code\""]
+        {
+            assert!(findings("a.rs", &format!("//! A.\n{good}\n")).is_empty(), "{good}");
+        }
+    }
+
+    #[test]
+    fn long_files_need_a_reason_and_tests_do_not_count() {
+        let long = format!("//! A.\n{}", "let a = 1;\n".repeat(LINES_MAX));
+        assert_eq!(findings("src/a.rs", &long).len(), 1);
+        assert!(findings("src/tests.rs", &long).is_empty());
+        let tested = format!("//! A.\n#[cfg(test)]\n{}", "let a = 1;\n".repeat(LINES_MAX));
+        assert!(findings("src/a.rs", &tested).is_empty());
+    }
+}
