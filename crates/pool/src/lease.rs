@@ -1,0 +1,117 @@
+//! A resource in somebody's hands.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::Tier;
+use crate::home::Held;
+
+/// A resource in your hands. It goes back when this is dropped: to the next in line, or to the idle ones.
+pub struct Lease<K, R> {
+    /// Taken when the lease ends.
+    held: Option<Held<K, R>>,
+}
+
+impl<K, R> Lease<K, R> {
+    pub(crate) fn new(held: Held<K, R>) -> Self {
+        Self { held: Some(held) }
+    }
+
+    /// The key it belongs to.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.held().home.key
+    }
+
+    /// Sets the eviction tier that it has once it is idle again.
+    pub fn set_tier(&mut self, tier: Tier) {
+        if let Some(held) = &mut self.held {
+            held.tier = tier;
+        }
+    }
+
+    /// Gives it back at a known time. Dropping does the same with the time of the last tick, which can make it look older
+    /// in idleness by as much as that tick is old.
+    pub fn release(mut self, now: Instant) {
+        if let Some(mut held) = self.held.take() {
+            held.used_at = now;
+            give_back(held);
+        }
+    }
+
+    /// Gives it up for good: the driver closes it, and its place is free once that is done.
+    pub fn discard(mut self) {
+        if let Some(held) = self.held.take() {
+            let home = Arc::clone(&held.home);
+            home.pool.turn(None, |turn| turn.discard(held));
+        }
+    }
+
+    /// Takes the resource out of the pool. Its place is free at once, although the resource still exists: who bounds
+    /// something outside by this pool uses [`Self::discard`].
+    #[must_use]
+    pub fn into_inner(mut self) -> R {
+        match self.held.take() {
+            Some(held) => {
+                let entry = *held;
+                entry.home.pool.turn(None, |turn| turn.taken_out(&entry.home));
+                entry.resource
+            }
+            None => unreachable!("only methods that consume the lease take it"),
+        }
+    }
+
+    fn held(&self) -> &Held<K, R> {
+        match &self.held {
+            Some(held) => held,
+            None => unreachable!("only methods that consume the lease take it"),
+        }
+    }
+}
+
+/// Ends a lease: past the ledger if it need not be asked.
+fn give_back<K, R>(mut held: Held<K, R>) {
+    // A count of this entry's own, see `Entry::home`: the stack that the entry goes to is inside of what it refers to.
+    let home = Arc::clone(&held.home);
+    held.used_at = held.used_at.max(home.pool.now());
+    if held.expires_at > held.used_at {
+        held = match home.give_fast(held) {
+            Ok(()) => return,
+            Err(held) => held,
+        };
+    }
+    home.pool.turn(None, |turn| turn.give_back(held));
+}
+
+impl<K, R> Deref for Lease<K, R> {
+    type Target = R;
+
+    fn deref(&self) -> &R {
+        &self.held().resource
+    }
+}
+
+impl<K, R> DerefMut for Lease<K, R> {
+    fn deref_mut(&mut self) -> &mut R {
+        match &mut self.held {
+            Some(held) => &mut held.resource,
+            None => unreachable!("only methods that consume the lease take it"),
+        }
+    }
+}
+
+impl<K, R> Drop for Lease<K, R> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            give_back(held);
+        }
+    }
+}
+
+impl<K: fmt::Debug, R: fmt::Debug> fmt::Debug for Lease<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease").field("key", self.key()).field("resource", &**self).finish()
+    }
+}

@@ -1,0 +1,696 @@
+//! The books of a pool, and every decision that needs them.
+//!
+//! A [`Turn`] is one visit to the ledger with its lock held. It takes `now` as given, changes the books, and leaves
+//! behind what others have to do: [`Decision`]s for the driver and wakers for [`Inner::turn`](crate::pool::Inner::turn)
+//! to wake once the lock is free. Nothing here waits, reads a clock, or drops a resource.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, KeyLimits, Tier};
+use crate::error::{AcquireError, Limit, OpenError, Reason};
+use crate::home::{Entry, GATE_DRAINING, GATE_GONE, GATE_PAUSED, GATE_WAITERS, Held, Home};
+use crate::pool::{Inner, Shared};
+use crate::stats::bump;
+use crate::sync::{AtomicU32, AtomicUsize, Ordering};
+use crate::waiters::{Answer, Left, PlaceId, Queue, Waiters};
+
+/// A key waits for room under the total bound: every return must pass the ledger.
+pub(crate) const POOL_STARVING: u32 = 1;
+/// All keys are paused.
+pub(crate) const POOL_PAUSED: u32 = 2;
+/// No more leases, ever.
+pub(crate) const POOL_CLOSED: u32 = 4;
+
+/// What the driver has to do.
+#[derive(Debug)]
+pub(crate) enum Decision<K, R> {
+    Open(Arc<Home<K, R>>),
+    Close(Held<K, R>, Reason),
+}
+
+/// One key's page.
+#[derive(Debug)]
+pub(crate) struct Record<K, R> {
+    pub(crate) home: Arc<Home<K, R>>,
+    pub(crate) limits: KeyLimits,
+    pub(crate) queue: Queue,
+    /// Resources of other keys that are being closed so that this key can open as many.
+    pub(crate) promised: usize,
+    /// When this key was last served, as a count of servings; the smaller one has waited longer for its turn.
+    pub(crate) served: u64,
+    /// Whether it stands in `Ledger::starved`.
+    pub(crate) starving: bool,
+    /// Background opening rests until then.
+    pub(crate) retry_at: Option<Instant>,
+}
+
+/// The books. Guarded by the lock in [`Inner`](crate::pool::Inner).
+#[derive(Debug)]
+pub(crate) struct Ledger<K, R> {
+    pub(crate) config: Config,
+    pub(crate) names: HashMap<K, usize>,
+    pub(crate) records: Vec<Option<Record<K, R>>>,
+    pub(crate) waiters: Waiters<K, R>,
+    /// Keys that want to open but found the total bound reached, in turn order.
+    pub(crate) starved: VecDeque<usize>,
+    /// For each resource being closed for another key's sake: that key.
+    pub(crate) promises: VecDeque<usize>,
+    /// A search found no idle resource anywhere and none was made idle since. Only meaningful while a key starves:
+    /// then every return passes the ledger.
+    pub(crate) dry: bool,
+    pub(crate) decisions: VecDeque<Decision<K, R>>,
+    /// The driver's waker while it waits for a decision.
+    pub(crate) driver: Option<Waker>,
+    /// When the next tick is due, and whether the driver must be told that it moved forward.
+    pub(crate) due: Option<Instant>,
+    pub(crate) due_moved: bool,
+    servings: u64,
+    random: u64,
+}
+
+/// The wakers a turn leaves behind. The first needs no allocation; a turn rarely wakes more.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes {
+    first: Option<Waker>,
+    more: Vec<Waker>,
+}
+
+impl Wakes {
+    pub(crate) fn push(&mut self, waker: Waker) {
+        match &self.first {
+            None => self.first = Some(waker),
+            Some(_) => self.more.push(waker),
+        }
+    }
+
+    pub(crate) fn wake(self) {
+        for waker in self.first.into_iter().chain(self.more) {
+            waker.wake();
+        }
+    }
+}
+
+/// How an acquirer leaves its first visit.
+pub(crate) enum Visit<K, R> {
+    Granted(Held<K, R>),
+    Queued(PlaceId),
+}
+
+/// One visit to the ledger.
+pub(crate) struct Turn<'a, K, R> {
+    pub(crate) ledger: &'a mut Ledger<K, R>,
+    pub(crate) shared: &'a Shared,
+    pub(crate) wakes: &'a mut Wakes,
+    pub(crate) now: Instant,
+}
+
+impl<K, R> Ledger<K, R> {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            names: HashMap::new(),
+            records: Vec::new(),
+            waiters: Waiters::new(),
+            starved: VecDeque::new(),
+            promises: VecDeque::new(),
+            dry: false,
+            decisions: VecDeque::new(),
+            driver: None,
+            due: None,
+            due_moved: false,
+            servings: 0,
+            random: config.seed,
+            config,
+        }
+    }
+
+    pub(crate) fn record(&mut self, id: usize) -> &mut Record<K, R> {
+        match self.records.get_mut(id) {
+            Some(Some(record)) => record,
+            Some(None) | None => unreachable!("a record is removed only when nothing refers to it"),
+        }
+    }
+}
+
+impl<K, R> Turn<'_, K, R> {
+    /// How many opens a key's waiters still call for: those not covered by one under way or promised, within its bound.
+    fn wanted(&mut self, id: usize) -> usize {
+        if get(&self.shared.gate) & (POOL_PAUSED | POOL_CLOSED) != 0 {
+            return 0;
+        }
+        let record = self.ledger.record(id);
+        if get(&record.home.gate) & (GATE_PAUSED | GATE_DRAINING | GATE_GONE) != 0 {
+            return 0;
+        }
+        let figures = &record.home.figures;
+        let uncovered = record.queue.len.saturating_sub(count(&figures.opening) + record.promised);
+        let room = record.limits.max.saturating_sub(count(&figures.live) + record.promised);
+        uncovered.min(room)
+    }
+
+    /// Takes an idle resource now, or queues. `home` may be stale.
+    pub(crate) fn acquire(
+        &mut self,
+        home: &Home<K, R>,
+        deadline: Instant,
+        waker: &Waker,
+    ) -> Result<Visit<K, R>, AcquireError> {
+        self.check_open(home)?;
+        if let Some(held) = self.take_for_newcomer(home.id) {
+            return Ok(Visit::Granted(held));
+        }
+        if deadline <= self.now {
+            bump(&home.figures.timeouts);
+            return Err(AcquireError::Timeout);
+        }
+        let (queued, waiters_max) = (self.ledger.waiters.queued, self.ledger.config.waiters_max);
+        let record = self.ledger.record(home.id);
+        let full = if record.queue.len >= record.limits.waiters_max {
+            Some((Limit::WaitersOfKey, record.limits.waiters_max))
+        } else if queued >= waiters_max {
+            Some((Limit::Waiters, waiters_max))
+        } else {
+            None
+        };
+        if let Some((limit, max)) = full {
+            bump(&home.figures.refused);
+            return Err(AcquireError::Full { limit, max });
+        }
+        let mut queue = record.queue;
+        let place = self.ledger.waiters.push(&mut queue, home.id, deadline, waker.clone());
+        self.ledger.record(home.id).queue = queue;
+        self.note_waiting(home.id);
+        self.due_by(deadline);
+        // The gate is up now; a resource returned before that is on a stack and found here.
+        self.serve_idle(home.id);
+        self.request(home.id);
+        match self.ledger.waiters.key_of(place) {
+            Some(_) => Ok(Visit::Queued(place)),
+            None => match self.ledger.waiters.poll(place, waker) {
+                Answer::Granted(held) => Ok(Visit::Granted(held)),
+                Answer::Failed(error) => Err(error),
+                Answer::Wait => unreachable!("a place in no queue has its answer"),
+            },
+        }
+    }
+
+    /// Takes an idle resource now or not at all. `home` may be stale.
+    pub(crate) fn try_acquire(
+        &mut self,
+        home: &Home<K, R>,
+    ) -> Result<Option<Held<K, R>>, AcquireError> {
+        self.check_open(home)?;
+        Ok(self.take_for_newcomer(home.id))
+    }
+
+    /// What a waiting future finds.
+    pub(crate) fn poll(&mut self, place: PlaceId, waker: &Waker) -> Answer<K, R> {
+        self.ledger.waiters.poll(place, waker)
+    }
+
+    /// A waiting future was dropped: its turn passes on.
+    pub(crate) fn leave(&mut self, place: PlaceId) {
+        let mut queue = match self.ledger.waiters.key_of(place) {
+            Some(id) => self.ledger.record(id).queue,
+            None => Queue::default(),
+        };
+        match self.ledger.waiters.leave(place, &mut queue) {
+            Left::Queued(id) => {
+                self.ledger.record(id).queue = queue;
+                self.note_waiting(id);
+                self.fill();
+            }
+            Left::Granted(held) => self.give_back(held),
+            Left::Failed => {}
+        }
+    }
+
+    /// A resource comes back, from a lease or from the driver: to whoever's turn it is, else it is idle.
+    pub(crate) fn give_back(&mut self, mut held: Held<K, R>) {
+        let id = held.home.id;
+        held.used_at = held.used_at.max(self.now);
+        if let Some(reason) = self.reason_to_retire(&held) {
+            return self.retire(held, reason);
+        }
+        let other = self.starved_before(id);
+        if let Some(other) = other {
+            self.retire(held, Reason::Evicted);
+            self.promise(other);
+            return self.fill();
+        }
+        let home = Arc::clone(&held.home);
+        if self.is_paused(&home) {
+            return self.make_idle(held);
+        }
+        if let Err(held) = self.grant(id, held) {
+            self.make_idle(held);
+        }
+    }
+
+    /// A resource that must not be used again.
+    pub(crate) fn discard(&mut self, held: Held<K, R>) {
+        self.retire(held, Reason::Discarded);
+    }
+
+    /// The driver opened one.
+    pub(crate) fn opened(&mut self, home: &Arc<Home<K, R>>, resource: R, tier: Tier) {
+        let id = home.id;
+        add(&home.figures.opening, -1);
+        add(&self.shared.figures.opening, -1);
+        bump(&home.figures.created);
+        let limits = self.ledger.record(id).limits.clone();
+        let jitter = self.jitter(limits.lifetime_jitter.min(limits.lifetime_max));
+        self.ledger.record(id).retry_at = None;
+        home.reserve(count(&home.figures.live));
+        let held = Box::new(Entry {
+            resource,
+            home: Arc::new(Arc::clone(home)),
+            expires_at: self.now + limits.lifetime_max.saturating_sub(jitter),
+            used_at: self.now,
+            tier,
+        });
+        self.due_by(held.expires_at.min(self.now + limits.idle_timeout));
+        self.give_back(held);
+    }
+
+    /// The driver could not open one: the acquirer that waited longest is told, and background opening rests.
+    pub(crate) fn open_failed(&mut self, home: &Home<K, R>, error: OpenError) {
+        add(&home.figures.opening, -1);
+        add(&self.shared.figures.opening, -1);
+        let retry_at = {
+            let now = self.now;
+            let record = self.ledger.record(home.id);
+            let retry_at = now + record.limits.open_retry;
+            record.retry_at = Some(retry_at);
+            retry_at
+        };
+        self.due_by(retry_at);
+        self.fail_first(home.id, AcquireError::Open(error));
+        self.release(home.id);
+    }
+
+    /// A resource that was being closed is gone.
+    pub(crate) fn closed(&mut self, home: &Home<K, R>) {
+        add(&home.figures.closing, -1);
+        add(&self.shared.figures.closing, -1);
+        bump(&home.figures.closed);
+        self.release(home.id);
+    }
+
+    /// A resource left the pool in its user's hands.
+    pub(crate) fn taken_out(&mut self, home: &Home<K, R>) {
+        bump(&home.figures.closed);
+        self.release(home.id);
+    }
+
+    /// Room for one more, under the key's bound and the total one.
+    fn release(&mut self, id: usize) {
+        add(&self.ledger.record(id).home.figures.live, -1);
+        add(&self.shared.figures.live, -1);
+        // The key that a resource was closed for goes first: it has already had its turn for it.
+        if let Some(promised) = self.ledger.promises.pop_front() {
+            self.ledger.record(promised).promised -= 1;
+            if self.wanted(promised) > 0
+                && count(&self.shared.figures.live) < self.ledger.config.total_max
+            {
+                self.open(promised);
+            }
+        }
+        self.request(id);
+        self.refill_all(id);
+    }
+
+    /// Closes a resource that nobody holds.
+    pub(crate) fn retire(&mut self, held: Held<K, R>, reason: Reason) {
+        let home = Arc::clone(&held.home);
+        add(&home.figures.closing, 1);
+        add(&self.shared.figures.closing, 1);
+        self.decide(Decision::Close(held, reason));
+        self.refill(home.id);
+    }
+
+    /// Hands `held` to the first waiter of its key.
+    fn grant(&mut self, id: usize, held: Held<K, R>) -> Result<(), Held<K, R>> {
+        let mut queue = self.ledger.record(id).queue;
+        let waker = self.ledger.waiters.grant(&mut queue, held)?;
+        self.wakes.push(waker);
+        let record = self.ledger.record(id);
+        record.queue = queue;
+        bump(&record.home.figures.acquired);
+        self.note_served(id);
+        self.note_waiting(id);
+        Ok(())
+    }
+
+    /// Hands idle resources of a key to its waiters.
+    pub(crate) fn serve_idle(&mut self, id: usize) {
+        let home = Arc::clone(&self.ledger.record(id).home);
+        while !self.ledger.record(id).queue.is_empty() && !self.is_paused(&home) {
+            let Some(held) = self.take_usable(&home) else { break };
+            if let Err(held) = self.grant(id, held) {
+                home.put(held);
+                break;
+            }
+        }
+        self.refill(id);
+    }
+
+    /// Fails the first waiter of a key, if there is one.
+    pub(crate) fn fail_first(&mut self, id: usize, error: AcquireError) {
+        let mut queue = self.ledger.record(id).queue;
+        if let Some(waker) = self.ledger.waiters.fail_first(&mut queue, error) {
+            self.wakes.push(waker);
+        }
+        self.ledger.record(id).queue = queue;
+        self.note_waiting(id);
+    }
+
+    /// Puts a key in the row of those that want to open, then lets the row advance.
+    pub(crate) fn request(&mut self, id: usize) {
+        if !self.ledger.record(id).starving && self.wanted(id) > 0 {
+            self.ledger.record(id).starving = true;
+            self.ledger.starved.push_back(id);
+        }
+        self.fill();
+    }
+
+    /// Opens for the keys that want to, one each in turn, while there is room or room can be made.
+    pub(crate) fn fill(&mut self) {
+        while let Some(id) = self.ledger.starved.pop_front() {
+            if self.wanted(id) == 0 {
+                self.ledger.record(id).starving = false;
+                continue;
+            }
+            if count(&self.shared.figures.live) < self.ledger.config.total_max {
+                self.open(id);
+                self.ledger.starved.push_back(id);
+                continue;
+            }
+            // The gate goes up before the search: what is returned later comes to the ledger.
+            raise(&self.shared.gate, POOL_STARVING, true);
+            match self.take_candidate() {
+                Some(held) => {
+                    self.retire(held, Reason::Evicted);
+                    self.promise(id);
+                    self.ledger.starved.push_back(id);
+                }
+                None => {
+                    self.ledger.starved.push_front(id);
+                    return;
+                }
+            }
+        }
+        raise(&self.shared.gate, POOL_STARVING, false);
+        self.ledger.dry = false;
+    }
+
+    /// Opens in the background what a key lacks to its `min_idle`; acquirers of any key go first.
+    pub(crate) fn refill(&mut self, id: usize) {
+        loop {
+            let now = self.now;
+            let record = self.ledger.record(id);
+            let (home, figures) = (&record.home, &record.home.figures);
+            let spare = count(&figures.opening).saturating_sub(record.queue.len);
+            let lacks = home.idle() + spare < record.limits.min_idle;
+            let may = count(&figures.live) < record.limits.max
+                && get(&home.gate) & (GATE_DRAINING | GATE_GONE) == 0
+                && record.retry_at.is_none_or(|retry_at| retry_at <= now);
+            let room = count(&self.shared.figures.live) < self.ledger.config.total_max
+                && self.ledger.starved.is_empty()
+                && get(&self.shared.gate) & POOL_CLOSED == 0;
+            if !(lacks && may && room) {
+                return;
+            }
+            self.open(id);
+        }
+    }
+
+    /// After room came free: the key itself first, then any other that lacks some.
+    fn refill_all(&mut self, id: usize) {
+        self.refill(id);
+        if count(&self.shared.figures.live) + 1 == self.ledger.config.total_max {
+            for other in 0..self.ledger.records.len() {
+                if self.ledger.records.get(other).is_some_and(Option::is_some) {
+                    self.refill(other);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, id: usize) {
+        let home = Arc::clone(&self.ledger.record(id).home);
+        add(&home.figures.live, 1);
+        add(&home.figures.opening, 1);
+        add(&self.shared.figures.live, 1);
+        add(&self.shared.figures.opening, 1);
+        self.note_served(id);
+        self.decide(Decision::Open(home));
+    }
+
+    fn promise(&mut self, id: usize) {
+        self.ledger.record(id).promised += 1;
+        self.ledger.promises.push_back(id);
+        self.note_served(id);
+    }
+
+    /// The starving key that should have a resource of key `id` rather than `id`'s own waiters.
+    ///
+    /// A key without waiters gives up what it does not need. A key with waiters gives one up only to a key that holds
+    /// none or at least two fewer, and only when that one has waited longer for its turn: otherwise two busy keys would
+    /// close and open all the time and neither would gain.
+    fn starved_before(&mut self, id: usize) -> Option<usize> {
+        if self.ledger.starved.is_empty() {
+            return None;
+        }
+        let record = self.ledger.record(id);
+        let own_waiters = !record.queue.is_empty() && get(&record.home.gate) & GATE_PAUSED == 0;
+        let (own_live, own_served) = (count(&record.home.figures.live), record.served);
+        for position in 0..self.ledger.starved.len() {
+            let Some(&other) = self.ledger.starved.get(position) else { break };
+            let record = self.ledger.record(other);
+            let holds = count(&record.home.figures.live) + record.promised;
+            let deserves = !own_waiters
+                || holds + 2 <= own_live
+                || (holds == 0 && record.served <= own_served);
+            if other != id && deserves && self.wanted(other) > 0 {
+                // It goes to the end of the row, as in `fill`.
+                if let Some(other) = self.ledger.starved.remove(position) {
+                    self.ledger.starved.push_back(other);
+                }
+                return Some(other);
+            }
+        }
+        None
+    }
+
+    /// The idle resource of any key to give up first: highest tier, then least recently used.
+    fn take_candidate(&mut self) -> Option<Held<K, R>> {
+        if self.ledger.dry {
+            return None;
+        }
+        let mut best: Option<(Tier, Instant, usize)> = None;
+        for (id, record) in self.ledger.records.iter().enumerate() {
+            let Some(record) = record else { continue };
+            record.home.visit(|entry| {
+                let better = best.is_none_or(|(tier, used_at, _)| {
+                    entry.tier > tier || (entry.tier == tier && entry.used_at < used_at)
+                });
+                if better {
+                    best = Some((entry.tier, entry.used_at, id));
+                }
+            });
+        }
+        let Some((tier, used_at, id)) = best else {
+            self.ledger.dry = true;
+            return None;
+        };
+        let home = Arc::clone(&self.ledger.record(id).home);
+        // The gate is up, so nobody but this turn can have taken it since.
+        home.take_where(|entry| entry.tier == tier && entry.used_at == used_at)
+    }
+
+    /// Why a resource that comes back must not stay.
+    fn reason_to_retire(&mut self, held: &Held<K, R>) -> Option<Reason> {
+        let figures = &held.home.figures;
+        if get(&self.shared.gate) & POOL_CLOSED != 0 {
+            Some(Reason::Closed)
+        } else if get(&held.home.gate) & GATE_DRAINING != 0 {
+            Some(Reason::Drained)
+        } else if held.expires_at <= self.now {
+            Some(Reason::Lifetime)
+        } else if count(&figures.live) - count(&figures.closing)
+            > self.ledger.record(held.home.id).limits.max
+        {
+            Some(Reason::Evicted)
+        } else {
+            None
+        }
+    }
+
+    fn check_open(&self, home: &Home<K, R>) -> Result<(), AcquireError> {
+        if get(&self.shared.gate) & POOL_CLOSED != 0 {
+            return Err(AcquireError::Closed);
+        }
+        if get(&home.gate) & (GATE_DRAINING | GATE_GONE) != 0 {
+            return Err(AcquireError::Draining);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_paused(&self, home: &Home<K, R>) -> bool {
+        get(&home.gate) & GATE_PAUSED != 0 || get(&self.shared.gate) & POOL_PAUSED != 0
+    }
+
+    /// A resource for somebody who has just come: only when nobody came before.
+    fn take_for_newcomer(&mut self, id: usize) -> Option<Held<K, R>> {
+        let record = self.ledger.record(id);
+        let home = Arc::clone(&record.home);
+        if !record.queue.is_empty() || self.is_paused(&home) {
+            return None;
+        }
+        let mut held = self.take_usable(&home)?;
+        held.used_at = self.now;
+        bump(&home.figures.acquired);
+        self.note_served(id);
+        self.refill(id);
+        Some(held)
+    }
+
+    /// The next idle resource whose lifetime has not ended.
+    fn take_usable(&mut self, home: &Home<K, R>) -> Option<Held<K, R>> {
+        loop {
+            let held = home.take_any()?;
+            if held.expires_at > self.now {
+                return Some(held);
+            }
+            self.retire(held, Reason::Lifetime);
+        }
+    }
+
+    fn make_idle(&mut self, held: Held<K, R>) {
+        let home = Arc::clone(&held.home);
+        home.put(held);
+        self.ledger.dry = false;
+        if !self.ledger.starved.is_empty() {
+            self.fill();
+        }
+    }
+
+    fn decide(&mut self, decision: Decision<K, R>) {
+        self.ledger.decisions.push_back(decision);
+        self.wake_driver();
+    }
+
+    pub(crate) fn wake_driver(&mut self) {
+        if let Some(driver) = self.ledger.driver.take() {
+            self.wakes.push(driver);
+        }
+    }
+
+    /// A tick is needed at `at`, if none is due earlier.
+    pub(crate) fn due_by(&mut self, at: Instant) {
+        if self.ledger.due.is_none_or(|due| at < due) {
+            self.ledger.due = Some(at);
+            self.ledger.due_moved = true;
+            self.wake_driver();
+        }
+    }
+
+    fn note_served(&mut self, id: usize) {
+        self.ledger.servings += 1;
+        self.ledger.record(id).served = self.ledger.servings;
+    }
+
+    /// Publishes the length of a key's queue, and its gate.
+    pub(crate) fn note_waiting(&mut self, id: usize) {
+        let queued = self.ledger.waiters.queued;
+        let record = self.ledger.record(id);
+        record.home.figures.waiting.store(record.queue.len, Ordering::Relaxed);
+        raise(&record.home.gate, GATE_WAITERS, !record.queue.is_empty());
+        self.shared.figures.waiting.store(queued, Ordering::Relaxed);
+    }
+
+    /// Up to `most`, evenly: one step of splitmix64 scaled down.
+    fn jitter(&mut self, most: Duration) -> Duration {
+        self.ledger.random = self.ledger.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.ledger.random;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^= bits >> 31;
+        let scaled = (most.as_nanos() * u128::from(bits)) >> 64;
+        Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+}
+
+impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
+    /// The home of `key`, made if it is new; `limits` only matter then.
+    pub(crate) fn home_of(
+        &mut self,
+        key: &K,
+        limits: Option<KeyLimits>,
+        pool: &Arc<Inner<K, R>>,
+    ) -> Result<Arc<Home<K, R>>, AcquireError> {
+        if let Some(&id) = self.ledger.names.get(key) {
+            return Ok(Arc::clone(&self.ledger.record(id).home));
+        }
+        if get(&self.shared.gate) & POOL_CLOSED != 0 {
+            return Err(AcquireError::Closed);
+        }
+        let max = self.ledger.config.keys_max;
+        if self.ledger.names.len() >= max {
+            return Err(AcquireError::Full { limit: Limit::Keys, max });
+        }
+        let limits = limits.unwrap_or_else(|| self.ledger.config.key.clone());
+        let id = match self.ledger.records.iter().position(Option::is_none) {
+            Some(id) => id,
+            None => {
+                self.ledger.records.push(None);
+                self.ledger.records.len() - 1
+            }
+        };
+        let home = Arc::new(Home::new(
+            key.clone(),
+            id,
+            Arc::clone(pool),
+            self.ledger.config.stripes,
+            &limits,
+        ));
+        self.ledger.names.insert(key.clone(), id);
+        self.ledger.records[id] = Some(Record {
+            home: Arc::clone(&home),
+            limits,
+            queue: Queue::default(),
+            promised: 0,
+            served: 0,
+            starving: false,
+            retry_at: None,
+        });
+        self.refill(id);
+        Ok(home)
+    }
+}
+
+/// Reads a figure that only the ledger writes.
+pub(crate) fn count(figure: &AtomicUsize) -> usize {
+    figure.load(Ordering::Relaxed)
+}
+
+/// Changes a figure that only the ledger writes.
+fn add(figure: &AtomicUsize, by: isize) {
+    let before = figure.load(Ordering::Relaxed);
+    debug_assert!(before.checked_add_signed(by).is_some(), "a figure went below zero");
+    figure.store(before.saturating_add_signed(by), Ordering::Relaxed);
+}
+
+pub(crate) fn get(gate: &AtomicU32) -> u32 {
+    gate.load(Ordering::Relaxed)
+}
+
+/// Sets or clears a bit of a gate that only the ledger writes.
+pub(crate) fn raise(gate: &AtomicU32, bit: u32, up: bool) {
+    let bits = gate.load(Ordering::Relaxed);
+    gate.store(if up { bits | bit } else { bits & !bit }, Ordering::Relaxed);
+}

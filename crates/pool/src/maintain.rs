@@ -1,0 +1,193 @@
+//! What happens to a pool over time and by command: ticks, pause and resume, drain, close, changed limits.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::KeyLimits;
+use crate::error::{AcquireError, Reason};
+use crate::home::{GATE_DRAINING, GATE_GONE, GATE_PAUSED, Home};
+use crate::ledger::{POOL_CLOSED, POOL_PAUSED, Turn, count, get, raise};
+use crate::stats::bump;
+use crate::sync::Ordering;
+
+impl<K, R> Turn<'_, K, R> {
+    /// Lets deadlines pass, closes what is too old or idle for too long, retries background opens.
+    pub(crate) fn tick(&mut self) {
+        self.ledger.due = None;
+        for id in 0..self.ledger.records.len() {
+            if self.ledger.records.get(id).is_some_and(Option::is_some) {
+                self.expire_waiters(id);
+                self.reap(id);
+                self.refill(id);
+            }
+        }
+        // A waiter that left may have been the one that held a place in the row.
+        self.fill();
+    }
+
+    fn expire_waiters(&mut self, id: usize) {
+        let now = self.now;
+        let mut queue = self.ledger.record(id).queue;
+        let home = Arc::clone(&self.ledger.record(id).home);
+        let wakes = &mut *self.wakes;
+        let earliest = self.ledger.waiters.expire(&mut queue, now, |waker| {
+            bump(&home.figures.timeouts);
+            wakes.push(waker);
+        });
+        self.ledger.record(id).queue = queue;
+        self.note_waiting(id);
+        if let Some(earliest) = earliest {
+            self.due_by(earliest);
+        }
+    }
+
+    /// Closes idle resources whose time has come; for idleness never below `min_idle`.
+    fn reap(&mut self, id: usize) {
+        let now = self.now;
+        let record = self.ledger.record(id);
+        let home = Arc::clone(&record.home);
+        let (idle_timeout, min_idle) = (record.limits.idle_timeout, record.limits.min_idle);
+        let retry_at = record.retry_at.filter(|retry_at| *retry_at > now);
+        while let Some(held) = home.take_where(|entry| entry.expires_at <= now) {
+            self.retire(held, Reason::Lifetime);
+        }
+        // The stacks are ordered by use, so the first that fits is the least recently used of its stripe.
+        while home.idle() > min_idle {
+            let Some(held) = home.take_where(|entry| entry.used_at + idle_timeout <= now) else {
+                break;
+            };
+            self.retire(held, Reason::Idle);
+        }
+        if count(&home.figures.live) > 0 {
+            // What becomes idle after this tick is due no earlier than this.
+            let mut due = now + idle_timeout;
+            home.visit(|entry| {
+                due = due.min(entry.expires_at).min((entry.used_at + idle_timeout).max(now))
+            });
+            // Those kept for `min_idle` are past their time already; looking at them again at once would not help.
+            if due <= now {
+                due = now + idle_timeout;
+                home.visit(|entry| due = due.min(entry.expires_at));
+            }
+            self.due_by(due);
+        }
+        if let Some(retry_at) = retry_at {
+            self.due_by(retry_at);
+        }
+    }
+
+    /// Holds acquirers of one key, or of all, back. Leases stay as they are.
+    pub(crate) fn pause(&mut self, home: Option<&Home<K, R>>) {
+        match home {
+            Some(home) => raise(&home.gate, GATE_PAUSED, true),
+            None => raise(&self.shared.gate, POOL_PAUSED, true),
+        }
+    }
+
+    /// Ends [`Self::pause`], and a drain of a key.
+    pub(crate) fn resume(&mut self, home: Option<&Home<K, R>>) {
+        match home {
+            Some(home) if get(&home.gate) & GATE_GONE == 0 => {
+                raise(&home.gate, GATE_PAUSED | GATE_DRAINING, false);
+                self.resume_key(home.id);
+            }
+            Some(_) => {}
+            None => {
+                raise(&self.shared.gate, POOL_PAUSED, false);
+                for id in 0..self.ledger.records.len() {
+                    if self.ledger.records.get(id).is_some_and(Option::is_some) {
+                        self.resume_key(id);
+                    }
+                }
+            }
+        }
+    }
+
+    fn resume_key(&mut self, id: usize) {
+        self.serve_idle(id);
+        self.request(id);
+    }
+
+    /// Refuses acquirers of a key and closes what it holds; leases end in their own time.
+    pub(crate) fn drain(&mut self, home: &Home<K, R>) {
+        if get(&home.gate) & GATE_GONE == 0 {
+            raise(&home.gate, GATE_DRAINING, true);
+            self.empty(home.id, &AcquireError::Draining, Reason::Drained);
+            self.fill();
+        }
+    }
+
+    /// Ends the pool.
+    pub(crate) fn close(&mut self) {
+        raise(&self.shared.gate, POOL_CLOSED, true);
+        for id in 0..self.ledger.records.len() {
+            if self.ledger.records.get(id).is_some_and(Option::is_some) {
+                self.empty(id, &AcquireError::Closed, Reason::Closed);
+            }
+        }
+        self.fill();
+        // The driver may be waiting for a decision that will never come.
+        self.wake_driver();
+    }
+
+    fn empty(&mut self, id: usize, error: &AcquireError, reason: Reason) {
+        let home = Arc::clone(&self.ledger.record(id).home);
+        while !self.ledger.record(id).queue.is_empty() {
+            self.fail_first(id, error.clone());
+        }
+        while let Some(held) = home.take_any() {
+            self.retire(held, reason);
+        }
+    }
+
+    /// New bounds for a key; what exceeds them leaves when it is returned or idle.
+    pub(crate) fn limit_key(&mut self, home: &Home<K, R>, limits: KeyLimits) {
+        if get(&home.gate) & GATE_GONE != 0 {
+            return;
+        }
+        home.min_idle.store(limits.min_idle, Ordering::Relaxed);
+        home.figures.min_idle.store(limits.min_idle, Ordering::Relaxed);
+        home.figures.max.store(limits.max, Ordering::Relaxed);
+        let max = limits.max;
+        self.ledger.record(home.id).limits = limits;
+        while count(&home.figures.live) - count(&home.figures.closing) > max {
+            let Some(held) = home.take_any() else { break };
+            self.retire(held, Reason::Evicted);
+        }
+        self.request(home.id);
+        self.refill(home.id);
+        self.due_by(self.now);
+    }
+
+    /// A new total bound; what exceeds it leaves only as resources are closed for other reasons.
+    pub(crate) fn limit_total(&mut self, total_max: usize) {
+        self.ledger.config.total_max = total_max;
+        self.shared.figures.total_max.store(total_max, Ordering::Relaxed);
+        self.fill();
+        self.due_by(self.now);
+    }
+
+    /// Where the driver's clock should next call for a tick.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.ledger.due
+    }
+}
+
+impl<K: Eq + std::hash::Hash, R> Turn<'_, K, R> {
+    /// Removes a key that holds nothing and that nobody waits for.
+    pub(crate) fn forget(&mut self, key: &K) -> bool {
+        let Some(&id) = self.ledger.names.get(key) else { return true };
+        let record = self.ledger.record(id);
+        let in_use =
+            count(&record.home.figures.live) > 0 || !record.queue.is_empty() || record.promised > 0;
+        if in_use {
+            return false;
+        }
+        raise(&record.home.gate, GATE_GONE, true);
+        let row = &mut self.ledger.starved;
+        row.retain(|starved| *starved != id);
+        self.ledger.names.remove(key);
+        self.ledger.records[id] = None;
+        true
+    }
+}

@@ -1,0 +1,152 @@
+//! What the driver holds while it opens or closes a resource. Both count against the bounds until they are dropped, so
+//! that a driver which forgets one, panics or is cancelled can not leak a slot.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::config::Tier;
+use crate::error::{Abandoned, OpenError, Reason};
+use crate::home::{Held, Home};
+
+/// The duty to open one resource. Dropped without an answer, it counts as failed with [`Abandoned`].
+#[must_use = "a dropped ticket is a failed open"]
+pub struct Ticket<K, R> {
+    /// Taken when the ticket is answered.
+    home: Option<Arc<Home<K, R>>>,
+}
+
+impl<K, R> Ticket<K, R> {
+    pub(crate) fn new(home: Arc<Home<K, R>>) -> Self {
+        Self { home: Some(home) }
+    }
+
+    /// The key to open for.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        match &self.home {
+            Some(home) => &home.key,
+            None => unreachable!("an answered ticket is consumed"),
+        }
+    }
+
+    /// Hands the opened resource in.
+    pub fn opened(self, resource: R, now: Instant) {
+        self.opened_with(resource, Tier::default(), now);
+    }
+
+    /// Hands the opened resource in with an eviction tier.
+    pub fn opened_with(mut self, resource: R, tier: Tier, now: Instant) {
+        if let Some(home) = self.home.take() {
+            home.pool.turn(Some(now), |turn| turn.opened(&home, resource, tier));
+        }
+    }
+
+    /// Reports that it could not be opened. The acquirer of this key that waited longest gets `error`.
+    pub fn failed(mut self, error: OpenError, now: Instant) {
+        if let Some(home) = self.home.take() {
+            home.pool.turn(Some(now), |turn| turn.open_failed(&home, error));
+        }
+    }
+}
+
+impl<K, R> Drop for Ticket<K, R> {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.pool.turn(None, |turn| turn.open_failed(&home, Arc::new(Abandoned)));
+        }
+    }
+}
+
+impl<K: fmt::Debug, R> fmt::Debug for Ticket<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Ticket").field(self.key()).finish()
+    }
+}
+
+/// A resource that left the pool and is to be closed. It counts against the bounds until this is dropped.
+pub struct Retired<K, R> {
+    /// Taken when it is dropped.
+    held: Option<Held<K, R>>,
+    reason: Reason,
+}
+
+impl<K, R> Retired<K, R> {
+    pub(crate) fn new(held: Held<K, R>, reason: Reason) -> Self {
+        Self { held: Some(held), reason }
+    }
+
+    /// The key it belonged to.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.held().home.key
+    }
+
+    /// Why it is to be closed.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// Takes the resource out. Its place is free from now on: for a resource whose closing takes time, keep the whole
+    /// value until that is over.
+    #[must_use]
+    pub fn into_inner(mut self) -> R {
+        match self.held.take() {
+            Some(held) => finish(held),
+            None => unreachable!("only drop takes it, and it has not run"),
+        }
+    }
+
+    fn held(&self) -> &Held<K, R> {
+        match &self.held {
+            Some(held) => held,
+            None => unreachable!("only drop takes it, and it has not run"),
+        }
+    }
+}
+
+/// Tells the ledger, outside of whose lock the resource is then dropped.
+fn finish<K, R>(held: Held<K, R>) -> R {
+    let entry = *held;
+    entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
+    entry.resource
+}
+
+impl<K, R> Deref for Retired<K, R> {
+    type Target = R;
+
+    fn deref(&self) -> &R {
+        &self.held().resource
+    }
+}
+
+impl<K, R> DerefMut for Retired<K, R> {
+    fn deref_mut(&mut self) -> &mut R {
+        match &mut self.held {
+            Some(held) => &mut held.resource,
+            None => unreachable!("only drop takes it, and it has not run"),
+        }
+    }
+}
+
+impl<K, R> Drop for Retired<K, R> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            let entry = *held;
+            // First the resource, then its place: a bound on open connections holds at every instant.
+            drop(entry.resource);
+            entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
+        }
+    }
+}
+
+impl<K: fmt::Debug, R> fmt::Debug for Retired<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Retired")
+            .field("key", self.key())
+            .field("reason", &self.reason)
+            .finish_non_exhaustive()
+    }
+}

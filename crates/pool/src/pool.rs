@@ -1,0 +1,411 @@
+//! The pool as its users see it: a handle, handles per key, and the driver's side.
+
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use crate::acquire::Acquire;
+use crate::config::{Config, KeyLimits, STRIPES_MAX};
+use crate::error::AcquireError;
+use crate::home::{GATE_GONE, Home};
+use crate::lease::Lease;
+use crate::ledger::{Decision, Ledger, POOL_CLOSED, Turn, Wakes, count, get, raise};
+use crate::permit::{Retired, Ticket};
+use crate::stats::{KeyStats, PoolFigures, PoolStats};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
+
+/// A bounded pool of resources `R` kept apart by key `K`. See the [crate's front page](crate).
+///
+/// A cheap handle: clones are the same pool. When the last one is dropped the pool is closed.
+pub struct Pool<K, R> {
+    owner: Arc<Owner<K, R>>,
+}
+
+/// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`Inner`] instead, so that they do not
+/// keep a pool open that nobody drives.
+struct Owner<K, R> {
+    inner: Arc<Inner<K, R>>,
+}
+
+/// What everything in the pool refers to.
+pub(crate) struct Inner<K, R> {
+    pub(crate) shared: Shared,
+    /// Guards all decisions. Locked before any stripe's lock, never after.
+    ledger: Mutex<Ledger<K, R>>,
+}
+
+/// What is read without the ledger's lock and written under it.
+pub(crate) struct Shared {
+    /// `POOL_*` bits.
+    pub(crate) gate: AtomicU32,
+    pub(crate) figures: PoolFigures,
+    epoch: Instant,
+    /// The latest `now` of a tick or another visit to the ledger, in nanoseconds after `epoch`. Gives leases that are
+    /// dropped without a clock at hand a time that is at most one tick old.
+    clock: AtomicU64,
+    /// Whether the last [`Pool`] is gone: nobody will take decisions any more.
+    abandoned: AtomicU32,
+}
+
+impl Shared {
+    fn now(&self) -> Instant {
+        self.epoch + Duration::from_nanos(self.clock.load(Ordering::Relaxed))
+    }
+
+    fn advance(&self, now: Instant) {
+        let nanos =
+            u64::try_from(now.saturating_duration_since(self.epoch).as_nanos()).unwrap_or(u64::MAX);
+        if nanos > self.clock.load(Ordering::Relaxed) {
+            self.clock.store(nanos, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<K, R> Inner<K, R> {
+    /// The latest time anybody told the pool.
+    pub(crate) fn now(&self) -> Instant {
+        self.shared.now()
+    }
+
+    /// One visit to the ledger; wakes whom it leaves to be woken once the lock is free. Without `now` the latest known
+    /// time stands in: only for `Drop`, where no clock is at hand.
+    pub(crate) fn turn<T>(
+        &self,
+        now: Option<Instant>,
+        visit: impl FnOnce(&mut Turn<'_, K, R>) -> T,
+    ) -> T {
+        let mut wakes = Wakes::default();
+        let result = {
+            let mut ledger = self.ledger.lock();
+            let now = match now {
+                Some(now) => {
+                    self.shared.advance(now);
+                    now
+                }
+                None => self.shared.now(),
+            };
+            visit(&mut Turn { ledger: &mut ledger, shared: &self.shared, wakes: &mut wakes, now })
+        };
+        wakes.wake();
+        if self.shared.abandoned.load(Ordering::Relaxed) != 0 {
+            self.settle_abandoned();
+        }
+        result
+    }
+
+    /// Does in the driver's place what is left when it is gone: drops what is to be closed, refuses to open. When nothing
+    /// is left, takes the books apart.
+    fn settle_abandoned(&self) {
+        // All at once: each effect's permit visits the ledger when it is dropped and comes here again.
+        let decisions = std::mem::take(&mut self.ledger.lock().decisions);
+        for decision in decisions {
+            drop(Effect::from(decision));
+        }
+        if count(&self.shared.figures.live) == 0 {
+            // Records refer to homes and homes to `Inner`: this breaks the circle. Stale handles see the gate.
+            let mut ledger = self.ledger.lock();
+            let records = std::mem::take(&mut ledger.records);
+            let names = std::mem::take(&mut ledger.names);
+            for record in records.iter().flatten() {
+                raise(&record.home.gate, GATE_GONE, true);
+            }
+            drop(ledger);
+            drop((records, names));
+        }
+    }
+
+    fn next_decision(&self) -> Option<Effect<K, R>> {
+        let decision = self.ledger.lock().decisions.pop_front();
+        decision.map(Effect::from)
+    }
+}
+
+/// What the driver has to do. Effects come in an order in which it is safe to perform them one after another.
+#[derive(Debug)]
+pub enum Effect<K, R> {
+    /// Open a resource for the ticket's key and answer with [`Ticket::opened`] or [`Ticket::failed`].
+    Open(Ticket<K, R>),
+    /// Close this resource, then drop it: until then it counts against the bounds.
+    Close(Retired<K, R>),
+    /// Call [`Pool::tick`] no later than this; replaces what was said before.
+    TickAt(Instant),
+}
+
+impl<K, R> From<Decision<K, R>> for Effect<K, R> {
+    fn from(decision: Decision<K, R>) -> Self {
+        match decision {
+            Decision::Open(home) => Self::Open(Ticket::new(home)),
+            Decision::Close(held, reason) => Self::Close(Retired::new(held, reason)),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone, R> Pool<K, R> {
+    /// An empty pool. `now` is where its time starts.
+    #[must_use]
+    pub fn new(mut config: Config, now: Instant) -> Self {
+        config.stripes = config.stripes.clamp(1, STRIPES_MAX).next_power_of_two();
+        let shared = Shared {
+            gate: AtomicU32::new(0),
+            figures: PoolFigures::new(config.total_max),
+            epoch: now,
+            clock: AtomicU64::new(0),
+            abandoned: AtomicU32::new(0),
+        };
+        let inner = Arc::new(Inner { shared, ledger: Mutex::new(Ledger::new(config)) });
+        Self { owner: Arc::new(Owner { inner }) }
+    }
+
+    /// The handle of `key`, which skips the look-up that [`Self::acquire`] makes each time. A new key gets the limits of
+    /// [`Config::key`] and starts opening its `min_idle`.
+    ///
+    /// # Errors
+    /// [`AcquireError::Full`] when there are `keys_max` keys, [`AcquireError::Closed`].
+    pub fn key(&self, key: &K) -> Result<KeyHandle<K, R>, AcquireError> {
+        self.handle(key, None)
+    }
+
+    /// As [`Self::key`], with limits of its own. A key that exists gets them from now on.
+    ///
+    /// # Errors
+    /// As [`Self::key`].
+    pub fn key_with(&self, key: &K, limits: KeyLimits) -> Result<KeyHandle<K, R>, AcquireError> {
+        let handle = self.handle(key, Some(limits.clone()))?;
+        self.inner().turn(None, |turn| turn.limit_key(&handle.home, limits));
+        Ok(handle)
+    }
+
+    fn handle(&self, key: &K, limits: Option<KeyLimits>) -> Result<KeyHandle<K, R>, AcquireError> {
+        let inner = self.inner();
+        inner.turn(None, |turn| turn.home_of(key, limits, inner)).map(|home| KeyHandle { home })
+    }
+
+    /// Waits for a resource of `key` until `deadline`. Who acquires often keeps a [`KeyHandle`].
+    ///
+    /// Nothing happens before the first poll. The deadline passes in a [`tick`](Self::tick).
+    pub fn acquire(&self, key: &K, now: Instant, deadline: Instant) -> Acquire<'static, K, R> {
+        Acquire::owned(self.key(key), now, deadline)
+    }
+
+    /// A resource of `key` if one is idle and nobody is before us. Opens nothing.
+    ///
+    /// # Errors
+    /// As [`Self::key`], and [`AcquireError::Draining`].
+    pub fn try_acquire(&self, key: &K, now: Instant) -> Result<Option<Lease<K, R>>, AcquireError> {
+        self.key(key)?.try_acquire(now)
+    }
+
+    /// Removes a key that holds no resource and that nobody waits for; its handles refuse from then on. Says whether the
+    /// key is gone. Drain it first.
+    #[must_use]
+    pub fn forget(&self, key: &K) -> bool {
+        self.inner().turn(None, |turn| turn.forget(key))
+    }
+}
+
+impl<K, R> Pool<K, R> {
+    fn inner(&self) -> &Arc<Inner<K, R>> {
+        &self.owner.inner
+    }
+
+    /// Lets time pass: deadlines, idle timeouts, lifetimes, background opens.
+    pub fn tick(&self, now: Instant) {
+        self.inner().turn(Some(now), |turn| turn.tick());
+    }
+
+    /// When [`Self::tick`] should be called next, if time matters at all. [`Effect::TickAt`] tells of changes.
+    #[must_use]
+    pub fn next_tick(&self) -> Option<Instant> {
+        self.inner().turn(None, |turn| turn.due())
+    }
+
+    /// The next thing to do, without waiting.
+    #[must_use]
+    pub fn try_next_effect(&self) -> Option<Effect<K, R>> {
+        self.inner().next_decision()
+    }
+
+    /// Everything to do right now, without waiting.
+    #[must_use]
+    pub fn take_effects(&self) -> Vec<Effect<K, R>> {
+        std::iter::from_fn(|| self.try_next_effect()).collect()
+    }
+
+    /// Waits for the next thing to do; `None` when the pool is closed and holds nothing any more. Cancel-safe. One driver
+    /// at a time: a second one would take the first one's wake-ups.
+    pub fn next_effect(&self) -> NextEffect<'_, K, R> {
+        NextEffect { pool: self }
+    }
+
+    /// Holds all acquirers back; leases stay as they are and returned resources become idle.
+    pub fn pause(&self) {
+        self.inner().turn(None, |turn| turn.pause(None));
+    }
+
+    /// Ends [`Self::pause`]. Keys that are paused themselves stay so.
+    pub fn resume(&self, now: Instant) {
+        self.inner().turn(Some(now), |turn| turn.resume(None));
+    }
+
+    /// Changes [`Config::total_max`]. A lower bound opens nothing until enough is closed, and closes nothing itself.
+    pub fn set_total_max(&self, total_max: usize, now: Instant) {
+        self.inner().turn(Some(now), |turn| turn.limit_total(total_max));
+    }
+
+    /// Ends the pool: waiters fail, idle resources are closed, leased ones when they return. [`Self::next_effect`] goes on
+    /// until all are gone.
+    pub fn close(&self, now: Instant) {
+        self.inner().turn(Some(now), |turn| turn.close());
+    }
+
+    /// Figures over all keys, read without a lock.
+    #[must_use]
+    pub fn stats(&self) -> PoolStats {
+        self.inner().shared.figures.read()
+    }
+}
+
+impl<K, R> Clone for Pool<K, R> {
+    fn clone(&self) -> Self {
+        Self { owner: Arc::clone(&self.owner) }
+    }
+}
+
+impl<K, R> fmt::Debug for Pool<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl<K, R> fmt::Debug for Inner<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inner").field("stats", &self.shared.figures.read()).finish_non_exhaustive()
+    }
+}
+
+impl<K, R> Drop for Owner<K, R> {
+    fn drop(&mut self) {
+        self.inner.turn(None, |turn| turn.close());
+        self.inner.shared.abandoned.store(1, Ordering::Relaxed);
+        self.inner.settle_abandoned();
+    }
+}
+
+/// One key of a pool: acquiring through it needs no look-up. Cheap to clone.
+///
+/// It does not keep the pool open, and it goes stale when the key is forgotten.
+pub struct KeyHandle<K, R> {
+    pub(crate) home: Arc<Home<K, R>>,
+}
+
+impl<K, R> KeyHandle<K, R> {
+    /// The key.
+    #[must_use]
+    pub fn key(&self) -> &K {
+        &self.home.key
+    }
+
+    /// Waits for a resource until `deadline`: an idle one, one that returns, or one that is opened for us.
+    ///
+    /// Nothing happens before the first poll. The deadline passes in a [`tick`](Pool::tick). Dropping the future gives
+    /// up its place, and whatever it may have been given, to the next in line.
+    pub fn acquire(&self, now: Instant, deadline: Instant) -> Acquire<'_, K, R> {
+        Acquire::borrowed(self, now, deadline)
+    }
+
+    /// A resource if one is idle and nobody is before us. Opens nothing.
+    ///
+    /// # Errors
+    /// [`AcquireError::Draining`], [`AcquireError::Closed`].
+    pub fn try_acquire(&self, now: Instant) -> Result<Option<Lease<K, R>>, AcquireError> {
+        if let Some(lease) = self.take_fast(now) {
+            return Ok(Some(lease));
+        }
+        let held = self.home.pool.turn(Some(now), |turn| turn.try_acquire(&self.home))?;
+        Ok(held.map(Lease::new))
+    }
+
+    /// The path without the ledger.
+    pub(crate) fn take_fast(&self, now: Instant) -> Option<Lease<K, R>> {
+        let held = self.home.take_fast(now)?;
+        if self.home.is_short() {
+            self.home.pool.turn(Some(now), |turn| turn.refill(self.home.id));
+        }
+        Some(Lease::new(held))
+    }
+
+    /// Holds acquirers of this key back; leases stay as they are and returned resources become idle.
+    pub fn pause(&self) {
+        self.home.pool.turn(None, |turn| turn.pause(Some(&self.home)));
+    }
+
+    /// Ends [`Self::pause`] or [`Self::drain`].
+    pub fn resume(&self, now: Instant) {
+        self.home.pool.turn(Some(now), |turn| turn.resume(Some(&self.home)));
+    }
+
+    /// Refuses acquirers of this key, fails those that wait, and closes what it holds; leased resources when they return.
+    /// Done when [`KeyStats::is_empty`].
+    pub fn drain(&self, now: Instant) {
+        self.home.pool.turn(Some(now), |turn| turn.drain(&self.home));
+    }
+
+    /// Changes this key's limits. What exceeds them is closed, leased resources when they return.
+    pub fn set_limits(&self, limits: KeyLimits, now: Instant) {
+        self.home.pool.turn(Some(now), |turn| turn.limit_key(&self.home, limits));
+    }
+
+    /// This key's figures, read without a lock.
+    #[must_use]
+    pub fn stats(&self) -> KeyStats {
+        self.home.stats()
+    }
+}
+
+impl<K, R> Clone for KeyHandle<K, R> {
+    fn clone(&self) -> Self {
+        Self { home: Arc::clone(&self.home) }
+    }
+}
+
+impl<K: fmt::Debug, R> fmt::Debug for KeyHandle<K, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KeyHandle").field(&self.home).finish()
+    }
+}
+
+/// Future of [`Pool::next_effect`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct NextEffect<'a, K, R> {
+    pool: &'a Pool<K, R>,
+}
+
+impl<K, R> Future for NextEffect<'_, K, R> {
+    type Output = Option<Effect<K, R>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let inner = self.pool.inner();
+        let mut ledger = inner.ledger.lock();
+        if let Some(decision) = ledger.decisions.pop_front() {
+            drop(ledger);
+            return Poll::Ready(Some(decision.into()));
+        }
+        if let Some(due) = ledger.due.filter(|_| ledger.due_moved) {
+            ledger.due_moved = false;
+            return Poll::Ready(Some(Effect::TickAt(due)));
+        }
+        if get(&inner.shared.gate) & POOL_CLOSED != 0 && count(&inner.shared.figures.live) == 0 {
+            return Poll::Ready(None);
+        }
+        match &mut ledger.driver {
+            Some(waker) => waker.clone_from(context.waker()),
+            none => *none = Some(context.waker().clone()),
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,242 @@
+//! The acquirers that wait: a slab of places, linked into one first-come-first-served queue per key.
+//!
+//! Places are reused, so that waiting allocates nothing once the slab has grown. A place belongs to the future that took
+//! it until that future gives it back; nobody else frees it, which is why a place number needs no generation.
+
+use std::task::Waker;
+use std::time::Instant;
+
+use crate::error::AcquireError;
+use crate::home::Held;
+
+/// A place in the slab.
+pub(crate) type PlaceId = usize;
+
+/// What a place holds.
+#[derive(Debug)]
+enum Place<K, R> {
+    Free {
+        next: Option<PlaceId>,
+    },
+    /// In its key's queue. `waker` is what the future's last poll left.
+    Queued {
+        key: usize,
+        deadline: Instant,
+        waker: Waker,
+        before: Option<PlaceId>,
+        after: Option<PlaceId>,
+    },
+    /// Out of the queue with an answer that the future has not picked up yet.
+    Granted(Held<K, R>),
+    Failed(AcquireError),
+}
+
+/// The ends of one key's queue; kept in the key's record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Queue {
+    first: Option<PlaceId>,
+    last: Option<PlaceId>,
+    pub(crate) len: usize,
+}
+
+impl Queue {
+    pub(crate) fn is_empty(self) -> bool {
+        self.len == 0
+    }
+}
+
+/// What a future finds in its place.
+pub(crate) enum Answer<K, R> {
+    Wait,
+    Granted(Held<K, R>),
+    Failed(AcquireError),
+}
+
+/// What a future left behind when it was dropped.
+pub(crate) enum Left<K, R> {
+    /// It was still in the queue of this key.
+    Queued(usize),
+    /// It had been given a resource that it never picked up.
+    Granted(Held<K, R>),
+    /// It had been told of a failure.
+    Failed,
+}
+
+/// All places.
+#[derive(Debug)]
+pub(crate) struct Waiters<K, R> {
+    places: Vec<Place<K, R>>,
+    free: Option<PlaceId>,
+    /// Places in any queue.
+    pub(crate) queued: usize,
+}
+
+impl<K, R> Waiters<K, R> {
+    pub(crate) const fn new() -> Self {
+        Self { places: Vec::new(), free: None, queued: 0 }
+    }
+
+    /// Appends to `queue`, the queue of `key`.
+    pub(crate) fn push(
+        &mut self,
+        queue: &mut Queue,
+        key: usize,
+        deadline: Instant,
+        waker: Waker,
+    ) -> PlaceId {
+        let place = Place::Queued { key, deadline, waker, before: queue.last, after: None };
+        let id = match self.free {
+            Some(id) => {
+                if let Some(Place::Free { next }) = self.places.get(id) {
+                    self.free = *next;
+                }
+                self.places[id] = place;
+                id
+            }
+            None => {
+                self.places.push(place);
+                self.places.len() - 1
+            }
+        };
+        match queue.last {
+            Some(last) => self.set_after(last, Some(id)),
+            None => queue.first = Some(id),
+        }
+        queue.last = Some(id);
+        queue.len += 1;
+        self.queued += 1;
+        id
+    }
+
+    /// Grants `held` to the first of `queue`. Hands it back when nobody waits.
+    pub(crate) fn grant(
+        &mut self,
+        queue: &mut Queue,
+        held: Held<K, R>,
+    ) -> Result<Waker, Held<K, R>> {
+        let Some(first) = queue.first else { return Err(held) };
+        match self.unlink(queue, first, Place::Granted(held)) {
+            Some((waker, _)) => Ok(waker),
+            None => unreachable!("a queue links only queued places"),
+        }
+    }
+
+    /// Fails the first of `queue`.
+    pub(crate) fn fail_first(&mut self, queue: &mut Queue, error: AcquireError) -> Option<Waker> {
+        let first = queue.first?;
+        self.unlink(queue, first, Place::Failed(error)).map(|(waker, _)| waker)
+    }
+
+    /// Fails those of `queue` whose deadline is not after `now`, hands their wakers to `wake`, and returns the earliest
+    /// deadline of those that stay.
+    pub(crate) fn expire(
+        &mut self,
+        queue: &mut Queue,
+        now: Instant,
+        mut wake: impl FnMut(Waker),
+    ) -> Option<Instant> {
+        let mut earliest: Option<Instant> = None;
+        let mut next = queue.first;
+        while let Some(id) = next {
+            let Some(Place::Queued { deadline, after, .. }) = self.places.get(id) else { break };
+            let deadline = *deadline;
+            next = *after;
+            if deadline <= now {
+                if let Some((waker, _)) =
+                    self.unlink(queue, id, Place::Failed(AcquireError::Timeout))
+                {
+                    wake(waker);
+                }
+            } else {
+                earliest = Some(earliest.map_or(deadline, |earliest| earliest.min(deadline)));
+            }
+        }
+        earliest
+    }
+
+    /// What the future that owns `id` finds; an answer frees the place.
+    pub(crate) fn poll(&mut self, id: PlaceId, current: &Waker) -> Answer<K, R> {
+        if let Place::Queued { waker, .. } = &mut self.places[id] {
+            waker.clone_from(current);
+            return Answer::Wait;
+        }
+        match self.release(id) {
+            Place::Granted(held) => Answer::Granted(held),
+            Place::Failed(error) => Answer::Failed(error),
+            Place::Free { .. } | Place::Queued { .. } => {
+                unreachable!("a future polls the place it owns")
+            }
+        }
+    }
+
+    /// Which queue `id` stands in, if it does.
+    pub(crate) fn key_of(&self, id: PlaceId) -> Option<usize> {
+        match self.places.get(id) {
+            Some(Place::Queued { key, .. }) => Some(*key),
+            Some(Place::Granted(_) | Place::Failed(_) | Place::Free { .. }) | None => None,
+        }
+    }
+
+    /// Gives the place up. `queue` is the queue of the key that [`Self::key_of`] named, or any other.
+    pub(crate) fn leave(&mut self, id: PlaceId, queue: &mut Queue) -> Left<K, R> {
+        let free = Place::Free { next: self.free };
+        if let Some((_, key)) = self.unlink(queue, id, free) {
+            self.free = Some(id);
+            return Left::Queued(key);
+        }
+        match self.release(id) {
+            Place::Granted(held) => Left::Granted(held),
+            Place::Failed(_) => Left::Failed,
+            Place::Free { .. } | Place::Queued { .. } => {
+                unreachable!("a future leaves the place it owns")
+            }
+        }
+    }
+
+    /// Frees a place that is in no queue.
+    fn release(&mut self, id: PlaceId) -> Place<K, R> {
+        let place = std::mem::replace(&mut self.places[id], Place::Free { next: self.free });
+        self.free = Some(id);
+        place
+    }
+
+    /// Takes a queued place out of its queue and puts `instead` into it. Changes nothing for other places.
+    fn unlink(
+        &mut self,
+        queue: &mut Queue,
+        id: PlaceId,
+        instead: Place<K, R>,
+    ) -> Option<(Waker, usize)> {
+        if !matches!(self.places.get(id), Some(Place::Queued { .. })) {
+            return None;
+        }
+        let Place::Queued { key, waker, before, after, .. } =
+            std::mem::replace(&mut self.places[id], instead)
+        else {
+            return None;
+        };
+        match before {
+            Some(before) => self.set_after(before, after),
+            None => queue.first = after,
+        }
+        match after {
+            Some(after) => self.set_before(after, before),
+            None => queue.last = before,
+        }
+        queue.len -= 1;
+        self.queued -= 1;
+        Some((waker, key))
+    }
+
+    fn set_after(&mut self, id: PlaceId, to: Option<PlaceId>) {
+        if let Some(Place::Queued { after, .. }) = self.places.get_mut(id) {
+            *after = to;
+        }
+    }
+
+    fn set_before(&mut self, id: PlaceId, to: Option<PlaceId>) {
+        if let Some(Place::Queued { before, .. }) = self.places.get_mut(id) {
+            *before = to;
+        }
+    }
+}
