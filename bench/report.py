@@ -78,8 +78,9 @@ def number(value, digits=None):
     if value is None:
         return "–"
     if digits is None:
-        whole = abs(value) >= 100 or value == 0
-        digits = 0 if whole else 1 if abs(value) >= 10 else 2
+        # The bounds are those at which rounding to fewer digits would make one digit more.
+        whole = abs(value) >= 99.95 or value == 0
+        digits = 0 if whole else 1 if abs(value) >= 9.995 else 2
     return f"{value:,.{digits}f}".replace(",", " ")
 
 

@@ -72,7 +72,13 @@ class Figures(unittest.TestCase):
 class Text(unittest.TestCase):
     def test_numbers_have_three_digits(self):
         cases = [(None, "–"), (0, "0"), (0.123, "0.12"), (1.5, "1.50"), (12.34, "12.3")]
-        cases += [(123.4, "123"), (-2.5, "-2.50"), (1234567.0, "1 234 567")]
+        cases += [
+            (9.999, "10.0"),
+            (99.97, "100"),
+            (123.4, "123"),
+            (-2.5, "-2.50"),
+            (1234567.0, "1 234 567"),
+        ]
         for value, expected in cases:
             self.assertEqual(report.number(value), expected)
 
