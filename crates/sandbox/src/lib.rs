@@ -1,3 +1,72 @@
 //! Fresh Linux sandboxes with exact limits.
+//!
+//! A sandbox is a set of fresh namespaces around one pid 1 of ours, the *guest init*, which runs
+//! programs one after the other, supervises them and reports what they did. Nobody used it before and
+//! nobody uses it after: there is no reset step to get wrong. Sandboxes are prepared ahead of demand,
+//! so that what a caller waits for is little more than the start of a process.
+//!
+//! ```text
+//!  server (many threads)          spawner (one thread, one per core)      guest init (pid 1)
+//!  Engine ── prepare ───────────► fork into fresh namespaces ───────────► mounts, identity, ready
+//!    ▲  └── pool of prepared ◄─── connection ◄──────────────────────────┘    │
+//!    │                            waits, removes groups, frees slot          │ fork
+//!    └─ Sandbox::run ── start, streams ────────────────────────────────────► ▼
+//!                   ◄─ report ───────────────────────────────────── supervises the program
+//! ```
+//!
+//! What this crate never does: know of HTTP, SQL, tenants or languages; open a path in storage that
+//! sandboxed code controls by name (only beneath a descriptor, following no link); fork the server.
+//!
+//! Terms. A *slot* is a place for one sandbox: two user ids and a network namespace, used again. A
+//! *spawner* is this binary, executed again with a hidden argument before the runtime starts
+//! ([`spawner_main_if_asked`]). *Groups* are control groups; version 1, 2 and hybrid layouts work.
+//!
+//! Principal types: [`EngineConfig`] → [`Engine::launch`] → [`Launched`] → [`Engine::attach`] →
+//! [`Engine`] → [`Sandbox`]; [`Command`] in, [`Exit`] out.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! # let config: sandbox::EngineConfig = unimplemented!();
+//! let launched = sandbox::Engine::launch(config)?; // before the runtime
+//! let engine = sandbox::Engine::attach(launched)?; // inside it
+//! let mut sandbox = engine.sandbox().await?;
+//! let command = sandbox::Command {
+//!     argv: vec![b"/bin/echo".to_vec(), b"hello".to_vec()],
+//!     last: true,
+//!     ..Default::default()
+//! };
+//! let exit = sandbox.run(command, &mut ()).await?;
+//! assert_eq!(exit.stdout, b"hello\n");
+//! # Ok(()) }
+//! ```
+//!
+//! Files, in the order of a request: `spec` (what is asked and answered), `engine` (the pool of
+//! prepared sandboxes, the spawners), `run` (one program seen from the server), `spawner`, `image`
+//! (the root file system), `guest` (pid 1), `payload` (the last steps before a program), `cgroup`,
+//! `seccomp` (the policy as data), `landlock`, `codec`, `failure`, `layers` (what is active here), and
+//! `sys`, which holds all `unsafe` of Cove.
+
+mod cgroup;
+mod codec;
+mod engine;
+mod failure;
+mod guest;
+mod image;
+mod landlock;
+mod layers;
+mod payload;
+mod run;
+mod seccomp;
+mod spawner;
 mod spec;
-pub use spec::*;
+mod sys;
+
+pub use cgroup::{Role, Support};
+pub use engine::{Engine, EngineStats, Launched, Sandbox, StartError, spawner_main_if_asked};
+pub use failure::Failure;
+pub use layers::Layers;
+pub use run::{OUTPUTS_MAX, SandboxError};
+pub use spec::{
+    Breach, Command, EngineConfig, Exit, File, HostImage, Limits, OutputSink, Profile, Stdin,
+    Stream, Toolchain,
+};

@@ -1,0 +1,660 @@
+//! Control groups: where limits on all processes of a command together come from.
+//!
+//! Three layouts exist in the wild and all are supported: version 2 alone, version 1 alone, and
+//! *hybrid*, where controllers live on version 1 and an empty version 2 tree stands beside them.
+//! Hybrid takes the best of both: limits from version 1, exact CPU time and start inside the group
+//! (`CLONE_INTO_CGROUP`) from version 2.
+//!
+//! Cove creates one parent group per server (`cove-<pid>-<start>`) below the group the server itself
+//! is in, so that a limit on the service holds for what it runs, and one group per command below
+//! that. Nothing else in the hierarchies is touched, and nothing is left behind.
+
+use std::ffi::{CStr, CString};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::sys;
+
+/// Beginning of the name of every parent group of a Cove server.
+const PARENT_PREFIX: &str = "cove-";
+/// Group of the server itself, where version 2 wants processes in leaves only.
+const LEAF: &str = "cove-server";
+
+/// What a hierarchy is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Version 2: CPU time, start inside the group, and every controller it has.
+    Unified,
+    /// Version 1 `memory`.
+    Memory,
+    /// Version 1 `pids`.
+    Pids,
+    /// Version 1 `cpu`: an equal share of the processor for each command.
+    Cpu,
+    /// Version 1 `cpuacct`: CPU time, where there is no version 2.
+    CpuAccount,
+}
+
+impl Role {
+    /// Roles by the number they have in messages.
+    pub(crate) const ALL: [Role; 5] =
+        [Role::Unified, Role::Memory, Role::Pids, Role::Cpu, Role::CpuAccount];
+
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Role::Unified => 0,
+            Role::Memory => 1,
+            Role::Pids => 2,
+            Role::Cpu => 3,
+            Role::CpuAccount => 4,
+        }
+    }
+
+    pub(crate) fn from_number(number: u8) -> Option<Role> {
+        Role::ALL.get(usize::from(number)).copied()
+    }
+}
+
+/// A hierarchy in which this process may make groups.
+#[derive(Clone, Debug)]
+struct Hierarchy {
+    role: Role,
+    /// Group below which the parent group is made.
+    base: PathBuf,
+    /// Controllers that version 2 can give to children there.
+    controllers: Vec<String>,
+}
+
+/// Which limits the kernel can enforce here, and by what.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Support {
+    /// `v2`, `v1`, `hybrid` or `none`.
+    pub layout: String,
+    /// By what memory is limited: `v1`, `v2` or nothing.
+    pub memory: Option<String>,
+    /// By what the number of processes is limited.
+    pub pids: Option<String>,
+    /// By what each command gets an equal share of the processor.
+    pub cpu: Option<String>,
+    /// By what CPU time is measured.
+    pub cpu_time: Option<String>,
+}
+
+impl Support {
+    /// Whether untrusted code can be held: memory and number of processes.
+    pub fn is_sufficient(&self) -> bool {
+        self.memory.is_some() && self.pids.is_some()
+    }
+}
+
+/// The parent group of a server in one hierarchy.
+#[derive(Debug)]
+struct Parent {
+    role: Role,
+    path: PathBuf,
+    fd: OwnedFd,
+    /// The group that it is in.
+    base: OwnedFd,
+}
+
+/// The parent groups of one server, open. Removed with everything below when dropped.
+#[derive(Debug)]
+pub(crate) struct Parents {
+    dirs: Vec<Parent>,
+    name: String,
+    /// Whether version 2 carries the memory and pids controllers here.
+    pub(crate) unified_limits: bool,
+    pub(crate) support: Support,
+}
+
+impl Parents {
+    /// Finds the hierarchies, removes what dead servers have left, and makes the parent groups.
+    pub(crate) fn create() -> io::Result<Parents> {
+        let name =
+            format!("{PARENT_PREFIX}{}-{}", std::process::id(), start_time(std::process::id())?);
+        let mut parents = Parents {
+            dirs: Vec::new(),
+            name: name.clone(),
+            unified_limits: false,
+            support: Support::default(),
+        };
+        let hierarchies = discover()?;
+        let v1 = hierarchies.iter().any(|h| h.role != Role::Unified);
+        let mut twins = false;
+        for mut hierarchy in hierarchies {
+            // `cpu` and `cpuacct` are commonly mounted as one: one group then serves both.
+            let twin = parents.dirs.iter_mut().find(|d| d.path.parent() == Some(&hierarchy.base));
+            if let (Some(twin), Role::CpuAccount) = (twin, hierarchy.role) {
+                twin.role = Role::CpuAccount;
+                twins = true;
+                parents.support.cpu_time = Some("v1".into());
+                continue;
+            }
+            sweep(&hierarchy.base);
+            match open_parent(&mut hierarchy, &name) {
+                Ok(parent) => {
+                    let has = |c: &str| hierarchy.controllers.iter().any(|have| have == c);
+                    parents.note(&hierarchy, has("memory") && has("pids"), has("cpu"));
+                    parents.dirs.push(parent);
+                }
+                // Not ours to write: an ordinary user, or a container without delegation.
+                Err(error) => {
+                    tracing::debug!(path = %hierarchy.base.display(), %error, "control group not usable");
+                }
+            }
+        }
+        // With version 2 the CPU account of version 1 is not needed; two sources would cost twice.
+        if parents.dirs.iter().any(|d| d.role == Role::Unified) {
+            let spare = parents.dirs.iter().position(|d| d.role == Role::CpuAccount);
+            if let (Some(at), false) = (spare, twins) {
+                fs::remove_dir(parents.dirs.swap_remove(at).path)?;
+            }
+            parents.support.cpu_time = Some("v2".into());
+        }
+        parents.support.layout = match (v1, parents.dirs.iter().any(|d| d.role == Role::Unified)) {
+            (true, true) => "hybrid",
+            (true, false) => "v1",
+            (false, true) => "v2",
+            (false, false) => "none",
+        }
+        .into();
+        Ok(parents)
+    }
+
+    fn note(&mut self, hierarchy: &Hierarchy, limits: bool, cpu: bool) {
+        let support = &mut self.support;
+        match hierarchy.role {
+            Role::Unified => {
+                self.unified_limits = limits;
+                if limits {
+                    support.memory = Some("v2".into());
+                    support.pids = Some("v2".into());
+                }
+                if cpu {
+                    support.cpu = Some("v2".into());
+                }
+                support.cpu_time = Some("v2".into());
+            }
+            Role::Memory => support.memory = Some("v1".into()),
+            Role::Pids => support.pids = Some("v1".into()),
+            Role::Cpu => support.cpu = Some("v1".into()),
+            Role::CpuAccount => {
+                support.cpu_time.get_or_insert_with(|| "v1".into());
+            }
+        }
+    }
+
+    /// The open parent groups and what they are in, to hand to a spawner.
+    pub(crate) fn handles(&self) -> Vec<(Role, BorrowedFd<'_>, BorrowedFd<'_>)> {
+        self.dirs.iter().map(|d| (d.role, d.fd.as_fd(), d.base.as_fd())).collect()
+    }
+
+    /// Name of the parent groups, the same in every hierarchy.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Kills and removes the groups of one spawner, which is dead.
+    pub(crate) fn remove_spawner(&self, spawner: u32) {
+        let prefix = format!("s{spawner}-");
+        for parent in &self.dirs {
+            remove_children(&parent.path, &prefix);
+        }
+    }
+}
+
+impl Drop for Parents {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+impl Parents {
+    /// Removes the parent groups with everything in them. Harmless when they are gone.
+    pub(crate) fn remove(&self) {
+        for parent in &self.dirs {
+            remove_children(&parent.path, "");
+            if let Err(error) = remove_group(&parent.path) {
+                tracing::warn!(path = %parent.path.display(), %error, "control group left behind");
+            }
+        }
+    }
+}
+
+/// Start time of a process in clock ticks since boot, which with its pid names it for good.
+fn start_time(pid: u32) -> io::Result<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in parentheses may contain anything; the fields after it are plain. It is field 22.
+    stat.rsplit_once(')')
+        .and_then(|(_, rest)| rest.split_whitespace().nth(19))
+        .and_then(|field| field.parse().ok())
+        .ok_or_else(|| io::Error::other("unexpected form of /proc/PID/stat"))
+}
+
+/// Finds the mounted hierarchies and this process's own group in each.
+fn discover() -> io::Result<Vec<Hierarchy>> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+    let own = fs::read_to_string("/proc/self/cgroup")?;
+    Ok(parse(&mounts, &own))
+}
+
+/// The pure part of [`discover`]: `/proc/self/mountinfo` and `/proc/self/cgroup` in, bases out.
+fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for line in mounts.lines() {
+        let Some((before, after)) = line.split_once(" - ") else { continue };
+        let before: Vec<&str> = before.split(' ').collect();
+        let after: Vec<&str> = after.split(' ').collect();
+        let (Some(root), Some(point), Some(kind)) = (before.get(3), before.get(4), after.first())
+        else {
+            continue;
+        };
+        let options: Vec<&str> = after.get(2).map_or(Vec::new(), |o| o.split(',').collect());
+        let roles: &[(Role, &str)] = match *kind {
+            "cgroup2" => &[(Role::Unified, "")],
+            "cgroup" => &[
+                (Role::Memory, "memory"),
+                (Role::Pids, "pids"),
+                (Role::Cpu, "cpu"),
+                (Role::CpuAccount, "cpuacct"),
+            ],
+            _ => &[],
+        };
+        for (role, controller) in roles {
+            let matches = *role == Role::Unified || options.contains(controller);
+            if !matches || found.iter().any(|h| h.role == *role) {
+                continue;
+            }
+            let Some(group) = own_group(own, controller) else { continue };
+            // In a container the mount may show only a part of the tree, named by `root`.
+            let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
+            let base = Path::new(point).join(below.strip_prefix("/").unwrap_or(below));
+            found.push(Hierarchy { role: *role, base, controllers: Vec::new() });
+        }
+    }
+    found
+}
+
+/// This process's group in the hierarchy with that controller; the empty name is version 2.
+fn own_group<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
+    own.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_it = if controller.is_empty() {
+            controllers.is_empty()
+        } else {
+            controllers.split(',').any(|c| c == controller)
+        };
+        is_it.then_some(path)
+    })
+}
+
+/// Makes and opens the parent group in a hierarchy.
+fn open_parent(hierarchy: &mut Hierarchy, name: &str) -> io::Result<Parent> {
+    let base = match hierarchy.role {
+        Role::Unified => enable_controllers(&hierarchy.base)?,
+        Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => hierarchy.base.clone(),
+    };
+    let path = base.join(name);
+    fs::create_dir(&path)?;
+    if hierarchy.role == Role::Unified {
+        // Groups of commands get what the parent got. Absent controllers are absent from the file.
+        let available = fs::read_to_string(path.join("cgroup.controllers"))?;
+        for controller in available.split_whitespace().filter(|c| WANTED.contains(c)) {
+            fs::write(path.join("cgroup.subtree_control"), format!("+{controller}"))?;
+            hierarchy.controllers.push(controller.to_owned());
+        }
+    }
+    let (fd, base) = (fs::File::open(&path)?, fs::File::open(&base)?);
+    Ok(Parent { role: hierarchy.role, path, fd: fd.into(), base: base.into() })
+}
+
+/// Controllers of version 2 that commands are limited by.
+const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
+
+/// Makes the children of `base` have controllers, as far as they exist, and returns where to go on.
+///
+/// Version 2 gives controllers only to children of a group without processes of its own, except at
+/// the very top. So the server first moves to a leaf beside them. Where that is not allowed, a
+/// privileged server goes to the top.
+fn enable_controllers(base: &Path) -> io::Result<PathBuf> {
+    let available = fs::read_to_string(base.join("cgroup.controllers"))?;
+    let wanted: Vec<&str> = available.split_whitespace().filter(|c| WANTED.contains(c)).collect();
+    let enabled = fs::read_to_string(base.join("cgroup.subtree_control"))?;
+    if wanted.iter().all(|c| enabled.split_whitespace().any(|e| e == *c)) {
+        return Ok(base.to_path_buf());
+    }
+    let is_top = !base.join("cgroup.type").exists();
+    if !is_top {
+        let leaf = base.join(LEAF);
+        if let Err(error) = fs::create_dir(&leaf)
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(error);
+        }
+        fs::write(leaf.join("cgroup.procs"), "0")?;
+    }
+    for controller in wanted {
+        fs::write(base.join("cgroup.subtree_control"), format!("+{controller}"))?;
+    }
+    Ok(base.to_path_buf())
+}
+
+/// Removes parent groups of servers that are no longer alive.
+fn sweep(base: &Path) {
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(rest) = name.to_str().and_then(|n| n.strip_prefix(PARENT_PREFIX)) else {
+            continue;
+        };
+        let Some((pid, started)) = rest.split_once('-') else { continue };
+        let (Ok(pid), Ok(started)) = (pid.parse::<u32>(), started.parse::<u64>()) else { continue };
+        if start_time(pid).is_ok_and(|now| now == started) {
+            continue;
+        }
+        remove_children(&entry.path(), "");
+        if let Err(error) = remove_group(&entry.path()) {
+            tracing::warn!(path = %entry.path().display(), %error, "stale control group not removed");
+        }
+    }
+}
+
+/// Removes the groups directly below `parent` whose names begin with `prefix`.
+fn remove_children(parent: &Path, prefix: &str) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
+    for entry in entries.flatten() {
+        let is_group = entry.file_type().is_ok_and(|t| t.is_dir());
+        if is_group && entry.file_name().to_str().is_some_and(|n| n.starts_with(prefix)) {
+            let path = entry.path();
+            if let Err(error) = remove_group(&path) {
+                tracing::warn!(path = %path.display(), %error, "control group not removed");
+            }
+        }
+    }
+}
+
+/// Kills what is in a group and removes it. Its processes may still be dying, so it is tried for
+/// [`REMOVAL_TRIES`] rounds, each waiting for them with a round trip through the kernel.
+fn remove_group(path: &Path) -> io::Result<()> {
+    let mut last = None;
+    for _ in 0..REMOVAL_TRIES {
+        match fs::remove_dir(path) {
+            Ok(()) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => last = Some(error),
+        }
+        // Version 2 kills by one write; version 1 has no such file, and its processes die with the
+        // pid namespace that the dead spawner's end has already torn down.
+        let _absent_on_v1 = fs::write(path.join("cgroup.kill"), "1");
+        sys::poll(&[], Some(Duration::from_millis(5)))?;
+    }
+    Err(last.unwrap_or_else(|| io::Error::other("not removed")))
+}
+
+/// How often the removal of a group is tried, 5 ms apart.
+const REMOVAL_TRIES: u32 = 200;
+
+// ---- one command -------------------------------------------------------------------------------
+
+/// The groups of one command, one in each hierarchy, open.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    dirs: Vec<(Role, OwnedFd)>,
+    unified_limits: bool,
+}
+
+/// What became of an attempt to remove the groups of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Removal {
+    /// There were none.
+    Absent,
+    /// They are gone.
+    Done,
+    /// A process is still dying in one of them.
+    Busy,
+}
+
+/// What the kernel counted for a command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) memory_peak: u64,
+    pub(crate) oom_kills: u64,
+    pub(crate) processes_peak: u64,
+}
+
+impl Groups {
+    /// Makes the groups named `name` below the given parents.
+    pub(crate) fn create(
+        parents: &[(Role, OwnedFd)],
+        unified_limits: bool,
+        name: &CStr,
+    ) -> io::Result<Groups> {
+        let mut groups = Groups { dirs: Vec::with_capacity(parents.len()), unified_limits };
+        for (role, parent) in parents {
+            sys::mkdirat(parent.as_fd(), name, 0o755)?;
+            let fd = sys::openat(parent.as_fd(), name, libc::O_DIRECTORY | libc::O_RDONLY, 0)?;
+            groups.dirs.push((*role, fd));
+        }
+        Ok(groups)
+    }
+
+    /// Removes the groups named `name`.
+    pub(crate) fn remove(parents: &[(Role, OwnedFd)], name: &CStr) -> Removal {
+        let mut removal = Removal::Absent;
+        for (_, parent) in parents {
+            match sys::rmdirat(parent.as_fd(), name) {
+                Ok(()) if removal == Removal::Absent => removal = Removal::Done,
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => removal = Removal::Busy,
+            }
+        }
+        removal
+    }
+
+    fn dir(&self, role: Role) -> Option<BorrowedFd<'_>> {
+        self.dirs.iter().find(|(r, _)| *r == role).map(|(_, fd)| fd.as_fd())
+    }
+
+    /// Whether there are none: no control group is usable here.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirs.is_empty()
+    }
+
+    /// Whether memory is limited by them.
+    pub(crate) fn limits_memory(&self) -> bool {
+        self.dir(Role::Memory).is_some() || self.unified_limits
+    }
+
+    /// Their descriptors' numbers, for who closes all others.
+    pub(crate) fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        self.dirs.iter().map(|(_, fd)| fd.as_raw_fd())
+    }
+
+    /// The version 2 group, to start a process in.
+    pub(crate) fn unified(&self) -> Option<BorrowedFd<'_>> {
+        self.dir(Role::Unified)
+    }
+
+    /// Whether CPU time of all processes together can be read.
+    pub(crate) fn counts_cpu(&self) -> bool {
+        self.dir(Role::Unified).or(self.dir(Role::CpuAccount)).is_some()
+    }
+
+    /// Sets the limits of a command. Swap is never allowed beside memory.
+    pub(crate) fn set_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
+        let memory = memory_bytes.to_string();
+        let processes = processes.to_string();
+        if let Some(dir) = self.dir(Role::Memory) {
+            write(dir, c"memory.limit_in_bytes", &memory)?;
+            optional(write(dir, c"memory.memsw.limit_in_bytes", &memory))?;
+        }
+        if let Some(dir) = self.dir(Role::Pids) {
+            write(dir, c"pids.max", &processes)?;
+        }
+        if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
+            write(dir, c"memory.max", &memory)?;
+            optional(write(dir, c"memory.swap.max", "0"))?;
+            write(dir, c"memory.oom.group", "1")?;
+            write(dir, c"pids.max", &processes)?;
+        }
+        Ok(())
+    }
+
+    /// Opens what a process must write to in order to enter the version 1 groups.
+    pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
+        self.dirs
+            .iter()
+            .filter(|(role, _)| *role != Role::Unified)
+            .map(|(_, dir)| sys::openat(dir.as_fd(), c"cgroup.procs", libc::O_WRONLY, 0))
+            .collect()
+    }
+
+    /// CPU time of all processes of the command so far.
+    pub(crate) fn cpu(&self) -> io::Result<Duration> {
+        if let Some(dir) = self.dir(Role::Unified) {
+            let micros = field(&read(dir, c"cpu.stat")?, "usage_usec");
+            return micros
+                .map(Duration::from_micros)
+                .ok_or_else(|| io::Error::other("cpu.stat has no usage_usec"));
+        }
+        if let Some(dir) = self.dir(Role::CpuAccount) {
+            return Ok(Duration::from_nanos(number(&read(dir, c"cpuacct.usage")?)));
+        }
+        Err(io::Error::other("no control group counts CPU time"))
+    }
+
+    /// Processes killed for lack of memory so far.
+    pub(crate) fn oom_kills(&self) -> u64 {
+        if let Some(dir) = self.dir(Role::Memory) {
+            return read(dir, c"memory.oom_control")
+                .ok()
+                .and_then(|t| field(&t, "oom_kill"))
+                .unwrap_or(0);
+        }
+        if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
+            return read(dir, c"memory.events")
+                .ok()
+                .and_then(|t| field(&t, "oom_kill"))
+                .unwrap_or(0);
+        }
+        0
+    }
+
+    /// Peaks and counts, when the command has ended. What the kernel does not tell is 0.
+    pub(crate) fn counted(&self) -> Counted {
+        let mut counted = Counted { oom_kills: self.oom_kills(), ..Counted::default() };
+        let get = |dir, name| read(dir, name).map_or(0, |text| number(&text));
+        if let Some(dir) = self.dir(Role::Memory) {
+            counted.memory_peak = get(dir, c"memory.max_usage_in_bytes");
+        }
+        if let Some(dir) = self.dir(Role::Pids) {
+            counted.processes_peak = get(dir, c"pids.peak");
+        }
+        if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
+            counted.memory_peak = get(dir, c"memory.peak");
+            counted.processes_peak = get(dir, c"pids.peak");
+        }
+        counted
+    }
+}
+
+/// A kernel without swap accounting has no such file; then there is no swap to limit either.
+fn optional(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn write(dir: BorrowedFd<'_>, name: &CStr, value: &str) -> io::Result<()> {
+    let fd = sys::openat(dir, name, libc::O_WRONLY, 0)?;
+    sys::write_all(fd.as_fd(), value.as_bytes())
+}
+
+fn read(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<String> {
+    let fd = sys::openat(dir, name, libc::O_RDONLY, 0)?;
+    let mut buf = [0u8; 1024];
+    let n = sys::read(fd.as_fd(), &mut buf)?;
+    Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
+}
+
+/// The number behind `name ` in a file of such lines.
+fn field(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| number(value))
+    })
+}
+
+fn number(text: &str) -> u64 {
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Name of the group of a command: spawner, sandbox, command.
+pub(crate) fn group_name(spawner: u32, sandbox: u64, command: u32) -> CString {
+    CString::new(format!("s{spawner}-{sandbox}-{command}")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(mounts: &str, own: &str, expected: &[(Role, &str)]) {
+        let found: Vec<(Role, String)> = parse(mounts, own)
+            .into_iter()
+            .map(|h| (h.role, h.base.display().to_string()))
+            .collect();
+        let expected: Vec<(Role, String)> =
+            expected.iter().map(|(r, p)| (*r, (*p).to_string())).collect();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn hierarchies_are_found_in_every_layout() {
+        check(
+            "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+            "0::/system.slice/cove.service\n",
+            &[(Role::Unified, "/sys/fs/cgroup/system.slice/cove.service")],
+        );
+        check(
+            "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+             35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+             39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+            "8:pids:/\n4:memory:/api/1\n2:cpu,cpuacct:/\n0::/\n",
+            &[
+                (Role::Cpu, "/sys/fs/cgroup/cpu,cpuacct/"),
+                (Role::CpuAccount, "/sys/fs/cgroup/cpu,cpuacct/"),
+                (Role::Memory, "/sys/fs/cgroup/memory/api/1"),
+                (Role::Pids, "/sys/fs/cgroup/pids/"),
+                (Role::Unified, "/sys/fs/cgroup/unified/"),
+            ],
+        );
+        // A container that sees its own part of the tree as the root of the mount.
+        check(
+            "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+            "4:memory:/docker/abc\n",
+            &[(Role::Memory, "/sys/fs/cgroup/memory/")],
+        );
+        check("", "", &[]);
+    }
+
+    #[test]
+    fn counters_are_read_by_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+        assert_eq!(field(text, "oom_kill"), Some(3));
+        assert_eq!(field(text, "oom"), None);
+    }
+
+    #[test]
+    fn a_process_is_named_by_pid_and_start() {
+        let pid = std::process::id();
+        assert_eq!(start_time(pid).unwrap(), start_time(pid).unwrap());
+        assert!(start_time(u32::MAX).is_err());
+    }
+}

@@ -1,0 +1,339 @@
+//! The bytes between server, spawner and guest init.
+//!
+//! All three are the same binary, so there is no version to negotiate and no stranger to parse: the
+//! format is fixed fields in order, lengths first. Reading is checked all the same, because a length
+//! that is wrong must end in an error and not in a wrong sandbox.
+
+use std::time::Duration;
+
+use crate::spec::{Limits, Profile};
+
+/// Largest message that is sent inline; what is larger travels in a sealed anonymous file.
+pub(crate) const INLINE_BYTES_MAX: usize = 48 << 10;
+
+/// A message did not have the form it must have.
+#[derive(Debug, thiserror::Error)]
+#[error("malformed message between cove processes")]
+pub(crate) struct Malformed;
+
+/// Builds a message.
+#[derive(Debug, Default)]
+pub(crate) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(crate) fn new(kind: u8) -> Self {
+        Writer(vec![kind])
+    }
+    pub(crate) fn u8(mut self, value: u8) -> Self {
+        self.0.push(value);
+        self
+    }
+    pub(crate) fn u32(mut self, value: u32) -> Self {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+    pub(crate) fn u64(mut self, value: u64) -> Self {
+        self.0.extend_from_slice(&value.to_le_bytes());
+        self
+    }
+    pub(crate) fn duration(self, value: Duration) -> Self {
+        self.u64(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
+    }
+    pub(crate) fn bytes(mut self, value: &[u8]) -> Self {
+        self = self.u64(value.len() as u64);
+        self.0.extend_from_slice(value);
+        self
+    }
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Takes a message apart.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Result<&'a [u8], Malformed> {
+        let (head, tail) = self.0.split_at_checked(n).ok_or(Malformed)?;
+        self.0 = tail;
+        Ok(head)
+    }
+    pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
+        self.take(1)?.first().copied().ok_or(Malformed)
+    }
+    pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Malformed)?))
+    }
+    pub(crate) fn i32(&mut self) -> Result<i32, Malformed> {
+        Ok(self.u32()?.cast_signed())
+    }
+    pub(crate) fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.take(8)?.try_into().map_err(|_| Malformed)?))
+    }
+    pub(crate) fn duration(&mut self) -> Result<Duration, Malformed> {
+        Ok(Duration::from_nanos(self.u64()?))
+    }
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        let n = usize::try_from(self.u64()?).map_err(|_| Malformed)?;
+        self.take(n)
+    }
+    pub(crate) fn string(&mut self) -> Result<String, Malformed> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed)
+    }
+    /// Reads a count that cannot exceed what is left, so that a wrong one cannot reserve memory.
+    pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
+        let n = usize::try_from(self.u32()?).map_err(|_| Malformed)?;
+        if n > self.0.len() { Err(Malformed) } else { Ok(n) }
+    }
+}
+
+/// First byte of a message from the server to a spawner.
+pub(crate) mod to_spawner {
+    pub(crate) const SETUP: u8 = 1;
+    pub(crate) const PREPARE: u8 = 2;
+    pub(crate) const KILL: u8 = 3;
+}
+
+/// First byte of a message from a spawner to the server.
+pub(crate) mod from_spawner {
+    pub(crate) const HELLO: u8 = 1;
+    pub(crate) const FAILED: u8 = 2;
+    pub(crate) const PREPARED: u8 = 3;
+    pub(crate) const NOT_PREPARED: u8 = 4;
+    pub(crate) const GONE: u8 = 5;
+}
+
+/// First byte of a message from the server to a guest init.
+pub(crate) mod to_guest {
+    /// Start a command; the message itself.
+    pub(crate) const START: u8 = 1;
+    /// Start a command; the message is in the last descriptor.
+    pub(crate) const START_IN_FILE: u8 = 2;
+    /// End the running command.
+    pub(crate) const STOP: u8 = 3;
+}
+
+/// First byte of a message from a guest init to the server.
+pub(crate) mod from_guest {
+    /// Everything is set up.
+    pub(crate) const READY: u8 = 1;
+    /// A step failed; the sandbox is of no use.
+    pub(crate) const FAILED: u8 = 2;
+    /// A command has ended.
+    pub(crate) const EXIT: u8 = 3;
+    /// A file of the command could not be placed.
+    pub(crate) const FILE: u8 = 4;
+}
+
+/// What the guest init needs to know of a command. Borrowed from the received message.
+#[derive(Debug)]
+pub(crate) struct Start<'a> {
+    pub(crate) has_stdin: bool,
+    pub(crate) last: bool,
+    pub(crate) profile: Profile,
+    pub(crate) limits: Limits,
+    pub(crate) argv: Vec<&'a [u8]>,
+    pub(crate) env: Vec<&'a [u8]>,
+    pub(crate) outputs: Vec<&'a [u8]>,
+    /// Path, executable, content.
+    pub(crate) files: Vec<(&'a [u8], bool, &'a [u8])>,
+}
+
+impl<'a> Start<'a> {
+    /// Writes down everything after the kind byte.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let l = &self.limits;
+        let mut w = Writer::new(to_guest::START)
+            .u8(self.has_stdin.into())
+            .u8(self.last.into())
+            .u8(matches!(self.profile, Profile::Compile).into())
+            .duration(l.cpu)
+            .duration(l.wall);
+        for value in [
+            l.memory_bytes,
+            l.processes,
+            l.output_bytes,
+            l.open_files,
+            l.file_size_bytes,
+            l.disk_bytes,
+            l.disk_inodes,
+            l.stack_bytes,
+        ] {
+            w = w.u64(value);
+        }
+        for list in [&self.argv, &self.env, &self.outputs] {
+            w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
+            for item in list {
+                w = w.bytes(item);
+            }
+        }
+        w = w.u32(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
+        for (path, executable, content) in &self.files {
+            w = w.bytes(path).u8((*executable).into()).bytes(content);
+        }
+        w.finish()
+    }
+
+    /// Reads what [`Start::encode`] wrote, from after the kind byte.
+    pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let has_stdin = r.u8()? != 0;
+        let last = r.u8()? != 0;
+        let profile = if r.u8()? != 0 { Profile::Compile } else { Profile::Run };
+        let limits = Limits {
+            cpu: r.duration()?,
+            wall: r.duration()?,
+            memory_bytes: r.u64()?,
+            processes: r.u64()?,
+            output_bytes: r.u64()?,
+            open_files: r.u64()?,
+            file_size_bytes: r.u64()?,
+            disk_bytes: r.u64()?,
+            disk_inodes: r.u64()?,
+            stack_bytes: r.u64()?,
+        };
+        let mut list =
+            || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
+        let (argv, env, outputs) = (list()?, list()?, list()?);
+        let mut files = Vec::new();
+        for _ in 0..r.count()? {
+            files.push((r.bytes()?, r.u8()? != 0, r.bytes()?));
+        }
+        Ok(Start { has_stdin, last, profile, limits, argv, env, outputs, files })
+    }
+}
+
+/// How a command ended, as the guest init saw it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) code: Option<i32>,
+    pub(crate) signal: Option<i32>,
+    pub(crate) exec_errno: Option<i32>,
+    pub(crate) cpu_breached: bool,
+    pub(crate) wall_breached: bool,
+    pub(crate) cpu: Duration,
+    pub(crate) wall: Duration,
+    pub(crate) memory_peak_bytes: u64,
+    pub(crate) memory_limit_reached: bool,
+    pub(crate) processes_peak: u64,
+    pub(crate) oom_kills: u64,
+    /// For each output asked for: 0 when its descriptor follows in order, or an errno.
+    pub(crate) outputs: Vec<i32>,
+}
+
+impl Report {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let some = |w: Writer, v: Option<i32>| match v {
+            Some(v) => w.u8(1).u32(v.cast_unsigned()),
+            None => w.u8(0).u32(0),
+        };
+        let mut w = Writer::new(from_guest::EXIT);
+        for value in [self.code, self.signal, self.exec_errno] {
+            w = some(w, value);
+        }
+        w = w
+            .u8(self.cpu_breached.into())
+            .u8(self.wall_breached.into())
+            .u8(self.memory_limit_reached.into())
+            .duration(self.cpu)
+            .duration(self.wall)
+            .u64(self.memory_peak_bytes)
+            .u64(self.processes_peak)
+            .u64(self.oom_kills)
+            .u32(u32::try_from(self.outputs.len()).unwrap_or(u32::MAX));
+        for errno in &self.outputs {
+            w = w.u32(errno.cast_unsigned());
+        }
+        w.finish()
+    }
+
+    /// Reads what [`Report::encode`] wrote, from after the kind byte.
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut some = || -> Result<Option<i32>, Malformed> {
+            let present = r.u8()? != 0;
+            let value = r.i32()?;
+            Ok(present.then_some(value))
+        };
+        let (code, signal, exec_errno) = (some()?, some()?, some()?);
+        let cpu_breached = r.u8()? != 0;
+        let wall_breached = r.u8()? != 0;
+        let memory_limit_reached = r.u8()? != 0;
+        let (cpu, wall) = (r.duration()?, r.duration()?);
+        let (memory_peak_bytes, processes_peak, oom_kills) = (r.u64()?, r.u64()?, r.u64()?);
+        let outputs = (0..r.count()?).map(|_| r.i32()).collect::<Result<_, _>>()?;
+        Ok(Report {
+            code,
+            signal,
+            exec_errno,
+            cpu_breached,
+            wall_breached,
+            cpu,
+            wall,
+            memory_peak_bytes,
+            memory_limit_reached,
+            processes_peak,
+            oom_kills,
+            outputs,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_survives_the_wire() {
+        let start = Start {
+            has_stdin: true,
+            last: true,
+            profile: Profile::Compile,
+            limits: Limits { processes: 7, ..Limits::default() },
+            argv: vec![b"/bin/sh", b"-c", b"\xff"],
+            env: vec![b"A=1"],
+            outputs: vec![b"out/a"],
+            files: vec![(b"main.c", false, b"int main(){}"), (b"x", true, b"")],
+        };
+        let bytes = start.encode();
+        let again = Start::decode(&mut Reader(&bytes[1..])).unwrap();
+        assert_eq!(again.encode(), bytes);
+        assert_eq!(again.limits, start.limits);
+        assert_eq!(again.files, start.files);
+    }
+
+    #[test]
+    fn a_report_survives_the_wire() {
+        let report = Report {
+            signal: Some(9),
+            wall_breached: true,
+            cpu: Duration::from_micros(1234),
+            outputs: vec![0, libc::ELOOP],
+            ..Report::default()
+        };
+        let bytes = report.encode();
+        assert_eq!(Report::decode(&mut Reader(&bytes[1..])).unwrap(), report);
+    }
+
+    /// Every prefix of a message is an error, and none panics or reserves much.
+    #[test]
+    fn a_cut_message_is_malformed() {
+        let start = Start {
+            has_stdin: false,
+            last: false,
+            profile: Profile::Run,
+            limits: Limits::default(),
+            argv: vec![b"a"],
+            env: vec![],
+            outputs: vec![b"b"],
+            files: vec![(b"c", false, b"d")],
+        };
+        let bytes = start.encode();
+        for n in 1..bytes.len() {
+            assert!(Start::decode(&mut Reader(&bytes[1..n])).is_err(), "cut at {n}");
+        }
+        let report = Report { outputs: vec![1], ..Report::default() }.encode();
+        for n in 1..report.len() {
+            assert!(Report::decode(&mut Reader(&report[1..n])).is_err(), "cut at {n}");
+        }
+    }
+}

@@ -1,0 +1,610 @@
+//! The engine: spawner processes kept alive, sandboxes prepared ahead and handed out once.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time;
+
+use pool::{AcquireError, Effect, KeyHandle, Lease, Pool, Ticket};
+
+use crate::cgroup::Parents;
+use crate::codec::{Reader, Writer, from_spawner, to_spawner};
+use crate::failure::Failure;
+use crate::layers::Layers;
+use crate::run::{self, Control, SandboxError};
+use crate::spawner::{self, Hello, Setup};
+use crate::spec::{Command, EngineConfig, Exit, OutputSink};
+use crate::sys;
+
+/// The hidden argument that makes this binary a spawner.
+const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
+/// Slots of a spawner beyond its share: ended sandboxes occupy one until the kernel lets go of them.
+const SPARE_SLOTS: usize = 2;
+/// How long a sandbox may take to set itself up, under any load.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Callers that may wait for a sandbox.
+const WAITERS_MAX: usize = 10_000;
+/// Age at which a prepared sandbox is replaced by a new one.
+const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
+/// How long a spawner may take to end all its sandboxes.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Pause before a spawner that died is started again, so that one that cannot start does not spin.
+const RESTART_PAUSE: Duration = Duration::from_millis(200);
+
+/// Becomes a spawner when this process was started as one. Must be the first statement of `main`.
+pub fn spawner_main_if_asked() -> Option<ExitCode> {
+    let asked = std::env::args_os().nth(1).is_some_and(|argument| argument == SPAWNER_ARGUMENT);
+    asked.then(spawner::main)
+}
+
+/// Why the engine cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Nothing here limits memory or processes, and nobody said to go on without.
+    #[error(
+        "no control group limits {missing} here, so untrusted code cannot be held; \
+         see `cove doctor`, or pass --insecure-no-limits to run it all the same"
+    )]
+    NoLimits {
+        /// What is not limited.
+        missing: String,
+    },
+    /// A number in the configuration makes no sense.
+    #[error("sandbox configuration: {0}")]
+    Config(&'static str),
+    /// The control groups could not be set up.
+    #[error("set up control groups")]
+    Groups(#[source] io::Error),
+    /// A spawner process could not be started.
+    #[error("start a spawner process")]
+    Spawn(#[source] io::Error),
+    /// A spawner could not build what sandboxes need.
+    #[error("build the root of sandboxes")]
+    Setup(#[source] Failure),
+}
+
+/// A spawner process and the connection to it.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    socket: OwnedFd,
+    hello: Hello,
+}
+
+/// What is needed to start a spawner, and again when it has died.
+#[derive(Debug)]
+struct Recipe {
+    config: EngineConfig,
+    parents: Parents,
+    root: bool,
+    slots_each: usize,
+}
+
+impl Recipe {
+    fn start(&self, index: usize) -> Result<Process, StartError> {
+        let (ours, theirs) = sys::message_pair().map_err(StartError::Spawn)?;
+        // No environment: a server's may hold secrets, and this process and its copies need none.
+        let child = std::process::Command::new("/proc/self/exe")
+            .arg(SPAWNER_ARGUMENT)
+            .env_clear()
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()
+            .map_err(StartError::Spawn)?;
+        let handles = self.parents.handles();
+        let setup = Setup {
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            slots: u32::try_from(self.slots_each).unwrap_or(u32::MAX),
+            uid_base: self.root.then_some(self.config.uid_base),
+            toolchains: self.config.image.toolchains.clone(),
+            unified_limits: self.parents.unified_limits,
+            roles: handles.iter().map(|(role, ..)| *role).collect(),
+            parent_name: self.parents.name().to_owned(),
+        };
+        let mut fds: Vec<_> = handles.iter().map(|(_, fd, _)| *fd).collect();
+        fds.extend(handles.iter().map(|(_, _, base)| *base));
+        sys::send(ours.as_fd(), &setup.encode(), &fds).map_err(StartError::Spawn)?;
+        let mut buf = [0u8; 1024];
+        let (n, _) = sys::receive(ours.as_fd(), &mut buf).map_err(StartError::Spawn)?;
+        let malformed = |_| StartError::Spawn(io::Error::other("malformed answer"));
+        match buf.get(..n).and_then(|m| m.split_first()) {
+            Some((&from_spawner::HELLO, rest)) => {
+                let hello = Hello { landlock: Reader(rest).u32().map_err(malformed)? };
+                Ok(Process { child, socket: ours, hello })
+            }
+            Some((&from_spawner::FAILED, rest)) => {
+                Err(StartError::Setup(Failure::decode(&mut Reader(rest)).map_err(malformed)?))
+            }
+            _ => Err(StartError::Spawn(io::Error::other("it ended at once"))),
+        }
+    }
+}
+
+/// Spawners that run, before there is a runtime.
+#[derive(Debug)]
+pub struct Launched {
+    recipe: Recipe,
+    processes: Vec<Process>,
+    layers: Layers,
+}
+
+impl Launched {
+    /// Which layers of isolation are active.
+    pub fn layers(&self) -> &Layers {
+        &self.layers
+    }
+}
+
+/// Figures of an engine, read without a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineStats {
+    /// Prepared and not yet handed out.
+    pub prepared: usize,
+    /// Handed out.
+    pub leased: usize,
+    /// Being prepared.
+    pub preparing: usize,
+    /// Callers that wait for one.
+    pub waiting: usize,
+    /// Sandboxes made since the start.
+    pub created: u64,
+    /// Spawners that died and were replaced.
+    pub spawners_replaced: u64,
+}
+
+/// Makes sandboxes. Cheap to clone; all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    recipe: Arc<Recipe>,
+    pool: Pool<(), Prepared>,
+    warm: KeyHandle<(), Prepared>,
+    spawners: Vec<Arc<Spawner>>,
+    layers: Layers,
+    next_sandbox: AtomicU64,
+    replaced: Arc<AtomicU64>,
+    closing: watch::Sender<bool>,
+    /// The driver of the pool and the keepers of the spawners; empty once closed.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// One spawner, over all its processes.
+struct Spawner {
+    index: usize,
+    link: Mutex<Option<Arc<Link>>>,
+    /// Sandboxes that it has or was asked for.
+    load: AtomicUsize,
+}
+
+/// The connection to one spawner process.
+struct Link {
+    socket: AsyncFd<OwnedFd>,
+    /// Sandboxes that were asked for and not yet answered.
+    pending: Mutex<HashMap<u64, oneshot::Sender<Result<OwnedFd, Failure>>>>,
+}
+
+impl Link {
+    fn new(socket: OwnedFd) -> io::Result<Link> {
+        Ok(Link { socket: sys::watch(socket)?, pending: Mutex::default() })
+    }
+
+    async fn send(&self, kind: u8, sandbox: u64) -> io::Result<()> {
+        let message = Writer::new(kind).u64(sandbox).finish();
+        self.socket.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), &message, &[])).await
+    }
+
+    /// Takes messages until the process is gone.
+    async fn listen(&self, spawner: &Spawner) {
+        let mut buf = [0u8; 4096];
+        loop {
+            let received = self
+                .socket
+                .async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), &mut buf))
+                .await;
+            let Ok((n, fds)) = received else { return };
+            if n == 0 {
+                return;
+            }
+            self.take(buf.get(..n).unwrap_or(&[]), fds, spawner);
+        }
+    }
+
+    fn take(&self, message: &[u8], fds: Vec<OwnedFd>, spawner: &Spawner) {
+        let mut r = Reader(message);
+        let (Ok(kind), Ok(sandbox)) = (r.u8(), r.u64()) else {
+            tracing::error!(spawner = spawner.index, "a spawner sent a malformed message");
+            return;
+        };
+        let answer = |result| {
+            if let Some(waiting) = self.pending.lock().remove(&sandbox) {
+                // Whoever asked has gone away; the sandbox ends when its connection is dropped here.
+                let _unwanted = waiting.send(result);
+            }
+        };
+        match (kind, fds.into_iter().next()) {
+            (from_spawner::PREPARED, Some(control)) => answer(Ok(control)),
+            (from_spawner::NOT_PREPARED, _) => {
+                spawner.load.fetch_sub(1, Ordering::Relaxed);
+                let failure = r.bytes().and_then(|b| {
+                    let mut inner = Reader(b);
+                    inner.u8()?;
+                    Failure::decode(&mut inner)
+                });
+                answer(Err(failure.unwrap_or_else(Failure::from)));
+            }
+            (from_spawner::GONE, _) => {
+                spawner.load.fetch_sub(1, Ordering::Relaxed);
+                if r.u8().is_ok_and(|retired| retired != 0) {
+                    tracing::error!(
+                        sandbox,
+                        "a sandbox cannot be removed; its slot is not used again"
+                    );
+                }
+            }
+            _ => {
+                tracing::error!(spawner = spawner.index, kind, "a spawner sent an unknown message")
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Starts the spawners. Synchronous, and before any other thread of the process.
+    pub fn launch(config: EngineConfig) -> Result<Launched, StartError> {
+        if config.slots == 0 || config.spawners == 0 || config.warm > config.slots {
+            return Err(StartError::Config("slots and spawners at least 1, warm at most slots"));
+        }
+        let root = sys::effective_ids().0 == 0;
+        let parents = Parents::create().map_err(StartError::Groups)?;
+        let support = parents.support.clone();
+        if !support.is_sufficient() && !config.insecure_no_limits {
+            let missing = [("memory", &support.memory), ("processes", &support.pids)];
+            let missing: Vec<&str> =
+                missing.iter().filter(|(_, by)| by.is_none()).map(|(what, _)| *what).collect();
+            return Err(StartError::NoLimits { missing: missing.join(" and ") });
+        }
+        let slots_each = config.slots.div_ceil(config.spawners) + SPARE_SLOTS;
+        let users = u32::try_from(slots_each * config.spawners * 2)
+            .ok()
+            .and_then(|count| config.uid_base.checked_add(count - 1))
+            .ok_or(StartError::Config("the user ids do not fit into 32 bits"))?;
+        let users = root.then_some((config.uid_base, users));
+        let mut layers = Layers::new(root, users, support, config.insecure_no_limits);
+        let spawners = config.spawners;
+        let recipe = Recipe { config, parents, root, slots_each };
+        let processes = (0..spawners).map(|i| recipe.start(i)).collect::<Result<Vec<_>, _>>()?;
+        layers.landlock = processes.first().map_or(0, |p| p.hello.landlock);
+        Ok(Launched { recipe, processes, layers })
+    }
+
+    /// Takes over launched spawners. Inside the runtime.
+    pub fn attach(launched: Launched) -> Result<Engine, StartError> {
+        let Launched { recipe, processes, layers } = launched;
+        let recipe = Arc::new(recipe);
+        let replaced = Arc::new(AtomicU64::new(0));
+        let (closing, closed) = watch::channel(false);
+        let mut spawners = Vec::new();
+        let mut tasks = Vec::new();
+        for (index, process) in processes.into_iter().enumerate() {
+            let link = Arc::new(Link::new(process.socket).map_err(StartError::Spawn)?);
+            let spawner = Arc::new(Spawner {
+                index,
+                link: Mutex::new(Some(link)),
+                load: AtomicUsize::new(0),
+            });
+            let keeper = Keeper {
+                spawner: Arc::clone(&spawner),
+                recipe: Arc::clone(&recipe),
+                replaced: Arc::clone(&replaced),
+                closed: closed.clone(),
+            };
+            tasks.push(tokio::spawn(keeper.run(process.child)));
+            spawners.push(spawner);
+        }
+        let pool = Pool::new(pool_config(&recipe.config), now());
+        let warm = pool.key(&()).map_err(|_| StartError::Config("the pool takes no key"))?;
+        let shared = Arc::new(Shared {
+            recipe,
+            pool,
+            warm,
+            spawners,
+            layers,
+            next_sandbox: AtomicU64::new(1),
+            replaced,
+            closing,
+            tasks: Mutex::new(tasks),
+        });
+        let driver = tokio::spawn(drive(Arc::clone(&shared)));
+        shared.tasks.lock().push(driver);
+        Ok(Engine { shared })
+    }
+
+    /// Which layers of isolation are active.
+    pub fn layers(&self) -> Layers {
+        self.shared.layers.clone()
+    }
+
+    /// Figures of this moment.
+    pub fn stats(&self) -> EngineStats {
+        let pool = self.shared.warm.stats();
+        EngineStats {
+            prepared: pool.idle,
+            leased: pool.leased,
+            preparing: pool.opening,
+            waiting: pool.waiting,
+            created: pool.created,
+            spawners_replaced: self.shared.replaced.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A sandbox that nobody has used. Waits for one to become free; first come, first served.
+    pub async fn sandbox(&self) -> Result<Sandbox, SandboxError> {
+        loop {
+            let now = now();
+            let lease =
+                self.shared.warm.acquire(now, now + ACQUIRE_TIMEOUT).await.map_err(refused)?;
+            let sandbox = Sandbox { lease: Some(lease) };
+            // A prepared one can have died in waiting, with its spawner above all.
+            if sandbox.is_alive() {
+                return Ok(sandbox);
+            }
+        }
+    }
+
+    /// Ends all sandboxes and all spawners, and waits until nothing is left of them.
+    pub async fn close(self) {
+        self.shared.pool.close(now());
+        self.shared.closing.send_replace(true);
+        let tasks = std::mem::take(&mut *self.shared.tasks.lock());
+        for task in tasks {
+            if time::timeout(CLOSE_TIMEOUT, task).await.is_err() {
+                tracing::error!("a part of the sandbox engine does not end");
+            }
+        }
+        self.shared.recipe.parents.remove();
+    }
+}
+
+fn now() -> std::time::Instant {
+    time::Instant::now().into_std()
+}
+
+/// One key, and resources that are used once: the pool keeps `warm` of them ready.
+fn pool_config(config: &EngineConfig) -> pool::Config {
+    pool::Config {
+        total_max: config.slots,
+        keys_max: 1,
+        waiters_max: WAITERS_MAX,
+        key: pool::KeyLimits {
+            max: config.slots,
+            min_idle: config.warm,
+            waiters_max: WAITERS_MAX,
+            idle_timeout: PREPARED_AGE_MAX,
+            lifetime_max: PREPARED_AGE_MAX,
+            lifetime_jitter: PREPARED_AGE_MAX / 10,
+            ..pool::KeyLimits::default()
+        },
+        ..pool::Config::default()
+    }
+}
+
+fn refused(error: AcquireError) -> SandboxError {
+    match error {
+        AcquireError::Closed | AcquireError::Draining => SandboxError::Closed,
+        AcquireError::Open(cause) => match cause.downcast_ref::<Failure>() {
+            Some(failure) => SandboxError::Setup(failure.clone()),
+            None => SandboxError::Unavailable(cause.to_string()),
+        },
+        other => SandboxError::Unavailable(other.to_string()),
+    }
+}
+
+/// Does what the pool decides, until it is closed and empty.
+async fn drive(shared: Arc<Shared>) {
+    loop {
+        let next_tick = shared.pool.next_tick().map(time::Instant::from_std);
+        let tick = async {
+            match next_tick {
+                Some(at) => time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            effect = shared.pool.next_effect() => match effect {
+                Some(Effect::Open(ticket)) => {
+                    let shared = Arc::clone(&shared);
+                    tokio::spawn(async move { answer(&shared, ticket).await });
+                }
+                // Dropping the connection ends the sandbox; its spawner clears the slot.
+                Some(Effect::Close(retired)) => drop(retired),
+                // Asked again at the top of the loop.
+                Some(Effect::TickAt(_)) => {}
+                None => return,
+            },
+            () = tick => shared.pool.tick(now()),
+        }
+    }
+}
+
+/// Opens a sandbox for a ticket.
+async fn answer(shared: &Shared, ticket: Ticket<(), Prepared>) {
+    match shared.open().await {
+        Ok(prepared) => ticket.opened(prepared, now()),
+        Err(error) => {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                "a sandbox cannot be prepared"
+            );
+            match error {
+                SandboxError::Setup(failure) => ticket.failed(Arc::new(failure), now()),
+                other => ticket.failed(Arc::new(other), now()),
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Asks the spawner with the least to do for a sandbox and waits until it is ready.
+    async fn open(&self) -> Result<Prepared, SandboxError> {
+        let spawner = self
+            .spawners
+            .iter()
+            .filter(|s| s.link.lock().is_some())
+            .min_by_key(|s| s.load.load(Ordering::Relaxed))
+            .ok_or(SandboxError::Lost("no spawner is alive"))?;
+        let link = spawner.link.lock().clone().ok_or(SandboxError::Lost("its spawner died"))?;
+        let id = self.next_sandbox.fetch_add(1, Ordering::Relaxed);
+        let (answer, answered) = oneshot::channel();
+        link.pending.lock().insert(id, answer);
+        spawner.load.fetch_add(1, Ordering::Relaxed);
+        let opening = async {
+            link.send(to_spawner::PREPARE, id).await?;
+            let control = answered
+                .await
+                .map_err(|_| SandboxError::Lost("its spawner died"))?
+                .map_err(SandboxError::Setup)?;
+            let control = Control::new(control)?;
+            control.ready().await?;
+            Ok(Prepared { control: Some(control) })
+        };
+        match time::timeout(PREPARE_TIMEOUT, opening).await {
+            Ok(result) => result,
+            Err(_) => {
+                link.pending.lock().remove(&id);
+                link.send(to_spawner::KILL, id).await?;
+                Err(SandboxError::Lost("it took too long to set up"))
+            }
+        }
+    }
+}
+
+/// A sandbox that is ready.
+#[derive(Debug)]
+struct Prepared {
+    /// Taken when the sandbox is to end.
+    control: Option<Control>,
+}
+
+/// A sandbox in somebody's hands. Dropping it ends everything in it.
+#[derive(Debug)]
+pub struct Sandbox {
+    /// Taken when it is dropped.
+    lease: Option<Lease<(), Prepared>>,
+}
+
+impl Sandbox {
+    /// Runs a program and waits for its end. Output is handed to `sink` as it comes, and is in the
+    /// [`Exit`] as well. Not cancel-safe: dropping the future ends the sandbox.
+    pub async fn run(
+        &mut self,
+        command: Command,
+        sink: &mut dyn OutputSink,
+    ) -> Result<Exit, SandboxError> {
+        let prepared = self.lease.as_mut().ok_or(SandboxError::Closed)?;
+        // Taken out while the program runs: a future that is dropped takes the connection with it.
+        let control = prepared.control.take().ok_or(SandboxError::Closed)?;
+        let last = command.last;
+        let exit = run::run(&control, command, sink).await?;
+        if !last {
+            prepared.control = Some(control);
+        }
+        Ok(exit)
+    }
+
+    fn is_alive(&self) -> bool {
+        let control = self.lease.as_ref().and_then(|lease| lease.control.as_ref());
+        control.is_some_and(Control::is_quiet)
+    }
+}
+
+impl Drop for Sandbox {
+    fn drop(&mut self) {
+        if let Some(mut lease) = self.lease.take() {
+            // At once, not when the driver gets to it.
+            drop(lease.control.take());
+            lease.discard();
+        }
+    }
+}
+
+/// Watches a spawner; when its process dies, removes what it left and starts another.
+struct Keeper {
+    spawner: Arc<Spawner>,
+    recipe: Arc<Recipe>,
+    replaced: Arc<AtomicU64>,
+    closed: watch::Receiver<bool>,
+}
+
+impl Keeper {
+    async fn run(mut self, mut child: Child) {
+        loop {
+            let link = self.spawner.link.lock().clone();
+            if let Some(link) = link {
+                tokio::select! {
+                    () = link.listen(&self.spawner) => {}
+                    _ = self.closed.wait_for(|closed| *closed) => {}
+                }
+                // Whoever waits for an answer is told that there will be none.
+                link.pending.lock().clear();
+            }
+            // The last handle: a spawner whose server has closed the connection ends.
+            self.spawner.link.lock().take();
+            let ended = tokio::task::spawn_blocking(move || child.wait());
+            let _status = ended.await;
+            if *self.closed.borrow() {
+                return;
+            }
+            tracing::error!(spawner = self.spawner.index, "a spawner died; starting another");
+            child = match self.restart().await {
+                Ok(child) => child,
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(
+                        spawner = self.spawner.index,
+                        error,
+                        "a spawner cannot be started"
+                    );
+                    return;
+                }
+            };
+            self.replaced.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    async fn restart(&self) -> Result<Child, StartError> {
+        time::sleep(RESTART_PAUSE).await;
+        let (recipe, index) = (Arc::clone(&self.recipe), self.spawner.index);
+        let process = tokio::task::spawn_blocking(move || {
+            recipe.parents.remove_spawner(u32::try_from(index).unwrap_or(u32::MAX));
+            recipe.start(index)
+        })
+        .await
+        .map_err(|error| StartError::Spawn(io::Error::other(error)))??;
+        let link = Link::new(process.socket).map_err(StartError::Spawn)?;
+        self.spawner.load.store(0, Ordering::Relaxed);
+        *self.spawner.link.lock() = Some(Arc::new(link));
+        Ok(process.child)
+    }
+}

@@ -1,0 +1,207 @@
+//! The root file system that sandboxes see: built once by each spawner, in a mount namespace of its
+//! own, and copied by every sandbox with that namespace.
+//!
+//! It is a small read-only tmpfs with the host's `/usr` bound into it, a private `/etc` of a dozen
+//! files, six device nodes, and the toolchains below `/opt`. Everything writable is added per sandbox
+//! by the guest init.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Step};
+use crate::spec::Toolchain;
+use crate::sys;
+
+/// Where the new root is built. In the spawner's own namespace, so nobody sees it there.
+const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/opt"];
+/// Size of the tmpfs that holds the private part; it is read-only afterwards.
+const ROOT_OPTIONS: &std::ffi::CStr = c"size=32m,nr_inodes=16384,mode=755";
+/// Directories that a mount or a command needs to exist.
+const DIRECTORIES: [&str; 12] = [
+    "usr",
+    "etc",
+    "dev",
+    "dev/shm",
+    "proc",
+    "tmp",
+    "workspace",
+    "home",
+    "home/user",
+    "opt",
+    "run",
+    "var",
+];
+/// Parts of the host's `/etc` that programs in `/usr` cannot do without. World-readable files only.
+const ETC_COPIES: [&str; 6] =
+    ["alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ssl/openssl.cnf", "mime.types"];
+/// Debian's JDKs keep their configuration at `/etc/java-N-openjdk`, with links to it from `/usr`.
+const ETC_JAVA_PREFIX: &str = "java-";
+/// Depth to which directories of `/etc` are copied.
+const COPY_DEPTH_MAX: u32 = 8;
+
+const RDONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
+const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
+
+/// Name, major and minor number of each device.
+const DEVICES: [(&str, u32, u32); 5] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
+
+/// Builds the root and makes it this process's root. The process is in a fresh mount namespace.
+///
+/// `users` are the user ids that get a name in the private `/etc/passwd`.
+pub(crate) fn enter(
+    toolchains: &[Toolchain],
+    users: &[u32],
+    may_mknod: bool,
+) -> Result<(), Failure> {
+    // New namespaces inherit shared propagation from systemd hosts; without this step the mounts
+    // below would appear on the host, and pivot_root would refuse.
+    sys::mount(None, c"/", None, libc::MS_REC | libc::MS_PRIVATE, None)
+        .step("detach mounts from the host")?;
+    let root = place(toolchains)?;
+    let path = c_path(&root)?;
+    sys::mount(Some(c"cove"), &path, Some(c"tmpfs"), libc::MS_NOSUID, Some(ROOT_OPTIONS))
+        .step("mount the root of sandboxes")?;
+    for directory in DIRECTORIES {
+        fs::create_dir(root.join(directory)).step("make a directory of the root")?;
+    }
+    bind_read_only(Path::new("/usr"), &root.join("usr"))?;
+    for name in ["bin", "sbin", "lib", "lib32", "lib64", "libx32"] {
+        link_or_bind(name, &root)?;
+    }
+    symlink("/tmp", root.join("var/tmp")).step("link /var/tmp")?;
+    symlink("/run", root.join("var/run")).step("link /var/run")?;
+    fill_etc(&root.join("etc"), users)?;
+    fill_dev(&root.join("dev"), may_mknod)?;
+    for toolchain in toolchains {
+        let target = root.join("opt").join(&toolchain.name);
+        fs::create_dir(&target).step("make a directory for a toolchain")?;
+        bind_read_only(&toolchain.source, &target)?;
+    }
+    sys::mount_setattr_recursive(&path, RDONLY | NOSUID).step("make the root read-only")?;
+    std::env::set_current_dir(&root).step("enter the root")?;
+    sys::pivot_here().step("make it the root")?;
+    std::env::set_current_dir("/").step("enter the root")
+}
+
+/// A directory to build in that hides nothing that is to be bound.
+fn place(toolchains: &[Toolchain]) -> Result<PathBuf, Failure> {
+    PLACES
+        .iter()
+        .map(Path::new)
+        .find(|p| p.is_dir() && !toolchains.iter().any(|t| t.source.starts_with(p)))
+        .map(Path::to_path_buf)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::ENOENT))
+        .step("find a directory to build the root in (/mnt, /srv, /media)")
+}
+
+fn c_path(path: &Path) -> Result<CString, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Failure { step: "name a path".to_owned(), errno: libc::EINVAL })
+}
+
+/// Shows a directory of the host with everything mounted below it, read-only.
+fn bind_read_only(source: &Path, target: &Path) -> Result<(), Failure> {
+    let (from, to) = (c_path(source)?, c_path(target)?);
+    let step = format!("show {} in sandboxes", source.display());
+    sys::mount(Some(&from), &to, None, libc::MS_BIND | libc::MS_REC, None).step(&step)?;
+    sys::mount_setattr_recursive(&to, RDONLY | NOSUID | NODEV).step(&step)
+}
+
+/// `/bin` and its like: a link into `/usr` where the host has merged them, else the directory.
+fn link_or_bind(name: &str, root: &Path) -> Result<(), Failure> {
+    let host = Path::new("/").join(name);
+    match fs::read_link(&host) {
+        Ok(target) => symlink(target, root.join(name)).step("link a directory of the root"),
+        Err(_) if host.is_dir() => {
+            let target = root.join(name);
+            fs::create_dir(&target).step("make a directory of the root")?;
+            bind_read_only(&host, &target)
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+fn fill_etc(etc: &Path, users: &[u32]) -> Result<(), Failure> {
+    let mut passwd = String::new();
+    let mut group = String::new();
+    for uid in users {
+        passwd.push_str(&format!("user:x:{uid}:{uid}::/home/user:/bin/sh\n"));
+        group.push_str(&format!("user:x:{uid}:\n"));
+    }
+    passwd.push_str("nobody:x:65534:65534::/:/usr/sbin/nologin\n");
+    group.push_str("nogroup:x:65534:\n");
+    let files: [(&str, &str); 6] = [
+        ("passwd", &passwd),
+        ("group", &group),
+        ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"),
+        ("hostname", "sandbox\n"),
+        ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+        ("shells", "/bin/sh\n/bin/bash\n"),
+    ];
+    for (name, text) in files {
+        fs::write(etc.join(name), text).step("write the private /etc")?;
+    }
+    symlink("../usr/lib/os-release", etc.join("os-release")).step("write the private /etc")?;
+    let host = Path::new("/etc");
+    for name in ETC_COPIES {
+        copy(&host.join(name), &etc.join(name), COPY_DEPTH_MAX).step("copy a part of /etc")?;
+    }
+    for entry in fs::read_dir(host).step("list /etc")?.flatten() {
+        let name = entry.file_name();
+        if name.to_str().is_some_and(|n| n.starts_with(ETC_JAVA_PREFIX)) {
+            copy(&host.join(&name), &etc.join(&name), COPY_DEPTH_MAX)
+                .step("copy a JDK's configuration")?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies links, directories and regular files that everybody may read. What is not there, and what
+/// only some may read, is left out: the sandbox must not learn it.
+fn copy(from: &Path, to: &Path, depth: u32) -> io::Result<()> {
+    let Ok(metadata) = fs::symlink_metadata(from) else { return Ok(()) };
+    let everybody_reads = metadata.permissions().mode() & 0o004 != 0;
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    if metadata.is_symlink() {
+        symlink(fs::read_link(from)?, to)?;
+    } else if metadata.is_file() && everybody_reads {
+        fs::write(to, fs::read(from)?)?;
+    } else if metadata.is_dir() && everybody_reads && depth > 0 {
+        fs::create_dir_all(to)?;
+        for entry in fs::read_dir(from)?.flatten() {
+            copy(&entry.path(), &to.join(entry.file_name()), depth - 1)?;
+        }
+    }
+    Ok(())
+}
+
+fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), Failure> {
+    for (name, major, minor) in DEVICES {
+        let path = dev.join(name);
+        if may_mknod {
+            sys::mknod_char(&c_path(&path)?, 0o666, major, minor).step("make a device node")?;
+            // The umask took the right to write away.
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o666))
+                .step("open a device to all")?;
+        } else {
+            fs::write(&path, "").step("make a place for a device")?;
+            let from = c_path(&Path::new("/dev").join(name))?;
+            sys::mount(Some(&from), &c_path(&path)?, None, libc::MS_BIND, None)
+                .step("bind a device")?;
+        }
+    }
+    for (name, target) in
+        [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
+    {
+        symlink(target, dev.join(name)).step("link a standard stream")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,475 @@
+//! The spawner: a small process with one thread that makes sandboxes.
+//!
+//! It is this binary again, started before the server's runtime, in a mount namespace that already has
+//! the root file system of sandboxes. Being small and single-threaded, it may fork without exec, which
+//! the server may not; a sandbox is a copy of it in fresh namespaces. It makes control groups and
+//! network namespaces ahead, waits for sandboxes to end, and removes what they leave.
+//!
+//! When the server is gone, it ends all sandboxes, removes their groups and the server's, and exits.
+
+use std::ffi::{CString, c_int};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crate::cgroup::{self, Groups, Removal, Role};
+use crate::codec::{Malformed, Reader, Writer, from_spawner, to_spawner};
+use crate::failure::{Failure, Step};
+use crate::guest::{self, Guest};
+use crate::image;
+use crate::seccomp;
+use crate::spec::{Profile, Toolchain};
+use crate::sys::{self, BpfInstruction};
+
+/// User id inside a rootless sandbox, mapped to the caller's.
+const ROOTLESS_USER: u32 = 1000;
+/// Time between two attempts to remove a group whose processes are still dying.
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(1);
+/// Attempts before a slot is given up: 10 s.
+const REMOVAL_TRIES: u32 = 10_000;
+/// Namespaces that are fresh in every sandbox. The network's is taken from the slot.
+const FRESH: c_int =
+    libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+
+/// What a spawner is told at its start.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) index: u32,
+    pub(crate) slots: u32,
+    /// First user id of its slots; `None` without root.
+    pub(crate) uid_base: Option<u32>,
+    pub(crate) toolchains: Vec<Toolchain>,
+    pub(crate) unified_limits: bool,
+    pub(crate) roles: Vec<Role>,
+    /// Name of the server's parent groups.
+    pub(crate) parent_name: String,
+}
+
+impl Setup {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::new(to_spawner::SETUP)
+            .u32(self.index)
+            .u32(self.slots)
+            .u8(self.uid_base.is_some().into())
+            .u32(self.uid_base.unwrap_or(0))
+            .u8(self.unified_limits.into())
+            .bytes(self.parent_name.as_bytes())
+            .u32(u32::try_from(self.roles.len()).unwrap_or(0));
+        for role in &self.roles {
+            w = w.u8(role.number());
+        }
+        w = w.u32(u32::try_from(self.toolchains.len()).unwrap_or(0));
+        for toolchain in &self.toolchains {
+            use std::os::unix::ffi::OsStrExt;
+            w = w.bytes(toolchain.source.as_os_str().as_bytes()).bytes(toolchain.name.as_bytes());
+        }
+        w.finish()
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Setup, Malformed> {
+        if r.u8()? != to_spawner::SETUP {
+            return Err(Malformed);
+        }
+        let (index, slots) = (r.u32()?, r.u32()?);
+        let has_users = r.u8()? != 0;
+        let uid_base = r.u32()?;
+        let unified_limits = r.u8()? != 0;
+        let parent_name = r.string()?;
+        let roles = (0..r.count()?)
+            .map(|_| Role::from_number(r.u8()?).ok_or(Malformed))
+            .collect::<Result<_, _>>()?;
+        let mut toolchains = Vec::new();
+        for _ in 0..r.count()? {
+            use std::os::unix::ffi::OsStringExt;
+            let source = PathBuf::from(std::ffi::OsString::from_vec(r.bytes()?.to_vec()));
+            toolchains.push(Toolchain { source, name: r.string()? });
+        }
+        Ok(Setup {
+            index,
+            slots,
+            uid_base: has_users.then_some(uid_base),
+            toolchains,
+            unified_limits,
+            roles,
+            parent_name,
+        })
+    }
+}
+
+/// What a spawner says when it is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    /// Version of the Landlock interface where it is used; 0 where it is not.
+    pub(crate) landlock: u32,
+}
+
+/// Body of a spawner process.
+pub(crate) fn main() -> ExitCode {
+    let socket = match take_socket() {
+        Ok(socket) => socket,
+        Err(_) => return ExitCode::from(2),
+    };
+    match Spawner::start(socket.as_fd()) {
+        Ok(mut spawner) => {
+            spawner.serve(socket.as_fd());
+            spawner.end();
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            let _gone = sys::send(socket.as_fd(), &failure.encode(from_spawner::FAILED), &[]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The connection to the server comes as standard input, the one stream that can be handed to a
+/// process without code of ours between fork and exec.
+fn take_socket() -> io::Result<OwnedFd> {
+    let inherited = sys::adopt(0)?;
+    let socket = inherited.try_clone()?;
+    // Number 0 stays taken, by /dev/null, for as long as the process lives.
+    let _zero = inherited.into_raw_fd();
+    let null = sys::open(c"/dev/null", libc::O_RDWR)?;
+    sys::dup_onto(null.as_fd(), 0)?;
+    Ok(socket)
+}
+
+/// A place for one sandbox: its user ids and network namespace are used again and again.
+#[derive(Debug, Default)]
+struct Slot {
+    netns: Option<OwnedFd>,
+    state: State,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Free,
+    /// A sandbox lives here.
+    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd },
+    /// It has ended, but the kernel still holds a group of it.
+    Clearing { sandbox: u64, tries: u32 },
+    /// Its groups could not be removed; the slot is not used again.
+    Retired,
+}
+
+#[derive(Debug)]
+struct Spawner {
+    setup: Setup,
+    host_proc: OwnedFd,
+    /// Its read end is in every sandbox; hung up when this process ends.
+    lifeline: (OwnedFd, OwnedFd),
+    parents: Vec<(Role, OwnedFd)>,
+    bases: Vec<OwnedFd>,
+    filters: [Vec<BpfInstruction>; 2],
+    landlock: bool,
+    slots: Vec<Slot>,
+    /// Sandboxes asked for while no slot was free, in order.
+    queue: Vec<u64>,
+}
+
+impl Spawner {
+    fn start(socket: BorrowedFd<'_>) -> Result<Spawner, Failure> {
+        let mut buf = vec![0u8; 64 << 10];
+        let (n, fds) = sys::receive(socket, &mut buf).step("read the setup")?;
+        let setup = Setup::decode(&mut Reader(buf.get(..n).unwrap_or(&[])))?;
+        let mut fds = fds.into_iter();
+        let parents: Vec<(Role, OwnedFd)> = setup.roles.iter().copied().zip(fds.by_ref()).collect();
+        let bases: Vec<OwnedFd> = fds.collect();
+
+        sys::set_name(c"cove-spawner").step("name the spawner")?;
+        // Ctrl-C goes to the whole foreground group; the spawner must outlive the server's draining.
+        sys::setsid().step("leave the terminal")?;
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
+            sys::ignore_signal(signal).step("ignore signals")?;
+        }
+        sys::umask(0o022);
+        let rootless = setup.uid_base.is_none();
+        if rootless {
+            enter_user_namespace()?;
+        }
+        let host_proc = sys::open(c"/proc", libc::O_PATH | libc::O_DIRECTORY).step("open /proc")?;
+        sys::unshare(libc::CLONE_NEWNS).step("make a mount namespace")?;
+        image::enter(&setup.toolchains, &setup.users(), !rootless)?;
+        let lifeline = sys::pipe().step("make a pipe")?;
+        let abi = sys::landlock_abi().unwrap_or(0);
+        let landlock = rootless && abi > 0;
+        let slots = (0..setup.slots).map(|_| Slot::default()).collect();
+        let filters = [seccomp::compile(Profile::Run), seccomp::compile(Profile::Compile)];
+        let hello = Writer::new(from_spawner::HELLO)
+            .u32(if landlock { u32::try_from(abi).unwrap_or(0) } else { 0 })
+            .finish();
+        sys::send(socket, &hello, &[]).step("answer the server")?;
+        Ok(Spawner {
+            setup,
+            host_proc,
+            lifeline,
+            parents,
+            bases,
+            filters,
+            landlock,
+            slots,
+            queue: Vec::new(),
+        })
+    }
+
+    /// Serves until the server is gone.
+    fn serve(&mut self, socket: BorrowedFd<'_>) {
+        let mut buf = [0u8; 64];
+        loop {
+            let clearing = self.slots.iter().any(|s| matches!(s.state, State::Clearing { .. }));
+            let mut watched = vec![socket];
+            let mut owners = Vec::new();
+            for (index, slot) in self.slots.iter().enumerate() {
+                if let State::Live { pidfd, .. } = &slot.state {
+                    watched.push(pidfd.as_fd());
+                    owners.push(index);
+                }
+            }
+            let Ok(ready) = sys::poll(&watched, clearing.then_some(REMOVAL_INTERVAL)) else {
+                return;
+            };
+            for (index, _) in owners.iter().zip(ready.iter().skip(1)).filter(|(_, ready)| **ready) {
+                self.bury(*index);
+            }
+            for index in 0..self.slots.len() {
+                self.clear(index, socket);
+            }
+            if ready.first() == Some(&true) {
+                match sys::receive(socket, &mut buf) {
+                    Ok((0, _)) | Err(_) => return,
+                    Ok((n, _)) => self.handle(buf.get(..n).unwrap_or(&[]), socket),
+                }
+            }
+            self.fill(socket);
+        }
+    }
+
+    fn handle(&mut self, message: &[u8], socket: BorrowedFd<'_>) {
+        let mut r = Reader(message);
+        match (r.u8(), r.u64()) {
+            (Ok(to_spawner::PREPARE), Ok(sandbox)) => self.queue.push(sandbox),
+            (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox),
+            _ => {
+                let failure = Failure::from(Malformed).encode(from_spawner::FAILED);
+                let _gone = sys::send(socket, &failure, &[]);
+            }
+        }
+    }
+
+    fn kill(&mut self, wanted: u64) {
+        self.queue.retain(|sandbox| *sandbox != wanted);
+        for slot in &self.slots {
+            if let State::Live { sandbox, pidfd, .. } = &slot.state
+                && *sandbox == wanted
+            {
+                // Already dead is as good.
+                let _dead = sys::kill_pidfd(pidfd.as_fd());
+            }
+        }
+    }
+
+    /// Starts what was asked for, as far as slots are free.
+    fn fill(&mut self, socket: BorrowedFd<'_>) {
+        while !self.queue.is_empty() {
+            let free = self.slots.iter().position(|slot| matches!(slot.state, State::Free));
+            let Some(index) = free else { return };
+            let sandbox = self.queue.remove(0);
+            let message = match self.prepare(index, sandbox) {
+                Ok(control) => {
+                    let message = Writer::new(from_spawner::PREPARED).u64(sandbox).finish();
+                    let _gone = sys::send(socket, &message, &[control.as_fd()]);
+                    continue;
+                }
+                Err(failure) => Writer::new(from_spawner::NOT_PREPARED)
+                    .u64(sandbox)
+                    .bytes(&failure.encode(0))
+                    .finish(),
+            };
+            let _gone = sys::send(socket, &message, &[]);
+        }
+    }
+
+    /// Starts the guest init of a sandbox and returns the server's end of its connection.
+    fn prepare(&mut self, index: usize, sandbox: u64) -> Result<OwnedFd, Failure> {
+        let number = u32::try_from(index).unwrap_or(0);
+        let users = self.setup.users_of(number);
+        let slot = self.slots.get_mut(index).ok_or(Malformed)?;
+        if slot.netns.is_none() {
+            // Creating one costs as much as all else together, so it stays with the slot. It is empty
+            // again when the sandbox has ended: everything in it belonged to a process.
+            sys::unshare(libc::CLONE_NEWNET).step("make a network namespace")?;
+            let netns = sys::openat(self.host_proc.as_fd(), c"self/ns/net", libc::O_RDONLY, 0)
+                .step("open the network namespace")?;
+            slot.netns = Some(netns);
+        }
+        let netns = slot.netns.as_ref().ok_or(Malformed)?;
+        let (ours, theirs) = sys::message_pair().step("make a connection")?;
+        let name = cgroup::group_name(self.setup.index, sandbox, 0);
+        let groups = Groups::create(&self.parents, self.setup.unified_limits, &name)
+            .step("make the control groups of a sandbox")
+            .inspect_err(|_| {
+                let _partial = Groups::remove(&self.parents, &name);
+            })?;
+        let guest = Guest {
+            spawner: self.setup.index,
+            sandbox,
+            control: theirs,
+            lifeline: self.lifeline.0.as_fd(),
+            netns: netns.as_fd(),
+            host_proc: self.host_proc.as_fd(),
+            parents: &self.parents,
+            unified_limits: self.setup.unified_limits,
+            groups,
+            users,
+            filters: [&self.filters[0], &self.filters[1]],
+            landlock: self.landlock,
+        };
+        let child = sys::fork(FRESH, None, || guest::main(guest))
+            .step("start a guest init")
+            .inspect_err(|_| {
+                let _made_above = Groups::remove(&self.parents, &name);
+            })?;
+        slot.state = State::Live { sandbox, pid: child.pid, pidfd: child.pidfd };
+        Ok(ours)
+    }
+
+    /// Takes note that the guest init of a slot has ended.
+    fn bury(&mut self, index: usize) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        if let State::Live { sandbox, pid, .. } = slot.state {
+            let _known_to_have_ended = sys::wait_pid(pid);
+            slot.state = State::Clearing { sandbox, tries: 0 };
+        }
+    }
+
+    /// Removes the groups of an ended sandbox and frees its slot.
+    fn clear(&mut self, index: usize, socket: BorrowedFd<'_>) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let State::Clearing { sandbox, tries } = slot.state else { return };
+        let mut busy = false;
+        for command in 0.. {
+            let name = cgroup::group_name(self.setup.index, sandbox, command);
+            match Groups::remove(&self.parents, &name) {
+                Removal::Done => {}
+                Removal::Busy => busy = true,
+                Removal::Absent => break,
+            }
+        }
+        slot.state = match (busy, tries) {
+            (false, _) => State::Free,
+            (true, REMOVAL_TRIES..) => State::Retired,
+            (true, _) => State::Clearing { sandbox, tries: tries + 1 },
+        };
+        if !matches!(slot.state, State::Clearing { .. }) {
+            let retired = u8::from(matches!(slot.state, State::Retired));
+            let message = Writer::new(from_spawner::GONE).u64(sandbox).u8(retired).finish();
+            let _gone = sys::send(socket, &message, &[]);
+        }
+    }
+
+    /// Ends everything and leaves nothing behind.
+    fn end(&mut self) {
+        for slot in &self.slots {
+            if let State::Live { pidfd, .. } = &slot.state {
+                let _dead = sys::kill_pidfd(pidfd.as_fd());
+            }
+        }
+        for index in 0..self.slots.len() {
+            self.bury(index);
+        }
+        // The server is gone, so nobody hears the announcements; the removals count.
+        let Ok((nobody, _)) = sys::message_pair() else { return };
+        for _ in 0..REMOVAL_TRIES {
+            for index in 0..self.slots.len() {
+                self.clear(index, nobody.as_fd());
+            }
+            if !self.slots.iter().any(|s| matches!(s.state, State::Clearing { .. })) {
+                break;
+            }
+            let _interval = sys::poll(&[], Some(REMOVAL_INTERVAL));
+        }
+        // Succeeds for the last spawner of the server; the others find it occupied or gone.
+        if let Ok(name) = CString::new(self.setup.parent_name.as_str()) {
+            for base in &self.bases {
+                let _not_last = sys::rmdirat(base.as_fd(), &name);
+            }
+        }
+    }
+}
+
+impl Setup {
+    /// User ids of a slot: the guest init's and the programs'.
+    fn users_of(&self, slot: u32) -> Option<(u32, u32)> {
+        self.uid_base.map(|base| {
+            let first = base + 2 * (self.index * self.slots + slot);
+            (first, first + 1)
+        })
+    }
+
+    /// User ids of programs in all slots.
+    fn users(&self) -> Vec<u32> {
+        match self.uid_base {
+            Some(_) => (0..self.slots)
+                .filter_map(|slot| self.users_of(slot))
+                .map(|(_, user)| user)
+                .collect(),
+            None => vec![ROOTLESS_USER],
+        }
+    }
+}
+
+/// Without root, a user namespace gives the rights to build a sandbox, and only inside it. The caller
+/// is mapped to an ordinary user, never to 0: nothing inside should take itself for root.
+fn enter_user_namespace() -> Result<(), Failure> {
+    let (uid, gid) = sys::effective_ids();
+    sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;
+    fs::write("/proc/self/setgroups", "deny").step("give up setting groups")?;
+    fs::write("/proc/self/uid_map", format!("{ROOTLESS_USER} {uid} 1")).step("map the user")?;
+    fs::write("/proc/self/gid_map", format!("{ROOTLESS_USER} {gid} 1")).step("map the group")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setup_survives_the_wire() {
+        let setup = Setup {
+            index: 1,
+            slots: 8,
+            uid_base: Some(70_000),
+            toolchains: vec![Toolchain { source: "/opt/x".into(), name: "x".into() }],
+            unified_limits: true,
+            roles: vec![Role::Unified, Role::Pids],
+            parent_name: "cove-1-2".into(),
+        };
+        let bytes = setup.encode();
+        assert_eq!(Setup::decode(&mut Reader(&bytes)).unwrap().encode(), bytes);
+        assert!(Setup::decode(&mut Reader(&bytes[..bytes.len() - 1])).is_err());
+    }
+
+    #[test]
+    fn no_two_slots_share_a_user() {
+        let setup = |index| Setup {
+            index,
+            slots: 4,
+            uid_base: Some(100),
+            toolchains: vec![],
+            unified_limits: false,
+            roles: vec![],
+            parent_name: String::new(),
+        };
+        let mut all: Vec<u32> = (0..2)
+            .flat_map(|i| (0..4).filter_map(move |s| setup(i).users_of(s)))
+            .flat_map(|(a, b)| [a, b])
+            .collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}
