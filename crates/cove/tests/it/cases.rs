@@ -390,3 +390,85 @@ fn every_claim_is_made_once() {
     assert_eq!(names.len(), count);
     assert!(count > 130, "only {count} cases");
 }
+
+/// Everything that a case can ask for is noticed when it is not so.
+#[test]
+fn a_wrong_answer_is_noticed_in_every_respect() {
+    let table = r#"
+        [[case]]
+        name = "sample"
+        lang = "sh"
+        program = "x"
+        verdict = ["OLE"]
+        limit = ["output"]
+        stdout_is = "ab"
+        stdout_hex = "6162"
+        stdout_bytes = 2
+        stderr_bytes = 1
+        stdout_has = ["a"]
+        stderr_has = ["c"]
+        stdout_lacks = ["z"]
+        lacks = ["@SECRET@"]
+        has_base64 = false
+        truncated = ["stdout"]
+        cpu_ms = [1.0, 2.0]
+        wall_ms = [3.0, 4.0]
+        memory_peak = [5, 6]
+        processes_max = 7
+    "#;
+    let class: Class = toml::from_str(table).unwrap();
+    let outcome = json!({
+        "verdict": "OLE", "limit": "output", "exit_code": null, "signal": "SIGKILL",
+        "stdout": "ab", "stderr": "c", "truncated": {"stdout": true, "stderr": false},
+        "cpu_ms": 1.5, "wall_ms": 3.5, "memory_peak_bytes": 5, "processes_peak": 7, "oom_kills": 0,
+    });
+    let answer = |change: &[(&str, Value)]| {
+        let mut last = outcome.clone();
+        for (field, value) in change {
+            last[*field] = value.clone();
+        }
+        let mut answer = last.clone();
+        last["name"] = json!("run");
+        answer["id"] = json!("ex_01JD00000000000000000000AB");
+        answer["mode"] = json!("fresh");
+        answer["stages"] = json!([last]);
+        class.case[0].check(&answer, Phase::Alone, &Fill::from([("@SECRET@", "42-".to_owned())]))
+    };
+    assert_eq!(answer(&[]), Vec::<String>::new());
+    for change in [
+        ("verdict", json!("TLE")),
+        ("limit", json!("cpu")),
+        ("stdout", json!("az")),
+        ("stdout", json!("abc")),
+        ("stderr", json!("")),
+        ("stderr", json!("d")),
+        ("signal", json!("42-")),
+        ("stdout_base64", json!("YWI=")),
+        ("truncated", json!({"stdout": false, "stderr": false})),
+        ("truncated", json!({"stdout": true, "stderr": true})),
+        ("cpu_ms", json!(2.5)),
+        ("wall_ms", json!(2.5)),
+        ("memory_peak_bytes", json!(7)),
+        ("processes_peak", json!(8)),
+    ] {
+        assert!(!answer(std::slice::from_ref(&change)).is_empty(), "{change:?} went unnoticed");
+    }
+}
+
+#[test]
+fn a_probe_must_be_there_and_have_one_of_its_answers() {
+    let table = "[[case]]\nname = \"s\"\nlang = \"sh\"\nverdict = [\"OK\"]\n\
+                 probes = [\"mount EPERM\", \"bpf EPERM|ENOSYS\"]\n";
+    let class: Class = toml::from_str(table).unwrap();
+    for (stdout, wrong) in [
+        ("mount EPERM\nbpf ENOSYS\n", 0),
+        ("mount EFAULT\nbpf EPERM\n", 1),
+        ("bpf EPERM\n", 1),
+        ("mount EPERM\nbpf ALLOWED\nkeyctl ALLOWED\n", 2),
+        ("", 2),
+    ] {
+        let mut found = Vec::new();
+        class.case[0].check_probes(&json!({"stdout": stdout}), &mut found);
+        assert_eq!(found.len(), wrong, "{stdout:?}: {found:?}");
+    }
+}

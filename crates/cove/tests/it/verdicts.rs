@@ -209,6 +209,24 @@ fn a_program_of_several_files_is_compiled_together() {
     assert_eq!(names, ["compile", "run"]);
 }
 
+/// Names that a shell or a compiler would take for something else.
+#[test]
+fn file_names_are_names_and_never_options() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let names = ["-x.c", "@y.c", "a b.c", "quo'te.c", "$(exit 9).c", "*.c", "--help.c", "n\nl.c"];
+    let mut files = vec![json!({"name": "main.c", "content": "int main(void) { return 0; }"})];
+    for (number, name) in names.iter().enumerate() {
+        let content = format!("int f{number}(void) {{ return 0; }}");
+        files.push(json!({"name": name, "content": content}));
+    }
+    let answer = answer(&client, &json!({"language": "c", "files": files}));
+    assert_eq!(answer["verdict"], "OK", "{answer}");
+    let only = json!({"language": "python", "files": [{"name": "-c.py", "content": "print(1)"}]});
+    assert_eq!(run(&client, &only)["stdout"], "1\n");
+}
+
 #[test]
 fn standard_input_arrives_whole_and_need_not_be_read() {
     let _guard = beside_others();

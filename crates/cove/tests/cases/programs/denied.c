@@ -91,6 +91,7 @@ static void namespaces(void) {
   PROBE("clone_ipc", raw_clone(CLONE_NEWIPC));
   PROBE("clone_uts", raw_clone(CLONE_NEWUTS));
   PROBE("clone_cgroup", raw_clone(CLONE_NEWCGROUP));
+  PROBE("clone_user_high_bits", raw_clone(CLONE_NEWUSER | 0x10000000000UL));
   PROBE("clone3_user", raw_clone3(CLONE_NEWUSER));
   PROBE("clone3_plain", raw_clone3(0));
   /* The kernel would say EBADF, EFAULT or EINVAL to these. */
@@ -163,6 +164,8 @@ static void privileges(void) {
   PROBE("setdomainname", syscall(SYS_setdomainname, BAD, 4));
   PROBE("vhangup", syscall(SYS_vhangup));
   PROBE("tiocsti", ioctl(1, TIOCSTI, &letter));
+  /* The kernel looks at 32 bits only; a filter that looks at 64 can be passed by. */
+  PROBE("tiocsti_high_bits", syscall(SYS_ioctl, 1, 0x100000000UL | TIOCSTI, &letter));
   PROBE("tioclinux", ioctl(1, TIOCLINUX, &letter));
   PROBE("setuid_root", setuid(0));
   PROBE("setgid_root", setgid(0));

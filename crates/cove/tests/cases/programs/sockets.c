@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static void report(const char *name, long result) {
   printf("%s %s\n", name, result < 0 ? strerrorname_np(errno) : "ALLOWED");
@@ -13,6 +15,8 @@ int main(void) {
   int pair[2];
   report("unix", socket(AF_UNIX, SOCK_STREAM, 0));
   report("inet", socket(AF_INET, SOCK_STREAM, 0));
+  /* The kernel looks at 32 bits only; a filter that looks at 64 can be passed by. */
+  report("inet_high_bits", syscall(SYS_socket, 0x100000000UL | AF_INET, SOCK_STREAM, 0));
   report("inet_udp", socket(AF_INET, SOCK_DGRAM, 0));
   report("inet_raw", socket(AF_INET, SOCK_RAW, 1));
   report("inet6", socket(AF_INET6, SOCK_STREAM, 0));
