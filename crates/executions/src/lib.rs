@@ -1,1 +1,69 @@
-//! Languages, stages, admission and verdicts.
+//! A program goes in, a verdict comes out: languages, stages, admission and verdicts.
+//!
+//! A request names a language or an argument list. It becomes a plan of at most two stages,
+//! waits for its turn, is given a fresh sandbox, and every stage that runs is judged. The
+//! synchronous path keeps everything in memory and touches no disk.
+//!
+//! # What it never does
+//! - touch a cgroup, a namespace or a process inside: that is `sandbox`'s;
+//! - listen, authenticate or read the clock: that is `node`'s;
+//! - retry a program that failed by itself, or hide that Cove failed: that is verdict `IE`;
+//! - know a language by name in code: languages are data, in `languages.toml`.
+//!
+//! # Terms
+//! An *execution* is one request that is run. Its *stages* are compile (only where the language has
+//! one) and run, each with limits of its own. A *verdict* is the judgement of a stage; the
+//! execution's is that of its last stage. A *tenant* is who asks; limits on waiting go by it. A
+//! *way* is one of several tool sets that can run a language.
+//!
+//! # Limits
+//! [`Config`] names them all: what runs at one time, what waits, in all and per tenant, the sum of
+//! memory limits, and for each request its files, input, output, arguments and stages. A request
+//! beyond one of its limits is refused before it waits, with the name of the field; one that finds
+//! the queue full is refused at once, with a time to try again.
+//!
+//! # Files
+//! | file | what it is |
+//! |---|---|
+//! | `languages.toml`, `languages` | the language table, where tools are on this host, their versions |
+//! | `limits`, `plan` | from a request to commands: every check there is, pure |
+//! | `admission` | bounded queue and memory budget: a pure state machine and its wakers |
+//! | `verdict` | from how a program ended to what is said about it, pure |
+//! | `service` | the operations |
+//! | [`http`] | the native HTTP face |
+//! | `metrics`, `config`, `error` | what their names say |
+//!
+//! # Example
+//! ```ignore
+//! let languages = executions::Languages::load(None, &host)?;
+//! let engine = sandbox::Engine::start(/* … */ languages.toolchains());
+//! let service = executions::Service::new(engine, languages, config, capacity, &mut registry)?;
+//! let request = api::ExecutionRequest {
+//!     language: Some("python".to_owned()),
+//!     source: Some("print(6 * 7)".to_owned()),
+//!     ..Default::default()
+//! };
+//! let execution = service.execute("tenant", request, None, &mut ()).await?;
+//! assert_eq!(execution.outcome.stdout, "42\n");
+//! ```
+#![forbid(unsafe_code)]
+
+mod admission;
+mod config;
+mod error;
+pub mod http;
+mod languages;
+mod limits;
+mod metrics;
+mod plan;
+mod sandboxes;
+mod service;
+mod verdict;
+
+pub use config::{Capacity, Config, ConfigError};
+pub use error::{Error, Refusal};
+pub use languages::{Host, Languages, LoadError};
+pub use service::{Progress, Service, StartError};
+
+#[cfg(test)]
+mod testing;

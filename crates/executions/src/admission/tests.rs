@@ -1,0 +1,136 @@
+//! The asynchronous shell: wake-ups arrive, and whoever gives up leaves nothing behind.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use super::*;
+
+fn admission() -> Admission {
+    Admission::new(Bounds {
+        running_max: 1,
+        memory_bytes_max: 10,
+        queue_max: 4,
+        queue_max_per_tenant: 4,
+    })
+}
+
+fn load(running: usize, waiting: usize, memory_bytes: u64) -> Load {
+    Load { running, waiting, memory_bytes }
+}
+
+/// Lets a future begin, and says that it is not done.
+async fn begin<F: Future + Unpin>(future: &mut F) {
+    let ready =
+        poll_fn(|context| Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_ready()));
+    assert!(!ready.await, "it was ready at once");
+}
+
+#[tokio::test]
+async fn the_next_one_runs_when_a_permit_is_dropped() {
+    let admission = admission();
+    let first = admission.enter("a", 3).await.unwrap();
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let waiting = tokio::spawn({
+        let admission = admission.clone();
+        async move {
+            let mut entering = pin!(admission.enter("b", 4));
+            begin(&mut entering).await;
+            sender.send(()).unwrap();
+            entering.await.unwrap()
+        }
+    });
+    receiver.await.unwrap();
+    assert_eq!(admission.load(), load(1, 1, 3));
+    drop(first);
+    let second = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+    assert_eq!(admission.load(), load(1, 0, 4));
+    drop(second);
+    assert_eq!(admission.load(), load(0, 0, 0));
+}
+
+#[tokio::test]
+async fn dropping_a_waiting_future_frees_its_place() {
+    let admission = admission();
+    let permit = admission.enter("a", 3).await.unwrap();
+    {
+        let mut entering = pin!(admission.enter("b", 4));
+        begin(&mut entering).await;
+        assert_eq!(admission.load(), load(1, 1, 3));
+    }
+    assert_eq!(admission.load(), load(1, 0, 3));
+    drop(permit);
+    assert_eq!(admission.load(), load(0, 0, 0));
+}
+
+#[tokio::test]
+async fn dropping_a_future_that_was_granted_passes_its_turn_on() {
+    let admission = admission();
+    let permit = admission.enter("a", 3).await.unwrap();
+    let mut second = Box::pin(admission.enter("b", 4));
+    let mut third = pin!(admission.enter("c", 5));
+    begin(&mut second).await;
+    begin(&mut third).await;
+    drop(permit);
+    assert_eq!(admission.load(), load(1, 1, 4));
+    // It was its turn, but it never polls again.
+    drop(second);
+    assert_eq!(admission.load(), load(1, 0, 5));
+    let permit = third.await.unwrap();
+    drop(permit);
+    assert_eq!(admission.load(), load(0, 0, 0));
+}
+
+#[tokio::test]
+async fn refusals_say_what_to_do() {
+    let admission = Admission::new(Bounds {
+        running_max: 1,
+        memory_bytes_max: 10,
+        queue_max: 0,
+        queue_max_per_tenant: 0,
+    });
+    let error = admission.enter("a", 11).await.unwrap_err();
+    assert_eq!(error.detail().field.as_deref(), Some("limits.memory_bytes"));
+    assert_eq!(error.retry_after(), None);
+    let permit = admission.enter("a", 10).await.unwrap();
+    let error = admission.enter("a", 1).await.unwrap_err();
+    assert_eq!((error.code(), error.detail().retry), (api::ErrorCode::Overloaded, true));
+    drop(permit);
+}
+
+/// Permits are handed around by many tasks at once, some of which give up while they wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_permit_is_lost_under_contention() {
+    let admission = Admission::new(Bounds {
+        running_max: 3,
+        memory_bytes_max: 8,
+        queue_max: 64,
+        queue_max_per_tenant: 64,
+    });
+    let mut tasks = tokio::task::JoinSet::new();
+    for task in 0..32_u64 {
+        let admission = admission.clone();
+        tasks.spawn(async move {
+            for round in 0..200_u64 {
+                let memory_bytes = 1 + (task + round) % 8;
+                let entering = admission.enter("a", memory_bytes);
+                if (task + round) % 3 == 0 {
+                    // Gives up after it was polled once.
+                    tokio::select! {
+                        biased;
+                        permit = entering => drop(permit.unwrap()),
+                        () = tokio::task::yield_now() => {}
+                    }
+                } else {
+                    let permit = entering.await.unwrap();
+                    let now = admission.load();
+                    assert!(now.running <= 3 && now.memory_bytes <= 8, "{now:?}");
+                    tokio::task::yield_now().await;
+                    drop(permit);
+                }
+            }
+        });
+    }
+    let all = tokio::time::timeout(Duration::from_secs(60), tasks.join_all()).await;
+    assert!(all.is_ok(), "somebody waits for ever: {:?}", admission.load());
+    assert_eq!(admission.load(), load(0, 0, 0));
+}

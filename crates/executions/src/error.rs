@@ -1,0 +1,83 @@
+//! Why a request was not run: whose fault it is, and whether to try again.
+
+use std::time::Duration;
+
+use api::{ErrorCode, ErrorDetail};
+
+/// Short enough to be worth waiting for, long enough not to be a busy loop.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Why a request was not run. What ran has an [`api::Execution`] instead, whatever happened to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The request cannot be run as it is.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// This tenant has as many executions waiting as one tenant may have.
+    #[error("this token already has {waiting_max} executions waiting")]
+    TooManyWaiting {
+        /// `queue_max_per_tenant` of the configuration.
+        waiting_max: usize,
+    },
+    /// The queue is full.
+    #[error("{queue_max} executions are waiting already")]
+    QueueFull {
+        /// `queue_max` of the configuration.
+        queue_max: usize,
+    },
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// What to match on.
+    pub code: ErrorCode,
+    /// Path of the offending field: `limits.cpu_ms`, `files[2].name`.
+    pub field: String,
+    /// One sentence for a person.
+    pub message: String,
+}
+
+impl Refusal {
+    pub(crate) fn new(
+        code: ErrorCode,
+        field: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Refusal {
+        Refusal { code, field: field.into(), message: message.into() }
+    }
+
+    pub(crate) fn invalid(field: impl Into<String>, message: impl Into<String>) -> Refusal {
+        Refusal::new(ErrorCode::InvalidRequest, field, message)
+    }
+}
+
+impl Error {
+    /// What to match on.
+    pub fn code(&self) -> ErrorCode {
+        match self {
+            Error::Refused(refusal) => refusal.code,
+            Error::TooManyWaiting { .. } => ErrorCode::TooManyRequests,
+            Error::QueueFull { .. } => ErrorCode::Overloaded,
+        }
+    }
+
+    /// What the caller may see.
+    pub fn detail(&self) -> ErrorDetail {
+        let field = match self {
+            Error::Refused(refusal) => Some(refusal.field.clone()),
+            Error::TooManyWaiting { .. } | Error::QueueFull { .. } => None,
+        };
+        let retry = self.retry_after().is_some();
+        ErrorDetail { code: self.code(), message: self.to_string(), field, retry }
+    }
+
+    /// When the same request may succeed without being changed.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Error::Refused(_) => None,
+            Error::TooManyWaiting { .. } | Error::QueueFull { .. } => Some(RETRY_AFTER),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What can be run: the language table, matched with what this host has.
+
+mod find;
+mod probe;
+mod table;
+mod template;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use api::ErrorCode;
+use tokio::sync::OnceCell;
+
+pub use self::table::LoadError;
+pub(crate) use self::template::{Template, Values};
+
+use self::find::Found;
+use self::probe::{Prepared, Probe};
+use self::table::{LanguageEntry, Table, ToolEntry, WayEntry};
+use self::template::Located;
+use crate::error::Refusal;
+
+/// Where programs are looked up inside, before the directories of the languages' own tools.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// What the host offers to the search for tools.
+#[derive(Clone, Debug, Default)]
+pub struct Host {
+    /// The home directory whose toolchains may be shown (`~` in the table).
+    pub home: Option<PathBuf>,
+    /// Where languages may keep prepared files, such as a compiled standard library. Without it
+    /// they start from nothing in every sandbox.
+    pub cache: Option<PathBuf>,
+}
+
+/// Every configured language and where its tools are. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Languages {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    languages: BTreeMap<String, Arc<Language>>,
+    /// Canonical name by name and alias.
+    names: BTreeMap<String, String>,
+    /// Canonical name by file name extension.
+    extensions: BTreeMap<String, String>,
+    probes: BTreeMap<String, Probe>,
+    toolchains: Vec<sandbox::Toolchain>,
+    path: String,
+}
+
+/// A configured language.
+#[derive(Debug)]
+pub(crate) struct Language {
+    pub(crate) name: String,
+    pub(crate) aliases: Vec<String>,
+    pub(crate) extensions: Vec<String>,
+    pub(crate) entry: String,
+    pub(crate) limits: api::LimitSpec,
+    pub(crate) compile_limits: api::LimitSpec,
+    hint: Option<String>,
+    ways: Vec<Way>,
+    /// Index of the way to use, or why there is none. Empty until a version had to be asked for.
+    choice: OnceCell<Result<usize, String>>,
+}
+
+/// One way to run a language.
+#[derive(Debug)]
+pub(crate) struct Way {
+    pub(crate) compile: Option<Template>,
+    pub(crate) run: Template,
+    pub(crate) env: Vec<(String, Template)>,
+    pub(crate) compile_env: Vec<(String, Template)>,
+    pub(crate) prepared: Option<Prepared>,
+    version: String,
+    missing: Vec<String>,
+    at_least: Vec<(String, String)>,
+}
+
+/// A language together with the way that is used here.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) language: Arc<Language>,
+    way: usize,
+}
+
+impl Program {
+    pub(crate) fn way(&self) -> &Way {
+        &self.language.ways[self.way]
+    }
+}
+
+impl Languages {
+    /// Reads the built-in table and `user_file`, and looks for the tools. Starts nothing: versions
+    /// are asked for when somebody wants to know them.
+    ///
+    /// # Errors
+    /// When a table cannot be read or contradicts itself.
+    pub fn load(user_file: Option<&Path>, host: &Host) -> Result<Languages, LoadError> {
+        let table = Table::load(user_file)?;
+        let tools = find::find_all(&table.tools, host.home.as_deref());
+        let mut languages = BTreeMap::new();
+        let mut toolchains: Vec<sandbox::Toolchain> = Vec::new();
+        for (name, entry) in &table.languages {
+            let language = Language::new(name, entry, &table, &tools, host)?;
+            for way in &language.ways {
+                toolchains.extend(way.prepared.iter().map(|prepared| prepared.toolchain().clone()));
+            }
+            languages.insert(name.clone(), Arc::new(language));
+        }
+        for tool in tools.values().filter_map(|found| found.toolchain.as_ref()) {
+            if !toolchains.contains(tool) {
+                toolchains.push(tool.clone());
+            }
+        }
+        let probes = table.tools.iter().filter(|(name, _)| tools.contains_key(*name));
+        let probes = probes.map(|(name, tool)| (name.clone(), Probe::new(name, tool, &tools)));
+        let inner = Inner {
+            names: index(&languages, |language| {
+                std::iter::once(&language.name).chain(&language.aliases).cloned().collect()
+            }),
+            extensions: index(&languages, |language| language.extensions.clone()),
+            path: search_path(&tools),
+            probes: probes.collect(),
+            languages,
+            toolchains,
+        };
+        Ok(Languages { inner: Arc::new(inner) })
+    }
+
+    /// Directories that sandboxes have to show for the tools to be there.
+    pub fn toolchains(&self) -> Vec<sandbox::Toolchain> {
+        self.inner.toolchains.clone()
+    }
+
+    /// Canonical name of the language of files called `*.extension`.
+    pub fn by_extension(&self, extension: &str) -> Option<&str> {
+        self.inner.extensions.get(extension).map(String::as_str)
+    }
+
+    /// Every language with what is known of it now; a version that nobody asked for yet is left out.
+    pub fn list(&self) -> api::LanguageList {
+        let languages = self.inner.languages.values().map(|language| self.describe(language));
+        api::LanguageList { languages: languages.collect() }
+    }
+
+    /// Every language, after every version is known.
+    pub async fn list_with_versions(&self) -> api::LanguageList {
+        self.probe().await;
+        self.list()
+    }
+
+    /// Asks every tool that is used for its version, all at once. Later calls return at once.
+    pub async fn probe(&self) {
+        let mut tools = BTreeSet::new();
+        for language in self.inner.languages.values() {
+            // A way that is decided by a version asks for it here.
+            if let Ok(way) = self.choose_way(language).await {
+                tools.insert(language.ways[way].version.clone());
+            }
+        }
+        let mut asked = tokio::task::JoinSet::new();
+        for tool in tools {
+            let languages = self.clone();
+            asked.spawn(async move {
+                if let Some(probe) = languages.inner.probes.get(&tool) {
+                    probe.version().await;
+                }
+            });
+        }
+        asked.join_all().await;
+    }
+
+    /// Fills the directories of languages that keep prepared files, one after the other and at low
+    /// priority. Until it has finished those languages work, but slower. Dropping it stops the tool
+    /// that runs.
+    pub async fn prepare(&self) {
+        for language in self.inner.languages.values() {
+            if let Ok(way) = self.choose_way(language).await
+                && let Some(prepared) = &language.ways[way].prepared
+            {
+                prepared.fill(&language.name).await;
+            }
+        }
+    }
+
+    /// The search path inside: the usual directories, then those of every tool that was found.
+    pub(crate) fn path(&self) -> &str {
+        &self.inner.path
+    }
+
+    /// The language called `name`, if it can be used here.
+    pub(crate) async fn choose(&self, name: &str) -> Result<Program, Refusal> {
+        let language = self.inner.names.get(name).and_then(|name| self.inner.languages.get(name));
+        let Some(language) = language else {
+            // The caller's text is cut: it may be as long as a whole body.
+            let shown: String = name.chars().take(64).collect();
+            let message = format!("there is no language {shown:?} here; see GET /v1/languages");
+            return Err(Refusal::new(ErrorCode::UnknownLanguage, "language", message));
+        };
+        match self.choose_way(language).await {
+            Ok(way) => Ok(Program { language: Arc::clone(language), way }),
+            Err(reason) => {
+                let message = format!("{} is not available here: {reason}", language.name);
+                Err(Refusal::new(ErrorCode::LanguageUnavailable, "language", message))
+            }
+        }
+    }
+
+    async fn choose_way(&self, language: &Language) -> Result<usize, String> {
+        language.choice.get_or_init(|| self.decide(language)).await.clone()
+    }
+
+    /// The first way whose tools are all there and new enough.
+    async fn decide(&self, language: &Language) -> Result<usize, String> {
+        let mut reasons = Vec::new();
+        for (index, way) in language.ways.iter().enumerate() {
+            let mut reason = way.missing.first().map(|tool| format!("`{tool}` is not installed"));
+            for (tool, oldest) in &way.at_least {
+                if reason.is_none() {
+                    reason = self.too_old(tool, oldest).await;
+                }
+            }
+            match reason {
+                None => return Ok(index),
+                Some(reason) if reasons.contains(&reason) => {}
+                Some(reason) => reasons.push(reason),
+            }
+        }
+        let hint = language.hint.iter().map(|hint| format!(" (try `{hint}`)"));
+        Err(reasons.join(", ") + &hint.collect::<String>())
+    }
+
+    async fn too_old(&self, tool: &str, oldest: &str) -> Option<String> {
+        let version = match self.inner.probes.get(tool) {
+            Some(probe) => probe.version().await,
+            None => return Some(format!("`{tool}` is not installed")),
+        };
+        match version {
+            Some(version) if probe::at_least(&version, oldest) => None,
+            Some(_) => Some(format!("`{tool}` is older than {oldest}")),
+            None => Some(format!("`{tool}` does not tell its version")),
+        }
+    }
+
+    fn describe(&self, language: &Language) -> api::Language {
+        let undecided = Err("its tools' versions are not known yet".to_owned());
+        let choice = language.choice.get().unwrap_or(&undecided);
+        let way = choice.as_ref().ok().map(|&way| &language.ways[way]);
+        let probe = way.and_then(|way| self.inner.probes.get(&way.version));
+        api::Language {
+            name: language.name.clone(),
+            aliases: language.aliases.clone(),
+            extensions: language.extensions.clone(),
+            version: probe.and_then(Probe::known_version),
+            compiled: way.or(language.ways.first()).is_some_and(|way| way.compile.is_some()),
+            available: way.is_some(),
+            reason: choice.as_ref().err().cloned(),
+        }
+    }
+}
+
+impl Language {
+    fn new(
+        name: &str,
+        entry: &LanguageEntry,
+        table: &Table,
+        tools: &BTreeMap<String, Found>,
+        host: &Host,
+    ) -> Result<Language, LoadError> {
+        let at = |problem| LoadError::entry(format!("languages.{name}"), problem);
+        let mut ways = Vec::new();
+        for way in &entry.ways {
+            let mut built = Way::new(way, &table.tools, tools).map_err(at)?;
+            if let (Some(words), Some(cache), []) = (&way.prepare, &host.cache, &*built.missing) {
+                built.prepared = Some(Prepared::new(name, words, way, tools, cache)?);
+            }
+            ways.push(built);
+        }
+        let mut language = Language {
+            name: name.to_owned(),
+            aliases: entry.aliases.clone(),
+            extensions: entry.extensions.clone(),
+            entry: entry.entry.clone(),
+            limits: entry.limits,
+            compile_limits: entry.compile_limits,
+            hint: entry.hint.clone(),
+            ways,
+            choice: OnceCell::new(),
+        };
+        language.choose_by_existence();
+        Ok(language)
+    }
+
+    /// Decides at once where no version matters, which is nearly everywhere.
+    fn choose_by_existence(&mut self) {
+        for (index, way) in self.ways.iter().enumerate() {
+            match (way.missing.is_empty(), way.at_least.is_empty()) {
+                (false, _) => {}
+                (true, true) => {
+                    self.choice = OnceCell::new_with(Some(Ok(index)));
+                    return;
+                }
+                (true, false) => return,
+            }
+        }
+        let mut missing: Vec<String> = Vec::new();
+        for tool in self.ways.iter().filter_map(|way| way.missing.first()) {
+            let reason = format!("`{tool}` is not installed");
+            if !missing.contains(&reason) {
+                missing.push(reason);
+            }
+        }
+        let hint = self.hint.iter().map(|hint| format!(" (try `{hint}`)"));
+        let reason = missing.join(", ") + &hint.collect::<String>();
+        self.choice = OnceCell::new_with(Some(Err(reason)));
+    }
+}
+
+impl Way {
+    fn new(
+        entry: &WayEntry,
+        known: &BTreeMap<String, ToolEntry>,
+        tools: &BTreeMap<String, Found>,
+    ) -> Result<Way, String> {
+        let mut used: BTreeSet<String> = entry.needs.iter().cloned().collect();
+        used.extend(entry.at_least.keys().cloned());
+        // A tool that is known but not there stands for nothing: such a way is never used.
+        let locate = |name: &str| match tools.get(name) {
+            Some(found) => Some(Located { program: &found.program, directory: &found.directory }),
+            None => known.contains_key(name).then_some(Located { program: "", directory: "" }),
+        };
+        let environment = |env: &BTreeMap<String, String>, used: &mut BTreeSet<String>| {
+            env.iter()
+                .map(|(name, value)| {
+                    crate::plan::check_env_name(name)
+                        .map_err(|problem| format!("env: {problem}"))?;
+                    let word = Template::parse(std::slice::from_ref(value), &locate, used)?;
+                    Ok((name.clone(), word))
+                })
+                .collect::<Result<Vec<_>, String>>()
+        };
+        let env = environment(&entry.env, &mut used)?;
+        let compile_env = environment(&entry.compile_env, &mut used)?;
+        let run = Template::parse(&entry.run, &locate, &mut used)?;
+        let compile = entry.compile.as_ref();
+        let compile =
+            compile.map(|words| Template::parse(words, &locate, &mut used)).transpose()?;
+        if let Some(words) = &entry.prepare {
+            Template::parse(words, &locate, &mut used)?;
+        }
+        Ok(Way {
+            compile,
+            run,
+            env,
+            compile_env,
+            prepared: None,
+            version: entry.version.clone(),
+            missing: used.into_iter().filter(|name| !tools.contains_key(name)).collect(),
+            at_least: entry.at_least.clone().into_iter().collect(),
+        })
+    }
+}
+
+/// Canonical names by each of the texts that `keys` gives for a language.
+fn index(
+    languages: &BTreeMap<String, Arc<Language>>,
+    keys: impl Fn(&Language) -> Vec<String>,
+) -> BTreeMap<String, String> {
+    let entries = languages
+        .values()
+        .flat_map(|language| keys(language).into_iter().map(|key| (key, language.name.clone())));
+    entries.collect()
+}
+
+fn search_path(tools: &BTreeMap<String, Found>) -> String {
+    let mut path = PATH.to_owned();
+    for found in tools.values() {
+        let directory = Path::new(&found.program).parent().and_then(Path::to_str);
+        if let Some(directory) = directory
+            && !path.split(':').any(|known| known == directory)
+        {
+            path.push(':');
+            path.push_str(directory);
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests;

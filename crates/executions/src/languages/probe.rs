@@ -1,0 +1,250 @@
+//! Runs the host's own tools: to learn their versions and to prepare files for sandboxes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
+
+use tokio::process::Command;
+use tokio::sync::OnceCell;
+
+use super::find::Found;
+use super::table::{LoadError, ToolEntry, WayEntry};
+use super::template::{Located, Template, Values};
+
+/// Longer than a JVM needs on a busy machine.
+const VERSION_WAIT: Duration = Duration::from_secs(10);
+/// The Go standard library takes a minute of CPU.
+const PREPARE_WAIT: Duration = Duration::from_secs(1800);
+/// A version is a line, not a book.
+const VERSION_CHARS_MAX: usize = 120;
+/// Says that a prepared directory is complete.
+const READY: &str = ".ready";
+
+/// How to ask a tool for its version, and what it said.
+#[derive(Debug)]
+pub(super) struct Probe {
+    argv: Vec<PathBuf>,
+    version: OnceCell<Option<String>>,
+}
+
+impl Probe {
+    pub(super) fn new(name: &str, tool: &ToolEntry, tools: &BTreeMap<String, Found>) -> Probe {
+        let programs = tool.interpreter.iter().map(String::as_str).chain([name]);
+        let programs = programs.filter_map(|name| tools.get(name));
+        let argv = programs.map(|found| found.host_program.clone());
+        let argv = argv.chain(tool.version.iter().map(PathBuf::from)).collect();
+        Probe { argv, version: OnceCell::new() }
+    }
+
+    /// The version, asking for it if nobody did yet.
+    pub(super) async fn version(&self) -> Option<String> {
+        self.version.get_or_init(|| ask(&self.argv)).await.clone()
+    }
+
+    /// The version, if somebody asked already.
+    pub(super) fn known_version(&self) -> Option<String> {
+        self.version.get().cloned().flatten()
+    }
+}
+
+async fn ask(argv: &[PathBuf]) -> Option<String> {
+    let (program, args) = argv.split_first()?;
+    let output = Command::new(program)
+        .args(args)
+        .env_clear()
+        .env("PATH", super::PATH)
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = match tokio::time::timeout(VERSION_WAIT, output).await {
+        Ok(Ok(output)) if output.status.success() => output,
+        Ok(Ok(output)) => {
+            tracing::warn!(program = %program.display(), status = %output.status, "tool does not tell its version");
+            return None;
+        }
+        Ok(Err(error)) => {
+            tracing::warn!(program = %program.display(), %error, "tool cannot be started");
+            return None;
+        }
+        Err(_) => {
+            tracing::warn!(program = %program.display(), "tool takes too long to tell its version");
+            return None;
+        }
+    };
+    first_line(&output.stdout).or_else(|| first_line(&output.stderr))
+}
+
+fn first_line(output: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(output);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.chars().filter(|c| !c.is_control()).take(VERSION_CHARS_MAX).collect())
+}
+
+/// Whether the first number with dots in `version` is `oldest` or newer.
+pub(super) fn at_least(version: &str, oldest: &str) -> bool {
+    let numbers = |text: &str| -> Vec<u64> {
+        let start = text.find(|c: char| c.is_ascii_digit()).unwrap_or(text.len());
+        let end = text[start..].find(|c: char| !c.is_ascii_digit() && c != '.');
+        let number = &text[start..end.map_or(text.len(), |end| start + end)];
+        number.split('.').map_while(|part| part.parse().ok()).collect()
+    };
+    let version = numbers(version);
+    !version.is_empty() && version >= numbers(oldest)
+}
+
+/// A directory that a tool of the host fills once and that sandboxes see read-only.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    toolchain: sandbox::Toolchain,
+    inside: String,
+    argv: Vec<Vec<u8>>,
+    env: Vec<(String, Vec<u8>)>,
+    ready: AtomicBool,
+}
+
+impl Prepared {
+    /// Makes the directory. Its name tells the version of the tool: a newer tool starts anew.
+    pub(super) fn new(
+        language: &str,
+        words: &[String],
+        way: &WayEntry,
+        tools: &BTreeMap<String, Found>,
+        cache: &Path,
+    ) -> Result<Prepared, LoadError> {
+        let source = cache.join(format!("{language}-{}", fingerprint(tools.get(&way.version))));
+        let made = fs::create_dir_all(&source)
+            // Readable for the users that sandboxes run under, whatever the umask.
+            .and_then(|()| fs::set_permissions(&source, fs::Permissions::from_mode(0o755)));
+        made.map_err(|error| LoadError::Prepared { path: source.clone(), source: error })?;
+
+        let at = |problem| LoadError::entry(format!("languages.{language}"), problem);
+        let directory = source.to_str().ok_or_else(|| at("`cache` is not UTF-8".to_owned()))?;
+        let places: BTreeMap<&str, (String, String)> = tools
+            .iter()
+            .map(|(name, found)| {
+                let program = found.host_program.display().to_string();
+                (name.as_str(), (program, found.host_directory.display().to_string()))
+            })
+            .collect();
+        let locate = |name: &str| {
+            places.get(name).map(|(program, directory)| Located { program, directory })
+        };
+        let values =
+            Values { entry: "", files: &[], args: &[], memory_bytes: 0, prepared: directory };
+        let fill = |words: &[String]| {
+            let template = Template::parse(words, &locate, &mut Default::default());
+            template.map(|template| template.fill(&values)).map_err(at)
+        };
+        let mut env = Vec::new();
+        for (name, value) in &way.compile_env {
+            env.push((name.clone(), fill(std::slice::from_ref(value))?.concat()));
+        }
+        let name = format!("{language}-prepared");
+        Ok(Prepared {
+            inside: format!("/opt/{name}"),
+            argv: fill(words)?,
+            env,
+            ready: AtomicBool::new(source.join(READY).exists()),
+            toolchain: sandbox::Toolchain { source, name },
+        })
+    }
+
+    pub(super) fn toolchain(&self) -> &sandbox::Toolchain {
+        &self.toolchain
+    }
+
+    /// Where it is inside, once it is complete.
+    pub(crate) fn inside(&self) -> Option<&str> {
+        self.ready.load(Ordering::Acquire).then_some(self.inside.as_str())
+    }
+
+    /// Fills it, unless that was done before. A failure costs speed, nothing else.
+    pub(super) async fn fill(&self, language: &str) {
+        use std::os::unix::ffi::OsStrExt;
+        if self.inside().is_some() {
+            return;
+        }
+        let directory = &self.toolchain.source;
+        let text = |bytes: &[u8]| std::ffi::OsStr::from_bytes(bytes).to_owned();
+        // The shell gives up priority and makes the files readable for sandboxes.
+        let output = Command::new("/bin/sh")
+            .args(["-c", "umask 022; exec nice -n 19 \"$@\"", "sh"])
+            .args(self.argv.iter().map(|word| text(word)))
+            .env_clear()
+            .env("PATH", super::PATH)
+            .env("HOME", directory)
+            .envs(self.env.iter().map(|(name, value)| (name, text(value))))
+            .current_dir(directory)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output();
+        let failure = match tokio::time::timeout(PREPARE_WAIT, output).await {
+            Ok(Ok(output)) if output.status.success() => {
+                fs::write(directory.join(READY), b"").err().map(|error| error.to_string())
+            }
+            Ok(Ok(output)) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some("takes too long".to_owned()),
+        };
+        match failure {
+            None => {
+                self.ready.store(true, Ordering::Release);
+                tracing::info!(language, "prepared");
+            }
+            Some(failure) => {
+                tracing::warn!(language, failure, "prepare failed; compiling will be slow");
+            }
+        }
+    }
+}
+
+/// Tells one version of a tool from another without running it.
+fn fingerprint(tool: Option<&Found>) -> String {
+    let meta = tool.and_then(|found| fs::metadata(&found.host_program).ok());
+    let modified = meta.as_ref().and_then(|meta| meta.modified().ok());
+    let seconds = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    format!(
+        "{:x}-{:x}",
+        seconds.map_or(0, |seconds| seconds.as_secs()),
+        meta.map_or(0, |meta| meta.len())
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_compared_by_their_first_number() {
+        for (version, oldest, expected) in [
+            ("v22.7.0", "22.7", true),
+            ("v22.6.9", "22.7", false),
+            ("v100.0.0", "22.7", true),
+            ("Version 5.10.2", "5.5", true),
+            ("gcc (Debian 12.2.0-14) 12.2.0", "12.1", true),
+            ("22", "22.7", false),
+            ("unknown", "1", false),
+        ] {
+            assert_eq!(at_least(version, oldest), expected, "{version} {oldest}");
+        }
+    }
+
+    #[test]
+    fn a_version_is_the_first_line_with_something_on_it() {
+        assert_eq!(first_line(b"\n  Python 3.11.2 \nmore"), Some("Python 3.11.2".to_owned()));
+        assert_eq!(first_line(b" \n"), None);
+        assert_eq!(first_line(&[b'x'; 1000]).map(|line| line.len()), Some(VERSION_CHARS_MAX));
+    }
+
+    #[tokio::test]
+    async fn a_tool_that_fails_has_no_version() {
+        assert_eq!(ask(&["/bin/false".into()]).await, None);
+        assert_eq!(ask(&["/nowhere".into()]).await, None);
+        assert_eq!(ask(&["/bin/echo".into(), "1.2".into()]).await, Some("1.2".to_owned()));
+    }
+}

@@ -1,0 +1,245 @@
+//! Argument lists with placeholders, checked once at load and filled in for every request.
+
+use std::collections::BTreeSet;
+
+/// A list of words with placeholders in them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Template {
+    words: Vec<Word>,
+}
+
+#[derive(Clone, Debug)]
+enum Word {
+    /// Every file of the language, as words of their own.
+    Files,
+    /// Every argument of the caller, as words of their own.
+    Args,
+    /// One word.
+    Text(Vec<Piece>),
+}
+
+#[derive(Clone, Debug)]
+enum Piece {
+    Literal(String),
+    Entry,
+    EntryDir,
+    Stem,
+    Class,
+    HeapMib,
+    Prepared,
+}
+
+/// What the placeholders of one request stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Values<'a> {
+    /// Name of the first file.
+    pub(crate) entry: &'a str,
+    /// Names of all files of the language, the entry first.
+    pub(crate) files: &'a [&'a str],
+    /// The caller's arguments.
+    pub(crate) args: &'a [String],
+    /// Memory limit of the stage.
+    pub(crate) memory_bytes: u64,
+    /// The directory that `prepare` filled, or a writable one in its place.
+    pub(crate) prepared: &'a str,
+}
+
+/// Where a tool is, seen from where the words will be used.
+pub(super) struct Located<'a> {
+    pub(super) program: &'a str,
+    pub(super) directory: &'a str,
+}
+
+impl Template {
+    /// Reads `words`; `tool` tells where a tool is, or `None` for a name that is not a tool.
+    /// Names of the tools that occur are added to `used`.
+    pub(super) fn parse<'t>(
+        words: &[String],
+        tool: &dyn Fn(&str) -> Option<Located<'t>>,
+        used: &mut BTreeSet<String>,
+    ) -> Result<Template, String> {
+        let words =
+            words.iter().map(|word| parse_word(word, tool, used)).collect::<Result<_, _>>()?;
+        Ok(Template { words })
+    }
+
+    /// The words of one request.
+    pub(crate) fn fill(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
+        let mut filled = Vec::with_capacity(self.words.len() + values.args.len());
+        for word in &self.words {
+            match word {
+                Word::Files => {
+                    filled.extend(values.files.iter().map(|name| plain(name).into_bytes()))
+                }
+                Word::Args => filled.extend(values.args.iter().map(|arg| arg.as_bytes().to_vec())),
+                Word::Text(pieces) => filled.push(fill_word(pieces, values).into_bytes()),
+            }
+        }
+        filled
+    }
+}
+
+fn parse_word<'t>(
+    word: &str,
+    tool: &dyn Fn(&str) -> Option<Located<'t>>,
+    used: &mut BTreeSet<String>,
+) -> Result<Word, String> {
+    match word {
+        "{files}" => return Ok(Word::Files),
+        "{args}" => return Ok(Word::Args),
+        _ => {}
+    }
+    let mut pieces = Vec::new();
+    let mut rest = word;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((name, after)) = after.split_once('}') else {
+            return Err(format!("`{word}`: `{{` without `}}`"));
+        };
+        if !before.is_empty() {
+            pieces.push(Piece::Literal(before.to_owned()));
+        }
+        pieces.push(parse_placeholder(name, tool, used).ok_or_else(|| match name {
+            "files" | "args" => format!("`{word}`: `{{{name}}}` must be a word by itself"),
+            _ => format!("`{word}`: there is no tool and no placeholder `{name}`"),
+        })?);
+        rest = after;
+    }
+    if !rest.is_empty() || pieces.is_empty() {
+        pieces.push(Piece::Literal(rest.to_owned()));
+    }
+    Ok(Word::Text(pieces))
+}
+
+fn parse_placeholder<'t>(
+    name: &str,
+    tool: &dyn Fn(&str) -> Option<Located<'t>>,
+    used: &mut BTreeSet<String>,
+) -> Option<Piece> {
+    let piece = match name {
+        "entry" => Piece::Entry,
+        "entry_dir" => Piece::EntryDir,
+        "stem" => Piece::Stem,
+        "class" => Piece::Class,
+        "heap_mib" => Piece::HeapMib,
+        "prepared" => Piece::Prepared,
+        _ => {
+            let (name, directory) = match name.strip_suffix(".dir") {
+                Some(name) => (name, true),
+                None => (name, false),
+            };
+            let located = tool(name)?;
+            used.insert(name.to_owned());
+            let text = if directory { located.directory } else { located.program };
+            Piece::Literal(text.to_owned())
+        }
+    };
+    Some(piece)
+}
+
+fn fill_word(pieces: &[Piece], values: &Values<'_>) -> String {
+    let mut word = String::new();
+    for piece in pieces {
+        match piece {
+            Piece::Literal(text) => word.push_str(text),
+            Piece::Entry => word.push_str(&plain(values.entry)),
+            Piece::EntryDir => match values.entry.rsplit_once('/') {
+                Some((directory, _)) => {
+                    word.push_str("./");
+                    word.push_str(directory);
+                }
+                None => word.push('.'),
+            },
+            Piece::Stem => word.push_str(&plain(stem(values.entry))),
+            Piece::Class => word.push_str(&stem(values.entry).replace('/', ".")),
+            Piece::HeapMib => word.push_str(&heap_mib(values.memory_bytes).to_string()),
+            Piece::Prepared => word.push_str(values.prepared),
+        }
+    }
+    word
+}
+
+/// A file name that no tool takes for an option.
+fn plain(name: &str) -> String {
+    if name.starts_with('-') { format!("./{name}") } else { name.to_owned() }
+}
+
+/// The name without its extension: `a/b.c` → `a/b`, `.profile` → `.profile`.
+fn stem(name: &str) -> &str {
+    let file = name.rfind('/').map_or(0, |slash| slash + 1);
+    match name.rfind('.') {
+        Some(dot) if dot > file => &name[..dot],
+        _ => name,
+    }
+}
+
+/// Three quarters of the limit: the rest is for the runtime itself, its code and its threads' stacks.
+fn heap_mib(memory_bytes: u64) -> u64 {
+    (memory_bytes / 4 * 3 / (1 << 20)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(words: &[&str], expected: Result<&[&str], &str>) {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        let tool = |name: &str| {
+            (name == "cc").then_some(Located { program: "/opt/cc/bin/cc", directory: "/opt/cc" })
+        };
+        let mut used = BTreeSet::new();
+        let args = ["one".to_owned(), "-two".to_owned()];
+        let values = Values {
+            entry: "a/b.main.c",
+            files: &["a/b.main.c", "-o.c"],
+            args: &args,
+            memory_bytes: 512 << 20,
+            prepared: "/opt/x",
+        };
+        let filled = Template::parse(&words, &tool, &mut used).map(|template| {
+            let filled = template.fill(&values);
+            filled.into_iter().map(|word| String::from_utf8(word).unwrap()).collect::<Vec<_>>()
+        });
+        match (filled, expected) {
+            (Ok(filled), Ok(expected)) => assert_eq!(filled, expected),
+            (Err(problem), Err(expected)) => {
+                assert!(problem.contains(expected), "`{problem}` has no `{expected}`");
+            }
+            (filled, _) => panic!("{words:?} gave {filled:?}"),
+        }
+    }
+
+    #[test]
+    fn placeholders_are_filled_in() {
+        check(&["{cc}", "-x"], Ok(&["/opt/cc/bin/cc", "-x"]));
+        check(&["{cc.dir}/lib"], Ok(&["/opt/cc/lib"]));
+        check(
+            &["{entry}", "{entry_dir}", "{stem}", "{class}"],
+            Ok(&["a/b.main.c", "./a", "a/b.main", "a.b.main"]),
+        );
+        check(&["-m{heap_mib}m{entry}!"], Ok(&["-m384ma/b.main.c!"]));
+        check(&["", "x"], Ok(&["", "x"]));
+        check(&["{prepared}/y"], Ok(&["/opt/x/y"]));
+    }
+
+    #[test]
+    fn lists_become_words_of_their_own_and_never_options() {
+        check(&["{files}"], Ok(&["a/b.main.c", "./-o.c"]));
+        check(&["x", "{args}", "y"], Ok(&["x", "one", "-two", "y"]));
+    }
+
+    #[test]
+    fn mistakes_are_found_at_load() {
+        check(&["{gcc}"], Err("no tool and no placeholder `gcc`"));
+        check(&["{gcc.dir}"], Err("no placeholder `gcc.dir`"));
+        check(&["a{files}"], Err("must be a word by itself"));
+        check(&["{entry"], Err("without"));
+    }
+
+    #[test]
+    fn a_stem_keeps_names_that_only_look_like_extensions() {
+        assert_eq!(stem("main.py"), "main");
+        assert_eq!(stem("a.b/main"), "a.b/main");
+        assert_eq!(stem(".profile"), ".profile");
+        assert_eq!(stem("d/.profile"), "d/.profile");
+    }
+}

@@ -1,0 +1,328 @@
+//! Limits: what a request may leave out, and what it may not exceed.
+
+use std::time::Duration;
+
+use api::LimitSpec;
+use sandbox::Limits;
+
+use crate::error::Refusal;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// One of the fields of a [`LimitSpec`].
+struct Field {
+    name: &'static str,
+    asked: fn(&LimitSpec) -> Option<u64>,
+    set: fn(&mut Limits, u64),
+    /// Below this nothing can start, or the kernel would take it for "no limit".
+    min: u64,
+    run: Range,
+    compile: Range,
+}
+
+/// What holds for one field of one stage.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    default: u64,
+    max: u64,
+}
+
+const fn range(default: u64, max: u64) -> Range {
+    Range { default, max }
+}
+
+const CPU: usize = 0;
+const WALL: usize = 1;
+const MEMORY: usize = 2;
+
+/// Every field, `cpu_ms`, `wall_ms` and `memory_bytes` first.
+static FIELDS: [Field; 10] = [
+    Field {
+        name: "cpu_ms",
+        asked: |spec| spec.cpu_ms,
+        set: |limits, value| limits.cpu = Duration::from_millis(value),
+        min: 1,
+        run: range(10_000, 60_000),
+        compile: range(30_000, 120_000),
+    },
+    Field {
+        name: "wall_ms",
+        asked: |spec| spec.wall_ms,
+        set: |limits, value| limits.wall = Duration::from_millis(value),
+        min: 1,
+        run: range(20_000, 300_000),
+        compile: range(60_000, 300_000),
+    },
+    Field {
+        name: "memory_bytes",
+        asked: |spec| spec.memory_bytes,
+        set: |limits, value| limits.memory_bytes = value,
+        min: 4 * MIB,
+        run: range(512 * MIB, 8 * GIB),
+        compile: range(1536 * MIB, 8 * GIB),
+    },
+    Field {
+        name: "processes",
+        asked: |spec| spec.processes,
+        set: |limits, value| limits.processes = value,
+        min: 1,
+        run: range(64, 1024),
+        compile: range(128, 1024),
+    },
+    Field {
+        name: "output_bytes",
+        asked: |spec| spec.output_bytes,
+        set: |limits, value| limits.output_bytes = value,
+        min: 1,
+        run: range(64 * KIB, 16 * MIB),
+        compile: range(64 * KIB, MIB),
+    },
+    Field {
+        name: "open_files",
+        asked: |spec| spec.open_files,
+        set: |limits, value| limits.open_files = value,
+        min: 8, // the standard streams and what the dynamic loader opens
+        run: range(256, 4096),
+        compile: range(1024, 4096),
+    },
+    Field {
+        name: "file_size_bytes",
+        asked: |spec| spec.file_size_bytes,
+        set: |limits, value| limits.file_size_bytes = value,
+        min: 1,
+        run: range(64 * MIB, GIB),
+        compile: range(512 * MIB, GIB),
+    },
+    Field {
+        name: "disk_bytes",
+        asked: |spec| spec.disk_bytes,
+        set: |limits, value| limits.disk_bytes = value,
+        min: 64 * KIB, // tmpfs counts in pages and takes 0 for no limit
+        run: range(64 * MIB, 2 * GIB),
+        compile: range(512 * MIB, 2 * GIB),
+    },
+    Field {
+        name: "disk_inodes",
+        asked: |spec| spec.disk_inodes,
+        set: |limits, value| limits.disk_inodes = value,
+        min: 32, // tmpfs takes 0 for no limit
+        run: range(4096, 262_144),
+        compile: range(16_384, 262_144),
+    },
+    Field {
+        name: "stack_bytes",
+        asked: |spec| spec.stack_bytes,
+        set: |limits, value| limits.stack_bytes = value,
+        min: 64 * KIB,
+        run: range(8 * MIB, GIB),
+        compile: range(64 * MIB, GIB), // compilers recurse as deep as the source nests
+    },
+];
+
+/// Defaults and maxima of one stage, as configured.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    ranges: [Range; FIELDS.len()],
+}
+
+/// Which of the two tables of built-in limits holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Run,
+    Compile,
+}
+
+impl Rules {
+    /// Lays the configured values over the built-in ones. No limit on memory exceeds the budget,
+    /// which is all there is to give.
+    pub(crate) fn new(
+        kind: Kind,
+        defaults: &LimitSpec,
+        maxima: &LimitSpec,
+        memory_budget_bytes: u64,
+    ) -> Result<Rules, String> {
+        let mut ranges = FIELDS.each_ref().map(|field| match kind {
+            Kind::Run => field.run,
+            Kind::Compile => field.compile,
+        });
+        let (defaults_name, maxima_name) = match kind {
+            Kind::Run => ("limits", "limits_max"),
+            Kind::Compile => ("compile_limits", "compile_limits_max"),
+        };
+        for (range, field) in ranges.iter_mut().zip(&FIELDS) {
+            if let Some(max) = (field.asked)(maxima) {
+                range.max = max;
+            }
+            if let Some(default) = (field.asked)(defaults) {
+                if default > range.max {
+                    return Err(format!(
+                        "{defaults_name}.{0} is above {maxima_name}.{0}, {1}",
+                        field.name, range.max
+                    ));
+                }
+                range.default = default;
+            }
+            for (table, value) in [(maxima_name, range.max), (defaults_name, range.default)] {
+                if value < field.min {
+                    return Err(format!("{table}.{} is below {}", field.name, field.min));
+                }
+            }
+        }
+        ranges[MEMORY].max = ranges[MEMORY].max.min(memory_budget_bytes);
+        if ranges[MEMORY].max < FIELDS[MEMORY].min {
+            return Err(format!(
+                "the memory budget of {memory_budget_bytes} bytes is too small to run anything"
+            ));
+        }
+        for range in &mut ranges {
+            range.default = range.default.min(range.max);
+        }
+        Ok(Rules { ranges })
+    }
+
+    /// Fills in what `asked` leaves out, from the language's and then the server's defaults.
+    /// `path` is the field of the request that `asked` stands in.
+    pub(crate) fn resolve(
+        &self,
+        path: &str,
+        asked: &LimitSpec,
+        language: &LimitSpec,
+    ) -> Result<Limits, Refusal> {
+        let mut limits = Limits::default();
+        let mut values = [0; FIELDS.len()];
+        for ((value, field), range) in values.iter_mut().zip(&FIELDS).zip(&self.ranges) {
+            let default = || (field.asked)(language).unwrap_or(range.default);
+            *value = match (field.asked)(asked) {
+                None => default().clamp(field.min, range.max),
+                Some(asked) if asked < field.min => {
+                    let message = format!("must be at least {}", field.min);
+                    return Err(Refusal::invalid(format!("{path}.{}", field.name), message));
+                }
+                Some(asked) if asked > range.max => {
+                    let message = format!("must be at most {} on this server", range.max);
+                    return Err(Refusal::invalid(format!("{path}.{}", field.name), message));
+                }
+                Some(asked) => asked,
+            };
+        }
+        // Who asks for more CPU time than the default wall time leaves room for wants to use it.
+        if asked.wall_ms.is_none() {
+            let room = values[CPU].saturating_mul(2).min(self.ranges[WALL].max);
+            values[WALL] = values[WALL].max(room);
+        }
+        for (field, value) in FIELDS.iter().zip(values) {
+            (field.set)(&mut limits, value);
+        }
+        Ok(limits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUDGET: u64 = 2 * GIB;
+
+    fn rules(kind: Kind) -> Rules {
+        Rules::new(kind, &LimitSpec::default(), &LimitSpec::default(), BUDGET).unwrap()
+    }
+
+    fn field(index: usize, value: u64) -> LimitSpec {
+        let json = format!("{{\"{}\": {value}}}", FIELDS[index].name);
+        serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn the_run_defaults_are_the_engine_s() {
+        let none = LimitSpec::default();
+        assert_eq!(rules(Kind::Run).resolve("limits", &none, &none), Ok(Limits::default()));
+    }
+
+    #[test]
+    fn every_field_is_refused_below_its_minimum_and_above_its_maximum() {
+        for kind in [Kind::Run, Kind::Compile] {
+            let rules = rules(kind);
+            for (index, range) in rules.ranges.iter().enumerate() {
+                let min = FIELDS[index].min;
+                let resolve =
+                    |value| rules.resolve("limits", &field(index, value), &LimitSpec::default());
+                for value in [min, range.max] {
+                    assert!(resolve(value).is_ok(), "{} {value}", FIELDS[index].name);
+                }
+                for (value, says) in [
+                    (0, format!("must be at least {min}")),
+                    (range.max + 1, format!("must be at most {}", range.max)),
+                    (u64::MAX, format!("must be at most {}", range.max)),
+                ] {
+                    let refusal = resolve(value).unwrap_err();
+                    assert_eq!(refusal.field, format!("limits.{}", FIELDS[index].name));
+                    assert!(refusal.message.starts_with(&says), "{}", refusal.message);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_field_sets_its_own_limit() {
+        let none = LimitSpec::default();
+        let default = rules(Kind::Run).resolve("limits", &none, &none).unwrap();
+        let mut seen = Vec::new();
+        for (index, Field { name, min, .. }) in FIELDS.iter().enumerate() {
+            let asked = field(index, *min);
+            let limits = rules(Kind::Run).resolve("limits", &asked, &none).unwrap();
+            assert_ne!(limits, default, "{name}");
+            assert!(!seen.contains(&limits), "{name}");
+            seen.push(limits);
+        }
+    }
+
+    #[test]
+    fn no_default_exceeds_a_small_budget() {
+        let none = LimitSpec::default();
+        let rules = Rules::new(Kind::Compile, &none, &none, 256 * MIB).unwrap();
+        let limits = rules.resolve("compile_limits", &none, &none).unwrap();
+        assert_eq!(limits.memory_bytes, 256 * MIB);
+        assert!(Rules::new(Kind::Run, &none, &none, MIB).unwrap_err().contains("budget"));
+    }
+
+    #[test]
+    fn a_language_s_default_is_used_within_the_maximum() {
+        let none = LimitSpec::default();
+        let rules = rules(Kind::Run);
+        let limits = rules.resolve("limits", &none, &field(CPU, 5)).unwrap();
+        assert_eq!(limits.cpu, Duration::from_millis(5));
+        let limits = rules.resolve("limits", &field(CPU, 7), &field(CPU, 5)).unwrap();
+        assert_eq!(limits.cpu, Duration::from_millis(7));
+        let limits = rules.resolve("limits", &none, &field(MEMORY, 99 * GIB)).unwrap();
+        assert_eq!(limits.memory_bytes, BUDGET);
+    }
+
+    #[test]
+    fn wall_time_makes_room_for_the_cpu_time_that_is_asked_for() {
+        let none = LimitSpec::default();
+        let rules = rules(Kind::Run);
+        let limits = rules.resolve("limits", &field(CPU, 60_000), &none).unwrap();
+        assert_eq!(limits.wall, Duration::from_secs(120));
+        let asked = LimitSpec { wall_ms: Some(1000), ..field(CPU, 60_000) };
+        let limits = rules.resolve("limits", &asked, &none).unwrap();
+        assert_eq!(limits.wall, Duration::from_secs(1));
+    }
+
+    #[test]
+    fn contradictory_configuration_is_refused() {
+        let none = LimitSpec::default();
+        let new = |defaults: &LimitSpec, maxima: &LimitSpec| {
+            Rules::new(Kind::Run, defaults, maxima, BUDGET).unwrap_err()
+        };
+        assert!(
+            new(&field(CPU, 90_000), &none).contains("limits.cpu_ms is above limits_max.cpu_ms")
+        );
+        assert!(new(&none, &field(CPU, 0)).contains("limits_max.cpu_ms is below 1"));
+        assert!(new(&field(MEMORY, 1), &none).contains("limits.memory_bytes is below"));
+        // A lower maximum takes the built-in default down with it.
+        let rules = Rules::new(Kind::Run, &none, &field(CPU, 5), BUDGET).unwrap();
+        assert_eq!(rules.ranges[CPU].default, 5);
+    }
+}

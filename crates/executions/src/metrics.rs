@@ -1,0 +1,135 @@
+//! What is counted of executions.
+
+use std::time::{Duration, Instant};
+
+use api::Verdict;
+use node::clock;
+use node::telemetry::{DURATION_BUCKETS, Registry};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+
+use crate::admission::{Admission, Load};
+use crate::error::Error;
+
+/// The parts of an execution whose time is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Waiting for its turn.
+    Queue,
+    /// Waiting for a prepared sandbox.
+    Sandbox,
+    /// The compile stage.
+    Compile,
+    /// The run stage.
+    Run,
+    /// Everything, from the request to the answer.
+    Total,
+}
+
+/// The counters and histograms. The handles are resolved once, so that observing takes no lock.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    finished: Family<FinishedLabels, Counter>,
+    refused: Family<RefusedLabels, Counter>,
+    parts: [Histogram; 5],
+}
+
+/// Few values each: languages come from the configuration, never from a caller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FinishedLabels {
+    language: String,
+    verdict: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RefusedLabels {
+    code: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PartLabels {
+    stage: &'static str,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &mut Registry, admission: &Admission) -> Metrics {
+        let finished = Family::<FinishedLabels, Counter>::default();
+        let refused = Family::<RefusedLabels, Counter>::default();
+        let durations: Family<PartLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
+        let parts = ["queue", "sandbox", "compile", "run", "total"]
+            .map(|stage| durations.get_or_create(&PartLabels { stage }).clone());
+        let help = "Executions that ended, by language and verdict";
+        registry.register("cove_executions", help, finished.clone());
+        let help = "Executions that were not run, by error code";
+        registry.register("cove_executions_refused", help, refused.clone());
+        let help = "Time of the parts of an execution";
+        registry.register_with_unit(
+            "cove_execution_stage_duration",
+            help,
+            Unit::Seconds,
+            durations,
+        );
+        registry.register_collector(Box::new(Gauges { admission: admission.clone() }));
+        Metrics { finished, refused, parts }
+    }
+
+    pub(crate) fn finished(&self, language: &str, verdict: Verdict) {
+        let labels = FinishedLabels { language: language.to_owned(), verdict: verdict.as_str() };
+        self.finished.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn refused(&self, error: &Error) {
+        let code = match error {
+            Error::Refused(_) => "invalid_request",
+            Error::TooManyWaiting { .. } => "too_many_requests",
+            Error::QueueFull { .. } => "overloaded",
+        };
+        self.refused.get_or_create(&RefusedLabels { code }).inc();
+    }
+
+    /// Records that `part` took from `since` until now; returns now.
+    pub(crate) fn observe(&self, part: Part, since: Instant) -> Instant {
+        let now = clock::now();
+        let took: Duration = now.duration_since(since);
+        let index = match part {
+            Part::Queue => 0,
+            Part::Sandbox => 1,
+            Part::Compile => 2,
+            Part::Run => 3,
+            Part::Total => 4,
+        };
+        self.parts[index].observe(took.as_secs_f64());
+        now
+    }
+}
+
+/// What runs and waits, read when it is asked for: there is no second count that could go wrong.
+#[derive(Debug)]
+struct Gauges {
+    admission: Admission,
+}
+
+impl Collector for Gauges {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let Load { running, waiting, memory_bytes } = self.admission.load();
+        let mut gauge = |name: &str, help: &str, unit: Option<&Unit>, value: u64| {
+            let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            gauge.encode(encoder.encode_descriptor(name, help, unit, gauge.metric_type())?)
+        };
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        gauge("cove_executions_running", "Executions that run", None, count(running))?;
+        gauge("cove_executions_waiting", "Executions that wait", None, count(waiting))?;
+        gauge(
+            "cove_executions_memory_reserved",
+            "Sum of the memory limits of what runs",
+            Some(&Unit::Bytes),
+            memory_bytes,
+        )
+    }
+}

@@ -1,0 +1,55 @@
+//! Where sandboxes come from: the engine, or a script in tests.
+
+use std::error::Error;
+use std::future::Future;
+use std::pin::Pin;
+
+use sandbox::{Command, Exit, OutputSink, SandboxError};
+
+/// Why a program was not run to its end.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The files of the request do not fit into the limits of the request.
+    NoRoom,
+    /// Cove failed; for the log.
+    Infrastructure(Box<dyn Error + Send + Sync>),
+}
+
+pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
+
+/// Something that hands out sandboxes.
+pub(crate) trait Sandboxes: Send + Sync {
+    /// Waits for a prepared one.
+    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>>;
+}
+
+/// A sandbox; dropping it kills everything inside.
+pub(crate) trait Sandbox: Send {
+    /// Runs one program to its end.
+    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit>;
+}
+
+impl Sandboxes for sandbox::Engine {
+    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>> {
+        Box::pin(async {
+            let sandbox: Box<dyn Sandbox> = Box::new(sandbox::Engine::sandbox(self).await?);
+            Ok(sandbox)
+        })
+    }
+}
+
+impl Sandbox for sandbox::Sandbox {
+    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit> {
+        Box::pin(async { Ok(sandbox::Sandbox::run(self, command, sink).await?) })
+    }
+}
+
+impl From<SandboxError> for Failure {
+    fn from(error: SandboxError) -> Failure {
+        match error {
+            // ENOSPC, and ENOMEM where memory runs out before the disk limit does.
+            SandboxError::File(failure) if [28, 12].contains(&failure.errno) => Failure::NoRoom,
+            error => Failure::Infrastructure(Box::new(error)),
+        }
+    }
+}

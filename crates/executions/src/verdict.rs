@@ -1,0 +1,201 @@
+//! From how a program ended to what is said about it. Pure.
+
+use std::time::Duration;
+
+use api::{Encoding, LimitHit, Outcome, OutputFile, StageName, Truncated, Verdict};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use sandbox::{Breach, Exit};
+
+/// The exit code a shell gives for a program that is not there.
+const NOT_FOUND: i32 = 127;
+/// The exit code a shell gives for a program that cannot be started.
+const NOT_STARTED: i32 = 126;
+
+/// Judges how one stage ended.
+pub(crate) fn outcome(stage: StageName, program: &[u8], exit: Exit) -> Outcome {
+    let (verdict, limit) = judge(&exit);
+    let verdict = match (stage, verdict) {
+        (StageName::Run, verdict) | (StageName::Compile, verdict @ (Verdict::Ok | Verdict::Ie)) => {
+            verdict
+        }
+        (StageName::Compile, _) => Verdict::Ce,
+    };
+    let (exit_code, message) = match exit.exec_errno {
+        None => (exit.code, None),
+        Some(errno) => {
+            let (code, why) = not_started(errno);
+            let program = String::from_utf8_lossy(program);
+            let program: String = program.chars().take(256).collect();
+            (Some(code), Some(format!("start `{program}`: {why}")))
+        }
+    };
+    let (stdout, stdout_base64) = text(exit.stdout);
+    let (stderr, stderr_base64) = text(exit.stderr);
+    Outcome {
+        verdict,
+        exit_code,
+        signal: exit.signal.map(signal_name),
+        stdout,
+        stderr,
+        stdout_base64,
+        stderr_base64,
+        truncated: Truncated { stdout: exit.stdout_truncated, stderr: exit.stderr_truncated },
+        limit,
+        cpu_ms: milliseconds(exit.cpu),
+        wall_ms: milliseconds(exit.wall),
+        memory_peak_bytes: exit.memory_peak_bytes,
+        processes_peak: exit.processes_peak,
+        oom_kills: exit.oom_kills,
+        message,
+    }
+}
+
+/// The outcome of a stage that Cove itself failed to run. Details are for the log, not for callers.
+pub(crate) fn infrastructure_failure() -> Outcome {
+    Outcome {
+        verdict: Verdict::Ie,
+        exit_code: None,
+        signal: None,
+        stdout: String::new(),
+        stderr: String::new(),
+        stdout_base64: None,
+        stderr_base64: None,
+        truncated: Truncated::default(),
+        limit: None,
+        cpu_ms: 0.0,
+        wall_ms: 0.0,
+        memory_peak_bytes: 0,
+        processes_peak: 0,
+        oom_kills: 0,
+        message: Some("the server failed to run this; it may be tried again".to_owned()),
+    }
+}
+
+/// The strongest of what holds: `OLE TLE MLE SG RE OK`.
+fn judge(exit: &Exit) -> (Verdict, Option<LimitHit>) {
+    let breached = |breach| exit.breaches.contains(&breach);
+    if breached(Breach::Output) || exit.stdout_truncated || exit.stderr_truncated {
+        return (Verdict::Ole, Some(LimitHit::Output));
+    }
+    // When both clocks ran out, the engine's order says which did first.
+    let time = exit.breaches.iter().find_map(|breach| match breach {
+        Breach::Cpu => Some(LimitHit::Cpu),
+        Breach::Wall => Some(LimitHit::Wall),
+        Breach::Memory | Breach::Output => None,
+    });
+    if time.is_some() {
+        return (Verdict::Tle, time);
+    }
+    // A child that was killed for lack of memory spoils the verdict of a parent that exits with 0.
+    if breached(Breach::Memory) || exit.oom_kills > 0 {
+        return (Verdict::Mle, Some(LimitHit::Memory));
+    }
+    let verdict = match (exit.exec_errno, exit.signal, exit.code) {
+        (Some(_), _, _) => Verdict::Re,
+        (None, Some(_), _) => Verdict::Sg,
+        (None, None, Some(0)) => Verdict::Ok,
+        (None, None, Some(_)) => Verdict::Re,
+        // Neither exited nor was killed: the engine lost it.
+        (None, None, None) => Verdict::Ie,
+    };
+    (verdict, None)
+}
+
+/// Exit code and reason of a failed `execve`.
+fn not_started(errno: i32) -> (i32, String) {
+    let why = match errno {
+        1 => "not permitted",
+        2 => {
+            return (
+                NOT_FOUND,
+                "there is no such program, or its interpreter is missing".to_owned(),
+            );
+        }
+        7 => "its arguments are too long",
+        8 => "it is neither an executable for this machine nor a script with a `#!` line",
+        12 => "there is not enough memory for it",
+        13 => "it is not an executable file",
+        20 => "its path leads through a file",
+        21 => "it is a directory",
+        26 => "it is being written to",
+        36 => "its name is too long",
+        40 => "its path has too many symbolic links",
+        _ => return (NOT_STARTED, format!("errno {errno}")),
+    };
+    (NOT_STARTED, why.to_owned())
+}
+
+/// Linux's name of a signal.
+fn signal_name(signal: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGILL",
+        "SIGTRAP",
+        "SIGABRT",
+        "SIGBUS",
+        "SIGFPE",
+        "SIGKILL",
+        "SIGUSR1",
+        "SIGSEGV",
+        "SIGUSR2",
+        "SIGPIPE",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGSTKFLT",
+        "SIGCHLD",
+        "SIGCONT",
+        "SIGSTOP",
+        "SIGTSTP",
+        "SIGTTIN",
+        "SIGTTOU",
+        "SIGURG",
+        "SIGXCPU",
+        "SIGXFSZ",
+        "SIGVTALRM",
+        "SIGPROF",
+        "SIGWINCH",
+        "SIGIO",
+        "SIGPWR",
+        "SIGSYS",
+    ];
+    let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1));
+    match index.and_then(|index| NAMES.get(index)) {
+        Some(name) => (*name).to_owned(),
+        // Real-time signals have numbers, not names (signal(7)).
+        None => format!("SIG{signal}"),
+    }
+}
+
+/// The text, and the exact bytes too when they are not UTF-8.
+fn text(bytes: Vec<u8>) -> (String, Option<String>) {
+    match String::from_utf8(bytes) {
+        Ok(text) => (text, None),
+        Err(error) => {
+            let bytes = error.as_bytes();
+            (String::from_utf8_lossy(bytes).into_owned(), Some(BASE64.encode(bytes)))
+        }
+    }
+}
+
+/// Milliseconds with one decimal: finer figures would tell programs about each other.
+fn milliseconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 10_000.0).round() / 10.0
+}
+
+/// A file that was asked for.
+pub(crate) fn output_file(name: String, content: Result<Vec<u8>, String>) -> OutputFile {
+    let (content, encoding, error) = match content {
+        Ok(bytes) => match String::from_utf8(bytes) {
+            Ok(text) => (Some(text), Encoding::Utf8, None),
+            Err(error) => (Some(BASE64.encode(error.as_bytes())), Encoding::Base64, None),
+        },
+        Err(error) => (None, Encoding::Utf8, Some(error)),
+    };
+    OutputFile { name, content, encoding, error }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Every verdict, and which one wins.
+
+use super::*;
+
+fn exited(code: i32) -> Exit {
+    Exit { code: Some(code), ..Exit::default() }
+}
+
+fn killed(signal: i32) -> Exit {
+    Exit { signal: Some(signal), ..Exit::default() }
+}
+
+/// Verdict, limit, exit code and signal of `exit` as the run stage, and the verdict as compile stage.
+fn check(exit: Exit, run: &str, compile: &str) {
+    let judged = outcome(StageName::Run, b"program", exit.clone());
+    let shown = format!(
+        "{}/{}/{}/{}",
+        judged.verdict,
+        judged.limit.map_or("-", LimitHit::as_str),
+        judged.exit_code.map_or("-".to_owned(), |code| code.to_string()),
+        judged.signal.as_deref().unwrap_or("-"),
+    );
+    assert_eq!(shown, run, "{exit:?}");
+    let judged = outcome(StageName::Compile, b"program", exit.clone());
+    assert_eq!(judged.verdict.as_str(), compile, "{exit:?}");
+}
+
+#[test]
+fn the_strongest_of_what_holds_is_the_verdict() {
+    use Breach::{Cpu, Memory, Output, Wall};
+    let with = |exit: Exit, breaches: &[Breach]| Exit { breaches: breaches.to_vec(), ..exit };
+    for (exit, run, compile) in [
+        (exited(0), "OK/-/0/-", "OK"),
+        (exited(1), "RE/-/1/-", "CE"),
+        (exited(255), "RE/-/255/-", "CE"),
+        (killed(11), "SG/-/-/SIGSEGV", "CE"),
+        (killed(9), "SG/-/-/SIGKILL", "CE"),
+        (with(killed(9), &[Memory]), "MLE/memory/-/SIGKILL", "CE"),
+        (Exit { oom_kills: 1, ..exited(0) }, "MLE/memory/0/-", "CE"),
+        (with(killed(9), &[Cpu]), "TLE/cpu/-/SIGKILL", "CE"),
+        (with(killed(9), &[Wall]), "TLE/wall/-/SIGKILL", "CE"),
+        (with(killed(9), &[Wall, Cpu]), "TLE/wall/-/SIGKILL", "CE"),
+        (with(killed(9), &[Memory, Cpu]), "TLE/cpu/-/SIGKILL", "CE"),
+        (with(killed(9), &[Output]), "OLE/output/-/SIGKILL", "CE"),
+        (with(exited(0), &[Memory, Wall, Output]), "OLE/output/0/-", "CE"),
+        (Exit { stdout_truncated: true, ..exited(0) }, "OLE/output/0/-", "CE"),
+        (Exit { stderr_truncated: true, ..killed(9) }, "OLE/output/-/SIGKILL", "CE"),
+        (Exit { exec_errno: Some(2), ..Exit::default() }, "RE/-/127/-", "CE"),
+        (Exit { exec_errno: Some(13), ..Exit::default() }, "RE/-/126/-", "CE"),
+        (Exit { exec_errno: Some(999), ..Exit::default() }, "RE/-/126/-", "CE"),
+        // Neither exited nor killed: not the program's doing, in no stage.
+        (Exit::default(), "IE/-/-/-", "IE"),
+    ] {
+        check(exit, run, compile);
+    }
+}
+
+#[test]
+fn a_program_that_could_not_start_says_why() {
+    for (errno, says) in [
+        (2, "start `program`: there is no such program"),
+        (8, "nor a script"),
+        (13, "not an executable file"),
+        (999, "errno 999"),
+    ] {
+        let exit = Exit { exec_errno: Some(errno), ..Exit::default() };
+        let message = outcome(StageName::Run, b"program", exit).message.unwrap();
+        assert!(message.contains(says), "{message}");
+    }
+    assert_eq!(outcome(StageName::Run, b"program", exited(1)).message, None);
+}
+
+#[test]
+fn output_that_is_not_text_is_exact_in_base64() {
+    let exit = Exit { stdout: "héllo".into(), stderr: b"a\xffb\0".to_vec(), ..exited(0) };
+    let outcome = outcome(StageName::Run, b"", exit);
+    assert_eq!((outcome.stdout.as_str(), outcome.stdout_base64), ("héllo", None));
+    assert_eq!(outcome.stderr, "a\u{fffd}b\0");
+    assert_eq!(outcome.stderr_base64.as_deref(), Some("Yf9iAA=="));
+}
+
+#[test]
+fn figures_have_one_decimal() {
+    for (micros, ms) in [(0, 0.0), (49, 0.0), (50, 0.1), (1_249, 1.2), (300_000, 300.0)] {
+        assert_eq!(milliseconds(Duration::from_micros(micros)), ms);
+    }
+    let exit = Exit {
+        cpu: Duration::from_micros(1_260),
+        wall: Duration::from_micros(2_010),
+        memory_peak_bytes: 5,
+        processes_peak: 6,
+        ..exited(0)
+    };
+    let outcome = outcome(StageName::Run, b"", exit);
+    assert_eq!((outcome.cpu_ms, outcome.wall_ms), (1.3, 2.0));
+    assert_eq!((outcome.memory_peak_bytes, outcome.processes_peak), (5, 6));
+}
+
+#[test]
+fn signals_have_their_linux_names() {
+    for (signal, name) in
+        [(1, "SIGHUP"), (6, "SIGABRT"), (9, "SIGKILL"), (25, "SIGXFSZ"), (31, "SIGSYS")]
+    {
+        assert_eq!(signal_name(signal), name);
+    }
+    assert_eq!(signal_name(34), "SIG34");
+    assert_eq!(signal_name(0), "SIG0");
+}
+
+#[test]
+fn an_output_file_is_text_or_base64_or_a_reason() {
+    let file = output_file("a".to_owned(), Ok(b"x".to_vec()));
+    assert_eq!((file.content.as_deref(), file.encoding), (Some("x"), Encoding::Utf8));
+    let file = output_file("a".to_owned(), Ok(vec![255]));
+    assert_eq!((file.content.as_deref(), file.encoding), (Some("/w=="), Encoding::Base64));
+    let file = output_file("a".to_owned(), Err("missing".to_owned()));
+    assert_eq!((file.content, file.error.as_deref()), (None, Some("missing")));
+}
