@@ -36,5 +36,5 @@ pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;
 pub use scratch::Scratch;
-pub use server::Server;
+pub use server::{Server, command};
 pub use wait::{Stopwatch, until};

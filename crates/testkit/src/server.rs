@@ -1,5 +1,6 @@
 //! Life of one `cove serve`.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,17 @@ use crate::{Client, Scratch, log, process, until};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time to stop after SIGTERM with nothing to wait for.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// A command that runs `binary` and inherits no setting of Cove from whoever runs the tests.
+pub fn command(binary: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"COVE_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
 
 /// A running server with a data directory of its own. Ends with the value; its log is then
 /// searched for warnings and errors that were not announced with [`Server::expect_log`].
@@ -40,7 +52,7 @@ impl Server {
     pub fn start_with(binary: &str, arguments: &[&str], config: Option<&str>) -> Server {
         let scratch = Scratch::new();
         let log = File::create(scratch.path().join("server.log")).expect("create the log");
-        let mut command = Command::new(binary);
+        let mut command = command(binary);
         command.arg("serve").arg("--data-dir").arg(scratch.path().join("data"));
         command.args(["--http", "127.0.0.1:0"]).args(arguments);
         if let Some(config) = config {
@@ -80,7 +92,7 @@ impl Server {
                 Err(error) => Err(error.to_string()),
             }
         });
-        let output = Command::new(&self.binary)
+        let output = command(&self.binary)
             .arg("token")
             .arg("--data-dir")
             .arg(self.data_dir())

@@ -33,7 +33,7 @@ fn finish(command: &mut Command, stdin: &str) -> Output {
 
 /// Runs `cove` with these arguments.
 fn cove<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>, stdin: &str) -> Output {
-    finish(Command::new(COVE).args(arguments), stdin)
+    finish(testkit::command(COVE).args(arguments), stdin)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -79,25 +79,38 @@ fn run_takes_programs_by_extension_by_language_and_as_a_command() {
 }
 
 #[test]
-fn run_says_the_verdict_and_the_limit() {
+fn run_says_the_verdict_and_the_limit_and_has_an_exit_code_for_each() {
     let _guard = beside_others();
-    let failing = |arguments: &[&str]| {
-        let mut all = vec!["run"];
-        all.extend(arguments);
-        let output = cove(&all, "");
-        assert!(!output.status.success(), "{arguments:?}");
-        text(&output.stderr)
-    };
-    let stderr = failing(&["--cpu", "200ms", "--", "/bin/sh", "-c", "while :; do :; done"]);
-    assert!(stderr.contains("TLE") && stderr.to_lowercase().contains("cpu"), "{stderr}");
-    let stderr = failing(&["--wall", "300ms", "--", "sleep", "60"]);
-    assert!(stderr.contains("TLE") && stderr.contains("wall"), "{stderr}");
-    let stderr = failing(&["--memory", "32M", "--", "python3", "-c", "x = b'x' * (1 << 30)"]);
-    assert!(stderr.contains("MLE") && stderr.contains("memory"), "{stderr}");
-    let stderr = failing(&["--", "/bin/sh", "-c", "kill -SEGV $$"]);
-    assert!(stderr.contains("SG") && stderr.contains("SIGSEGV"), "{stderr}");
-    let stderr = failing(&["--", "/nowhere/to/be/found"]);
-    assert!(stderr.contains("/nowhere/to/be/found"), "{stderr}");
+    let scratch = Scratch::new();
+    let broken = scratch.file("broken.c", "int main(void) { return }").display().to_string();
+    let sh = |script: &'static str| ["--", "/bin/sh", "-c", script];
+    let rows: Vec<(Vec<&str>, i32, &[&str])> = vec![
+        ([&["--cpu", "200ms"][..], &sh("while :; do :; done")].concat(), 124, &["TLE", "CPU"]),
+        (vec!["--wall", "300ms", "--", "sleep", "60"], 124, &["TLE", "wall"]),
+        (
+            vec!["--memory", "32M", "--", "python3", "-c", "x = b'x' * (1 << 30)"],
+            137,
+            &["MLE", "memory"],
+        ),
+        ([&["--output", "1k"][..], &sh("yes > /dev/stderr")].concat(), 137, &["OLE", "output"]),
+        (sh("kill -SEGV $$").to_vec(), 128 + 11, &["SG", "SIGSEGV"]),
+        (sh("kill -KILL $$").to_vec(), 128 + 9, &["SG", "SIGKILL"]),
+        (sh("exit 9").to_vec(), 9, &["RE", "9"]),
+        (vec![&broken], 126, &["CE", "error:"]),
+        (vec!["--", "/nowhere/to/be/found"], 127, &["/nowhere/to/be/found"]),
+    ];
+    for (arguments, code, says) in rows {
+        let output = cove([&["run"], &arguments[..]].concat(), "");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {stderr}");
+        for word in says {
+            let found = stderr.to_lowercase().contains(&word.to_lowercase());
+            assert!(found, "{arguments:?}: {stderr:?} lacks {word:?}");
+        }
+    }
+    // Nothing is said when all is well.
+    let output = cove(["run", "--", "true"], "");
+    assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
 }
 
 #[test]
@@ -119,7 +132,7 @@ fn run_json_is_one_document() {
 #[test]
 fn run_streams_output_as_it_comes() {
     let _guard = beside_others();
-    let mut child = Command::new(COVE)
+    let mut child = testkit::command(COVE)
         .args(["run", "--", "/bin/sh", "-c", "echo first; sleep 64001"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -149,7 +162,7 @@ fn wait_until_gone(marker: &str) {
 fn killing_run_leaves_nothing() {
     let _guard = alone_on_host();
     let before = Host::snapshot(&Watch::default());
-    let mut child = Command::new(COVE)
+    let mut child = testkit::command(COVE)
         .args(["run", "--", "/bin/sh", "-c", "trap '' TERM HUP; setsid sleep 64002 & sleep 64002"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -220,7 +233,7 @@ fn cove_as_nobody(scratch: &Scratch, arguments: &[&str]) -> Output {
             fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
         }
     }
-    let mut command = Command::new("setpriv");
+    let mut command = testkit::command("setpriv");
     command.args(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--"]).arg(binary);
     command.args(arguments).current_dir("/").env("HOME", "/");
     finish(&mut command, "")

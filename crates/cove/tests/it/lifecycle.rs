@@ -4,7 +4,6 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
@@ -198,7 +197,7 @@ fn the_token_is_its_owners_alone_and_is_never_printed() {
 fn a_second_server_on_the_same_data_is_refused() {
     let _guard = beside_others();
     let server = serve();
-    let second = Command::new(COVE)
+    let second = testkit::command(COVE)
         .args(["serve", "--http", "127.0.0.1:0", "--data-dir"])
         .arg(server.data_dir())
         .output()
@@ -218,7 +217,7 @@ fn a_restarted_server_knows_the_same_token() {
     let data = data.to_str().unwrap();
     let mut tokens = Vec::new();
     for _ in 0..2 {
-        let mut child = Command::new(COVE)
+        let mut child = testkit::command(COVE)
             .args(["serve", "--http", "127.0.0.1:0", "--data-dir", data])
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::null())
@@ -227,7 +226,7 @@ fn a_restarted_server_knows_the_same_token() {
         until("addresses.json", Duration::from_secs(60), || {
             fs::read(Path::new(data).join("addresses.json")).map_err(|error| error.to_string())
         });
-        let output = Command::new(COVE).args(["token", "--data-dir", data]).output().unwrap();
+        let output = testkit::command(COVE).args(["token", "--data-dir", data]).output().unwrap();
         tokens.push(String::from_utf8_lossy(&output.stdout).into_owned());
         process::signal(child.id(), "TERM");
         until("its end", SOON, || match child.try_wait() {
@@ -250,7 +249,7 @@ fn bad_configuration_is_refused_at_the_start_with_a_reason() {
         ("not toml at all", "cove.toml"),
     ] {
         let path = scratch.file("cove.toml", config);
-        let output = Command::new(COVE)
+        let output = testkit::command(COVE)
             .args(["serve", "--http", "127.0.0.1:0", "--config"])
             .arg(&path)
             .arg("--data-dir")
@@ -262,7 +261,7 @@ fn bad_configuration_is_refused_at_the_start_with_a_reason() {
         assert!(message.contains(says), "{config}: {message}");
     }
     for address in ["127.0.0.1", "nowhere:0:0", "256.0.0.1:1"] {
-        let output = Command::new(COVE)
+        let output = testkit::command(COVE)
             .args(["serve", "--http", address, "--data-dir"])
             .arg(scratch.path().join("data"))
             .output()

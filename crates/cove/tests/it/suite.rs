@@ -1,7 +1,7 @@
 //! Every hostile program of the table, alone and ten at a time, each followed by a canary, and the
 //! host compared before and after.
 //!
-//! `COVE_CASE=text cargo test -p cove --test it suite` runs only the cases with `text` in their
+//! `TEST_CASE=text cargo test -p cove --test it suite` runs only the cases with `text` in their
 //! name.
 
 use std::collections::BTreeMap;
@@ -123,7 +123,7 @@ fn shorten(text: &str) -> String {
 }
 
 fn selected() -> Vec<Case> {
-    let wanted = std::env::var_os("COVE_CASE").unwrap_or_default();
+    let wanted = std::env::var_os("TEST_CASE").unwrap_or_default();
     let wanted = wanted.to_string_lossy();
     cases::all().into_iter().filter(|case| case.name.contains(&*wanted)).collect()
 }
