@@ -1,2 +1,112 @@
-//! Command line, configuration, serve and doctor.
-fn main() {}
+//! Command line, configuration, `serve` and `doctor`.
+//!
+//! This crate puts the others together and holds no rule that belongs to one of them. `serve` reads
+//! as the list of what the server consists of; `run` is the same engine and the same service without
+//! a server around them.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `cli.rs` | what there is to type |
+//! | `config.rs` | `cove.toml`, `COVE_*`, flags; the only reader of the environment |
+//! | `serve.rs` | the server, piece by piece |
+//! | `run.rs` | one program, in this process |
+//! | `doctor.rs` | what this machine offers for isolation |
+//! | `token.rs`, `languages.rs` | the smaller commands |
+//! | `docs.rs` | `openapi.json` as a page to read |
+//! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
+#![forbid(unsafe_code)]
+
+mod cli;
+mod config;
+mod docs;
+mod doctor;
+mod engine;
+mod host;
+mod languages;
+mod run;
+mod serve;
+mod token;
+mod values;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use clap::error::ErrorKind;
+
+use crate::cli::{Cli, Command, ConfigArgs};
+use crate::config::{Config, Environment, Flags};
+
+/// Wrong usage, in the command line or in the configuration.
+pub(crate) const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    // This binary also plays the spawner, which must not have done anything before.
+    if let Some(code) = sandbox::spawner_main_if_asked() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return show_usage(&error),
+    };
+    match dispatch(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            let usage = error.downcast_ref::<config::Error>().is_some();
+            if usage { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    let environment = Environment::of_this_process();
+    let load = |args: &ConfigArgs, more: Flags| {
+        let mut flags = more;
+        if let Some(data_dir) = &args.data_dir {
+            let text = data_dir.to_string_lossy().into_owned();
+            flags.push(("data_dir", text.into(), "--data-dir"));
+        }
+        Config::load(args.config.as_deref(), &environment, flags)
+    };
+    match command {
+        Command::Run(args) => {
+            let config = load(&args.config, Flags::new())?;
+            return run::run(*args, config, &environment);
+        }
+        Command::Serve(args) => {
+            let config = load(&args.config, serve::flags(&args))?;
+            serve::serve(&config, &environment)?;
+        }
+        Command::Token(args) => {
+            token::run(&load(&args.config, Flags::new())?.data_dir, args.command)?
+        }
+        Command::Languages(args) => {
+            languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;
+        }
+        Command::Doctor(args) => {
+            return doctor::run(&load(&args.config, Flags::new())?, &environment, args.json);
+        }
+        Command::Version => writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Help is data and goes to standard output; a mistake goes to standard error.
+fn show_usage(error: &clap::Error) -> ExitCode {
+    let text = error.render().to_string();
+    let asked = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    if asked {
+        // Nobody is left to tell when standard output is closed.
+        drop(write!(io::stdout(), "{text}"));
+        return ExitCode::SUCCESS;
+    }
+    drop(write!(io::stderr(), "{text}"));
+    ExitCode::from(EXIT_USAGE)
+}
+
+/// Says what went wrong, on standard error.
+#[expect(clippy::print_stderr, reason = "this is the one place that speaks for the whole program")]
+pub(crate) fn complain(message: &str) {
+    eprintln!("cove: {message}");
+}

@@ -62,7 +62,12 @@ pub(super) async fn serve(
     }
     // A server that stops does not wait for idle clients to close their side.
     if !is_closing {
-        connection.into_parts().io.into_inner().linger(limits.linger_max).await;
+        connection
+            .into_parts()
+            .io
+            .into_inner()
+            .linger(limits.linger_max, limits.linger_bytes_max)
+            .await;
     }
 }
 

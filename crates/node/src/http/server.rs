@@ -36,8 +36,10 @@ pub struct Limits {
     pub bodies_bytes_max: u64,
     /// Longest time in which a client takes nothing of its answer; beyond it the connection is cut.
     pub write_stall_max: Duration,
-    /// How long the server reads on, to discard, after it has refused a body.
+    /// How long the server reads on, to discard, after it has refused a body ...
     pub linger_max: Duration,
+    /// ... and how many bytes of it.
+    pub linger_bytes_max: u64,
 }
 
 impl Default for Limits {
@@ -51,6 +53,7 @@ impl Default for Limits {
             bodies_bytes_max: 256 << 20,
             write_stall_max: Duration::from_secs(30),
             linger_max: Duration::from_secs(2),
+            linger_bytes_max: 32 << 20,
         }
     }
 }

@@ -54,13 +54,18 @@ impl Socket {
 
     /// Closes so that the client can read the answer to a request that was not read to its end:
     /// closing with unread bytes makes the kernel send a reset, which may overtake the answer.
-    pub(super) async fn linger(mut self, time_max: Duration) {
+    pub(super) async fn linger(mut self, time_max: Duration, bytes_max: u64) {
         if self.write.shutdown().await.is_err() {
             return;
         }
         let discard = async {
             let mut scrap = [0; 4096];
-            while matches!(read_some(&self.read, &mut scrap).await, Ok(1..)) {}
+            let mut left = bytes_max;
+            while let Ok(count @ 1..) = read_some(&self.read, &mut scrap).await
+                && left > 0
+            {
+                left = left.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX));
+            }
         };
         // When the time is up the client has had its chance.
         drop(tokio::time::timeout(time_max, discard).await);

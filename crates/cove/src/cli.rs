@@ -1,0 +1,325 @@
+//! The command line: what there is to type, and the help that teaches it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::values;
+
+const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
+{usage-heading} {usage}
+
+{all-args}{after-help}
+";
+
+/// Runs code you do not trust and says what became of it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "cove",
+    version,
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  cove run hello.py                 run a file; its extension names the language
+  cove run -- /bin/ls -l            run a command
+  cove serve                        start the server and see what to try
+  cove doctor                       which isolation is active here, and what is missing"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a program in a sandbox, here and now, without a server
+    Run(Box<RunArgs>),
+    /// Start the server
+    Serve(ServeArgs),
+    /// Show, make and revoke API tokens
+    Token(TokenArgs),
+    /// List the languages and which of them can be used here
+    Languages(LanguagesArgs),
+    /// Check what this machine offers for isolation
+    Doctor(DoctorArgs),
+    /// Print the version
+    Version,
+}
+
+/// Where configuration comes from; the same for all commands that need it.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ConfigArgs {
+    /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml when not root]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Directory for the server's state [default: /var/lib/cove, or ~/.local/share/cove when not root]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// `cove serve`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Settings come from the configuration file, then from the environment (COVE_HTTP,
+COVE_EXECUTIONS__QUEUE_MAX, ...), then from these flags. The first start makes an
+API token; `cove token` prints it for the owner of the data directory.
+
+SIGTERM ends the server when the programs that run have ended; a second one ends
+it at once.
+
+Examples:
+  cove serve
+  cove serve --http 127.0.0.1:0 --data-dir /tmp/cove    any free port: see addresses.json there
+  COVE_LOG__FORMAT=json cove serve --config cove.toml
+
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
+)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) http: Option<String>,
+    /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// How log lines look: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+    /// Run programs although nothing here limits their memory or processes
+    #[arg(long)]
+    pub(crate) insecure_no_limits: bool,
+}
+
+/// `cove token`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Without a command it prints the first token. A running server takes note of new and
+revoked tokens within a second.
+
+Examples:
+  curl -s localhost:4100/v1/languages -H \"authorization: Bearer $(cove token)\"
+  cove token create --name ci
+  cove token revoke tok_4Q2M8V3T5W"
+)]
+pub(crate) struct TokenArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    #[command(subcommand)]
+    pub(crate) command: Option<TokenCommand>,
+}
+
+/// What to do with tokens.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token and print it, once
+    Create {
+        /// What to call it
+        #[arg(long)]
+        name: String,
+    },
+    /// List tokens: id, when it was made, name
+    List,
+    /// Take a token back
+    Revoke {
+        /// Its id, as `cove token list` shows it
+        id: String,
+    },
+}
+
+/// `cove languages`.
+#[derive(Clone, Debug, Args)]
+#[command(help_template = HELP_TEMPLATE)]
+pub(crate) struct LanguagesArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `cove doctor`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "Exit codes: 0 untrusted code can be run, 1 it cannot, 2 wrong usage."
+)]
+pub(crate) struct DoctorArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// `cove run`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    override_usage = "cove run [OPTIONS] FILE [-- ARGUMENTS...]
+       cove run [OPTIONS] --lang LANGUAGE - [-- ARGUMENTS...]
+       cove run [OPTIONS] -- COMMAND [ARGUMENTS...]",
+    after_help = "\
+Standard output and error of the program pass through as they come, and so does
+standard input, unless the program itself is read from there. Whenever the verdict
+is not OK, it is said on standard error with the limit that was hit.
+
+Examples:
+  cove run examples/hello.py
+  cove run main.c --stdin-file in.txt --cpu 1s --memory 64M -- arg1 arg2
+  echo 'print(6*7)' | cove run --lang python -
+  cove run --json -- /bin/sh -c 'yes'
+
+Exit codes: the program's own when it ended by itself, or
+    2  wrong usage, or a request that cannot be run as it is
+  124  TLE: it reached its CPU or wall time limit
+  125  IE: Cove failed or cannot isolate programs here
+  126  CE: it did not compile
+  127  there is no such program
+  128+N  SG: signal N ended it
+  137  MLE or OLE: it reached its memory or output limit"
+)]
+pub(crate) struct RunArgs {
+    /// Program to run; `-` reads it from standard input
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<OsString>,
+    /// Language, where the file's extension does not tell
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) lang: Option<String>,
+    /// Arguments of the program, or the whole command when there is no FILE
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    pub(crate) rest: Vec<OsString>,
+    /// File that the program reads as its standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stdin_file: Option<PathBuf>,
+    /// Further file for the program's working directory, under its own name or as NAME=FILE
+    #[arg(long = "file", value_name = "[NAME=]FILE")]
+    pub(crate) files: Vec<OsString>,
+    /// Environment variable of the program
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) env: Vec<(String, String)>,
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+    /// Print the result as one JSON document, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not say the verdict
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Run although nothing here limits memory or processes
+    #[arg(long)]
+    pub(crate) insecure_no_limits: bool,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+}
+
+/// Limits of the program, and of its compiler.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct LimitArgs {
+    /// CPU time of all its processes, such as 500ms or 2s [default: 10s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
+    pub(crate) cpu: Option<Duration>,
+    /// Time from start to end [default: 20s, or twice --cpu]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
+    pub(crate) wall: Option<Duration>,
+    /// Memory of all its processes and of the files they write, such as 64M [default: 512M]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Processes and threads at one time [default: 64]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) processes: Option<u64>,
+    /// Bytes of standard output, and of standard error [default: 64k]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
+    pub(crate) output: Option<u64>,
+    /// Bytes in its writable directories [default: 64M]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
+    pub(crate) disk: Option<u64>,
+    /// Files and directories in them [default: 4096]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) disk_files: Option<u64>,
+    /// Size of one written file [default: 64M]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
+    pub(crate) file_size: Option<u64>,
+    /// Open file descriptors of one process [default: 256]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) open_files: Option<u64>,
+    /// Stack of the main thread [default: 8M]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
+    pub(crate) stack: Option<u64>,
+    /// CPU time of the compiler [default: 30s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
+    pub(crate) compile_cpu: Option<Duration>,
+    /// Time of the compiler from start to end [default: 60s]
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
+    pub(crate) compile_wall: Option<Duration>,
+    /// Memory of the compiler [default: 1.5G]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = values::bytes)]
+    pub(crate) compile_memory: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    //! The forms that the documentation shows.
+
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn run(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
+        let all = ["cove", "run"].iter().chain(arguments);
+        match Cli::try_parse_from(all)?.command {
+            Command::Run(run) => Ok(*run),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_file_with_options_and_arguments() {
+        let arguments = "main.c --stdin-file in.txt --cpu 1s --memory 64M -- arg1 --arg2";
+        let run = run(&arguments.split(' ').collect::<Vec<_>>()).unwrap();
+        assert_eq!(run.file.unwrap(), "main.c");
+        assert_eq!(run.rest, ["arg1", "--arg2"]);
+        assert_eq!(run.limits.cpu, Some(Duration::from_secs(1)));
+        assert_eq!(run.limits.memory, Some(64 << 20));
+    }
+
+    #[test]
+    fn a_command() {
+        let run = run(&["--json", "--", "/bin/sh", "-c", "yes"]).unwrap();
+        assert_eq!((run.file, run.json), (None, true));
+        assert_eq!(run.rest, ["/bin/sh", "-c", "yes"]);
+    }
+
+    #[test]
+    fn source_on_standard_input() {
+        let run = run(&["--lang", "python", "-"]).unwrap();
+        assert_eq!((run.file.unwrap(), run.lang.unwrap()), ("-".into(), "python".into()));
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let check = |arguments: &[&str], words: &str| {
+            let message = run(arguments).unwrap_err().to_string();
+            assert!(message.contains(words), "{message}");
+        };
+        check(&["--cpu", "soon", "a.py"], "`soon` is not a duration");
+        check(&["--memory", "-5", "a.py"], "-5");
+        check(&["--momory", "5", "a.py"], "--memory");
+        check(&["--env", "A", "a.py"], "NAME=VALUE");
+        check(&["a.py", "b"], "unexpected argument");
+    }
+}

@@ -1,0 +1,388 @@
+//! Configuration: `cove.toml`, then `COVE_*`, then flags. The only reader of the environment.
+//!
+//! Every setting has one path, such as `executions.queue_max`. In the file it is a key in a table; in
+//! the environment it is `COVE_EXECUTIONS__QUEUE_MAX`, with `__` where the file has a dot; a flag
+//! exists for what is changed often. Unknown keys are errors that name the line.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use node::http::Limits;
+use node::telemetry::{LevelFilter, LogFormat};
+use serde::{Deserialize, Deserializer, de};
+use toml::{Table, Value};
+
+/// Where the HTTP interface listens unless told otherwise.
+pub(crate) const HTTP_DEFAULT: &str = "127.0.0.1:4100";
+
+/// First of the user ids that sandboxes of a server run under. Above everything that distributions,
+/// subordinate id ranges and container managers give away, and below 2^31, where some tools stop.
+const UID_BASE_DEFAULT: u32 = 1_879_048_192;
+
+/// Prefix of the environment variables that are settings.
+const ENV_PREFIX: &str = "COVE_";
+
+/// Variables with the prefix that are not settings in the file: where the file is, and what clients
+/// keep their token and the server's address in.
+const ENV_NOT_SETTINGS: [&str; 3] = ["COVE_CONFIG", "COVE_TOKEN", "COVE_URL"];
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Config {
+    /// Where the server keeps its state.
+    pub(crate) data_dir: PathBuf,
+    /// Where the HTTP interface listens: `host:port`, port 0 for any.
+    pub(crate) http: String,
+    /// Seconds that running programs may take to end once the server is told to stop.
+    #[serde(deserialize_with = "seconds")]
+    pub(crate) drain_s: Duration,
+    pub(crate) log: LogConfig,
+    pub(crate) limits: HttpConfig,
+    pub(crate) sandbox: SandboxConfig,
+    pub(crate) executions: executions::Config,
+    /// Variables that look like settings and are none, to be mentioned in the log. They are no
+    /// errors: other programs, such as test suites, have variables with this prefix.
+    #[serde(skip)]
+    pub(crate) ignored_variables: Vec<String>,
+}
+
+/// The `[log]` table.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct LogConfig {
+    pub(crate) format: LogFormat,
+    #[serde(deserialize_with = "level")]
+    pub(crate) level: LevelFilter,
+}
+
+/// The `[limits]` table: limits of the HTTP server, by the names of [`Limits`].
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct HttpConfig {
+    connections_max: usize,
+    header_bytes_max: usize,
+    #[serde(deserialize_with = "seconds")]
+    header_read_s: Duration,
+    body_bytes_max: u64,
+    #[serde(deserialize_with = "seconds")]
+    body_pause_s: Duration,
+    bodies_bytes_max: u64,
+    #[serde(deserialize_with = "seconds")]
+    write_stall_s: Duration,
+}
+
+/// The `[sandbox]` table. What is left out follows the number of cores.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct SandboxConfig {
+    /// Sandboxes kept prepared.
+    pub(crate) warm: Option<usize>,
+    /// Processes that prepare sandboxes.
+    pub(crate) spawners: Option<usize>,
+    /// First of the user ids that sandboxes run under.
+    pub(crate) uid_base: u32,
+    /// Run although the kernel does not limit memory or processes here.
+    pub(crate) insecure_no_limits: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            data_dir: PathBuf::new(),
+            http: HTTP_DEFAULT.to_owned(),
+            drain_s: Duration::from_secs(30),
+            log: LogConfig::default(),
+            limits: HttpConfig::default(),
+            sandbox: SandboxConfig::default(),
+            executions: executions::Config::default(),
+            ignored_variables: Vec::new(),
+        }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> LogConfig {
+        LogConfig { format: LogFormat::Text, level: LevelFilter::INFO }
+    }
+}
+
+impl Default for HttpConfig {
+    fn default() -> HttpConfig {
+        let limits = Limits::default();
+        HttpConfig {
+            connections_max: limits.connections_max,
+            header_bytes_max: limits.header_bytes_max,
+            header_read_s: limits.header_read_max,
+            body_bytes_max: limits.body_bytes_max,
+            body_pause_s: limits.body_pause_max,
+            bodies_bytes_max: limits.bodies_bytes_max,
+            write_stall_s: limits.write_stall_max,
+        }
+    }
+}
+
+impl Default for SandboxConfig {
+    fn default() -> SandboxConfig {
+        SandboxConfig {
+            warm: None,
+            spawners: None,
+            uid_base: UID_BASE_DEFAULT,
+            insecure_no_limits: false,
+        }
+    }
+}
+
+impl HttpConfig {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            connections_max: self.connections_max,
+            header_bytes_max: self.header_bytes_max,
+            header_read_max: self.header_read_s,
+            body_bytes_max: self.body_bytes_max,
+            body_pause_max: self.body_pause_s,
+            bodies_bytes_max: self.bodies_bytes_max,
+            write_stall_max: self.write_stall_s,
+            ..Limits::default()
+        }
+    }
+}
+
+fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "expected a number of seconds")]
+    enum Number {
+        Whole(u32),
+        Broken(f64),
+    }
+    let seconds = match Number::deserialize(deserializer)? {
+        Number::Whole(seconds) => f64::from(seconds),
+        Number::Broken(seconds) => seconds,
+    };
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| de::Error::custom(format!("{seconds} is not a number of seconds")))
+}
+
+fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LevelFilter, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    text.parse().map_err(|_| {
+        let levels = "`off`, `error`, `warn`, `info`, `debug` and `trace`";
+        de::Error::custom(format!("`{text}` is no log level; there are {levels}"))
+    })
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// The file cannot be read.
+    #[error("read configuration `{}`", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// The file says something it cannot say.
+    #[error("{}:{line}: {message}", path.display())]
+    File { path: PathBuf, line: usize, message: String },
+    /// A variable or a flag has a value it cannot have.
+    #[error("{origin}: {message}")]
+    Value { origin: String, message: String },
+    /// There is no directory to keep state in.
+    #[error("there is no home directory for the data directory; name one with --data-dir")]
+    NoHome,
+}
+
+/// What the environment says. Taken once, so that everything else can be tested with made-up ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Environment {
+    variables: BTreeMap<String, String>,
+    pub(crate) is_root: bool,
+}
+
+impl Environment {
+    /// The environment of this process. Variables that are not UTF-8 are no settings of ours.
+    pub(crate) fn of_this_process() -> Environment {
+        let variables = env::vars_os();
+        let variables = variables.filter_map(|(name, value)| {
+            Some((name.into_string().ok()?, value.into_string().ok()?))
+        });
+        Environment { variables: variables.collect(), is_root: crate::host::is_root() }
+    }
+
+    /// The value of a variable that is set and not empty.
+    pub(crate) fn get(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// The caller's home directory.
+    pub(crate) fn home(&self) -> Option<PathBuf> {
+        self.get("HOME").map(PathBuf::from)
+    }
+
+    /// Whether output may be coloured (no-color.org).
+    pub(crate) fn colour(&self) -> bool {
+        self.get("NO_COLOR").is_none()
+    }
+
+    /// The data directory when nothing names one.
+    pub(crate) fn default_data_dir(&self) -> Option<PathBuf> {
+        if self.is_root {
+            return Some(PathBuf::from("/var/lib/cove"));
+        }
+        let data = self.get("XDG_DATA_HOME").map(PathBuf::from);
+        let data = data.filter(|path| path.is_absolute());
+        data.or_else(|| Some(self.home()?.join(".local/share"))).map(|data| data.join("cove"))
+    }
+
+    /// The configuration file when nothing names one.
+    fn default_file(&self) -> Option<PathBuf> {
+        if self.is_root {
+            return Some(PathBuf::from("/etc/cove/cove.toml"));
+        }
+        let config = self.get("XDG_CONFIG_HOME").map(PathBuf::from);
+        let config = config.filter(|path| path.is_absolute());
+        config.or_else(|| Some(self.home()?.join(".config"))).map(|it| it.join("cove/cove.toml"))
+    }
+}
+
+/// What flags say, in the order in which they are laid over the rest: path, value and flag.
+pub(crate) type Flags = Vec<(&'static str, Value, &'static str)>;
+
+impl Config {
+    /// Brings file, environment and flags together. `file` is the flag; a file that is named must
+    /// exist, the one in the default place need not.
+    pub(crate) fn load(
+        file: Option<&Path>,
+        environment: &Environment,
+        flags: Flags,
+    ) -> Result<Config, Error> {
+        let named = file.or_else(|| environment.get("COVE_CONFIG").map(Path::new));
+        let text = match named {
+            Some(path) => Some((path.to_owned(), read(path)?)),
+            None => environment
+                .default_file()
+                .and_then(|path| {
+                    let text = fs::read_to_string(&path);
+                    match text {
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+                        other => Some(
+                            other
+                                .map(|text| (path.clone(), text))
+                                .map_err(|source| Error::Read { path, source }),
+                        ),
+                    }
+                })
+                .transpose()?,
+        };
+        let mut table = match &text {
+            Some((path, text)) => parse_file(path, text)?,
+            None => Table::new(),
+        };
+        // Each layer is checked when it is laid over, so that an error names where it comes from.
+        let mut ignored_variables = Vec::new();
+        for (path, value, origin) in from_environment(environment, &mut ignored_variables) {
+            lay_over(&mut table, &path, value, &origin)?;
+        }
+        for (path, value, flag) in flags {
+            lay_over(&mut table, path, value, flag)?;
+        }
+        let mut config: Config = table.try_into().map_err(|error: toml::de::Error| {
+            Error::Value { origin: "configuration".to_owned(), message: error.message().to_owned() }
+        })?;
+        config.ignored_variables = ignored_variables;
+        if config.data_dir.as_os_str().is_empty() {
+            config.data_dir = environment.default_data_dir().ok_or(Error::NoHome)?;
+        }
+        Ok(config)
+    }
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_owned(), source })
+}
+
+/// Parses the file as a whole configuration first, for errors that name the line.
+fn parse_file(path: &Path, text: &str) -> Result<Table, Error> {
+    let error = |error: toml::de::Error| {
+        let start = error.span().map_or(0, |span| span.start);
+        let before = text.as_bytes().get(..start).unwrap_or_default();
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        Error::File { path: path.to_owned(), line, message: error.message().to_owned() }
+    };
+    toml::from_str::<Config>(text).map_err(error)?;
+    toml::from_str::<Table>(text).map_err(error)
+}
+
+/// Settings in the environment: path, value and variable.
+fn from_environment(
+    environment: &Environment,
+    ignored: &mut Vec<String>,
+) -> Vec<(String, Value, String)> {
+    let mut settings = Vec::new();
+    let top = ["data_dir", "http", "drain_s"];
+    let tables = ["log", "limits", "sandbox", "executions"];
+    for (name, text) in &environment.variables {
+        let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
+        if text.is_empty() || ENV_NOT_SETTINGS.contains(&name.as_str()) {
+            continue;
+        }
+        let path = rest.to_lowercase().replace("__", ".");
+        let first = path.split('.').next().unwrap_or_default();
+        let is_setting = top.contains(&path.as_str())
+            || (path.contains('.') && (tables.contains(&first) || top.contains(&first)));
+        if is_setting {
+            settings.push((path, scalar(text), name.clone()));
+        } else {
+            ignored.push(name.clone());
+        }
+    }
+    settings
+}
+
+/// Numbers and booleans are what they look like; everything else is text.
+fn scalar(text: &str) -> Value {
+    let number = text.parse().map(Value::Integer);
+    let number = number.or_else(|_| text.parse().map(Value::Boolean));
+    number.unwrap_or_else(|_| match text.parse::<f64>() {
+        Ok(float) if float.is_finite() => Value::Float(float),
+        _ => Value::String(text.to_owned()),
+    })
+}
+
+/// Sets one value and checks that the result is still a configuration.
+fn lay_over(table: &mut Table, path: &str, value: Value, origin: &str) -> Result<(), Error> {
+    let mut alone = Table::new();
+    set(&mut alone, path, value.clone());
+    Config::deserialize(alone).map_err(|error| Error::Value {
+        origin: origin.to_owned(),
+        message: error.message().to_owned(),
+    })?;
+    set(table, path, value);
+    Ok(())
+}
+
+fn set(table: &mut Table, path: &str, value: Value) {
+    match path.split_once('.') {
+        None => drop(table.insert(path.to_owned(), value)),
+        Some((first, rest)) => {
+            let inner = table.entry(first).or_insert_with(|| Value::Table(Table::new()));
+            if !inner.is_table() {
+                *inner = Value::Table(Table::new());
+            }
+            if let Value::Table(inner) = inner {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+impl fmt::Display for Config {
+    /// One line for the log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "data in {}, http at {}", self.data_dir.display(), self.http)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,385 @@
+//! `openapi.json` as a page to read: one document, no script, nothing loaded from elsewhere.
+
+use std::sync::OnceLock;
+
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::{Html, IntoResponse, Response};
+use serde_json::{Map, Value};
+
+/// Generated from the contract's types by `cargo run -p xtask -- gen`.
+const OPENAPI: &str = include_str!("../../api/openapi.json");
+
+/// Stands in the rendered page where the server's own address belongs.
+const ORIGIN: &str = "@ORIGIN@";
+
+/// Where the examples point when a request does not say how it reached the server.
+const ORIGIN_DEFAULT: &str = "http://127.0.0.1:4100";
+
+const STYLE: &str = include_str!("docs.css");
+
+/// `GET /openapi.json`.
+pub(crate) async fn document() -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+/// `GET /docs`.
+pub(crate) async fn page(headers: HeaderMap) -> Response {
+    static PAGE: OnceLock<String> = OnceLock::new();
+    let page = PAGE.get_or_init(|| match serde_json::from_str(OPENAPI) {
+        Ok(document) => render(&document),
+        Err(error) => {
+            tracing::error!(%error, "failed to parse the built-in openapi.json");
+            String::new()
+        }
+    });
+    let html = page.replace(ORIGIN, &origin(&headers));
+    let mut response = Html(html).into_response();
+    // Nothing on the page runs or loads anything, and no other page may frame it.
+    let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
+    response
+        .headers_mut()
+        .insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
+    response
+}
+
+/// How the reader reached this server, so that the examples can be pasted.
+fn origin(headers: &HeaderMap) -> String {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".:-[]".contains(&byte);
+    match host {
+        Some(host) if !host.is_empty() && host.len() <= 255 && host.bytes().all(plain) => {
+            format!("http://{host}")
+        }
+        _ => ORIGIN_DEFAULT.to_owned(),
+    }
+}
+
+/// The whole page.
+fn render(document: &Value) -> String {
+    let mut page = Page { html: String::with_capacity(64 << 10) };
+    let title = text(&document["info"]["title"]);
+    let version = text(&document["info"]["version"]);
+    page.raw("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">");
+    page.raw("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">");
+    page.raw("<meta name=\"color-scheme\" content=\"light dark\">");
+    page.element("title", &format!("{title} {version}: interface"));
+    page.raw("<style>").raw(STYLE).raw("</style></head><body>");
+    page.contents(document);
+    page.raw("<main><h1>").escaped(title).raw(" <small>").escaped(version).raw("</small></h1>");
+    page.paragraph(text(&document["info"]["description"]));
+    let token = &document["components"]["securitySchemes"]["token"]["description"];
+    page.paragraph(text(token));
+    page.raw("<p>For machines: <a href=\"/openapi.json\">openapi.json</a>.</p>");
+    for tag in list(&document["tags"]) {
+        let name = text(&tag["name"]);
+        page.raw("<h2>").escaped(name).raw("</h2>");
+        page.paragraph(text(&tag["description"]));
+        for (path, method, operation) in operations(document) {
+            if list(&operation["tags"]).iter().any(|it| it == name) {
+                page.operation(path, method, operation);
+            }
+        }
+    }
+    page.raw("<h2>Types</h2>");
+    for (name, schema) in entries(&document["components"]["schemas"]) {
+        page.schema(name, schema);
+    }
+    page.raw("</main></body></html>\n");
+    page.html
+}
+
+/// Every operation with its path and method.
+fn operations(document: &Value) -> impl Iterator<Item = (&str, &str, &Value)> {
+    entries(&document["paths"]).flat_map(|(path, methods)| {
+        entries(methods).map(move |(method, operation)| (path, method, operation))
+    })
+}
+
+struct Page {
+    html: String,
+}
+
+impl Page {
+    fn raw(&mut self, html: &str) -> &mut Self {
+        self.html.push_str(html);
+        self
+    }
+
+    fn escaped(&mut self, text: &str) -> &mut Self {
+        for character in text.chars() {
+            match character {
+                '&' => self.html.push_str("&amp;"),
+                '<' => self.html.push_str("&lt;"),
+                '>' => self.html.push_str("&gt;"),
+                '"' => self.html.push_str("&quot;"),
+                other => self.html.push(other),
+            }
+        }
+        self
+    }
+
+    fn element(&mut self, name: &str, text: &str) -> &mut Self {
+        self.raw("<").raw(name).raw(">").escaped(text).raw("</").raw(name).raw(">")
+    }
+
+    /// Prose with `code` in backticks.
+    fn prose(&mut self, text: &str) -> &mut Self {
+        for (index, part) in text.split('`').enumerate() {
+            // Every second part stands between backticks.
+            if index % 2 == 1 {
+                self.element("code", part);
+            } else {
+                self.escaped(part);
+            }
+        }
+        self
+    }
+
+    fn paragraph(&mut self, text: &str) -> &mut Self {
+        if text.is_empty() { self } else { self.raw("<p>").prose(text).raw("</p>") }
+    }
+
+    fn contents(&mut self, document: &Value) {
+        self.raw("<nav><strong>").escaped(text(&document["info"]["title"])).raw("</strong><ul>");
+        for (_, _, operation) in operations(document) {
+            let id = text(&operation["operationId"]);
+            self.raw("<li><a href=\"#").escaped(id).raw("\">");
+            self.escaped(text(&operation["summary"])).raw("</a></li>");
+        }
+        self.raw("</ul><strong>Types</strong><ul>");
+        for (name, _) in entries(&document["components"]["schemas"]) {
+            self.raw("<li><a href=\"#").escaped(name).raw("\">").escaped(name).raw("</a></li>");
+        }
+        self.raw("</ul></nav>");
+    }
+
+    fn operation(&mut self, path: &str, method: &str, operation: &Value) {
+        self.raw("<section id=\"").escaped(text(&operation["operationId"])).raw("\"><h3>");
+        self.raw("<span class=\"method\">").escaped(&method.to_uppercase()).raw("</span> ");
+        self.element("code", path).raw("</h3>");
+        self.raw("<p><strong>").escaped(text(&operation["summary"])).raw("</strong></p>");
+        self.paragraph(text(&operation["description"]));
+        let needs_token = !list(&operation["security"]).is_empty();
+        self.paragraph(if needs_token { "Needs a token." } else { "Needs no token." });
+        self.parameters(&operation["parameters"]);
+        let body = &operation["requestBody"]["content"]["application/json"];
+        if !body.is_null() {
+            self.raw("<h4>Body: ").kind(&body["schema"]).raw("</h4>");
+        }
+        let query = query(&operation["parameters"]);
+        let call = Call { method, path, query: &query, needs_token };
+        let examples: Vec<_> = entries(&body["examples"]).map(|(_, example)| example).collect();
+        if examples.is_empty() {
+            self.raw("<h4>Try it</h4>").element("pre", &call.curl(None));
+        }
+        for example in examples {
+            let says = text(&example["summary"]);
+            self.raw("<h4>Try it: ").escaped(says).raw("</h4>");
+            self.element("pre", &call.curl(Some(&example["value"])));
+        }
+        self.responses(&operation["responses"]);
+        self.raw("</section>");
+    }
+
+    fn parameters(&mut self, parameters: &Value) {
+        if list(parameters).is_empty() {
+            return;
+        }
+        self.raw("<h4>Parameters</h4><table>");
+        for parameter in list(parameters) {
+            let required = parameter["required"] == true;
+            self.row(text(&parameter["name"]), &parameter["schema"], required);
+            self.prose(text(&parameter["description"])).raw("</td></tr>");
+        }
+        self.raw("</table>");
+    }
+
+    /// Begins a table row: name and type. The description follows, and the end of the row.
+    fn row(&mut self, name: &str, schema: &Value, required: bool) {
+        self.raw("<tr><td>").element("code", name);
+        self.raw(if required { " <em>required</em>" } else { "" });
+        self.raw("</td><td>").kind(schema).raw("</td><td>");
+    }
+
+    fn responses(&mut self, responses: &Value) {
+        self.raw("<h4>Answers</h4><table>");
+        for (status, response) in entries(responses) {
+            self.raw("<tr><td>").element("code", status).raw("</td><td>");
+            let content: Vec<_> = entries(&response["content"]).collect();
+            for (content_type, media) in &content {
+                if media["schema"].is_null() {
+                    self.escaped(content_type);
+                } else {
+                    self.kind(&media["schema"]);
+                }
+            }
+            self.raw("</td><td>").prose(text(&response["description"])).raw("</td></tr>");
+        }
+        self.raw("</table>");
+        let example = &responses["200"]["content"]["application/json"]["example"];
+        if !example.is_null() {
+            self.raw("<details><summary>Example answer</summary>");
+            self.element("pre", &format!("{example:#}")).raw("</details>");
+        }
+    }
+
+    fn schema(&mut self, name: &str, schema: &Value) {
+        self.raw("<section id=\"").escaped(name).raw("\"><h3>").element("code", name).raw("</h3>");
+        self.paragraph(text(&schema["description"]));
+        let required: Vec<_> = list(&schema["required"]).iter().map(text).collect();
+        let properties: Vec<_> = entries(&schema["properties"]).collect();
+        let choices = list(&schema["oneOf"]);
+        self.raw("<table>");
+        // What must be there comes first.
+        for wanted in [true, false] {
+            for (name, property) in &properties {
+                if required.contains(name) == wanted {
+                    self.row(name, property, wanted);
+                    self.prose(text(&property["description"])).raw("</td></tr>");
+                }
+            }
+        }
+        for choice in choices {
+            self.raw("<tr><td>").element("code", &choice["const"].to_string());
+            self.raw("</td><td>").prose(text(&choice["description"])).raw("</td></tr>");
+        }
+        if properties.is_empty() && choices.is_empty() {
+            self.raw("<tr><td>").kind(schema).raw("</td></tr>");
+        }
+        self.raw("</table></section>");
+    }
+
+    /// A type, with links to those that have a name.
+    fn kind(&mut self, schema: &Value) -> &mut Self {
+        if let Some(reference) = schema["$ref"].as_str() {
+            let name = reference.rsplit('/').next().unwrap_or(reference);
+            return self.raw("<a href=\"#").escaped(name).raw("\">").escaped(name).raw("</a>");
+        }
+        let alternatives = list(&schema["anyOf"]);
+        if !alternatives.is_empty() {
+            for (index, alternative) in alternatives.iter().enumerate() {
+                self.raw(if index > 0 { " or " } else { "" }).kind(alternative);
+            }
+            return self;
+        }
+        if schema["items"].is_object() {
+            return self.raw("list of ").kind(&schema["items"]);
+        }
+        if schema["additionalProperties"].is_object() {
+            return self.raw("map of text to ").kind(&schema["additionalProperties"]);
+        }
+        let names: Vec<_> = match &schema["type"] {
+            Value::Array(names) => names.iter().map(text).collect(),
+            name => vec![text(name)],
+        };
+        self.escaped(&names.join(" or "))
+    }
+}
+
+/// How an operation is called from a shell.
+struct Call<'a> {
+    method: &'a str,
+    path: &'a str,
+    query: &'a str,
+    needs_token: bool,
+}
+
+impl Call<'_> {
+    fn curl(&self, body: Option<&Value>) -> String {
+        let Call { method, path, query, needs_token } = self;
+        let mut line = format!("curl -s '{ORIGIN}{path}{query}'");
+        if *needs_token {
+            line.push_str(" \\\n  -H \"authorization: Bearer $(cove token)\"");
+        }
+        match body {
+            Some(body) => {
+                let body = body.to_string().replace('\'', r"'\''");
+                line.push_str(" \\\n  -H 'content-type: application/json'");
+                line.push_str(&format!(" \\\n  -d '{body}'"));
+            }
+            None if *method != "get" => line.push_str(&format!(" -X {}", method.to_uppercase())),
+            None => {}
+        }
+        line
+    }
+}
+
+/// The required parameters with the only value they can have.
+fn query(parameters: &Value) -> String {
+    let required =
+        list(parameters).iter().filter(|it| it["in"] == "query" && it["required"] == true);
+    let pairs: Vec<_> =
+        required.map(|it| format!("{}={}", text(&it["name"]), it["schema"]["const"])).collect();
+    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn entries(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flat_map(Map::iter).map(|(name, value)| (name.as_str(), value))
+}
+
+#[cfg(test)]
+mod tests {
+    //! The page of the real document.
+
+    use super::*;
+
+    fn rendered() -> String {
+        render(&serde_json::from_str(OPENAPI).unwrap())
+    }
+
+    #[test]
+    fn every_operation_and_type_is_there_and_every_link_leads_somewhere() {
+        let html = rendered();
+        let document: Value = serde_json::from_str(OPENAPI).unwrap();
+        for (path, _, operation) in operations(&document) {
+            assert!(html.contains(path), "{path}");
+            let id = text(&operation["operationId"]);
+            assert!(html.contains(&format!("<section id=\"{id}\">")), "{id}");
+        }
+        assert!(html.contains("id=\"ExecutionRequest\"") && html.contains("id=\"Verdict\""));
+        for link in html.split("href=\"#").skip(1) {
+            let target = link.split('"').next().unwrap();
+            assert!(html.contains(&format!("id=\"{target}\"")), "{target}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_loaded_and_nothing_runs() {
+        let html = rendered();
+        for forbidden in ["<script", "<img", "<link", "src=", "url(", "@import"] {
+            assert!(!html.contains(forbidden), "{forbidden}");
+        }
+        let opened = html.matches("<section").count();
+        assert_eq!(opened, html.matches("</section>").count());
+    }
+
+    #[test]
+    fn the_examples_can_be_pasted() {
+        let html = rendered();
+        let line = "curl -s '@ORIGIN@/v1/executions?wait=true' \\\n  -H &quot;authorization: Bearer $(cove token)&quot;";
+        assert!(html.contains(line), "{html}");
+    }
+
+    #[test]
+    fn the_host_header_cannot_inject_anything() {
+        let check = |host: &str, expected: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_str(host).unwrap());
+            assert_eq!(origin(&headers), expected, "{host}");
+        };
+        check("cove.example:81", "http://cove.example:81");
+        check("[::1]:4100", "http://[::1]:4100");
+        check("x'><script>", ORIGIN_DEFAULT);
+        check("", ORIGIN_DEFAULT);
+        check(&"x".repeat(256), ORIGIN_DEFAULT);
+        assert_eq!(origin(&HeaderMap::new()), ORIGIN_DEFAULT);
+    }
+}

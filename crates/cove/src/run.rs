@@ -1,0 +1,544 @@
+//! `cove run`: one program, with the server's engine and rules but without a server.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal as _, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use anyhow::{Context as _, Result};
+use api::{
+    Encoding, Execution, ExecutionRequest, LimitSpec, Outcome, SourceFile, StageName, Verdict,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use executions::{Languages, Progress, Service};
+use node::telemetry::{self, LevelFilter, LogFormat};
+use sandbox::{Engine, Launched, Stdin, Stream};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{Notify, mpsc};
+
+use crate::cli::{LimitArgs, RunArgs};
+use crate::config::{Config, Environment};
+use crate::values::{human_bytes, milliseconds};
+use crate::{EXIT_USAGE, complain, engine, host, languages};
+
+/// The program reached its CPU or wall time limit, as `timeout(1)` says it.
+const EXIT_TIME: u8 = 124;
+/// Cove failed.
+const EXIT_COVE: u8 = 125;
+/// The program did not compile.
+const EXIT_COMPILE: u8 = 126;
+/// Killed at its memory or output limit: 128 and SIGKILL.
+const EXIT_KILLED: u8 = 137;
+/// Standard output was closed: 128 and SIGPIPE.
+const EXIT_PIPE: u8 = 141;
+
+/// Name in the accounts of the service.
+const TENANT: &str = "run";
+
+/// Bytes of standard input that are read at a time, and how many such pieces may wait.
+const STDIN_CHUNK_BYTES: usize = 64 << 10;
+const STDIN_CHUNKS_MAX: usize = 4;
+
+/// Wall time allowed by default where CPU time is asked for and wall time is not.
+const WALL_PER_CPU: u64 = 2;
+
+/// A mistake of the caller, found before anything ran.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Usage(String);
+
+/// Runs the program and passes its exit code on.
+pub(crate) fn run(
+    args: RunArgs,
+    mut config: Config,
+    environment: &Environment,
+) -> Result<ExitCode> {
+    let json = args.json;
+    let quiet = args.quiet;
+    // Warnings and errors of the engine, and nothing when all is well.
+    telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.colour())
+        .map_err(anyhow::Error::from_boxed)?;
+    let prepared = languages::load(&config, environment)
+        .and_then(|languages| Ok((request(&args, &languages)?, input(&args)?, languages)));
+    let (request, stdin, languages) = match prepared {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            complain(&format!("{error:#}"));
+            let usage = error.is::<Usage>() || error.is::<io::Error>();
+            return Ok(ExitCode::from(if usage { EXIT_USAGE } else { EXIT_COVE }));
+        }
+    };
+    lift_maxima(&mut config.executions, &request);
+    config.executions.running_max = Some(1);
+
+    let insecure = args.insecure_no_limits || config.sandbox.insecure_no_limits;
+    let engine_config = engine::for_one_program(languages.toolchains(), insecure);
+    // Before the runtime and before any thread.
+    let launched = match Engine::launch(engine_config) {
+        Ok(launched) => launched,
+        Err(error) => return Ok(cannot_run(&error.into())),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let job = Job { config, languages, request, stdin, json, quiet };
+    match runtime.block_on(job.run(launched)) {
+        Ok(code) => Ok(ExitCode::from(code)),
+        Err(error) => Ok(cannot_run(&error)),
+    }
+}
+
+fn cannot_run(error: &anyhow::Error) -> ExitCode {
+    complain(&format!("cannot run programs: {error:#}"));
+    ExitCode::from(EXIT_COVE)
+}
+
+/// What is run, and how it is shown.
+struct Job {
+    config: Config,
+    languages: Languages,
+    request: ExecutionRequest,
+    stdin: Option<Box<dyn Read + Send>>,
+    json: bool,
+    quiet: bool,
+}
+
+impl Job {
+    async fn run(self, launched: Launched) -> Result<u8> {
+        let engine = Engine::attach(launched)?;
+        let code = self.execute(engine.clone()).await;
+        engine.close().await;
+        code
+    }
+
+    async fn execute(self, engine: Engine) -> Result<u8> {
+        let mut registry = telemetry::Registry::default();
+        let executions = self.config.executions;
+        let capacity = host::capacity();
+        let service = Service::new(engine, self.languages, executions, capacity, &mut registry)?;
+        let stdin = self.stdin.map(live);
+        let mut output = Output::start(!self.json);
+        let closed = Arc::clone(&output.closed);
+        let mut interrupt = signal(SignalKind::interrupt())?;
+        let mut terminate = signal(SignalKind::terminate())?;
+        let result = {
+            let running = Box::pin(service.execute(TENANT, self.request, stdin, &mut output));
+            tokio::select! {
+                result = running => result,
+                // Dropping the future kills the program.
+                _ = interrupt.recv() => return Ok(128 + 2),
+                _ = terminate.recv() => return Ok(128 + 15),
+                () = closed.notified() => return Ok(EXIT_PIPE),
+            }
+        };
+        output.finish();
+        let execution = match result {
+            Ok(execution) => execution,
+            Err(error) => {
+                let detail = error.detail();
+                let field = detail.field.map(|field| format!("{field}: ")).unwrap_or_default();
+                complain(&format!("{field}{}", detail.message));
+                let ours = detail.code == api::ErrorCode::LanguageUnavailable || detail.retry;
+                return Ok(if ours { EXIT_COVE } else { EXIT_USAGE });
+            }
+        };
+        if self.json {
+            print_json(&execution)?;
+        } else {
+            show_compiler(&execution);
+        }
+        if execution.outcome.verdict != Verdict::Ok && !self.json && !self.quiet {
+            complain(&judgement(&execution.outcome));
+        }
+        Ok(exit_code(&execution.outcome))
+    }
+}
+
+fn print_json(execution: &Execution) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    let written = if out.is_terminal() {
+        serde_json::to_writer_pretty(&mut out, execution)
+    } else {
+        serde_json::to_writer(&mut out, execution)
+    };
+    written.map_err(io::Error::from)?;
+    writeln!(out)
+}
+
+/// What the compiler said, when that is the end of it.
+fn show_compiler(execution: &Execution) {
+    let failed = execution
+        .stages
+        .iter()
+        .find(|stage| stage.name == StageName::Compile && stage.outcome.verdict != Verdict::Ok);
+    let Some(stage) = failed else { return };
+    let mut err = io::stderr().lock();
+    for (text, base64) in [
+        (&stage.outcome.stdout, &stage.outcome.stdout_base64),
+        (&stage.outcome.stderr, &stage.outcome.stderr_base64),
+    ] {
+        let exact = base64.as_ref().and_then(|exact| BASE64.decode(exact).ok());
+        let bytes = exact.as_deref().unwrap_or(text.as_bytes());
+        // Nobody is left to tell when standard error is closed.
+        drop(err.write_all(bytes));
+        if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+            drop(err.write_all(b"\n"));
+        }
+    }
+}
+
+/// The verdict in one line: what happened, and what was used.
+fn judgement(outcome: &Outcome) -> String {
+    let limit = outcome.limit.map_or("", api::LimitHit::as_str);
+    let signal = outcome.signal.as_deref();
+    let what = match (outcome.verdict, &outcome.message) {
+        (_, Some(message)) => message.clone(),
+        (Verdict::Ok, None) => "exited with code 0".to_owned(),
+        (Verdict::Re, None) => match outcome.exit_code {
+            Some(code) => format!("exited with code {code}"),
+            None => "did not start".to_owned(),
+        },
+        (Verdict::Sg, None) => format!("ended by {}", signal.unwrap_or("a signal")),
+        (Verdict::Tle, None) => format!("reached its {limit} time limit"),
+        (Verdict::Mle, None) => "reached its memory limit".to_owned(),
+        (Verdict::Ole, None) => "reached its output limit".to_owned(),
+        (Verdict::Ce, None) if !limit.is_empty() => {
+            format!("the compiler reached its {limit} limit")
+        }
+        (Verdict::Ce, None) => "did not compile".to_owned(),
+        (Verdict::Ie, None) => "cove failed to run it".to_owned(),
+    };
+    let peak = match outcome.memory_peak_bytes {
+        0 => String::new(),
+        bytes => format!(", memory {}", human_bytes(bytes)),
+    };
+    format!(
+        "{}: {what} (cpu {} ms, wall {} ms{peak})",
+        outcome.verdict, outcome.cpu_ms, outcome.wall_ms
+    )
+}
+
+fn exit_code(outcome: &Outcome) -> u8 {
+    match outcome.verdict {
+        Verdict::Ok => 0,
+        // As wait(2) would have it: the low eight bits.
+        Verdict::Re => outcome.exit_code.map_or(EXIT_COVE, |code| code.to_le_bytes()[0]),
+        Verdict::Sg => {
+            outcome.signal.as_deref().and_then(signal_number).map_or(EXIT_KILLED, |it| 128 + it)
+        }
+        Verdict::Tle => EXIT_TIME,
+        Verdict::Mle | Verdict::Ole => EXIT_KILLED,
+        Verdict::Ce => EXIT_COMPILE,
+        Verdict::Ie => EXIT_COVE,
+    }
+}
+
+/// Numbers of the signals of signal(7) on x86-64 and ARM; real-time ones are `SIGRTMIN+n`.
+fn signal_number(name: &str) -> Option<u8> {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let short = name.strip_prefix("SIG")?;
+    if let Some(place) = NAMES.iter().position(|known| *known == short) {
+        return u8::try_from(place + 1).ok();
+    }
+    match short.strip_prefix("RTMIN")? {
+        "" => Some(34),
+        more => more.strip_prefix('+')?.parse::<u8>().ok()?.checked_add(34).filter(|it| *it <= 64),
+    }
+}
+
+/// Builds the request from the command line.
+fn request(args: &RunArgs, languages: &Languages) -> Result<ExecutionRequest> {
+    let mut request = ExecutionRequest {
+        env: args.env.iter().cloned().collect(),
+        limits: run_limits(&args.limits),
+        compile_limits: compile_limits(&args.limits),
+        ..ExecutionRequest::default()
+    };
+    let rest = args.rest.iter().map(|argument| text(argument)).collect::<Result<Vec<_>>>()?;
+    match &args.file {
+        None if rest.is_empty() => {
+            let message = "nothing to run: give a FILE, or a command after `--`; \
+                           see `cove run --help`";
+            return Err(Usage(message.to_owned()).into());
+        }
+        None => {
+            if args.lang.is_some() {
+                let message = "--lang goes with a FILE or `-`; what follows `--` is a command";
+                return Err(Usage(message.to_owned()).into());
+            }
+            request.argv = Some(rest);
+        }
+        Some(file) => {
+            request.args = rest;
+            request.language = Some(language(args, file, languages)?);
+            if file == "-" {
+                request.source = Some(source_on_stdin()?);
+            } else {
+                request.files.push(source_file(None, Path::new(file))?);
+            }
+        }
+    }
+    for file in &args.files {
+        let (name, path) = match file.to_str().and_then(|text| text.split_once('=')) {
+            Some((name, path)) => (Some(name.to_owned()), PathBuf::from(path)),
+            None => (None, PathBuf::from(file)),
+        };
+        request.files.push(source_file(name, &path)?);
+    }
+    // The entry is the first file; beside a source without a name it would be another one.
+    if let (Some(source), false) = (&request.source, request.files.is_empty()) {
+        let entry = entry_name(args, languages);
+        let entry = SourceFile { name: entry?, content: source.clone(), ..SourceFile::default() };
+        request.files.insert(0, entry);
+        request.source = None;
+    }
+    Ok(request)
+}
+
+/// A name for a program that came without one: `main` and the language's first extension.
+fn entry_name(args: &RunArgs, languages: &Languages) -> Result<String> {
+    let wanted = args.lang.as_deref().unwrap_or_default();
+    let list = languages.list();
+    let found = list.languages.iter().find(|language| {
+        language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
+    });
+    let extension = found.and_then(|language| language.extensions.first());
+    let extension = extension.ok_or_else(|| {
+        Usage(format!("there is no language `{wanted}`; `cove languages` lists them"))
+    })?;
+    Ok(format!("main.{extension}"))
+}
+
+fn language(args: &RunArgs, file: &OsStr, languages: &Languages) -> Result<String> {
+    if let Some(language) = &args.lang {
+        return Ok(language.clone());
+    }
+    if file == "-" {
+        return Err(Usage("a program on standard input needs --lang".to_owned()).into());
+    }
+    let extension = Path::new(file).extension().and_then(OsStr::to_str).unwrap_or_default();
+    match languages.by_extension(extension) {
+        Some(name) => Ok(name.to_owned()),
+        None => {
+            // A missing file is the more likely mistake.
+            fs::metadata(file).with_context(|| format!("open `{}`", Path::new(file).display()))?;
+            let message = format!(
+                "the extension of `{}` names no language; give one with --lang \
+                 (`cove languages` lists them)",
+                Path::new(file).display()
+            );
+            Err(Usage(message).into())
+        }
+    }
+}
+
+fn source_on_stdin() -> Result<String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).context("read the program from standard input")?;
+    let not_text = |_| Usage("the program on standard input is not UTF-8".to_owned());
+    Ok(String::from_utf8(bytes).map_err(not_text)?)
+}
+
+/// Reads a file for the working directory, under its own name or another one.
+fn source_file(name: Option<String>, path: &Path) -> Result<SourceFile> {
+    let bytes = fs::read(path).with_context(|| format!("read `{}`", path.display()))?;
+    let name = match name {
+        Some(name) => name,
+        None => text(path.file_name().unwrap_or(path.as_os_str()))?,
+    };
+    let (content, encoding) = match String::from_utf8(bytes) {
+        Ok(text) => (text, Encoding::Utf8),
+        Err(error) => (BASE64.encode(error.as_bytes()), Encoding::Base64),
+    };
+    Ok(SourceFile { name, content, encoding, executable: false })
+}
+
+fn text(argument: &OsStr) -> Result<String> {
+    let not_text = || Usage(format!("`{}` is not UTF-8", OsString::from(argument).display()));
+    Ok(argument.to_str().ok_or_else(not_text)?.to_owned())
+}
+
+fn run_limits(args: &LimitArgs) -> LimitSpec {
+    LimitSpec {
+        cpu_ms: args.cpu.map(milliseconds),
+        wall_ms: args.wall.map(milliseconds),
+        memory_bytes: args.memory,
+        processes: args.processes,
+        output_bytes: args.output,
+        open_files: args.open_files,
+        file_size_bytes: args.file_size,
+        disk_bytes: args.disk,
+        disk_inodes: args.disk_files,
+        stack_bytes: args.stack,
+    }
+}
+
+fn compile_limits(args: &LimitArgs) -> LimitSpec {
+    LimitSpec {
+        cpu_ms: args.compile_cpu.map(milliseconds),
+        wall_ms: args.compile_wall.map(milliseconds),
+        memory_bytes: args.compile_memory,
+        ..LimitSpec::default()
+    }
+}
+
+/// The maxima protect a server from its callers. Here the caller owns the machine.
+fn lift_maxima(config: &mut executions::Config, request: &ExecutionRequest) {
+    for (asked, max) in [
+        (&request.limits, &mut config.limits_max),
+        (&request.compile_limits, &mut config.compile_limits_max),
+    ] {
+        let LimitSpec {
+            cpu_ms,
+            wall_ms,
+            memory_bytes,
+            processes,
+            output_bytes,
+            open_files,
+            file_size_bytes,
+            disk_bytes,
+            disk_inodes,
+            stack_bytes,
+        } = *asked;
+        // A maximum that is asked for exactly is allowed exactly.
+        max.cpu_ms = cpu_ms.or(max.cpu_ms);
+        let wall_for_cpu = cpu_ms.map(|cpu| cpu.saturating_mul(WALL_PER_CPU).max(20_000));
+        max.wall_ms = wall_ms.or(wall_for_cpu).or(max.wall_ms);
+        max.memory_bytes = memory_bytes.or(max.memory_bytes);
+        max.processes = processes.or(max.processes);
+        max.output_bytes = output_bytes.or(max.output_bytes);
+        max.open_files = open_files.or(max.open_files);
+        max.file_size_bytes = file_size_bytes.or(max.file_size_bytes);
+        max.disk_bytes = disk_bytes.or(max.disk_bytes);
+        max.disk_inodes = disk_inodes.or(max.disk_inodes);
+        max.stack_bytes = stack_bytes.or(max.stack_bytes);
+    }
+    // The defaults of the configuration must stay below; what is asked for replaces them anyway.
+    config.limits = keep_unasked(&config.limits, &request.limits);
+    config.compile_limits = keep_unasked(&config.compile_limits, &request.compile_limits);
+    // One program at a time: it may have all the room there is.
+    config.stdin_bytes_max = u64::MAX;
+    config.files_bytes_max = u64::MAX;
+}
+
+/// The configured defaults of what is not asked for.
+fn keep_unasked(defaults: &LimitSpec, asked: &LimitSpec) -> LimitSpec {
+    let keep = |default: Option<u64>, asked: Option<u64>| default.filter(|_| asked.is_none());
+    LimitSpec {
+        cpu_ms: keep(defaults.cpu_ms, asked.cpu_ms),
+        wall_ms: keep(defaults.wall_ms, asked.wall_ms.or(asked.cpu_ms)),
+        memory_bytes: keep(defaults.memory_bytes, asked.memory_bytes),
+        processes: keep(defaults.processes, asked.processes),
+        output_bytes: keep(defaults.output_bytes, asked.output_bytes),
+        open_files: keep(defaults.open_files, asked.open_files),
+        file_size_bytes: keep(defaults.file_size_bytes, asked.file_size_bytes),
+        disk_bytes: keep(defaults.disk_bytes, asked.disk_bytes),
+        disk_inodes: keep(defaults.disk_inodes, asked.disk_inodes),
+        stack_bytes: keep(defaults.stack_bytes, asked.stack_bytes),
+    }
+}
+
+/// What the program reads: a file, nothing when the source came from standard input, or standard
+/// input itself.
+fn input(args: &RunArgs) -> Result<Option<Box<dyn Read + Send>>> {
+    if let Some(path) = &args.stdin_file {
+        let file = File::open(path).with_context(|| format!("open `{}`", path.display()))?;
+        return Ok(Some(Box::new(file)));
+    }
+    let source_is_stdin = args.file.as_deref() == Some(OsStr::new("-"));
+    Ok(if source_is_stdin { None } else { Some(Box::new(io::stdin())) })
+}
+
+/// Reads on a thread of its own, which ends with the input, the program or the process.
+fn live(mut input: Box<dyn Read + Send>) -> Stdin {
+    let (sender, receiver) = mpsc::channel(STDIN_CHUNKS_MAX);
+    std::thread::spawn(move || {
+        let mut chunk = vec![0; STDIN_CHUNK_BYTES];
+        loop {
+            match input.read(&mut chunk) {
+                Ok(0) => return,
+                Ok(count) => {
+                    if sender.blocking_send(chunk[..count].to_vec()).is_err() {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return complain(&format!("failed to read the input: {error}")),
+            }
+        }
+    });
+    Stdin::Live(receiver)
+}
+
+/// Writes output as it comes, on a thread of its own: a slow terminal must not slow down the task
+/// that watches the clock. What waits is bounded by the program's output limit.
+struct Output {
+    chunks: Option<std::sync::mpsc::Sender<(Stream, Vec<u8>)>>,
+    writer: Option<JoinHandle<()>>,
+    closed: Arc<Notify>,
+    stage: StageName,
+}
+
+impl Output {
+    fn start(shown: bool) -> Output {
+        let closed = Arc::new(Notify::new());
+        let stage = StageName::Run;
+        if !shown {
+            return Output { chunks: None, writer: None, closed, stage };
+        }
+        let (chunks, received) = std::sync::mpsc::channel::<(Stream, Vec<u8>)>();
+        let tell = Arc::clone(&closed);
+        let writer = std::thread::spawn(move || {
+            for (stream, bytes) in received {
+                let written = match stream {
+                    Stream::Stdout => write_through(&mut io::stdout().lock(), &bytes),
+                    Stream::Stderr => write_through(&mut io::stderr().lock(), &bytes),
+                };
+                if written.is_err() && stream == Stream::Stdout {
+                    return tell.notify_one();
+                }
+            }
+        });
+        Output { chunks: Some(chunks), writer: Some(writer), closed, stage }
+    }
+
+    /// Waits until everything is written.
+    fn finish(mut self) {
+        drop(self.chunks.take());
+        if let Some(writer) = self.writer.take()
+            && writer.join().is_err()
+        {
+            complain("failed to write the output");
+        }
+    }
+}
+
+fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    out.write_all(bytes)?;
+    out.flush()
+}
+
+impl Progress for Output {
+    fn stage(&mut self, stage: StageName) {
+        self.stage = stage;
+    }
+
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        // What the compiler says is shown at the end, if it failed.
+        if self.stage == StageName::Run
+            && let Some(chunks) = &self.chunks
+        {
+            // The writer ends early only when nobody reads any more, and has said so.
+            drop(chunks.send((stream, bytes.to_vec())));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

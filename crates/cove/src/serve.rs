@@ -1,0 +1,238 @@
+//! The server, piece by piece: read this to know what it consists of.
+
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use executions::{Capacity, Host, Languages, Service};
+use node::auth::Tokens;
+use node::clock::Ids;
+use node::data_dir::DataDir;
+use node::drain::Drain;
+use node::http::{Listener, Shell};
+use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
+use sandbox::{Engine, Launched};
+use toml::Value;
+
+use crate::cli::ServeArgs;
+use crate::config::{Config, Environment, Flags};
+use crate::{docs, engine, host};
+
+/// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
+const WORKER_THREADS: usize = 2;
+
+/// Their stacks. Futures live on the heap; what is deep is JSON, which stops at 128 levels.
+const STACK_BYTES: usize = 1 << 20;
+
+/// Threads for blocking calls, which start when they are needed and end when they are idle.
+const BLOCKING_THREADS_MAX: usize = 8;
+
+/// How long the engine's sandboxes may take to go away at the end.
+const CLOSE_MAX: Duration = Duration::from_secs(20);
+
+/// The settings that have a flag.
+pub(crate) fn flags(args: &ServeArgs) -> Flags {
+    let mut flags = Flags::new();
+    let mut set = |path, value: Option<String>, flag| {
+        flags.extend(value.map(|value| (path, Value::from(value), flag)));
+    };
+    set("http", args.http.clone(), "--http");
+    set("log.level", args.log_level.clone(), "--log-level");
+    set("log.format", args.log_format.clone(), "--log-format");
+    if args.insecure_no_limits {
+        let path = "sandbox.insecure_no_limits";
+        flags.push((path, Value::from(true), "--insecure-no-limits"));
+    }
+    flags
+}
+
+/// Runs the server until a signal ends it.
+pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
+    telemetry::init_logs(config.log.format, config.log.level, environment.colour())
+        .map_err(anyhow::Error::from_boxed)?;
+    for variable in &config.ignored_variables {
+        tracing::info!(variable, "looks like a setting, but is none");
+    }
+    let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
+    let tokens = Tokens::open(data_dir.path()).context("failed to read the API tokens")?;
+    tokens.ensure_first().context("failed to make the first API token")?;
+
+    let host = Host { home: environment.home(), cache: Some(data_dir.path().join("cache")) };
+    let languages = Languages::load(config.executions.languages.as_deref(), &host)
+        .context("failed to load the languages")?;
+    let capacity = host::capacity();
+
+    // Spawners first, threads later: a process with threads must not be forked from.
+    let engine_config = engine::for_server(config, capacity, languages.toolchains());
+    let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_stack_size(STACK_BYTES)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name("cove")
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let default_data_dir = environment.default_data_dir().unwrap_or_default();
+    let parts = Parts { config, default_data_dir, data_dir, tokens, languages, capacity };
+    runtime.block_on(parts.run(launched))
+}
+
+/// What exists before the runtime does.
+struct Parts<'a> {
+    config: &'a Config,
+    /// Where `cove token` looks without being told.
+    default_data_dir: PathBuf,
+    data_dir: DataDir,
+    tokens: Tokens,
+    languages: Languages,
+    capacity: Capacity,
+}
+
+impl Parts<'_> {
+    async fn run(self, launched: Launched) -> Result<()> {
+        let Parts { config, default_data_dir, data_dir, tokens, languages, capacity } = self;
+        let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
+        let result = async {
+            let drain = Drain::new();
+            let signals = drain.on_signals().context("failed to listen to signals")?;
+
+            let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
+            let http_metrics = HttpMetrics::new(&mut registry);
+            engine::register(&engine, &mut registry);
+            let service = Service::new(
+                engine.clone(),
+                languages.clone(),
+                config.executions.clone(),
+                capacity,
+                &mut registry,
+            )
+            .context("failed to start executions")?;
+
+            let limits = config.limits.limits();
+            let ids = Ids::new().context("failed to seed the id generator")?;
+            let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids);
+            let routes = Router::new()
+                .merge(open_routes(&drain, Metrics::new(registry)))
+                .merge(executions::http::routes(service));
+            let listener = Listener::bind(&config.http).await.context("failed to listen")?;
+            let address = listener.address();
+            data_dir.write_addresses(address).context("failed to say where the server listens")?;
+            tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
+            let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
+            greet(address, own_data_dir, config.log.format);
+
+            let serving = listener.serve(shell.wrap(routes), limits, drain, config.drain_s);
+            beside(serving, signals, tokens, languages).await;
+            data_dir.remove_addresses().context("failed to remove the addresses")?;
+            anyhow::Ok(())
+        }
+        .await;
+        // Also when the start failed half way: nothing may be left behind.
+        if tokio::time::timeout(CLOSE_MAX, engine.close()).await.is_err() {
+            tracing::error!("sandboxes did not go away in time");
+        }
+        if result.is_ok() {
+            tracing::info!("stopped");
+        }
+        result
+    }
+}
+
+/// Serves, and does what goes on beside serving for as long as it lasts.
+async fn beside(
+    serving: impl Future<Output = ()>,
+    signals: impl Future<Output = ()>,
+    tokens: Tokens,
+    languages: Languages,
+) {
+    let background = async {
+        let prepare = async {
+            // Versions first, because somebody may ask for them.
+            languages.probe().await;
+            languages.prepare().await;
+        };
+        tokio::join!(signals, tokens.keep_current(), prepare);
+    };
+    tokio::select! {
+        () = serving => {}
+        () = background => {}
+    }
+}
+
+/// What everybody who reaches the server may ask.
+fn open_routes(drain: &Drain, metrics: Metrics) -> Router {
+    let drain = drain.clone();
+    let ready = move || {
+        let draining = drain.is_draining();
+        async move {
+            if draining {
+                Err(node::http::Error::draining())
+            } else {
+                Ok((StatusCode::OK, "ready\n"))
+            }
+        }
+    };
+    Router::new()
+        .route("/health/live", get(|| async { "live\n" }))
+        .route("/health/ready", get(ready))
+        .route("/metrics", get(move || async move { metrics.response() }))
+        .route("/docs", get(docs::page))
+        .route("/openapi.json", get(docs::document))
+}
+
+/// Says what to try next, with the real paths and ports. Never a token.
+fn greet(address: SocketAddr, own_data_dir: Option<&Path>, log: LogFormat) {
+    // An address that stands for all of them is reached through loopback.
+    let shown = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
+        IpAddr::V6(ip) if ip.is_unspecified() => {
+            SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, address.port()))
+        }
+        _ => address,
+    };
+    let token = match own_data_dir {
+        None => "$(cove token)".to_owned(),
+        Some(data_dir) => format!("$(cove token --data-dir {})", quoted(data_dir)),
+    };
+    let text = format!(
+        "\nCove {version} listens at http://{shown} (interface: http://{shown}/docs). Try:\n\n  \
+         echo 'print(6*7)' | cove run --lang python -\n  \
+         curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
+         curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
+         -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
+        version = env!("CARGO_PKG_VERSION"),
+    );
+    // In JSON the log is for machines, and so is whatever reads it.
+    if log == LogFormat::Text {
+        // A closed standard error is no reason not to serve.
+        drop(std::io::stderr().write_all(text.as_bytes()));
+    }
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-+:@%".contains(&byte);
+    if text.bytes().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is printed is what can be typed.
+
+    use super::*;
+
+    #[test]
+    fn paths_are_quoted_where_they_must_be() {
+        assert_eq!(quoted(Path::new("/var/lib/cove")), "/var/lib/cove");
+        assert_eq!(quoted(Path::new("/a b")), "'/a b'");
+        assert_eq!(quoted(Path::new("/it's")), r"'/it'\''s'");
+        assert_eq!(quoted(Path::new("/$(x)")), "'/$(x)'");
+    }
+}

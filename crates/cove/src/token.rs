@@ -1,0 +1,64 @@
+//! `cove token`: the API tokens of a data directory.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use node::auth::Tokens;
+
+use crate::cli::TokenCommand;
+
+/// Runs `cove token` on a data directory.
+pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>) -> Result<()> {
+    // A mistyped directory must not silently become a new one.
+    if !data_dir.is_dir() {
+        bail!(
+            "there is no data directory at `{}`; start `cove serve` once, or name another one with \
+             --data-dir",
+            data_dir.display()
+        );
+    }
+    let tokens = Tokens::open(data_dir).context("failed to read the tokens")?;
+    let mut out = io::stdout().lock();
+    match command {
+        None => {
+            let path = tokens.first_token_path();
+            let text = fs::read_to_string(&path).map_err(|error| explain(error, &path))?;
+            writeln!(out, "{}", text.trim())?;
+        }
+        Some(TokenCommand::Create { name }) => {
+            let (record, secret) = tokens.create(&name).context("failed to create a token")?;
+            writeln!(out, "{}", secret.expose())?;
+            note(&format!("`{}` is {}; this is the only time it is shown", record.name, record.id));
+        }
+        Some(TokenCommand::List) => {
+            for record in tokens.list() {
+                writeln!(out, "{}  {}  {}", record.id, record.created, record.name)?;
+            }
+        }
+        Some(TokenCommand::Revoke { id }) => {
+            let record = tokens.revoke(&id).context("failed to revoke the token")?;
+            note(&format!("revoked {} (`{}`)", record.id, record.name));
+        }
+    }
+    Ok(())
+}
+
+/// Says what to do about a token file that cannot be read.
+fn explain(error: io::Error, path: &Path) -> anyhow::Error {
+    let hint = match error.kind() {
+        io::ErrorKind::NotFound => {
+            "the first token's file is not there: the server has not been started yet, or the token \
+             was revoked; `cove token create --name NAME` makes another one"
+        }
+        io::ErrorKind::PermissionDenied => "only the owner of the data directory may read it",
+        _ => "failed to read the first token",
+    };
+    anyhow::Error::new(error).context(format!("{hint} (`{}`)", path.display()))
+}
+
+#[expect(clippy::print_stderr, reason = "hints go to standard error, so that output is only data")]
+fn note(text: &str) {
+    eprintln!("{text}");
+}

@@ -1,0 +1,144 @@
+//! Durations and sizes as people write them.
+
+use std::time::Duration;
+
+/// `250ms`, `1.5s`, `2m`; a number without a unit is seconds.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
+    };
+    let number = positive(number, text, "a duration such as 500ms, 1s or 2m")?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
+}
+
+/// `64M`, `1.5G`, `512k`, `4096`; units are powers of 1024, with or without `B` or `iB`.
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split(text);
+    let lower = unit.to_ascii_lowercase();
+    let unit_bytes: f64 = match lower.trim_end_matches('b').trim_end_matches('i') {
+        "" => 1.0,
+        "k" => 1024.0,
+        "m" => 1_048_576.0,
+        "g" => 1_073_741_824.0,
+        "t" => 1_099_511_627_776.0,
+        _ => return Err(format!("`{unit}` is no unit of size; there are k, M, G and T")),
+    };
+    let size = positive(number, text, "a size such as 64M or 1G")? * unit_bytes;
+    // Exact below 2^53 bytes, far above what any limit allows.
+    if size >= 9_007_199_254_740_992.0 {
+        return Err(format!("`{text}` is too large"));
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+    let size = size as u64;
+    Ok(size)
+}
+
+/// `NAME=value`.
+pub(crate) fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not NAME=VALUE")),
+    }
+}
+
+/// Whole milliseconds, rounded up: a limit is never made stricter than asked for.
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// `1.5 MiB`.
+pub(crate) fn human_bytes(bytes: u64) -> String {
+    let units = [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    for (unit, name) in units {
+        if bytes >= unit {
+            // One decimal, in whole numbers.
+            let tenths = u128::from(bytes) * 10 / u128::from(unit);
+            let (whole, tenth) = (tenths / 10, tenths % 10);
+            return if tenth == 0 {
+                format!("{whole} {name}")
+            } else {
+                format!("{whole}.{tenth} {name}")
+            };
+        }
+    }
+    format!("{bytes} bytes")
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let end = text.find(|character: char| character.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    (number.trim(), unit)
+}
+
+fn positive(number: &str, text: &str, example: &str) -> Result<f64, String> {
+    let number: f64 = number.parse().map_err(|_| format!("`{text}` is not {example}"))?;
+    if number > 0.0 && number.is_finite() {
+        Ok(number)
+    } else {
+        Err(format!("`{text}` is not more than nothing"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What people type.
+
+    use super::*;
+
+    #[test]
+    fn durations() {
+        let check = |text: &str, ms: u64| assert_eq!(duration(text), Ok(Duration::from_millis(ms)));
+        check("1s", 1000);
+        check("1", 1000);
+        check("0.5", 500);
+        check("250ms", 250);
+        check("1.5 s", 1500);
+        check("2m", 120_000);
+        check("1h", 3_600_000);
+        for bad in ["", "s", "1d", "-1s", "0", "1s2", "inf", "NaN", "1e400", "9e30h"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        let check = |text: &str, expected: u64| assert_eq!(bytes(text), Ok(expected), "{text}");
+        check("4096", 4096);
+        check("64M", 64 << 20);
+        check("64MiB", 64 << 20);
+        check("64mb", 64 << 20);
+        check("1.5G", 3 << 29);
+        check("512k", 512 << 10);
+        check("100B", 100);
+        for bad in ["", "M", "64X", "-1M", "0", "99999999T", "1 2"] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes_are_shown_as_people_read_them() {
+        let check = |bytes: u64, expected: &str| assert_eq!(human_bytes(bytes), expected);
+        check(100, "100 bytes");
+        check(1536, "1.5 KiB");
+        check(64 << 20, "64 MiB");
+        check(u64::MAX, "17179869183.9 GiB");
+    }
+
+    #[test]
+    fn milliseconds_are_rounded_up() {
+        assert_eq!(milliseconds(Duration::from_micros(1)), 1);
+        assert_eq!(milliseconds(Duration::from_millis(20)), 20);
+    }
+
+    #[test]
+    fn variables() {
+        assert_eq!(variable("A=b=c"), Ok(("A".to_owned(), "b=c".to_owned())));
+        assert_eq!(variable("A="), Ok(("A".to_owned(), String::new())));
+        assert!(variable("A").is_err() && variable("=b").is_err());
+    }
+}
