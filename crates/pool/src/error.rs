@@ -105,6 +105,8 @@ pub enum Reason {
     Lifetime,
     /// Another key needed its place.
     Evicted,
+    /// Its key's bound was lowered.
+    OverLimit,
     /// Its key is drained.
     Drained,
     /// The pool is closed.

@@ -10,6 +10,7 @@
 //! resource on the stack, or the returning thread finds the gate raised and goes to the ledger. The lock orders the two,
 //! so the gates need no ordering of their own.
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -32,9 +33,8 @@ pub(crate) const GATE_GONE: u32 = 8;
 #[derive(Debug)]
 pub(crate) struct Entry<K, R> {
     pub(crate) resource: R,
-    /// The key it belongs to. Two counts deep on purpose: the outer one is this entry's own, so that giving the entry back
-    /// does not make all threads write the count of the home.
-    pub(crate) home: Arc<Arc<Home<K, R>>>,
+    /// The key it belongs to.
+    pub(crate) home: Arc<Anchor<K, R>>,
     /// When its lifetime, jitter included, ends.
     pub(crate) expires_at: Instant,
     /// When it was last taken or given back.
@@ -43,6 +43,24 @@ pub(crate) struct Entry<K, R> {
 }
 
 pub(crate) type Held<K, R> = Box<Entry<K, R>>;
+
+/// An entry's reference to its home. It stands behind a count of the entry's own: giving an entry back takes a second
+/// reference, because the stack it goes to is inside of what it refers to, and all threads would fight over one count.
+pub(crate) struct Anchor<K, R>(Arc<Home<K, R>>);
+
+impl<K, R> Anchor<K, R> {
+    pub(crate) fn new(home: &Arc<Home<K, R>>) -> Arc<Self> {
+        Arc::new(Self(Arc::clone(home)))
+    }
+}
+
+impl<K, R> Deref for Anchor<K, R> {
+    type Target = Home<K, R>;
+
+    fn deref(&self) -> &Home<K, R> {
+        &self.0
+    }
+}
 
 /// Keeps what two threads write off one another's cache lines; 128 because processors fetch lines in pairs.
 #[derive(Debug)]
@@ -239,6 +257,12 @@ impl<K, R> Stripe<K, R> {
     /// Publishes the length of the stack whose lock the caller holds.
     fn note(&self, stack: &[Held<K, R>]) {
         self.idle.store(stack.len(), Ordering::Relaxed);
+    }
+}
+
+impl<K, R> std::fmt::Debug for Anchor<K, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Anchor").finish_non_exhaustive()
     }
 }
 

@@ -4,6 +4,7 @@
 //! behind what others have to do: [`Decision`]s for the driver and wakers for [`Inner::turn`](crate::pool::Inner::turn)
 //! to wake once the lock is free. Nothing here waits, reads a clock, or drops a resource.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Config, KeyLimits, Tier};
 use crate::error::{AcquireError, Limit, OpenError, Reason};
-use crate::home::{Entry, GATE_DRAINING, GATE_GONE, GATE_PAUSED, GATE_WAITERS, Held, Home};
+use crate::home::{Anchor, Entry, GATE_DRAINING, GATE_GONE, GATE_PAUSED, GATE_WAITERS, Held, Home};
 use crate::pool::{Inner, Shared};
 use crate::stats::bump;
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
@@ -62,6 +63,8 @@ pub(crate) struct Ledger<K, R> {
     /// A search found no idle resource anywhere and none was made idle since. Only meaningful while a key starves:
     /// then every return passes the ledger.
     pub(crate) dry: bool,
+    /// A background open found no room. Keeps the search for keys below their minimum off the usual path.
+    refill_blocked: bool,
     pub(crate) decisions: VecDeque<Decision<K, R>>,
     /// The driver's waker while it waits for a decision.
     pub(crate) driver: Option<Waker>,
@@ -117,6 +120,7 @@ impl<K, R> Ledger<K, R> {
             starved: VecDeque::new(),
             promises: VecDeque::new(),
             dry: false,
+            refill_blocked: false,
             decisions: VecDeque::new(),
             driver: None,
             due: None,
@@ -267,13 +271,16 @@ impl<K, R> Turn<'_, K, R> {
         home.reserve(count(&home.figures.live));
         let held = Box::new(Entry {
             resource,
-            home: Arc::new(Arc::clone(home)),
+            home: Anchor::new(home),
             expires_at: self.now + limits.lifetime_max.saturating_sub(jitter),
             used_at: self.now,
             tier,
         });
         self.due_by(held.expires_at.min(self.now + limits.idle_timeout));
         self.give_back(held);
+        // It may have gone to another key, or been too many by now: then this key's waiters still want one.
+        self.request(id);
+        self.refill(id);
     }
 
     /// The driver could not open one: the acquirer that waited longest is told, and background opening rests.
@@ -310,17 +317,8 @@ impl<K, R> Turn<'_, K, R> {
     fn release(&mut self, id: usize) {
         add(&self.ledger.record(id).home.figures.live, -1);
         add(&self.shared.figures.live, -1);
-        // The key that a resource was closed for goes first: it has already had its turn for it.
-        if let Some(promised) = self.ledger.promises.pop_front() {
-            self.ledger.record(promised).promised -= 1;
-            if self.wanted(promised) > 0
-                && count(&self.shared.figures.live) < self.ledger.config.total_max
-            {
-                self.open(promised);
-            }
-        }
         self.request(id);
-        self.refill_all(id);
+        self.refill(id);
     }
 
     /// Closes a resource that nobody holds.
@@ -379,12 +377,13 @@ impl<K, R> Turn<'_, K, R> {
 
     /// Opens for the keys that want to, one each in turn, while there is room or room can be made.
     pub(crate) fn fill(&mut self) {
+        self.redeem();
         while let Some(id) = self.ledger.starved.pop_front() {
             if self.wanted(id) == 0 {
                 self.ledger.record(id).starving = false;
                 continue;
             }
-            if count(&self.shared.figures.live) < self.ledger.config.total_max {
+            if self.has_room() {
                 self.open(id);
                 self.ledger.starved.push_back(id);
                 continue;
@@ -405,6 +404,22 @@ impl<K, R> Turn<'_, K, R> {
         }
         raise(&self.shared.gate, POOL_STARVING, false);
         self.ledger.dry = false;
+        self.refill_blocked();
+    }
+
+    /// Keeps promises: a key that a resource was closed for goes first, because it has already had its turn for it. A
+    /// promise lasts no longer than the closing behind it, which makes no room when the bound was lowered meanwhile.
+    fn redeem(&mut self) {
+        while self.has_room() || self.ledger.promises.len() > count(&self.shared.figures.closing) {
+            let Some(id) = self.ledger.promises.pop_front() else { return };
+            self.ledger.record(id).promised -= 1;
+            if self.wanted(id) > 0 && self.has_room() {
+                self.open(id);
+            } else if self.wanted(id) > 0 && !self.ledger.record(id).starving {
+                self.ledger.record(id).starving = true;
+                self.ledger.starved.push_front(id);
+            }
+        }
     }
 
     /// Opens in the background what a key lacks to its `min_idle`; acquirers of any key go first.
@@ -418,26 +433,38 @@ impl<K, R> Turn<'_, K, R> {
             let may = count(&figures.live) < record.limits.max
                 && get(&home.gate) & (GATE_DRAINING | GATE_GONE) == 0
                 && record.retry_at.is_none_or(|retry_at| retry_at <= now);
-            let room = count(&self.shared.figures.live) < self.ledger.config.total_max
-                && self.ledger.starved.is_empty()
-                && get(&self.shared.gate) & POOL_CLOSED == 0;
-            if !(lacks && may && room) {
+            if !(lacks && may) {
+                return;
+            }
+            if !self.has_spare_room() {
+                self.ledger.refill_blocked = true;
                 return;
             }
             self.open(id);
         }
     }
 
-    /// After room came free: the key itself first, then any other that lacks some.
-    fn refill_all(&mut self, id: usize) {
-        self.refill(id);
-        if count(&self.shared.figures.live) + 1 == self.ledger.config.total_max {
-            for other in 0..self.ledger.records.len() {
-                if self.ledger.records.get(other).is_some_and(Option::is_some) {
-                    self.refill(other);
+    /// Does the background opens that found no room before, if there is some now.
+    fn refill_blocked(&mut self) {
+        if self.ledger.refill_blocked && self.has_spare_room() {
+            self.ledger.refill_blocked = false;
+            for id in 0..self.ledger.records.len() {
+                if self.ledger.records.get(id).is_some_and(Option::is_some) {
+                    self.refill(id);
                 }
             }
         }
+    }
+
+    fn has_room(&self) -> bool {
+        count(&self.shared.figures.live) < self.ledger.config.total_max
+    }
+
+    /// Whether there is room that no acquirer wants.
+    fn has_spare_room(&self) -> bool {
+        self.has_room()
+            && self.ledger.starved.is_empty()
+            && get(&self.shared.gate) & POOL_CLOSED == 0
     }
 
     fn open(&mut self, id: usize) {
@@ -491,25 +518,23 @@ impl<K, R> Turn<'_, K, R> {
         if self.ledger.dry {
             return None;
         }
-        let mut best: Option<(Tier, Instant, usize)> = None;
-        for (id, record) in self.ledger.records.iter().enumerate() {
-            let Some(record) = record else { continue };
-            record.home.visit(|entry| {
-                let better = best.is_none_or(|(tier, used_at, _)| {
-                    entry.tier > tier || (entry.tier == tier && entry.used_at < used_at)
-                });
-                if better {
-                    best = Some((entry.tier, entry.used_at, id));
-                }
-            });
-        }
-        let Some((tier, used_at, id)) = best else {
+        let ranked = self.ledger.records.iter().flatten().filter_map(|record| {
+            let (tier, used_at) = first_to_go(&record.home)?;
+            Some((tier, used_at, record.home.id))
+        });
+        let Some((tier, used_at, id)) = ranked.max() else {
             self.ledger.dry = true;
             return None;
         };
         let home = Arc::clone(&self.ledger.record(id).home);
         // The gate is up, so nobody but this turn can have taken it since.
-        home.take_where(|entry| entry.tier == tier && entry.used_at == used_at)
+        home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == (tier, used_at))
+    }
+
+    /// The same among the idle resources of one key.
+    pub(crate) fn take_candidate_of(&mut self, home: &Home<K, R>) -> Option<Held<K, R>> {
+        let first = first_to_go(home)?;
+        home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
     }
 
     /// Why a resource that comes back must not stay.
@@ -524,7 +549,7 @@ impl<K, R> Turn<'_, K, R> {
         } else if count(&figures.live) - count(&figures.closing)
             > self.ledger.record(held.home.id).limits.max
         {
-            Some(Reason::Evicted)
+            Some(Reason::OverLimit)
         } else {
             None
         }
@@ -671,6 +696,13 @@ impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
         self.refill(id);
         Ok(home)
     }
+}
+
+/// How the idle resource of a key ranks that is to be given up first: highest tier, then least recently used.
+fn first_to_go<K, R>(home: &Home<K, R>) -> Option<(Tier, Reverse<Instant>)> {
+    let mut first = None;
+    home.visit(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));
+    first
 }
 
 /// Reads a figure that only the ledger writes.

@@ -14,13 +14,11 @@ impl<K, R> Turn<'_, K, R> {
     /// Lets deadlines pass, closes what is too old or idle for too long, retries background opens.
     pub(crate) fn tick(&mut self) {
         self.ledger.due = None;
-        for id in 0..self.ledger.records.len() {
-            if self.ledger.records.get(id).is_some_and(Option::is_some) {
-                self.expire_waiters(id);
-                self.reap(id);
-                self.refill(id);
-            }
-        }
+        self.for_each_key(|turn, id| {
+            turn.expire_waiters(id);
+            turn.reap(id);
+            turn.refill(id);
+        });
         // A waiter that left may have been the one that held a place in the row.
         self.fill();
     }
@@ -77,7 +75,7 @@ impl<K, R> Turn<'_, K, R> {
     }
 
     /// Holds acquirers of one key, or of all, back. Leases stay as they are.
-    pub(crate) fn pause(&mut self, home: Option<&Home<K, R>>) {
+    pub(crate) fn pause(&self, home: Option<&Home<K, R>>) {
         match home {
             Some(home) => raise(&home.gate, GATE_PAUSED, true),
             None => raise(&self.shared.gate, POOL_PAUSED, true),
@@ -89,23 +87,25 @@ impl<K, R> Turn<'_, K, R> {
         match home {
             Some(home) if get(&home.gate) & GATE_GONE == 0 => {
                 raise(&home.gate, GATE_PAUSED | GATE_DRAINING, false);
-                self.resume_key(home.id);
+                self.serve_idle(home.id);
+                self.request(home.id);
             }
             Some(_) => {}
             None => {
                 raise(&self.shared.gate, POOL_PAUSED, false);
-                for id in 0..self.ledger.records.len() {
-                    if self.ledger.records.get(id).is_some_and(Option::is_some) {
-                        self.resume_key(id);
-                    }
-                }
+                // First what is there goes to its own waiters, then it is seen who still needs another's.
+                self.for_each_key(Self::serve_idle);
+                self.for_each_key(Self::request);
             }
         }
     }
 
-    fn resume_key(&mut self, id: usize) {
-        self.serve_idle(id);
-        self.request(id);
+    fn for_each_key(&mut self, mut act: impl FnMut(&mut Self, usize)) {
+        for id in 0..self.ledger.records.len() {
+            if self.ledger.records.get(id).is_some_and(Option::is_some) {
+                act(self, id);
+            }
+        }
     }
 
     /// Refuses acquirers of a key and closes what it holds; leases end in their own time.
@@ -120,11 +120,7 @@ impl<K, R> Turn<'_, K, R> {
     /// Ends the pool.
     pub(crate) fn close(&mut self) {
         raise(&self.shared.gate, POOL_CLOSED, true);
-        for id in 0..self.ledger.records.len() {
-            if self.ledger.records.get(id).is_some_and(Option::is_some) {
-                self.empty(id, &AcquireError::Closed, Reason::Closed);
-            }
-        }
+        self.for_each_key(|turn, id| turn.empty(id, &AcquireError::Closed, Reason::Closed));
         self.fill();
         // The driver may be waiting for a decision that will never come.
         self.wake_driver();
@@ -151,8 +147,8 @@ impl<K, R> Turn<'_, K, R> {
         let max = limits.max;
         self.ledger.record(home.id).limits = limits;
         while count(&home.figures.live) - count(&home.figures.closing) > max {
-            let Some(held) = home.take_any() else { break };
-            self.retire(held, Reason::Evicted);
+            let Some(held) = self.take_candidate_of(home) else { break };
+            self.retire(held, Reason::OverLimit);
         }
         self.request(home.id);
         self.refill(home.id);

@@ -94,7 +94,11 @@ impl<K, R> Retired<K, R> {
     #[must_use]
     pub fn into_inner(mut self) -> R {
         match self.held.take() {
-            Some(held) => finish(held),
+            Some(held) => {
+                let entry = *held;
+                entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
+                entry.resource
+            }
             None => unreachable!("only drop takes it, and it has not run"),
         }
     }
@@ -105,13 +109,6 @@ impl<K, R> Retired<K, R> {
             None => unreachable!("only drop takes it, and it has not run"),
         }
     }
-}
-
-/// Tells the ledger, outside of whose lock the resource is then dropped.
-fn finish<K, R>(held: Held<K, R>) -> R {
-    let entry = *held;
-    entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
-    entry.resource
 }
 
 impl<K, R> Deref for Retired<K, R> {

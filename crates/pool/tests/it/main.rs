@@ -1,0 +1,12 @@
+//! The pool's tests: data tables, a simulation against an oracle, and, with `--features model`, every interleaving.
+
+#[cfg(not(feature = "model"))]
+mod buffers;
+#[cfg(feature = "model")]
+mod model;
+#[cfg(not(feature = "model"))]
+mod sim;
+#[cfg(not(feature = "model"))]
+mod support;
+#[cfg(not(feature = "model"))]
+mod table;
