@@ -122,7 +122,6 @@ impl Parents {
             support: Support::default(),
         };
         let hierarchies = discover()?;
-        let v1 = hierarchies.iter().any(|h| h.role != Role::Unified);
         let mut twins = false;
         for mut hierarchy in hierarchies {
             // `cpu` and `cpuacct` are commonly mounted as one: one group then serves both.
@@ -154,7 +153,9 @@ impl Parents {
             }
             parents.support.cpu_time = Some("v2".into());
         }
-        parents.support.layout = match (v1, parents.dirs.iter().any(|d| d.role == Role::Unified)) {
+        let v1 = parents.dirs.iter().any(|d| d.role != Role::Unified);
+        let v2 = parents.dirs.iter().any(|d| d.role == Role::Unified);
+        parents.support.layout = match (v1, v2) {
             (true, true) => "hybrid",
             (true, false) => "v1",
             (false, true) => "v2",

@@ -11,6 +11,9 @@ use crate::spec::{Limits, Profile};
 /// Largest message that is sent inline; what is larger travels in a sealed anonymous file.
 pub(crate) const INLINE_BYTES_MAX: usize = 48 << 10;
 
+/// Room for any message to a guest init.
+pub(crate) const MESSAGE_BYTES_MAX: usize = INLINE_BYTES_MAX + 1024;
+
 /// A message did not have the form it must have.
 #[derive(Debug, thiserror::Error)]
 #[error("malformed message between cove processes")]

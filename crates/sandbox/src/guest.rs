@@ -18,9 +18,10 @@ use crate::cgroup::{self, Groups, Role};
 use crate::codec::{self, Reader, Report, Start, from_guest, to_guest};
 use crate::failure::{Failure, Step};
 use crate::landlock;
-use crate::payload::{self, Payload};
+use crate::payload::{NotStarted, Parking};
 use crate::spec::{Limits, Profile};
 use crate::sys::{self, Clock, Ended, FailurePage};
+use crate::workspace;
 
 // linux/capability.h
 const CAP_CHOWN: u32 = 0;
@@ -30,7 +31,6 @@ const CAP_SETGID: u32 = 6;
 const CAP_SETUID: u32 = 7;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_RESOURCE: u32 = 24;
-const CAP_LAST: u32 = 63;
 
 const fn mask(capabilities: &[u32]) -> u64 {
     let (mut mask, mut i) = (0, 0);
@@ -58,8 +58,6 @@ const SUPERVISING: u64 = mask(&[CAP_KILL, CAP_SETGID, CAP_SETUID]);
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Longest: a process killed for lack of memory is noticed at the next look.
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
-/// Mode of a directory that a file's path needs.
-const DIRECTORY_MODE: u32 = 0o755;
 
 /// What a guest init is given by its spawner.
 #[derive(Debug)]
@@ -84,6 +82,17 @@ pub(crate) struct Guest<'a> {
     pub(crate) landlock: bool,
 }
 
+/// A process that waits to become a program.
+#[derive(Debug)]
+struct Parked {
+    profile: Profile,
+    child: sys::Child,
+    /// Takes the message that releases it.
+    socket: OwnedFd,
+    /// CPU time of its group before the program.
+    cpu_before: Duration,
+}
+
 /// What the guest init has set up and goes on to use.
 #[derive(Debug)]
 struct Place {
@@ -97,8 +106,13 @@ struct Place {
 
 /// Body of the process. Never returns to the spawner's code.
 pub(crate) fn main(guest: Guest<'_>) -> c_int {
-    match guest.set_up() {
-        Ok(place) => guest.serve(&place),
+    let parked = guest.set_up().and_then(|place| {
+        // Ahead of the request that will need it; most are for a program, not for a compiler.
+        let parked = guest.park(&place, Profile::Run)?;
+        Ok((place, parked))
+    });
+    match parked {
+        Ok((place, parked)) => guest.serve(&place, parked),
         Err(failure) => {
             guest.tell(&failure.encode(from_guest::FAILED), &[]);
             1
@@ -123,7 +137,7 @@ impl Guest<'_> {
         self.volunteer_for_oom();
         sys::setns(self.netns, libc::CLONE_NEWNET).step("enter the network namespace")?;
         sys::sethostname("sandbox").step("set the host name")?;
-        let scratch = mount_all(self.users.map(|(_, user)| user))?;
+        let scratch = workspace::mount_all(self.users.map(|(_, user)| user))?;
         let workspace =
             sys::open(c"/workspace", libc::O_PATH | libc::O_DIRECTORY).step("open /workspace")?;
         let landlock = if self.landlock {
@@ -131,6 +145,10 @@ impl Guest<'_> {
         } else {
             None
         };
+        // A program starts with what its init has, and the spawner ignores these.
+        for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
+            sys::default_signal(signal).step("reset signals")?;
+        }
         let sigchld = sys::sigchld_fd().step("watch for children")?;
         let page = FailurePage::new().step("share a page with programs")?;
         self.lower_privileges()?;
@@ -172,12 +190,6 @@ impl Guest<'_> {
     }
 
     fn lower_privileges(&self) -> Result<(), Failure> {
-        for capability in 0..=CAP_LAST {
-            // Fails with EINVAL beyond the last one that this kernel has.
-            if sys::prctl(libc::PR_CAPBSET_DROP, capability.into()).is_err() {
-                break;
-            }
-        }
         if let Some((init, _)) = self.users {
             sys::clear_groups().step("give up groups")?;
             sys::setresgid(init).step("become the init's group")?;
@@ -194,24 +206,23 @@ impl Guest<'_> {
 
     // ---- serving -------------------------------------------------------------------------------
 
-    fn serve(mut self, place: &Place) -> c_int {
+    fn serve(mut self, place: &Place, parked: Parked) -> c_int {
         self.tell(&[from_guest::READY], &[]);
-        let mut buf = vec![0u8; codec::INLINE_BYTES_MAX + 1024];
+        let mut buf = vec![0u8; codec::MESSAGE_BYTES_MAX];
+        let mut parked = Some(parked);
         let mut command = 0;
         loop {
             let Ok((n, fds)) = self.next_message(&mut buf) else { return 0 };
-            if n == 0 {
-                return 0;
-            }
             let message = buf.get(..n).unwrap_or(&[]);
-            let result = self.handle(place, message, fds, command);
-            match result {
-                Ok(more) => {
-                    command += 1;
-                    if !more {
-                        return 0;
-                    }
-                }
+            match message.first() {
+                None => return 0,
+                // The command that it was for has ended on its own meanwhile.
+                Some(&to_guest::STOP) => continue,
+                Some(_) => {}
+            }
+            match self.command(place, parked.take(), message, fds, command) {
+                Ok(true) => return 0,
+                Ok(false) => command += 1,
                 Err(failure) => {
                     self.tell(&failure.encode(from_guest::FAILED), &[]);
                     return 1;
@@ -232,43 +243,29 @@ impl Guest<'_> {
         }
     }
 
-    /// Whether further messages may come.
-    fn handle(
-        &mut self,
-        place: &Place,
-        message: &[u8],
-        mut fds: Vec<OwnedFd>,
-        command: u32,
-    ) -> Result<bool, Failure> {
-        match message.first() {
-            // The command that it was for has ended on its own meanwhile.
-            Some(&to_guest::STOP) => Ok(true),
-            Some(&to_guest::START) => {
-                let start = Start::decode(&mut Reader(message.get(1..).unwrap_or(&[])))?;
-                self.command(place, &start, fds, command)
-            }
-            Some(&to_guest::START_IN_FILE) => {
-                let file = fds.pop().ok_or(codec::Malformed)?;
-                let content = read_file(file.as_fd()).step("read the command")?;
-                let start = Start::decode(&mut Reader(content.get(1..).unwrap_or(&[])))?;
-                self.command(place, &start, fds, command)
-            }
-            _ => Err(codec::Malformed.into()),
-        }
-    }
-
-    /// Runs one command from its start to its report.
+    /// Runs one command from its message to its report. Tells whether it was the last.
     fn command(
         &mut self,
         place: &Place,
-        start: &Start<'_>,
+        parked: Option<Parked>,
+        message: &[u8],
         fds: Vec<OwnedFd>,
         command: u32,
     ) -> Result<bool, Failure> {
+        let content = match message.first() {
+            Some(&to_guest::START) => None,
+            Some(&to_guest::START_IN_FILE) => {
+                let file = fds.last().ok_or(codec::Malformed)?;
+                Some(sys::read_file(file.as_fd()).step("read the command")?)
+            }
+            _ => return Err(codec::Malformed.into()),
+        };
+        let body = content.as_deref().unwrap_or(message);
+        let start = Start::decode(&mut Reader(body.get(1..).unwrap_or(&[])))?;
         if command > 0 {
             self.renew(place, command)?;
         }
-        set_disk_limits(place, &start.limits, command > 0)?;
+        workspace::set_disk_limits(place.scratch.as_fd(), &start.limits, command > 0)?;
         if !self.groups.is_empty() {
             self.groups
                 .set_limits(start.limits.memory_bytes, start.limits.processes)
@@ -276,39 +273,39 @@ impl Guest<'_> {
         }
         if let Err(failure) = self.place_files(place, &start.files) {
             self.tell(&failure.encode(from_guest::FILE), &[]);
-            return Ok(!start.last);
+            return Ok(start.last);
         }
+        let parked = match parked {
+            Some(parked) if parked.profile == start.profile => parked,
+            // One with another policy is ended with everything else when the command has ended.
+            _ => self.park(place, start.profile)?,
+        };
         let began = now()?;
-        let child = self.start(place, start, fds)?;
+        self.release(&parked, &start, message, fds)?;
         if start.last {
             sys::set_capabilities(SUPERVISING).step("give up privileges")?;
         }
-        let mut report = self.supervise(place, start, &child, began)?;
-        match place.page.take() {
-            Some((step, errno)) => {
-                match payload::STEPS.get(usize::try_from(step - 1).unwrap_or(usize::MAX)) {
-                    Some(&payload::EXECUTE) => {
-                        report.exec_errno = Some(errno);
-                        report.code = None;
-                    }
-                    name => {
-                        let step = (*name.unwrap_or(&"start the program")).to_owned();
-                        return Err(Failure { step, errno });
-                    }
-                }
-            }
+        let mut report = self.supervise(place, &start, &parked, began)?;
+        match NotStarted::from_page(&place.page) {
             None => {}
+            Some(NotStarted::Program(errno)) => {
+                report.exec_errno = Some(errno);
+                report.code = None;
+            }
+            Some(NotStarted::Step(step, errno)) => {
+                return Err(Failure { step: step.to_owned(), errno });
+            }
         }
-        let outputs = self.collect(place, start, &mut report);
+        let outputs = self.collect(place, &start, &mut report);
         let handles: Vec<BorrowedFd<'_>> = outputs.iter().map(AsFd::as_fd).collect();
         self.tell(&report.encode(), &handles);
-        Ok(!start.last)
+        Ok(start.last)
     }
 
     /// Makes everything but the workspace fresh for another command.
     fn renew(&mut self, place: &Place, command: u32) -> Result<(), Failure> {
         sys::unshare(libc::CLONE_NEWIPC).step("renew the ipc namespace")?;
-        bind_writable(place.scratch.as_fd(), command, self.users.map(|(_, user)| user))?;
+        workspace::bind_writable(place.scratch.as_fd(), command, self.users.map(|(_, user)| user))?;
         if !self.groups.is_empty() {
             let name = cgroup::group_name(self.spawner, self.sandbox, command);
             self.groups = Groups::create(self.parents, self.unified_limits, &name)
@@ -324,59 +321,68 @@ impl Guest<'_> {
         // As the program's user: the files are its own, and no privilege of ours takes part.
         if let Some((init, user)) = self.users {
             sys::setfsids(user, user);
-            let result = place_files(place.workspace.as_fd(), files);
+            let result = workspace::place_files(place.workspace.as_fd(), files);
             sys::setfsids(init, init);
             return result;
         }
-        place_files(place.workspace.as_fd(), files)
+        workspace::place_files(place.workspace.as_fd(), files)
     }
 
-    fn start(
-        &self,
-        place: &Place,
-        start: &Start<'_>,
-        fds: Vec<OwnedFd>,
-    ) -> Result<sys::Child, Failure> {
-        let mut fds = fds.into_iter();
-        let (Some(stdout), Some(stderr)) = (fds.next(), fds.next()) else {
-            return Err(codec::Malformed.into());
-        };
-        let stdin = match fds.next() {
-            Some(fd) if start.has_stdin => fd,
-            _ => sys::open(c"/dev/null", libc::O_RDONLY).step("open /dev/null")?,
-        };
-        if let Some((_, user)) = self.users {
-            // So that the program may open its own /dev/stdout: pipes have an owner, too.
-            for fd in [&stdout, &stderr].into_iter().chain(start.has_stdin.then_some(&stdin)) {
-                sys::fchown(fd.as_fd(), user, user).step("own the standard streams")?;
-            }
-        }
-        let strings = |list: &[&[u8]]| -> Result<sys::CStringArray, Failure> {
-            let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
-            Ok(sys::CStringArray::new(strings.map_err(|_| codec::Malformed)?))
-        };
-        let program = CString::new(*start.argv.first().ok_or(codec::Malformed)?)
-            .map_err(|_| codec::Malformed)?;
+    /// Starts a process that waits to become a program.
+    fn park(&self, place: &Place, profile: Profile) -> Result<Parked, Failure> {
         let entrances = self.groups.entrances().step("open the control groups")?;
-        let payload = Payload {
+        let (ours, theirs) = sys::message_pair().step("make a connection")?;
+        let parking = Parking {
             entrances: &entrances,
             hide_groups: !self.groups.is_empty(),
-            stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
-            limits: start.limits,
             bound_data: !self.groups.limits_memory(),
             user: self.users.map(|(_, user)| user),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
-            filter: match start.profile {
+            filter: match profile {
                 Profile::Run => self.filters[0],
                 Profile::Compile => self.filters[1],
             },
-            program: &program,
-            argv: &strings(&start.argv)?,
-            env: &strings(&start.env)?,
-            path: payload::path_of(&start.env),
+            socket: theirs.as_fd(),
         };
-        sys::fork(0, self.groups.unified(), || payload.become_program(&place.page))
-            .step("start a process for the program")
+        let child = sys::fork(0, self.groups.unified(), || {
+            // Its copy of our end, which would keep it from noticing that we are gone.
+            let number = ours.as_raw_fd().cast_unsigned();
+            match sys::close_inherited(number, number) {
+                Ok(()) => parking.become_program(&place.page),
+                Err(_) => 1,
+            }
+        })
+        .step("start a process for the program")?;
+        drop(theirs);
+        let (n, _) =
+            sys::receive(ours.as_fd(), &mut [0u8; 16]).step("wait for a process to be parked")?;
+        if n == 0 {
+            return Err(match NotStarted::from_page(&place.page) {
+                Some(NotStarted::Step(step, errno)) => Failure { step: step.to_owned(), errno },
+                _ => Failure { step: "park a process".to_owned(), errno: libc::ECHILD },
+            });
+        }
+        let cpu_before = self.cpu(child.pid)?;
+        Ok(Parked { profile, child, socket: ours, cpu_before })
+    }
+
+    /// Lets a parked process become the program of the message. The descriptors go with it: while a
+    /// copy of a pipe's end is open here, its reader waits for more.
+    fn release(
+        &self,
+        parked: &Parked,
+        start: &Start<'_>,
+        message: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> Result<(), Failure> {
+        if let Some((_, user)) = self.users {
+            // So that the program may open its own /dev/stdout: pipes have an owner, too.
+            for fd in fds.iter().take(if start.has_stdin { 3 } else { 2 }) {
+                sys::fchown(fd.as_fd(), user, user).step("own the standard streams")?;
+            }
+        }
+        let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        sys::send(parked.socket.as_fd(), message, &handles).step("release the program")
     }
 
     // ---- supervising ---------------------------------------------------------------------------
@@ -386,10 +392,12 @@ impl Guest<'_> {
         &self,
         place: &Place,
         start: &Start<'_>,
-        child: &sys::Child,
+        parked: &Parked,
         began: Duration,
     ) -> Result<Report, Failure> {
         let limits = &start.limits;
+        let child = &parked.child;
+        let used_since = |total: Duration| total.saturating_sub(parked.cpu_before);
         let mut report = Report::default();
         let mut ended = None;
         let mut look_in = look_interval(limits, Duration::ZERO, Duration::ZERO);
@@ -414,7 +422,7 @@ impl Guest<'_> {
                 }
             }
             let elapsed = now()?.saturating_sub(began);
-            let used = self.cpu(child.pid)?;
+            let used = used_since(self.cpu(child.pid)?);
             report.wall_breached = elapsed >= limits.wall;
             if report.wall_breached || used >= limits.cpu || self.groups.oom_kills() > 0 {
                 break;
@@ -432,8 +440,8 @@ impl Guest<'_> {
             }
         }
         report.cpu = match last_cpu {
-            None => self.cpu(child.pid)?,
-            Some(main) => main.max(sys::children_cpu().step("read the CPU time")?),
+            None => used_since(self.cpu(child.pid)?),
+            Some(main) => used_since(main.max(sys::children_cpu().step("read the CPU time")?)),
         };
         report.wall_breached |= report.wall >= limits.wall && !stopped;
         report.cpu_breached = report.cpu >= limits.cpu;
@@ -536,127 +544,4 @@ fn wait_any() -> Result<Option<(libc::pid_t, Ended)>, Failure> {
 /// Nobody left to kill is what we want.
 fn ignore_none(error: io::Error) -> io::Result<()> {
     if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
-}
-
-fn read_file(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
-    let size = usize::try_from(sys::regular_file_size(fd)?).unwrap_or(usize::MAX);
-    let mut content = vec![0; size];
-    let mut done = 0;
-    while done < size {
-        let n = sys::pread(fd, content.get_mut(done..).unwrap_or(&mut []), done as u64)?;
-        if n == 0 {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        done += n;
-    }
-    Ok(content)
-}
-
-// ---- mounts ------------------------------------------------------------------------------------
-
-/// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch root.
-fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
-    let locked_down = libc::MS_NOSUID | libc::MS_NODEV;
-    // Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
-    sys::mount(
-        Some(c"proc"),
-        c"/proc",
-        Some(c"proc"),
-        locked_down | libc::MS_NOEXEC | libc::MS_RDONLY,
-        Some(c"subset=pid,hidepid=invisible"),
-    )
-    .step("mount /proc")?;
-    let options = disk_options(Limits::default().disk_bytes, Limits::default().disk_inodes);
-    sys::mount(Some(c"scratch"), c"/workspace", Some(c"tmpfs"), locked_down, Some(&options))
-        .step("mount the scratch file system")?;
-    let scratch = sys::open(c"/workspace", libc::O_RDONLY | libc::O_DIRECTORY)
-        .step("open the scratch file system")?;
-    bind_writable(scratch.as_fd(), 0, user)?;
-    make_and_bind(scratch.as_fd(), c"workspace", c"/workspace", 0o755, user)?;
-    Ok(scratch)
-}
-
-/// Puts fresh directories of the scratch file system at `/tmp`, `/dev/shm` and `/home/user`.
-fn bind_writable(scratch: BorrowedFd<'_>, command: u32, user: Option<u32>) -> Result<(), Failure> {
-    for (kind, target, mode) in
-        [("tmp", c"/tmp", 0o1777), ("shm", c"/dev/shm", 0o1777), ("home", c"/home/user", 0o755)]
-    {
-        let name = CString::new(format!("{kind}{command}")).map_err(|_| codec::Malformed)?;
-        make_and_bind(scratch, &name, target, mode, user)?;
-    }
-    Ok(())
-}
-
-/// One directory on one file system for each writable place, so that one limit holds for all.
-fn make_and_bind(
-    scratch: BorrowedFd<'_>,
-    name: &std::ffi::CStr,
-    target: &std::ffi::CStr,
-    mode: u32,
-    user: Option<u32>,
-) -> Result<(), Failure> {
-    sys::mkdirat(scratch, name, mode).step("make a writable directory")?;
-    let dir = sys::openat(scratch, name, libc::O_RDONLY | libc::O_DIRECTORY, 0)
-        .step("open a writable directory")?;
-    sys::fchmod(dir.as_fd(), mode).step("open up a writable directory")?;
-    if let Some(user) = user {
-        sys::fchown(dir.as_fd(), user, user).step("hand over a writable directory")?;
-    }
-    let source =
-        CString::new(format!("/proc/self/fd/{}", dir.as_raw_fd())).map_err(|_| codec::Malformed)?;
-    sys::mount(Some(&source), target, None, libc::MS_BIND, None).step("show a writable directory")
-}
-
-fn disk_options(bytes: u64, inodes: u64) -> CString {
-    CString::new(format!("size={bytes},nr_inodes={inodes},mode=700")).unwrap_or_default()
-}
-
-/// Directories that Cove itself makes for each command; not charged to the program.
-const OWN_INODES: u64 = 8;
-
-/// Sets how much the program may store, beyond what an earlier command of the sandbox has left.
-fn set_disk_limits(place: &Place, limits: &Limits, has_predecessor: bool) -> Result<(), Failure> {
-    let (bytes, inodes) = if has_predecessor {
-        sys::usage(place.scratch.as_fd()).step("measure the scratch file system")?
-    } else {
-        (0, 0)
-    };
-    let options = disk_options(
-        limits.disk_bytes.saturating_add(bytes),
-        limits.disk_inodes.saturating_add(inodes).saturating_add(OWN_INODES),
-    );
-    let flags = libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV;
-    sys::mount(None, c"/workspace", None, flags, Some(&options)).step("set the disk limits")
-}
-
-/// Places files below a directory, making the directories that their paths need.
-fn place_files(root: BorrowedFd<'_>, files: &[(&[u8], bool, &[u8])]) -> Result<(), Failure> {
-    for (path, executable, content) in files {
-        let step = || format!("place the file `{}`", String::from_utf8_lossy(path));
-        let mut dir: Option<OwnedFd> = None;
-        let (parents, name) = match path.iter().rposition(|b| *b == b'/') {
-            Some(at) => (path.get(..at).unwrap_or(&[]), path.get(at + 1..).unwrap_or(&[])),
-            None => (&[][..], *path),
-        };
-        for part in parents.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
-            let part = CString::new(part).map_err(|_| codec::Malformed)?;
-            let here = dir.as_ref().map_or(root, AsFd::as_fd);
-            match sys::mkdirat(here, &part, DIRECTORY_MODE) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(Failure::new(&step(), &error));
-                }
-                _ => {}
-            }
-            let next =
-                sys::open_beneath(here, &part, libc::O_PATH | libc::O_DIRECTORY, 0).step(&step())?;
-            dir = Some(next);
-        }
-        let name = CString::new(name).map_err(|_| codec::Malformed)?;
-        let here = dir.as_ref().map_or(root, AsFd::as_fd);
-        let mode = if *executable { 0o755 } else { 0o644 };
-        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
-        let file = sys::open_beneath(here, &name, flags, mode).step(&step())?;
-        sys::write_all(file.as_fd(), content).step(&step())?;
-    }
-    Ok(())
 }

@@ -77,6 +77,18 @@ pub(crate) fn enter(
     symlink("/run", root.join("var/run")).step("link /var/run")?;
     fill_etc(&root.join("etc"), users)?;
     fill_dev(&root.join("dev"), may_mknod)?;
+    if !may_mknod {
+        // Without root the kernel mounts a new /proc only where a whole one is visible already. Each
+        // sandbox covers this one with its own before anything runs in it.
+        sys::mount(
+            Some(c"/proc"),
+            &c_path(&root.join("proc"))?,
+            None,
+            libc::MS_BIND | libc::MS_REC,
+            None,
+        )
+        .step("keep a /proc in the root")?;
+    }
     for toolchain in toolchains {
         let target = root.join("opt").join(&toolchain.name);
         fs::create_dir(&target).step("make a directory for a toolchain")?;

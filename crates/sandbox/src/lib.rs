@@ -42,7 +42,8 @@
 //!
 //! Files, in the order of a request: `spec` (what is asked and answered), `engine` (the pool of
 //! prepared sandboxes, the spawners), `run` (one program seen from the server), `spawner`, `image`
-//! (the root file system), `guest` (pid 1), `payload` (the last steps before a program), `cgroup`,
+//! (the root file system), `guest` (pid 1), `workspace` (what it may write),
+//! `payload` (the last steps before a program), `cgroup`,
 //! `seccomp` (the policy as data), `landlock`, `codec`, `failure`, `layers` (what is active here), and
 //! `sys`, which holds all `unsafe` of Cove.
 
@@ -60,6 +61,7 @@ mod seccomp;
 mod spawner;
 mod spec;
 mod sys;
+mod workspace;
 
 pub use cgroup::{Role, Support};
 pub use engine::{Engine, EngineStats, Launched, Sandbox, StartError, spawner_main_if_asked};

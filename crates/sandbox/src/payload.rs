@@ -1,12 +1,18 @@
-//! The last steps before a program: from a copy of the guest init to sandboxed code.
+//! From a copy of the guest init to sandboxed code.
 //!
-//! Runs in a forked child and only goes forward; a step that fails is noted in the shared page and
-//! ends the child. The order matters and each step says why it stands where it does.
+//! In two halves. *Parking* is everything that does not depend on the program: control groups,
+//! identity, system call policy; it is done ahead, when the sandbox is prepared. *Release* is what is
+//! left when the program is known: its streams, its limits, and `execve`. Between the two the process
+//! waits, without privileges, for one message of the guest init.
+//!
+//! Both only go forward: a step that fails is noted in the shared page and ends the process. The order
+//! matters, and where it does, the step says why.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use crate::codec::{self, Malformed, Reader, Start, to_guest};
 use crate::spec::Limits;
 use crate::sys::{self, BpfInstruction, CStringArray, FailurePage};
 
@@ -20,35 +26,54 @@ const MESSAGE_QUEUE_BYTES_MAX: u64 = 64 << 10;
 const PENDING_SIGNALS_MAX: u64 = 4096;
 
 /// The steps, by the number they have in the shared page (from 1).
-pub(crate) const STEPS: [&str; 14] = [
+const STEPS: [&str; 14] = [
     "enter the control groups",
     "hide the control groups",
     "start a session",
-    "connect the standard streams",
-    "hide the descriptors of the guest init",
     "set resource limits",
-    "reset signals",
+    "let signals through",
     "enter the workspace",
-    "give up groups",
+    "give up the group id",
     "give up the user id",
     "give up capabilities",
     "restrict the file system",
     "restrict system calls",
-    EXECUTE,
+    "wait for the program",
+    "set the program up",
+    "execute the program",
 ];
-/// The step whose failure is the program's fault, not ours.
-pub(crate) const EXECUTE: &str = "execute the program";
+const RELEASE: i32 = 12;
+const SET_UP: i32 = 13;
+const EXECUTE: i32 = 14;
 
-/// Everything a payload needs, prepared by the guest init.
+/// Why no program was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotStarted {
+    /// It cannot be executed: the program's fault, with the errno of `execve`.
+    Program(i32),
+    /// A step before failed: ours, with its name and errno.
+    Step(&'static str, i32),
+}
+
+impl NotStarted {
+    /// Makes sense of a note in the shared page.
+    pub(crate) fn from_page(page: &FailurePage) -> Option<NotStarted> {
+        let (step, errno) = page.take()?;
+        if step == EXECUTE {
+            return Some(NotStarted::Program(errno));
+        }
+        let name = usize::try_from(step - 1).ok().and_then(|i| STEPS.get(i));
+        Some(NotStarted::Step(name.copied().unwrap_or("start the program"), errno))
+    }
+}
+
+/// What parking needs, prepared by the guest init.
 #[derive(Debug)]
-pub(crate) struct Payload<'a> {
+pub(crate) struct Parking<'a> {
     /// `cgroup.procs` of the version 1 groups to enter.
     pub(crate) entrances: &'a [OwnedFd],
     /// Whether there are control groups to hide.
     pub(crate) hide_groups: bool,
-    /// Standard input, output and error.
-    pub(crate) stdio: [BorrowedFd<'a>; 3],
-    pub(crate) limits: Limits,
     /// Whether only resource limits bound memory here.
     pub(crate) bound_data: bool,
     /// User and group to become; `None` where there is only one (rootless).
@@ -56,106 +81,156 @@ pub(crate) struct Payload<'a> {
     /// File system restriction, where it is used.
     pub(crate) landlock: Option<BorrowedFd<'a>>,
     pub(crate) filter: &'a [BpfInstruction],
-    /// The program as given, arguments and environment.
-    pub(crate) program: &'a CStr,
-    pub(crate) argv: &'a CStringArray,
-    pub(crate) env: &'a CStringArray,
-    /// Directories to look the program up in.
-    pub(crate) path: &'a [u8],
+    /// Where the message comes from.
+    pub(crate) socket: BorrowedFd<'a>,
 }
 
-/// `PATH` of an environment.
-pub(crate) fn path_of<'a>(env: &[&'a [u8]]) -> &'a [u8] {
-    env.iter().find_map(|e| e.strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH)
-}
-
-impl Payload<'_> {
-    /// Takes all steps. Returns only when one has failed, with the code to exit with.
+impl Parking<'_> {
+    /// Parks, waits and becomes the program. Returns only when a step has failed, with the code to
+    /// exit with.
     pub(crate) fn become_program(&self, page: &FailurePage) -> i32 {
-        let (step, error) = self.steps();
+        let Err((step, error)) = self.park().and_then(|()| self.release());
         page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
         NOT_STARTED
     }
 
-    /// The number of the failed step and its error.
-    fn steps(&self) -> (i32, io::Error) {
+    fn park(&self) -> Result<(), (i32, io::Error)> {
         let mut step = 0;
         let mut attempt = |f: &dyn Fn() -> io::Result<()>| {
             step += 1;
             f().map_err(|error| (step, error))
         };
-        let mut run = || -> Result<(), (i32, io::Error)> {
-            // First of all, so that everything from here on is counted and limited.
-            attempt(&|| self.entrances.iter().try_for_each(|fd| sys::write_all(fd.as_fd(), b"0")))?;
-            attempt(&|| {
-                if self.hide_groups { sys::unshare(libc::CLONE_NEWCGROUP) } else { Ok(()) }
-            })?;
-            attempt(&sys::setsid)?;
-            attempt(&|| self.connect_stdio())?;
-            attempt(&|| sys::cloexec_from(3))?;
-            attempt(&|| self.set_limits())?;
-            attempt(&reset_signals)?;
-            attempt(&|| std::env::set_current_dir("/workspace"))?;
-            attempt(&|| self.user.map_or(Ok(()), sys::setresgid))?;
-            attempt(&|| self.user.map_or(Ok(()), sys::setresuid))?;
-            attempt(&|| sys::set_capabilities(0))?;
-            attempt(&|| {
-                // Without it neither restriction may be set, and set-user-ID files would matter.
-                sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
-                self.landlock.map_or(Ok(()), sys::landlock_restrict)
-            })?;
-            // Last, because it denies some of the calls above.
-            attempt(&|| sys::set_seccomp(self.filter))
-        };
-        match run() {
-            Ok(()) => (i32::try_from(STEPS.len()).unwrap_or(i32::MAX), self.execute()),
-            Err(failed) => failed,
-        }
+        // First of all, so that everything from here on is counted and limited.
+        attempt(&|| self.entrances.iter().try_for_each(|fd| sys::write_all(fd.as_fd(), b"0")))?;
+        attempt(&|| if self.hide_groups { sys::unshare(libc::CLONE_NEWCGROUP) } else { Ok(()) })?;
+        attempt(&sys::setsid)?;
+        attempt(&set_common_limits)?;
+        attempt(&sys::unblock_signals)?;
+        attempt(&|| std::env::set_current_dir("/workspace"))?;
+        attempt(&|| self.user.map_or(Ok(()), sys::setresgid))?;
+        attempt(&|| self.user.map_or(Ok(()), sys::setresuid))?;
+        attempt(&|| sys::set_capabilities(0))?;
+        attempt(&|| {
+            // Without it neither restriction may be set, and set-user-ID files would matter.
+            sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+            self.landlock.map_or(Ok(()), sys::landlock_restrict)
+        })?;
+        // Last, because it denies some of the calls above.
+        attempt(&|| sys::set_seccomp(self.filter))
     }
 
-    fn connect_stdio(&self) -> io::Result<()> {
-        for (target, fd) in (0..).zip(self.stdio) {
-            sys::dup_onto(fd, target)?;
+    fn release(&self) -> Result<std::convert::Infallible, (i32, io::Error)> {
+        let at = |step: i32| move |error: io::Error| (step, error);
+        sys::send(self.socket, &[0], &[]).map_err(at(RELEASE))?;
+        let mut buf = vec![0u8; codec::MESSAGE_BYTES_MAX];
+        let (n, mut fds) = sys::receive(self.socket, &mut buf).map_err(at(RELEASE))?;
+        buf.truncate(n);
+        if buf.first() == Some(&to_guest::START_IN_FILE) {
+            let file = fds.pop().ok_or(Malformed).map_err(io::Error::other).map_err(at(RELEASE))?;
+            buf = sys::read_file(file.as_fd()).map_err(at(RELEASE))?;
         }
-        Ok(())
+        let start = Start::decode(&mut Reader(buf.get(1..).unwrap_or(&[])))
+            .map_err(io::Error::other)
+            .map_err(at(RELEASE))?;
+        let program = Program::new(&start).map_err(at(SET_UP))?;
+        connect_stdio(&start, &fds).map_err(at(SET_UP))?;
+        sys::cloexec_from(3).map_err(at(SET_UP))?;
+        set_limits(&start.limits, self.bound_data).map_err(at(SET_UP))?;
+        Err((EXECUTE, program.execute()))
     }
+}
 
-    fn set_limits(&self) -> io::Result<()> {
-        let l = &self.limits;
-        // One second of slack: the guest init measures exactly; this is the net below it.
-        let cpu_seconds = l.cpu.as_secs() + u64::from(l.cpu.subsec_nanos() > 0) + 1;
-        let mut limits = vec![
-            (libc::RLIMIT_CPU, cpu_seconds),
-            (libc::RLIMIT_NPROC, l.processes),
-            (libc::RLIMIT_FSIZE, l.file_size_bytes),
-            (libc::RLIMIT_STACK, l.stack_bytes),
-            (libc::RLIMIT_NOFILE, l.open_files),
-            (libc::RLIMIT_CORE, 0),
-            (libc::RLIMIT_MEMLOCK, 0),
-            (libc::RLIMIT_MSGQUEUE, MESSAGE_QUEUE_BYTES_MAX),
-            (libc::RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX),
-            (libc::RLIMIT_NICE, 0),
-            (libc::RLIMIT_RTPRIO, 0),
-        ];
-        if self.bound_data {
-            limits.push((libc::RLIMIT_DATA, l.memory_bytes));
-        }
-        limits.into_iter().try_for_each(|(resource, value)| {
-            // Raising above the hard limit needs a privilege that not every server has.
+/// Limits that are the same for every program.
+fn set_common_limits() -> io::Result<()> {
+    [
+        (libc::RLIMIT_CORE, 0),
+        (libc::RLIMIT_MEMLOCK, 0),
+        (libc::RLIMIT_MSGQUEUE, MESSAGE_QUEUE_BYTES_MAX),
+        (libc::RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX),
+        (libc::RLIMIT_NICE, 0),
+        (libc::RLIMIT_RTPRIO, 0),
+    ]
+    .into_iter()
+    .try_for_each(|(resource, value)| lower_limit(resource, value))
+}
+
+fn set_limits(l: &Limits, bound_data: bool) -> io::Result<()> {
+    // One second of slack: the guest init measures exactly; this is the net below it.
+    let cpu_seconds = l.cpu.as_secs() + u64::from(l.cpu.subsec_nanos() > 0) + 1;
+    [
+        (libc::RLIMIT_CPU, Some(cpu_seconds)),
+        (libc::RLIMIT_NPROC, Some(l.processes)),
+        (libc::RLIMIT_FSIZE, Some(l.file_size_bytes)),
+        (libc::RLIMIT_STACK, Some(l.stack_bytes)),
+        (libc::RLIMIT_NOFILE, Some(l.open_files)),
+        (libc::RLIMIT_DATA, bound_data.then_some(l.memory_bytes)),
+    ]
+    .into_iter()
+    .filter_map(|(resource, value)| Some((resource, value?)))
+    .try_for_each(|(resource, value)| lower_limit(resource, value))
+}
+
+/// Sets a limit; where it is above the host's own, that one stays, because raising it is a privilege.
+fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
+    match sys::set_limit(resource, value) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             sys::set_limit(resource, value.min(sys::hard_limit(resource)?))
+        }
+        other => other,
+    }
+}
+
+fn connect_stdio(start: &Start<'_>, fds: &[OwnedFd]) -> io::Result<()> {
+    let null;
+    let stdin = match fds.get(2) {
+        Some(fd) if start.has_stdin => fd,
+        _ => {
+            null = sys::open(c"/dev/null", libc::O_RDONLY)?;
+            &null
+        }
+    };
+    let missing = || io::Error::from_raw_os_error(libc::EBADF);
+    let streams = [stdin, fds.first().ok_or_else(missing)?, fds.get(1).ok_or_else(missing)?];
+    for (target, fd) in (0..).zip(streams) {
+        sys::dup_onto(fd.as_fd(), target)?;
+    }
+    Ok(())
+}
+
+/// A program as `execve` wants it.
+struct Program {
+    name: CString,
+    argv: CStringArray,
+    env: CStringArray,
+    path: Vec<u8>,
+}
+
+impl Program {
+    fn new(start: &Start<'_>) -> io::Result<Program> {
+        let strings = |list: &[&[u8]]| -> io::Result<CStringArray> {
+            let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
+            Ok(CStringArray::new(strings?))
+        };
+        let name = start.argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        Ok(Program {
+            name: CString::new(*name)?,
+            argv: strings(&start.argv)?,
+            env: strings(&start.env)?,
+            path: path_of(&start.env).to_vec(),
         })
     }
 
     /// `execvp`: as given when it contains a slash, else in each directory of the path.
     fn execute(&self) -> io::Error {
-        if self.program.to_bytes().contains(&b'/') {
-            return sys::execve(self.program, self.argv, self.env);
+        let execve = |path: &CStr| sys::execve(path, &self.argv, &self.env);
+        if self.name.to_bytes().contains(&b'/') {
+            return execve(&self.name);
         }
         let mut error = io::Error::from_raw_os_error(libc::ENOENT);
         for directory in self.path.split(|b| *b == b':').filter(|d| !d.is_empty()) {
-            let full = [directory, b"/", self.program.to_bytes()].concat();
+            let full = [directory, b"/", self.name.to_bytes()].concat();
             let Ok(full) = CString::new(full) else { continue };
-            let this = sys::execve(&full, self.argv, self.env);
+            let this = execve(&full);
             match this.raw_os_error() {
                 Some(libc::ENOENT | libc::ENOTDIR) => {}
                 // It is there but may not be executed: keep looking, but say so at the end.
@@ -167,10 +242,7 @@ impl Payload<'_> {
     }
 }
 
-/// The spawner ignores some signals and the guest init blocks one; a program starts with neither.
-fn reset_signals() -> io::Result<()> {
-    for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-        sys::default_signal(signal)?;
-    }
-    sys::unblock_signals()
+/// `PATH` of an environment.
+fn path_of<'a>(env: &[&'a [u8]]) -> &'a [u8] {
+    env.iter().find_map(|e| e.strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH)
 }

@@ -402,20 +402,7 @@ fn read_outputs(
                 return Err(format!("{size} bytes, more than the {left} left of {bytes_max}"));
             }
             left -= size;
-            read_exactly(file.as_fd(), size).map_err(|e| e.to_string())
+            sys::read_file(file.as_fd()).map_err(|e| e.to_string())
         })
         .collect()
-}
-
-fn read_exactly(fd: BorrowedFd<'_>, size: u64) -> io::Result<Vec<u8>> {
-    let mut content = vec![0; usize::try_from(size).unwrap_or(0)];
-    let mut done = 0;
-    while let Some(rest) = content.get_mut(done..).filter(|r| !r.is_empty()) {
-        match sys::pread(fd, rest, done as u64)? {
-            0 => break,
-            n => done += n,
-        }
-    }
-    content.truncate(done);
-    Ok(content)
 }

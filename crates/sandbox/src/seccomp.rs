@@ -256,27 +256,49 @@ pub(crate) fn compile(profile: Profile) -> Vec<BpfInstruction> {
     program
 }
 
+/// Call numbers that a leaf of the search compares one by one: fewer make the program longer, which
+/// costs translation to machine code, more make the search slower.
+const LEAF: usize = 8;
+
 /// Binary search for the call number, which is in the accumulator.
 fn search(groups: &[(u32, Vec<BpfInstruction>)]) -> Vec<BpfInstruction> {
-    match groups {
-        [] => vec![op(RETURN, ALLOW)],
-        [(number, body)] => {
-            let mut code = vec![branch(JUMP_EQUAL, *number, 1, 0), op(RETURN, ALLOW)];
-            code.extend_from_slice(body);
-            code
-        }
-        _ => {
-            let (low, high) = groups.split_at(groups.len() / 2);
-            let left = search(low);
-            let right = search(high);
-            let first_high = high.first().map_or(0, |(number, _)| *number);
-            // A conditional jump reaches 255 instructions only; the plain one reaches any number.
-            let mut code = vec![branch(JUMP_AT_LEAST, first_high, 0, 1), op(JUMP, length(&left))];
-            code.extend(left);
-            code.extend(right);
-            code
+    if groups.len() <= LEAF {
+        return leaf(groups);
+    }
+    let (low, high) = groups.split_at(groups.len() / 2);
+    let left = search(low);
+    let right = search(high);
+    let first_high = high.first().map_or(0, |(number, _)| *number);
+    // A conditional jump reaches 255 instructions only; the plain one reaches any number.
+    let mut code = vec![branch(JUMP_AT_LEAST, first_high, 0, 1), op(JUMP, length(&left))];
+    code.extend(left);
+    code.extend(right);
+    code
+}
+
+/// Compares with each number, and jumps to what is to be done; equal bodies stand there once.
+fn leaf(groups: &[(u32, Vec<BpfInstruction>)]) -> Vec<BpfInstruction> {
+    let mut bodies: Vec<(&[BpfInstruction], usize)> = Vec::new();
+    let mut end = 0;
+    for (_, body) in groups {
+        if !bodies.iter().any(|(known, _)| known == body) {
+            bodies.push((body, end));
+            end += body.len();
         }
     }
+    let mut code = Vec::new();
+    for (index, (number, body)) in groups.iter().enumerate() {
+        let at = bodies.iter().find(|(known, _)| known == body).map_or(0, |(_, at)| *at);
+        // Over the comparisons that follow and the return behind them.
+        let over = groups.len() - index - 1 + 1 + at;
+        let over = u8::try_from(over).expect("a leaf is shorter than a jump reaches");
+        code.push(branch(JUMP_EQUAL, *number, over, 0));
+    }
+    code.push(op(RETURN, ALLOW));
+    for (body, _) in bodies {
+        code.extend_from_slice(body);
+    }
+    code
 }
 
 fn length(code: &[BpfInstruction]) -> u32 {
@@ -408,5 +430,6 @@ mod tests {
     #[test]
     fn every_rule_says_why() {
         assert!(POLICY.iter().all(|rule| !rule.why.is_empty() && !rule.name.is_empty()));
+        assert!(compile(Profile::Run).len() < 200, "{}", compile(Profile::Run).len());
     }
 }

@@ -30,6 +30,8 @@ const ROOTLESS_USER: u32 = 1000;
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(1);
 /// Attempts before a slot is given up: 10 s.
 const REMOVAL_TRIES: u32 = 10_000;
+/// Number of bits of a capability set.
+const CAPABILITY_MAX: u64 = 63;
 /// Namespaces that are fresh in every sandbox. The network's is taken from the slot.
 const FRESH: c_int =
     libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
@@ -194,6 +196,7 @@ impl Spawner {
         let host_proc = sys::open(c"/proc", libc::O_PATH | libc::O_DIRECTORY).step("open /proc")?;
         sys::unshare(libc::CLONE_NEWNS).step("make a mount namespace")?;
         image::enter(&setup.toolchains, &setup.users(), !rootless)?;
+        drop_bounding_set();
         let lifeline = sys::pipe().step("make a pipe")?;
         let abi = sys::landlock_abi().unwrap_or(0);
         let landlock = rootless && abi > 0;
@@ -418,6 +421,17 @@ impl Setup {
                 .map(|(_, user)| user)
                 .collect(),
             None => vec![ROOTLESS_USER],
+        }
+    }
+}
+
+/// Takes away what no program started from here may ever gain. What the spawner itself is permitted
+/// stays: it executes nothing.
+fn drop_bounding_set() {
+    for capability in 0..=CAPABILITY_MAX {
+        // Fails with EINVAL beyond the last one that this kernel has.
+        if sys::prctl(libc::PR_CAPBSET_DROP, capability).is_err() {
+            break;
         }
     }
 }

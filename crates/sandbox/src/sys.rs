@@ -630,6 +630,21 @@ pub(crate) fn write_all(fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> 
     Ok(())
 }
 
+/// All of a regular file.
+pub(crate) fn read_file(fd: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let size = usize::try_from(regular_file_size(fd)?).unwrap_or(usize::MAX);
+    let mut content = vec![0; size];
+    let mut done = 0;
+    while let Some(rest) = content.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        match pread(fd, rest, done as u64)? {
+            0 => break,
+            n => done += n,
+        }
+    }
+    content.truncate(done);
+    Ok(content)
+}
+
 /// `pipe2(2)`, close-on-exec: read end, write end.
 pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut fds = [-1 as c_int; 2];

@@ -1,0 +1,134 @@
+//! The writable part of a sandbox: its directories, their limits, and the files placed in them.
+//!
+//! One tmpfs holds everything that a sandbox writes, so that one limit holds for all of it. Its root is
+//! hidden: the directories in it are bound to their places, the last of them over the root itself.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use crate::codec;
+use crate::failure::{Failure, Step};
+use crate::spec::Limits;
+use crate::sys;
+
+/// Mode of a directory that a file's path needs.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch root.
+pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
+    let locked_down = libc::MS_NOSUID | libc::MS_NODEV;
+    // Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
+    sys::mount(
+        Some(c"proc"),
+        c"/proc",
+        Some(c"proc"),
+        locked_down | libc::MS_NOEXEC | libc::MS_RDONLY,
+        Some(c"subset=pid,hidepid=invisible"),
+    )
+    .step("mount /proc")?;
+    let options = disk_options(Limits::default().disk_bytes, Limits::default().disk_inodes);
+    sys::mount(Some(c"scratch"), c"/workspace", Some(c"tmpfs"), locked_down, Some(&options))
+        .step("mount the scratch file system")?;
+    let scratch = sys::open(c"/workspace", libc::O_RDONLY | libc::O_DIRECTORY)
+        .step("open the scratch file system")?;
+    bind_writable(scratch.as_fd(), 0, user)?;
+    make_and_bind(scratch.as_fd(), c"workspace", c"/workspace", 0o755, user)?;
+    Ok(scratch)
+}
+
+/// Puts fresh directories of the scratch file system at `/tmp`, `/dev/shm` and `/home/user`.
+pub(crate) fn bind_writable(
+    scratch: BorrowedFd<'_>,
+    command: u32,
+    user: Option<u32>,
+) -> Result<(), Failure> {
+    for (kind, target, mode) in
+        [("tmp", c"/tmp", 0o1777), ("shm", c"/dev/shm", 0o1777), ("home", c"/home/user", 0o755)]
+    {
+        let name = CString::new(format!("{kind}{command}")).map_err(|_| codec::Malformed)?;
+        make_and_bind(scratch, &name, target, mode, user)?;
+    }
+    Ok(())
+}
+
+/// One directory on one file system for each writable place, so that one limit holds for all.
+fn make_and_bind(
+    scratch: BorrowedFd<'_>,
+    name: &CStr,
+    target: &CStr,
+    mode: u32,
+    user: Option<u32>,
+) -> Result<(), Failure> {
+    sys::mkdirat(scratch, name, mode).step("make a writable directory")?;
+    let dir = sys::openat(scratch, name, libc::O_RDONLY | libc::O_DIRECTORY, 0)
+        .step("open a writable directory")?;
+    sys::fchmod(dir.as_fd(), mode).step("open up a writable directory")?;
+    if let Some(user) = user {
+        sys::fchown(dir.as_fd(), user, user).step("hand over a writable directory")?;
+    }
+    let source =
+        CString::new(format!("/proc/self/fd/{}", dir.as_raw_fd())).map_err(|_| codec::Malformed)?;
+    sys::mount(Some(&source), target, None, libc::MS_BIND, None).step("show a writable directory")
+}
+
+fn disk_options(bytes: u64, inodes: u64) -> CString {
+    CString::new(format!("size={bytes},nr_inodes={inodes},mode=700")).unwrap_or_default()
+}
+
+/// Directories that Cove itself makes for each command; not charged to the program.
+const OWN_INODES: u64 = 8;
+
+/// Sets how much the program may store, beyond what an earlier command of the sandbox has left.
+pub(crate) fn set_disk_limits(
+    scratch: BorrowedFd<'_>,
+    limits: &Limits,
+    has_predecessor: bool,
+) -> Result<(), Failure> {
+    let (bytes, inodes) = if has_predecessor {
+        sys::usage(scratch).step("measure the scratch file system")?
+    } else {
+        (0, 0)
+    };
+    let options = disk_options(
+        limits.disk_bytes.saturating_add(bytes),
+        limits.disk_inodes.saturating_add(inodes).saturating_add(OWN_INODES),
+    );
+    let flags = libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV;
+    sys::mount(None, c"/workspace", None, flags, Some(&options)).step("set the disk limits")
+}
+
+/// Places files below a directory, making the directories that their paths need.
+pub(crate) fn place_files(
+    root: BorrowedFd<'_>,
+    files: &[(&[u8], bool, &[u8])],
+) -> Result<(), Failure> {
+    for (path, executable, content) in files {
+        let step = || format!("place the file `{}`", String::from_utf8_lossy(path));
+        let mut dir: Option<OwnedFd> = None;
+        let (parents, name) = match path.iter().rposition(|b| *b == b'/') {
+            Some(at) => (path.get(..at).unwrap_or(&[]), path.get(at + 1..).unwrap_or(&[])),
+            None => (&[][..], *path),
+        };
+        for part in parents.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
+            let part = CString::new(part).map_err(|_| codec::Malformed)?;
+            let here = dir.as_ref().map_or(root, AsFd::as_fd);
+            match sys::mkdirat(here, &part, DIRECTORY_MODE) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                    return Err(Failure::new(&step(), &error));
+                }
+                _ => {}
+            }
+            let next =
+                sys::open_beneath(here, &part, libc::O_PATH | libc::O_DIRECTORY, 0).step(&step())?;
+            dir = Some(next);
+        }
+        let name = CString::new(name).map_err(|_| codec::Malformed)?;
+        let here = dir.as_ref().map_or(root, AsFd::as_fd);
+        let mode = if *executable { 0o755 } else { 0o644 };
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
+        let file = sys::open_beneath(here, &name, flags, mode).step(&step())?;
+        sys::write_all(file.as_fd(), content).step(&step())?;
+    }
+    Ok(())
+}
