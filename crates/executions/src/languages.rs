@@ -164,6 +164,9 @@ impl Languages {
         }
         let mut asked = tokio::task::JoinSet::new();
         for tool in tools {
+            if self.inner.probes.get(&tool).is_none_or(Probe::is_known) {
+                continue;
+            }
             let languages = self.clone();
             asked.spawn(async move {
                 if let Some(probe) = languages.inner.probes.get(&tool) {

@@ -264,6 +264,30 @@ mod tests {
         }
     }
 
+    /// The table of `docs/executions.md`.
+    fn table() -> String {
+        let size = |name: &str, value: u64| match value {
+            _ if !name.ends_with("bytes") => value.to_string(),
+            _ if value >= 2 * GIB || value == GIB => format!("{} GiB", value / GIB),
+            _ if value >= MIB => format!("{} MiB", value / MIB),
+            _ if value >= KIB => format!("{} KiB", value / KIB),
+            _ => value.to_string(),
+        };
+        let row = |field: &Field| {
+            let Field { name, min, run, compile, .. } = field;
+            let [min, a, b, c, d] = [*min, run.default, run.max, compile.default, compile.max]
+                .map(|value| size(name, value));
+            format!("| `{name}` | {min} | {a} | {b} | {c} | {d} |\n")
+        };
+        FIELDS.iter().map(row).collect()
+    }
+
+    #[test]
+    fn the_documented_limits_are_the_real_ones() {
+        let page = include_str!("../../../docs/executions.md");
+        assert!(page.contains(&table()), "docs/executions.md should have:\n{}", table());
+    }
+
     #[test]
     fn each_field_sets_its_own_limit() {
         let none = LimitSpec::default();

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use api::Verdict;
+use api::{ErrorCode, Verdict};
 use node::clock;
 use node::telemetry::{DURATION_BUCKETS, Registry};
 use prometheus_client::collector::Collector;
@@ -31,7 +31,7 @@ pub(crate) enum Part {
     Total,
 }
 
-/// The counters and histograms. The handles are resolved once, so that observing takes no lock.
+/// The counters and histograms. Those of the parts are looked up once, not for every execution.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     finished: Family<FinishedLabels, Counter>,
@@ -85,10 +85,12 @@ impl Metrics {
     }
 
     pub(crate) fn refused(&self, error: &Error) {
-        let code = match error {
-            Error::Refused(_) => "invalid_request",
-            Error::TooManyWaiting { .. } => "too_many_requests",
-            Error::QueueFull { .. } => "overloaded",
+        let code = match error.code() {
+            ErrorCode::UnknownLanguage => "unknown_language",
+            ErrorCode::LanguageUnavailable => "language_unavailable",
+            ErrorCode::TooManyRequests => "too_many_requests",
+            ErrorCode::Overloaded => "overloaded",
+            _ => "invalid_request",
         };
         self.refused.get_or_create(&RefusedLabels { code }).inc();
     }

@@ -45,6 +45,11 @@ impl Probe {
         self.version.get_or_init(|| ask(&self.argv)).await.clone()
     }
 
+    /// Whether somebody asked already.
+    pub(super) fn is_known(&self) -> bool {
+        self.version.initialized()
+    }
+
     /// The version, if somebody asked already.
     pub(super) fn known_version(&self) -> Option<String> {
         self.version.get().cloned().flatten()
@@ -116,11 +121,13 @@ impl Prepared {
         tools: &BTreeMap<String, Found>,
         cache: &Path,
     ) -> Result<Prepared, LoadError> {
-        let source = cache.join(format!("{language}-{}", fingerprint(tools.get(&way.version))));
-        let made = fs::create_dir_all(&source)
+        let path = cache.join(format!("{language}-{}", fingerprint(tools.get(&way.version))));
+        let made = fs::create_dir_all(&path)
             // Readable for the users that sandboxes run under, whatever the umask.
-            .and_then(|()| fs::set_permissions(&source, fs::Permissions::from_mode(0o755)));
-        made.map_err(|error| LoadError::Prepared { path: source.clone(), source: error })?;
+            .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
+            // The tool and the sandbox engine each start somewhere else.
+            .and_then(|()| fs::canonicalize(&path));
+        let source = made.map_err(|source| LoadError::Prepared { path, source })?;
 
         let at = |problem| LoadError::entry(format!("languages.{language}"), problem);
         let directory = source.to_str().ok_or_else(|| at("`cache` is not UTF-8".to_owned()))?;
@@ -194,6 +201,7 @@ impl Prepared {
         match failure {
             None => {
                 self.ready.store(true, Ordering::Release);
+                self.remove_older(language);
                 tracing::info!(language, "prepared");
             }
             Some(failure) => {
@@ -201,6 +209,32 @@ impl Prepared {
             }
         }
     }
+}
+
+impl Prepared {
+    /// Removes what was prepared by other versions of the tool.
+    fn remove_older(&self, language: &str) {
+        let own = &self.toolchain.source;
+        let entries = own.parent().and_then(|cache| fs::read_dir(cache).ok());
+        for entry in entries.into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let older = name.to_str().is_some_and(|name| is_prepared(name, language));
+            if older
+                && entry.path() != *own
+                && let Err(error) = fs::remove_dir_all(entry.path())
+            {
+                tracing::warn!(path = %entry.path().display(), %error, "remove what was prepared before");
+            }
+        }
+    }
+}
+
+/// Whether `name` is `language` and a [`fingerprint`].
+fn is_prepared(name: &str, language: &str) -> bool {
+    let rest = name.strip_prefix(language).and_then(|rest| rest.strip_prefix('-'));
+    let parts: Vec<&str> = rest.map_or(Vec::new(), |rest| rest.split('-').collect());
+    let hexadecimal = |part: &&str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit());
+    parts.len() == 2 && parts.iter().all(hexadecimal)
 }
 
 /// Tells one version of a tool from another without running it.
@@ -239,6 +273,20 @@ mod tests {
         assert_eq!(first_line(b"\n  Python 3.11.2 \nmore"), Some("Python 3.11.2".to_owned()));
         assert_eq!(first_line(b" \n"), None);
         assert_eq!(first_line(&[b'x'; 1000]).map(|line| line.len()), Some(VERSION_CHARS_MAX));
+    }
+
+    #[test]
+    fn only_prepared_directories_of_the_language_are_its_own() {
+        for (name, expected) in [
+            ("go-6a9-eb8", true),
+            ("go-x-6a9-eb8", false),
+            ("go-6a9", false),
+            ("go-6a9-", false),
+            ("golang-6a9-eb8", false),
+        ] {
+            assert_eq!(is_prepared(name, "go"), expected, "{name}");
+        }
+        assert!(is_prepared(&format!("x-{}", fingerprint(None)), "x"));
     }
 
     #[tokio::test]

@@ -32,6 +32,23 @@ fn the_built_in_table_has_every_promised_language() {
 }
 
 #[test]
+fn there_is_an_example_of_every_language() {
+    let languages = Languages::load(None, &Host::default()).unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    let mut seen = BTreeSet::new();
+    for entry in std::fs::read_dir(&examples).unwrap() {
+        let path = entry.unwrap().path();
+        let extension = path.extension().unwrap().to_str().unwrap();
+        seen.extend(languages.by_extension(extension).map(str::to_owned));
+    }
+    let names: BTreeSet<String> =
+        languages.list().languages.into_iter().map(|language| language.name).collect();
+    assert_eq!(seen, names);
+    let job = std::fs::read_to_string(examples.join("job.json")).unwrap();
+    serde_json::from_str::<api::ExecutionRequest>(&job).unwrap();
+}
+
+#[test]
 fn nothing_outside_of_usr_is_shown_without_a_home() {
     let languages = Languages::load(None, &Host::default()).unwrap();
     for toolchain in languages.toolchains() {
@@ -126,8 +143,12 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
     let program = languages.choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();
     assert_eq!(prepared.inside(), None);
+    home.write("cache/x-0-0/old", b"", 0o644);
+    home.write("cache/y-0-0/other", b"", 0o644);
     prepared.fill("x").await;
     assert_eq!(prepared.inside(), Some("/opt/x-prepared"));
+    // What an older version of the tool left is gone, what belongs to others is not.
+    assert!(!home.path().join("cache/x-0-0").exists() && home.path().join("cache/y-0-0").exists());
     let toolchains = languages.toolchains();
     let source = &toolchains.iter().find(|it| it.name == "x-prepared").unwrap().source;
     let made = std::fs::read(source.join("made")).unwrap();

@@ -211,7 +211,8 @@ async fn a_refused_request_takes_no_sandbox() {
     fixture.run(ExecutionRequest { limits, ..argv() }).await.unwrap_err();
     assert_eq!(*fixture.script.commands.lock(), Vec::<Vec<u8>>::new());
     fixture.check_idle();
-    fixture.check_metric("cove_executions_refused_total{code=\"invalid_request\"} 3");
+    fixture.check_metric("cove_executions_refused_total{code=\"invalid_request\"} 2");
+    fixture.check_metric("cove_executions_refused_total{code=\"unknown_language\"} 1");
 }
 
 /// Starts an execution that hangs; returns once it runs.

@@ -1,0 +1,1 @@
+console.log("hello from javascript", ...process.argv.slice(2));

@@ -1,0 +1,3 @@
+import sys
+
+print("hello from python", *sys.argv[1:])
