@@ -276,10 +276,9 @@ mod tests {
 
     fn run(arguments: &[&str]) -> Result<RunArgs, clap::Error> {
         let all = ["cove", "run"].iter().chain(arguments);
-        match Cli::try_parse_from(all)?.command {
-            Command::Run(run) => Ok(*run),
-            other => panic!("{other:?}"),
-        }
+        let command = Cli::try_parse_from(all)?.command;
+        let Command::Run(run) = command else { unreachable!("`run` was asked for") };
+        Ok(*run)
     }
 
     #[test]

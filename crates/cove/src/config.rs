@@ -294,6 +294,11 @@ impl Config {
         if config.data_dir.as_os_str().is_empty() {
             config.data_dir = environment.default_data_dir().ok_or(Error::NoHome)?;
         }
+        // Other processes get paths below it, and need not share this one's working directory.
+        config.data_dir = std::path::absolute(&config.data_dir).map_err(|error| Error::Value {
+            origin: "data_dir".to_owned(),
+            message: error.to_string(),
+        })?;
         Ok(config)
     }
 }

@@ -291,33 +291,28 @@ fn request(args: &RunArgs, languages: &Languages) -> Result<ExecutionRequest> {
         };
         request.files.push(source_file(name, &path)?);
     }
-    // The entry is the first file; beside a source without a name it would be another one.
-    if let (Some(source), false) = (&request.source, request.files.is_empty()) {
-        let entry = entry_name(args, languages);
-        let entry = SourceFile { name: entry?, content: source.clone(), ..SourceFile::default() };
-        request.files.insert(0, entry);
-        request.source = None;
+    // The entry is the first file. Beside others, a source from standard input needs a name.
+    if let Some(source) = request.source.take_if(|_| !request.files.is_empty()) {
+        let named = named_language(request.language.as_deref().unwrap_or_default(), languages)?;
+        let extension = named.extensions.first().map_or("txt", String::as_str);
+        let name = format!("main.{extension}");
+        request.files.insert(0, SourceFile { name, content: source, ..SourceFile::default() });
     }
     Ok(request)
 }
 
-/// A name for a program that came without one: `main` and the language's first extension.
-fn entry_name(args: &RunArgs, languages: &Languages) -> Result<String> {
-    let wanted = args.lang.as_deref().unwrap_or_default();
-    let list = languages.list();
-    let found = list.languages.iter().find(|language| {
+/// The language that is asked for by name or alias.
+fn named_language(wanted: &str, languages: &Languages) -> Result<api::Language> {
+    let found = languages.list().languages.into_iter().find(|language| {
         language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
     });
-    let extension = found.and_then(|language| language.extensions.first());
-    let extension = extension.ok_or_else(|| {
-        Usage(format!("there is no language `{wanted}`; `cove languages` lists them"))
-    })?;
-    Ok(format!("main.{extension}"))
+    let missing = || Usage(format!("there is no language `{wanted}`; `cove languages` lists them"));
+    Ok(found.ok_or_else(missing)?)
 }
 
 fn language(args: &RunArgs, file: &OsStr, languages: &Languages) -> Result<String> {
     if let Some(language) = &args.lang {
-        return Ok(language.clone());
+        return Ok(named_language(language, languages)?.name);
     }
     if file == "-" {
         return Err(Usage("a program on standard input needs --lang".to_owned()).into());

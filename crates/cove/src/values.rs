@@ -4,7 +4,11 @@ use std::time::Duration;
 
 /// `250ms`, `1.5s`, `2m`; a number without a unit is seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let example = "a duration such as 500ms, 1s or 2m";
     let (number, unit) = split(text);
+    if number.is_empty() {
+        return Err(format!("`{text}` is not {example}"));
+    }
     let seconds = match unit {
         "ms" => 0.001,
         "" | "s" => 1.0,
@@ -12,13 +16,17 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3600.0,
         _ => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
     };
-    let number = positive(number, text, "a duration such as 500ms, 1s or 2m")?;
+    let number = positive(number, text, example)?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
 }
 
 /// `64M`, `1.5G`, `512k`, `4096`; units are powers of 1024, with or without `B` or `iB`.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
+    let example = "a size such as 64M or 1G";
     let (number, unit) = split(text);
+    if number.is_empty() {
+        return Err(format!("`{text}` is not {example}"));
+    }
     let lower = unit.to_ascii_lowercase();
     let unit_bytes: f64 = match lower.trim_end_matches('b').trim_end_matches('i') {
         "" => 1.0,
@@ -28,7 +36,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "t" => 1_099_511_627_776.0,
         _ => return Err(format!("`{unit}` is no unit of size; there are k, M, G and T")),
     };
-    let size = positive(number, text, "a size such as 64M or 1G")? * unit_bytes;
+    let size = positive(number, text, example)? * unit_bytes;
     // Exact below 2^53 bytes, far above what any limit allows.
     if size >= 9_007_199_254_740_992.0 {
         return Err(format!("`{text}` is too large"));
