@@ -141,7 +141,7 @@ impl Languages {
         self.inner.extensions.get(extension).map(String::as_str)
     }
 
-    /// Every language with what is known of it now; a version that nobody asked for yet is left out.
+    /// Every language with what is known of it now, without versions that nobody asked for yet.
     pub fn list(&self) -> api::LanguageList {
         let languages = self.inner.languages.values().map(|language| self.describe(language));
         api::LanguageList { languages: languages.collect() }

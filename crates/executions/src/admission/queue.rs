@@ -87,8 +87,8 @@ impl<W: Clone> Queue<W> {
         Arrival::Waits(ticket)
     }
 
-    /// Whether `ticket` has been admitted; if so, that is told once. Otherwise remembers how to wake
-    /// the one who holds it.
+    /// Whether `ticket` has been admitted; if so, that is told once. Otherwise remembers how to
+    /// wake the one who holds it.
     pub(super) fn poll(&mut self, ticket: Ticket, wake: &W) -> bool {
         if let Some(at) = self.granted.iter().position(|granted| *granted == ticket) {
             self.granted.swap_remove(at);

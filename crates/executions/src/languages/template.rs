@@ -172,7 +172,7 @@ fn stem(name: &str) -> &str {
     }
 }
 
-/// Three quarters of the limit: the rest is for the runtime itself, its code and its threads' stacks.
+/// Three quarters of the limit: the rest is for the runtime, its code and its threads' stacks.
 fn heap_mib(memory_bytes: u64) -> u64 {
     (memory_bytes / 4 * 3 / (1 << 20)).max(1)
 }

@@ -10,7 +10,7 @@ fn killed(signal: i32) -> Exit {
     Exit { signal: Some(signal), ..Exit::default() }
 }
 
-/// Verdict, limit, exit code and signal of `exit` as the run stage, and the verdict as compile stage.
+/// Verdict, limit, exit code and signal of `exit` as run stage, and its verdict as compile stage.
 fn check(exit: Exit, run: &str, compile: &str) {
     let judged = outcome(StageName::Run, b"program", exit.clone());
     let shown = format!(
