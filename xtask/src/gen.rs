@@ -228,11 +228,14 @@ fn openapi() -> Result<String> {
             "title": "Cove",
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-            "description": "A self-hosted runtime for code you do not trust: a program goes in, a \
-                verdict comes out. Every answer with a status of 400 or above has an `ErrorBody`, and \
-                every answer names its request in the header `x-request-id`."
+            "description": "A self-hosted runtime for code you do not trust: a program goes in, \
+                a verdict comes out. Every answer with a status of 400 or above has an \
+                `ErrorBody`, and every answer names its request in the header `x-request-id`."
         },
-        "servers": [{ "url": "http://127.0.0.1:4100", "description": "Where `cove serve` listens unless told otherwise" }],
+        "servers": [{
+            "url": "http://127.0.0.1:4100",
+            "description": "Where `cove serve` listens unless told otherwise"
+        }],
         "tags": [
             { "name": "executions", "description": "Programs in, verdicts out." },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }

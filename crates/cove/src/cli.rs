@@ -56,7 +56,7 @@ pub(crate) struct ConfigArgs {
     /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml when not root]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Directory for the server's state [default: /var/lib/cove, or ~/.local/share/cove when not root]
+    /// Directory of the server's state [default: /var/lib/cove, or ~/.local/share/cove if not root]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }

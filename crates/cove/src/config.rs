@@ -1,8 +1,8 @@
 //! Configuration: `cove.toml`, then `COVE_*`, then flags. The only reader of the environment.
 //!
-//! Every setting has one path, such as `executions.queue_max`. In the file it is a key in a table; in
-//! the environment it is `COVE_EXECUTIONS__QUEUE_MAX`, with `__` where the file has a dot; a flag
-//! exists for what is changed often. Unknown keys are errors that name the line.
+//! Every setting has one path, such as `executions.queue_max`. In the file it is a key in a table;
+//! in the environment it is `COVE_EXECUTIONS__QUEUE_MAX`, with `__` where the file has a dot; what
+//! is changed often has a flag. Unknown keys are errors that name the line.
 
 use std::collections::BTreeMap;
 use std::env;

@@ -13,8 +13,8 @@ use sandbox::{Engine, EngineConfig, HostImage, Toolchain};
 
 use crate::config::{Config, SandboxConfig};
 
-/// User ids of `cove run` start here, two for each possible process id, so that programs run side by
-/// side, and those of a server, never share one.
+/// User ids of `cove run` start here, two for each possible process id, so that programs run side
+/// by side, and those of a server, never share one.
 const RUN_UID_BASE: u32 = 1_900_000_000;
 
 /// Prepared sandboxes per core of a server. One runs while the next one is being prepared.

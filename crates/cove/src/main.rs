@@ -1,15 +1,15 @@
 //! Command line, configuration, `serve` and `doctor`.
 //!
 //! This crate puts the others together and holds no rule that belongs to one of them. `serve` reads
-//! as the list of what the server consists of; `run` is the same engine and the same service without
-//! a server around them.
+//! as the list of what the server consists of; `run` is the same engine and the same service
+//! without a server around them.
 //!
 //! | file | what it is |
 //! |---|---|
 //! | `cli.rs` | what there is to type |
 //! | `config.rs` | `cove.toml`, `COVE_*`, flags; the only reader of the environment |
 //! | `serve.rs` | the server, piece by piece |
-//! | `run.rs` | one program, in this process |
+//! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `docs.rs` | `openapi.json` as a page to read |

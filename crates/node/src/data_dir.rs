@@ -60,7 +60,7 @@ fn pid_words(pid: &str) -> String {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
-    /// Locked for as long as it is open. The kernel unlocks it when the process ends, however it does.
+    /// Locked for as long as it is open; the kernel unlocks it when the process ends.
     _lock: File,
 }
 

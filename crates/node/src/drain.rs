@@ -1,9 +1,9 @@
 //! From the first signal to the last byte of the last answer.
 //!
 //! Draining has three steps. When it *begins*, new work is refused and `/health/ready` says 503,
-//! while the listener stays open so that load balancers and clients can be told. When no work is
-//! left, or the time for it is up, what is left is *cancelled*: its futures are dropped, which kills
-//! what they run. Then the connections are closed. A second signal skips the waiting.
+//! while the listener stays open so that load balancers and clients can be told. When the time for
+//! it is up, what is left is *cancelled*: its futures are dropped, which kills what they run. When
+//! nothing is left, the connections are closed. A second signal skips the waiting.
 
 use std::io;
 use std::sync::Arc;

@@ -5,8 +5,8 @@
 //! panics, draining. [`Json`] reads a body and says what is wrong with it. Every answer with a
 //! status of 400 or above has an [`api::ErrorBody`].
 //!
-//! A client that goes away takes its handler with it: the handler's future is dropped as soon as the
-//! kernel reports the end of the connection, and with the future goes whatever it runs.
+//! A client that goes away takes its handler with it: the handler's future is dropped as soon as
+//! the kernel reports the end of the connection, and with the future goes whatever it runs.
 
 mod connection;
 mod error;

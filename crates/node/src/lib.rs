@@ -9,15 +9,15 @@
 //! | [`clock`] | the only reader of the clocks; ids that sort by time |
 //! | [`data_dir`] | the directory a server keeps its state in: lock, addresses, atomic writes |
 //! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::Principal`] |
-//! | [`http`] | the server shell: limits, request ids, errors, JSON; [`http::Json`], [`http::Error`] |
+//! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`telemetry`] | logs and Prometheus metrics |
 //!
 //! A handler has the whole shape of a service's HTTP face:
 //!
 //! ```ignore
-//! async fn create(who: Principal, Json(request): Json<api::ExecutionRequest>) -> Result<Reply, http::Error> {
-//!     service.create(&who, request).await.map_err(into_http_error)
+//! async fn create(who: Principal, Json(request): Json<Request>) -> Result<Reply, http::Error> {
+//!     Ok(service.create(&who, request).await?)
 //! }
 //! ```
 #![forbid(unsafe_code)]

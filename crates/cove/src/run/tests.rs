@@ -1,6 +1,6 @@
 //! From verdicts to exit codes and sentences, and from flags to limits.
 
-use api::{LimitHit, Truncated};
+use api::{LimitHit, LimitSpec, Truncated};
 
 use super::*;
 

@@ -15,7 +15,8 @@ use tokio::sync::watch;
 use super::server::Limits;
 use super::socket::Socket;
 
-/// Serves one connection until either side ends it. With `closing` it finishes the request it is in.
+/// Serves one connection until either side ends it. Told that the server is `closing`, it finishes
+/// the request it is in.
 pub(super) async fn serve(
     stream: TcpStream,
     router: Router,

@@ -39,8 +39,8 @@ struct ReadSide {
 
 /// Sees the end of a connection that hyper does not read from at the moment.
 ///
-/// Hyper looks for the end of the stream while a handler runs, but stops looking once the client has
-/// sent anything behind its request, be it a pipelined request or a stray line end.
+/// Hyper looks for the end of the stream while a handler runs, but stops looking once the client
+/// has sent anything behind its request, be it a pipelined request or a stray line end.
 #[derive(Debug)]
 pub(super) struct Watch(Arc<Mutex<ReadSide>>);
 

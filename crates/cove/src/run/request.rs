@@ -1,0 +1,221 @@
+//! What is asked of `cove run`: from the command line to a request.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use api::{Encoding, ExecutionRequest, LimitSpec, SourceFile};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use executions::Languages;
+
+use crate::cli::{LimitArgs, RunArgs};
+use crate::values::milliseconds;
+
+/// Wall time allowed by default where CPU time is asked for and wall time is not.
+const WALL_PER_CPU: u64 = 2;
+
+/// A mistake of the caller, found before anything ran.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct Usage(String);
+
+/// Builds the request from the command line.
+pub(super) fn request(args: &RunArgs, languages: &Languages) -> Result<ExecutionRequest> {
+    let mut request = ExecutionRequest {
+        env: args.env.iter().cloned().collect(),
+        limits: run_limits(&args.limits),
+        compile_limits: compile_limits(&args.limits),
+        ..ExecutionRequest::default()
+    };
+    let rest = args.rest.iter().map(|argument| text(argument)).collect::<Result<Vec<_>>>()?;
+    match &args.file {
+        None if rest.is_empty() => {
+            let message = "nothing to run: give a FILE, or a command after `--`; \
+                           see `cove run --help`";
+            return Err(Usage(message.to_owned()).into());
+        }
+        None => {
+            if args.lang.is_some() {
+                let message = "--lang goes with a FILE or `-`; what follows `--` is a command";
+                return Err(Usage(message.to_owned()).into());
+            }
+            request.argv = Some(rest);
+        }
+        Some(file) => {
+            request.args = rest;
+            request.language = Some(language(args, file, languages)?);
+            if file == "-" {
+                request.source = Some(source_on_stdin()?);
+            } else {
+                request.files.push(source_file(None, Path::new(file))?);
+            }
+        }
+    }
+    for file in &args.files {
+        let (name, path) = match file.to_str().and_then(|text| text.split_once('=')) {
+            Some((name, path)) => (Some(name.to_owned()), PathBuf::from(path)),
+            None => (None, PathBuf::from(file)),
+        };
+        request.files.push(source_file(name, &path)?);
+    }
+    // The entry is the first file. Beside others, a source from standard input needs a name.
+    if let Some(source) = request.source.take_if(|_| !request.files.is_empty()) {
+        let named = named_language(request.language.as_deref().unwrap_or_default(), languages)?;
+        let extension = named.extensions.first().map_or("txt", String::as_str);
+        let name = format!("main.{extension}");
+        request.files.insert(0, SourceFile { name, content: source, ..SourceFile::default() });
+    }
+    Ok(request)
+}
+
+/// The language that is asked for by name or alias.
+fn named_language(wanted: &str, languages: &Languages) -> Result<api::Language> {
+    let found = languages.list().languages.into_iter().find(|language| {
+        language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
+    });
+    let missing = || Usage(format!("there is no language `{wanted}`; `cove languages` lists them"));
+    Ok(found.ok_or_else(missing)?)
+}
+
+fn language(args: &RunArgs, file: &OsStr, languages: &Languages) -> Result<String> {
+    if let Some(language) = &args.lang {
+        return Ok(named_language(language, languages)?.name);
+    }
+    if file == "-" {
+        return Err(Usage("a program on standard input needs --lang".to_owned()).into());
+    }
+    let extension = Path::new(file).extension().and_then(OsStr::to_str).unwrap_or_default();
+    match languages.by_extension(extension) {
+        Some(name) => Ok(name.to_owned()),
+        None => {
+            // A missing file is the more likely mistake.
+            fs::metadata(file).with_context(|| format!("open `{}`", Path::new(file).display()))?;
+            let message = format!(
+                "the extension of `{}` names no language; give one with --lang \
+                 (`cove languages` lists them)",
+                Path::new(file).display()
+            );
+            Err(Usage(message).into())
+        }
+    }
+}
+
+fn source_on_stdin() -> Result<String> {
+    let mut bytes = Vec::new();
+    io::stdin().lock().read_to_end(&mut bytes).context("read the program from standard input")?;
+    let not_text = |_| Usage("the program on standard input is not UTF-8".to_owned());
+    Ok(String::from_utf8(bytes).map_err(not_text)?)
+}
+
+/// Reads a file for the working directory, under its own name or another one.
+fn source_file(name: Option<String>, path: &Path) -> Result<SourceFile> {
+    let bytes = fs::read(path).with_context(|| format!("read `{}`", path.display()))?;
+    let name = match name {
+        Some(name) => name,
+        None => text(path.file_name().unwrap_or(path.as_os_str()))?,
+    };
+    let (content, encoding) = match String::from_utf8(bytes) {
+        Ok(text) => (text, Encoding::Utf8),
+        Err(error) => (BASE64.encode(error.as_bytes()), Encoding::Base64),
+    };
+    Ok(SourceFile { name, content, encoding, executable: false })
+}
+
+fn text(argument: &OsStr) -> Result<String> {
+    let not_text = || Usage(format!("`{}` is not UTF-8", OsString::from(argument).display()));
+    Ok(argument.to_str().ok_or_else(not_text)?.to_owned())
+}
+
+fn run_limits(args: &LimitArgs) -> LimitSpec {
+    LimitSpec {
+        cpu_ms: args.cpu.map(milliseconds),
+        wall_ms: args.wall.map(milliseconds),
+        memory_bytes: args.memory,
+        processes: args.processes,
+        output_bytes: args.output,
+        open_files: args.open_files,
+        file_size_bytes: args.file_size,
+        disk_bytes: args.disk,
+        disk_inodes: args.disk_files,
+        stack_bytes: args.stack,
+    }
+}
+
+fn compile_limits(args: &LimitArgs) -> LimitSpec {
+    LimitSpec {
+        cpu_ms: args.compile_cpu.map(milliseconds),
+        wall_ms: args.compile_wall.map(milliseconds),
+        memory_bytes: args.compile_memory,
+        ..LimitSpec::default()
+    }
+}
+
+/// The maxima protect a server from its callers. Here the caller owns the machine.
+pub(super) fn lift_maxima(config: &mut executions::Config, request: &ExecutionRequest) {
+    for (asked, max) in [
+        (&request.limits, &mut config.limits_max),
+        (&request.compile_limits, &mut config.compile_limits_max),
+    ] {
+        let LimitSpec {
+            cpu_ms,
+            wall_ms,
+            memory_bytes,
+            processes,
+            output_bytes,
+            open_files,
+            file_size_bytes,
+            disk_bytes,
+            disk_inodes,
+            stack_bytes,
+        } = *asked;
+        // A maximum that is asked for exactly is allowed exactly.
+        max.cpu_ms = cpu_ms.or(max.cpu_ms);
+        let wall_for_cpu = cpu_ms.map(|cpu| cpu.saturating_mul(WALL_PER_CPU).max(20_000));
+        max.wall_ms = wall_ms.or(wall_for_cpu).or(max.wall_ms);
+        max.memory_bytes = memory_bytes.or(max.memory_bytes);
+        max.processes = processes.or(max.processes);
+        max.output_bytes = output_bytes.or(max.output_bytes);
+        max.open_files = open_files.or(max.open_files);
+        max.file_size_bytes = file_size_bytes.or(max.file_size_bytes);
+        max.disk_bytes = disk_bytes.or(max.disk_bytes);
+        max.disk_inodes = disk_inodes.or(max.disk_inodes);
+        max.stack_bytes = stack_bytes.or(max.stack_bytes);
+    }
+    // The defaults of the configuration must stay below; what is asked for replaces them anyway.
+    config.limits = keep_unasked(&config.limits, &request.limits);
+    config.compile_limits = keep_unasked(&config.compile_limits, &request.compile_limits);
+    // One program at a time: it may have all the room there is.
+    config.stdin_bytes_max = u64::MAX;
+    config.files_bytes_max = u64::MAX;
+}
+
+/// The configured defaults of what is not asked for.
+fn keep_unasked(defaults: &LimitSpec, asked: &LimitSpec) -> LimitSpec {
+    let keep = |default: Option<u64>, asked: Option<u64>| default.filter(|_| asked.is_none());
+    LimitSpec {
+        cpu_ms: keep(defaults.cpu_ms, asked.cpu_ms),
+        wall_ms: keep(defaults.wall_ms, asked.wall_ms.or(asked.cpu_ms)),
+        memory_bytes: keep(defaults.memory_bytes, asked.memory_bytes),
+        processes: keep(defaults.processes, asked.processes),
+        output_bytes: keep(defaults.output_bytes, asked.output_bytes),
+        open_files: keep(defaults.open_files, asked.open_files),
+        file_size_bytes: keep(defaults.file_size_bytes, asked.file_size_bytes),
+        disk_bytes: keep(defaults.disk_bytes, asked.disk_bytes),
+        disk_inodes: keep(defaults.disk_inodes, asked.disk_inodes),
+        stack_bytes: keep(defaults.stack_bytes, asked.stack_bytes),
+    }
+}
+
+/// What the program reads: a file, nothing when the source came from standard input, or standard
+/// input itself.
+pub(super) fn input(args: &RunArgs) -> Result<Option<Box<dyn Read + Send>>> {
+    if let Some(path) = &args.stdin_file {
+        let file = File::open(path).with_context(|| format!("open `{}`", path.display()))?;
+        return Ok(Some(Box::new(file)));
+    }
+    let source_is_stdin = args.file.as_deref() == Some(OsStr::new("-"));
+    Ok(if source_is_stdin { None } else { Some(Box::new(io::stdin())) })
+}
