@@ -531,12 +531,6 @@ impl<K, R> Turn<'_, K, R> {
         home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == (tier, used_at))
     }
 
-    /// The same among the idle resources of one key.
-    pub(crate) fn take_candidate_of(&mut self, home: &Home<K, R>) -> Option<Held<K, R>> {
-        let first = first_to_go(home)?;
-        home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
-    }
-
     /// Why a resource that comes back must not stay.
     fn reason_to_retire(&mut self, held: &Held<K, R>) -> Option<Reason> {
         let figures = &held.home.figures;
@@ -696,6 +690,12 @@ impl<K: Eq + Hash + Clone, R> Turn<'_, K, R> {
         self.refill(id);
         Ok(home)
     }
+}
+
+/// The idle resource of one key to give up first.
+pub(crate) fn take_first_to_go<K, R>(home: &Home<K, R>) -> Option<Held<K, R>> {
+    let first = first_to_go(home)?;
+    home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
 }
 
 /// How the idle resource of a key ranks that is to be given up first: highest tier, then least recently used.

@@ -72,10 +72,12 @@
 //! | `home.rs` | one key's idle resources and the path without the ledger, with the proof that it loses no wake-up |
 //! | `waiters.rs`, `acquire.rs` | the queues, and the future that stands in one |
 //! | `lease.rs`, `permit.rs` | the permits |
+//! | `buffer.rs` | [`BufferPool`]: byte buffers by size class, cached per thread |
 //! | `sync.rs` | locks and atomics: the real ones or the model checker's |
 #![forbid(unsafe_code)]
 
 mod acquire;
+mod buffer;
 mod config;
 mod error;
 mod home;
@@ -89,6 +91,7 @@ mod sync;
 mod waiters;
 
 pub use acquire::Acquire;
+pub use buffer::{BUFFER_BYTES_MAX, Buffer, BufferConfig, BufferPool, BufferStats, SecretBuffer};
 pub use config::{Config, KeyLimits, STRIPES_DEFAULT, STRIPES_MAX, Tier};
 pub use error::{Abandoned, AcquireError, Limit, OpenError, Reason};
 pub use lease::Lease;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::config::KeyLimits;
 use crate::error::{AcquireError, Reason};
 use crate::home::{GATE_DRAINING, GATE_GONE, GATE_PAUSED, Home};
-use crate::ledger::{POOL_CLOSED, POOL_PAUSED, Turn, count, get, raise};
+use crate::ledger::{POOL_CLOSED, POOL_PAUSED, Turn, count, get, raise, take_first_to_go};
 use crate::stats::bump;
 use crate::sync::Ordering;
 
@@ -147,7 +147,7 @@ impl<K, R> Turn<'_, K, R> {
         let max = limits.max;
         self.ledger.record(home.id).limits = limits;
         while count(&home.figures.live) - count(&home.figures.closing) > max {
-            let Some(held) = self.take_candidate_of(home) else { break };
+            let Some(held) = take_first_to_go(home) else { break };
             self.retire(held, Reason::OverLimit);
         }
         self.request(home.id);

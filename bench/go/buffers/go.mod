@@ -1,0 +1,3 @@
+module cove.bench/buffers
+
+go 1.22

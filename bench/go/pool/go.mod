@@ -1,0 +1,3 @@
+module cove.bench/pool
+
+go 1.22

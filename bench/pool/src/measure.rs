@@ -1,0 +1,86 @@
+//! Batches, medians and an allocator that counts.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use tokio::runtime::Runtime;
+
+const SAMPLES: usize = 15;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// The system's allocator with two counters.
+pub struct Counting;
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        // SAFETY: as given by our caller.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as given by our caller; `alloc` above got it from the system.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+pub struct Row {
+    name: &'static str,
+    ns_per_op: f64,
+    allocs_per_op: f64,
+    bytes_per_op: f64,
+    checked: bool,
+}
+
+impl Row {
+    pub fn to_json(&self) -> String {
+        format!(
+            r#"{{"name":"{}","ns_per_op":{:.3},"allocs_per_op":{:.6},"bytes_per_op":{:.3},"checked":{}}}"#,
+            self.name, self.ns_per_op, self.allocs_per_op, self.bytes_per_op, self.checked
+        )
+    }
+}
+
+/// Runs `batch` a few times; it does `ops` operations and says whether they came out right. The time is the median.
+pub fn measure(name: &'static str, ops: usize, mut batch: impl FnMut(usize) -> bool) -> Row {
+    let mut checked = batch(ops);
+    let mut times = [0.0; SAMPLES];
+    let before = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
+    for time in &mut times {
+        let start = Instant::now();
+        checked &= batch(ops);
+        *time = start.elapsed().as_nanos() as f64 / ops as f64;
+    }
+    let after = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
+    times.sort_by(f64::total_cmp);
+    let all = (ops * SAMPLES) as f64;
+    Row {
+        name,
+        ns_per_op: times[SAMPLES / 2],
+        allocs_per_op: (after.0 - before.0) as f64 / all,
+        bytes_per_op: (after.1 - before.1) as f64 / all,
+        checked,
+    }
+}
+
+/// Shares `ops` among `n` tasks and says whether all of them succeeded.
+pub fn tasks<F: Future<Output = bool> + Send + 'static>(
+    runtime: &Runtime,
+    n: usize,
+    ops: usize,
+    work: impl Fn(usize) -> F,
+) -> bool {
+    let tasks: Vec<_> = (0..n).map(|_| runtime.spawn(work(ops / n))).collect();
+    runtime.block_on(async {
+        let mut right = true;
+        for task in tasks {
+            right &= task.await.expect("a task does not panic");
+        }
+        right
+    })
+}
