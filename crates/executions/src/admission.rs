@@ -2,7 +2,8 @@
 //!
 //! First come, first served, over all tenants: whoever asks for more memory than is free waits at
 //! the head of the queue and nobody overtakes, so that large requests are not starved by small
-//! ones. What keeps one tenant from filling the queue is a limit on how much of it may be one tenant's.
+//! ones. What keeps one tenant from filling the queue is a limit on how much of it may be one
+//! tenant's.
 //!
 //! [`Queue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its asynchronous
 //! shell.
