@@ -68,6 +68,7 @@ pub use engine::{Engine, EngineStats, Launched, Sandbox, StartError, spawner_mai
 pub use failure::Failure;
 pub use layers::Layers;
 pub use run::{OUTPUTS_MAX, SandboxError};
+pub use seccomp::denied_calls;
 pub use spec::{
     Breach, Command, EngineConfig, Exit, File, HostImage, Limits, OutputSink, Profile, Stdin,
     Stream, Toolchain,

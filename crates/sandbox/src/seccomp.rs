@@ -38,14 +38,14 @@ pub(crate) enum When {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     /// The call's name, for tests and people.
-    pub(crate) name: &'static str,
+    name: &'static str,
     number: i64,
     when: When,
     answer: Answer,
     /// Holds for programs only, not for compilers.
     run_only: bool,
     /// Why it is here.
-    pub(crate) why: &'static str,
+    why: &'static str,
 }
 
 const EPERM: Answer = Answer::Errno(libc::EPERM);
@@ -188,6 +188,11 @@ pub(crate) const POLICY: &[Rule] = &[
     answer(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, values: &[1 /* AF_UNIX */] }), Answer::Errno(libc::EAFNOSUPPORT)),
     answer(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, values: &[1 /* AF_UNIX */] }), Answer::Errno(libc::EAFNOSUPPORT)),
 ];
+
+/// The policy for people: each call that is denied, wholly or for some arguments, and why.
+pub fn denied_calls() -> impl Iterator<Item = (&'static str, &'static str)> {
+    POLICY.iter().map(|rule| (rule.name, rule.why))
+}
 
 /// `AUDIT_ARCH_*` of linux/audit.h: a call through another entry (32-bit `int 0x80`) has another value.
 #[cfg(target_arch = "x86_64")]

@@ -198,9 +198,11 @@ fn reap(pid: libc::pid_t, flags: c_int) -> io::Result<Option<(libc::pid_t, Ended
 
 /// `kill(-1, SIGKILL)`: everything in this pid namespace except the caller, which is its pid 1.
 pub(crate) fn kill_all_others() -> io::Result<()> {
-    // SAFETY: touches no memory. Outside a pid namespace of our own this would be a disaster: the
-    // caller is the guest init, and the assertion keeps it so.
-    assert_eq!(unsafe { libc::getpid() }, 1, "only pid 1 of a sandbox may kill everything");
+    // Outside a pid namespace of our own this would be a disaster.
+    // SAFETY: touches no memory.
+    if unsafe { libc::getpid() } != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
     // SAFETY: touches no memory.
     check_int(unsafe { libc::kill(-1, libc::SIGKILL) }).map(drop)
 }
@@ -668,7 +670,10 @@ pub(crate) fn set_nonblocking(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// `dup2(2)` for the three standard streams, without close-on-exec.
 pub(crate) fn dup_onto(fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
-    assert!((0..=2).contains(&target), "only standard streams are replaced");
+    // Only standard streams are replaced: any other number may belong to an OwnedFd.
+    if !(0..=2).contains(&target) {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
     // SAFETY: `target` is a standard stream, which no OwnedFd of ours stands for.
     check_int(unsafe { libc::dup2(fd.as_raw_fd(), target) }).map(drop)
 }

@@ -76,8 +76,8 @@ fn disk_options(bytes: u64, inodes: u64) -> CString {
     CString::new(format!("size={bytes},nr_inodes={inodes},mode=700")).unwrap_or_default()
 }
 
-/// Directories that Cove itself makes for each command; not charged to the program.
-const OWN_INODES: u64 = 8;
+/// What a fresh scratch file system holds: its root, four directories, and one that tmpfs keeps back.
+const OWN_INODES: u64 = 6;
 
 /// Sets how much the program may store, beyond what an earlier command of the sandbox has left.
 pub(crate) fn set_disk_limits(
@@ -88,11 +88,11 @@ pub(crate) fn set_disk_limits(
     let (bytes, inodes) = if has_predecessor {
         sys::usage(scratch).step("measure the scratch file system")?
     } else {
-        (0, 0)
+        (0, OWN_INODES)
     };
     let options = disk_options(
         limits.disk_bytes.saturating_add(bytes),
-        limits.disk_inodes.saturating_add(inodes).saturating_add(OWN_INODES),
+        limits.disk_inodes.saturating_add(inodes),
     );
     let flags = libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(None, c"/workspace", None, flags, Some(&options)).step("set the disk limits")
