@@ -346,14 +346,25 @@ impl Way {
                 })
                 .collect::<Result<Vec<_>, String>>()
         };
-        let env = environment(&entry.env, &mut used)?;
-        let compile_env = environment(&entry.compile_env, &mut used)?;
+        let mut env = environment(&entry.env, &mut used)?;
+        let mut compile_env = environment(&entry.compile_env, &mut used)?;
         let run = Template::parse(&entry.run, &locate, &mut used)?;
         let compile = entry.compile.as_ref();
         let compile =
             compile.map(|words| Template::parse(words, &locate, &mut used)).transpose()?;
         if let Some(words) = &entry.prepare {
             Template::parse(words, &locate, &mut used)?;
+        }
+        for (name, tool) in used.clone().iter().filter_map(|name| known.get_key_value(name)) {
+            // Parsed for every tool, so that a mistake shows on every host.
+            let relocated = environment(&tool.relocated_env, &mut used)?;
+            if tools.get(name).is_some_and(|found| found.toolchain.is_some()) {
+                for env in [&mut env, &mut compile_env] {
+                    let new = relocated.iter().filter(|(name, _)| !has(env, name));
+                    let new: Vec<_> = new.cloned().collect();
+                    env.extend(new);
+                }
+            }
         }
         Ok(Way {
             compile,
@@ -366,6 +377,10 @@ impl Way {
             at_least: entry.at_least.clone().into_iter().collect(),
         })
     }
+}
+
+fn has(env: &[(String, Template)], name: &str) -> bool {
+    env.iter().any(|(other, _)| other == name)
 }
 
 /// Canonical names by each of the texts that `keys` gives for a language.

@@ -46,6 +46,7 @@ pub(crate) const TABLE: &str = r#"
 executable = "bin/interp"
 directories = ["~/interp"]
 version = ["--version"]
+relocated_env = { LIBS = "{interp.dir}/lib", MODE = "not used" }
 
 [tools.compiler]
 executable = "bin/compiler"

@@ -69,6 +69,8 @@ pub(super) struct ToolEntry {
     pub(super) directories: Vec<String>,
     pub(super) version: Vec<String>,
     pub(super) interpreter: Option<String>,
+    #[serde(default)]
+    pub(super) relocated_env: BTreeMap<String, String>,
 }
 
 /// A language.

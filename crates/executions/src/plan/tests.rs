@@ -88,13 +88,13 @@ fn requests_become_stages() {
         (
             r#"{"language": "sc", "source": "s", "args": ["1", "2"]}"#,
             Ok(&format!(
-                "run: /opt/interp/bin/interp main.sc 1 2 | {BASE} HEAP=384 MODE=script | main.sc=s | "
+                "run: /opt/interp/bin/interp main.sc 1 2 | {BASE} HEAP=384 MODE=script LIBS=/opt/interp/lib | main.sc=s | "
             )),
         ),
         (
             r#"{"language": "script", "source": "", "env": {"MODE": "x"}}"#,
             Ok(&format!(
-                "run: /opt/interp/bin/interp main.sc | {BASE} HEAP=384 MODE=x | main.sc= | "
+                "run: /opt/interp/bin/interp main.sc | {BASE} HEAP=384 LIBS=/opt/interp/lib MODE=x | main.sc= | "
             )),
         ),
         (

@@ -14,6 +14,7 @@ fn tool(executable: &str, directories: &[&str]) -> ToolEntry {
         directories: directories.iter().map(|&directory| directory.to_owned()).collect(),
         version: Vec::new(),
         interpreter: None,
+        relocated_env: BTreeMap::new(),
     }
 }
 
