@@ -53,7 +53,7 @@ pub(crate) enum Command {
 /// Where configuration comes from; the same for all commands that need it.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
-    /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml when not root]
+    /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml if not root]
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Directory of the server's state [default: /var/lib/cove, or ~/.local/share/cove if not root]
@@ -200,14 +200,12 @@ pub(crate) struct RunArgs {
     /// File that the program reads as its standard input
     #[arg(long, value_name = "FILE")]
     pub(crate) stdin_file: Option<PathBuf>,
-    /// Further file for the program's working directory, under its own name or as NAME=FILE
+    /// Further file for the program's working directory, by its own name or another one
     #[arg(long = "file", value_name = "[NAME=]FILE")]
     pub(crate) files: Vec<OsString>,
     /// Environment variable of the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
     /// Print the result as one JSON document, and nothing else
     #[arg(long)]
     pub(crate) json: bool,
@@ -219,6 +217,9 @@ pub(crate) struct RunArgs {
     pub(crate) insecure_no_limits: bool,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    // Last, because its heading holds for everything that follows.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
 }
 
 /// Limits of the program, and of its compiler.

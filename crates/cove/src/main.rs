@@ -64,7 +64,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     let load = |args: &ConfigArgs, more: Flags| {
         let mut flags = more;
         if let Some(data_dir) = &args.data_dir {
-            let text = data_dir.to_string_lossy().into_owned();
+            let text = data_dir.to_str().ok_or_else(|| config::Error::Value {
+                origin: "--data-dir".to_owned(),
+                message: format!("`{}` is not UTF-8", data_dir.display()),
+            })?;
             flags.push(("data_dir", text.into(), "--data-dir"));
         }
         Config::load(args.config.as_deref(), &environment, flags)

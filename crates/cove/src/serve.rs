@@ -97,6 +97,8 @@ struct Parts<'a> {
 impl Parts<'_> {
     async fn run(self, launched: Launched) -> Result<()> {
         let Parts { config, default_data_dir, data_dir, tokens, languages, capacity } = self;
+        // What fails most often comes before what has to be undone.
+        let listener = Listener::bind(&config.http).await.context("failed to listen")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
         let result = async {
             let drain = Drain::new();
@@ -120,7 +122,6 @@ impl Parts<'_> {
             let routes = Router::new()
                 .merge(open_routes(&drain, Metrics::new(registry)))
                 .merge(executions::http::routes(service));
-            let listener = Listener::bind(&config.http).await.context("failed to listen")?;
             let address = listener.address();
             data_dir.write_addresses(address).context("failed to say where the server listens")?;
             tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");

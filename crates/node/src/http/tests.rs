@@ -22,6 +22,9 @@ use crate::drain::Drain;
 use crate::telemetry::{HttpMetrics, Registry};
 use crate::testing::TempDir;
 
+/// More than the kernel's buffers of both ends of a loopback connection hold.
+const LARGE_BYTES: usize = 32 << 20;
+
 /// Longest a test waits for what must happen.
 const DEADLINE: Duration = Duration::from_secs(10);
 
@@ -86,6 +89,7 @@ fn routes(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
                 format!("{} {:?} {}", thing.name.len(), thing.limits.cpu_ms, thing.parts.len())
             }),
         )
+        .route("/v1/large", get(|| async { "x".repeat(LARGE_BYTES) }))
         .route("/open", get(|_: Principal| async { "never" }))
 }
 
@@ -449,6 +453,24 @@ async fn pipelined_requests_are_answered_in_order() {
         .map(|(_, rest)| &rest[..3])
         .collect();
     assert_eq!(statuses, ["200", "404", "200"], "{all}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let write_stall_max = Duration::from_millis(50);
+    let limits = Limits { write_stall_max, connections_max: 1, ..Limits::default() };
+    let server = start_with(limits, DEADLINE).await;
+    let mut stream = server.connect().await;
+    let request = format!("{}\r\n", server.head("GET", "/v1/large"));
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.readable().await.unwrap();
+    // The only place is free again once the connection is cut.
+    let free = async { while server.get("/v1/who").await.status != 200 {} };
+    timeout(DEADLINE, free).await.unwrap();
+    let mut rest = Vec::new();
+    // Cut short, with or without a reset.
+    timeout(DEADLINE, stream.read_to_end(&mut rest)).await.unwrap().ok();
+    assert!(rest.len() < LARGE_BYTES, "{}", rest.len());
 }
 
 #[tokio::test]
