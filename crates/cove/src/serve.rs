@@ -70,6 +70,9 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
     // Spawners first, threads later: a process with threads must not be forked from.
     let engine_config = engine::for_server(config, capacity, languages.toolchains());
     let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
+    if launched.layers().insecure_no_limits {
+        tracing::warn!("programs run although nothing limits their memory or their processes");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .thread_stack_size(STACK_BYTES)
