@@ -34,7 +34,7 @@ struct Operation {
 
 /// What an operation answers with when all is well.
 enum Answer {
-    Json { schema: &'static str, example: Value },
+    Json { schema: &'static str, says: &'static str, example: Value },
     Text { content_type: &'static str, says: &'static str },
 }
 
@@ -121,6 +121,7 @@ fn run_program() -> Operation {
         request: Some(("ExecutionRequest", run_examples())),
         answer: Answer::Json {
             schema: "Execution",
+            says: "What the program did, whatever that was.",
             example: json!({
                 "id": "ex_01KAJ9Q6S2M8V3T4W5X6Y7Z8A9",
                 "verdict": "OK", "exit_code": 0, "signal": null,
@@ -186,6 +187,7 @@ fn list_languages() -> Operation {
         request: None,
         answer: Answer::Json {
             schema: "LanguageList",
+            says: "All of them, by name.",
             example: json!({ "languages": [
                 {
                     "name": "python", "aliases": ["python3", "py"], "extensions": ["py"],
@@ -247,7 +249,8 @@ fn openapi() -> Result<String> {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "An API token, as printed by `cove token` for the server's owner."
+                    "description": "An API token, as `cove token` prints it for the server's owner \
+                        (with `--data-dir` when the server has a directory of its own)."
                 }
             }
         }
@@ -333,8 +336,8 @@ impl Operation {
 impl Answer {
     fn into_value(self) -> Value {
         match self {
-            Answer::Json { schema, example } => json!({
-                "description": format!("`{schema}`"),
+            Answer::Json { schema, says, example } => json!({
+                "description": says,
                 "content": {
                     "application/json": { "schema": reference(schema), "example": example }
                 }
@@ -413,11 +416,11 @@ mod tests {
                 }
             }
             match operation.answer {
-                Answer::Json { schema: "Execution", example } => {
+                Answer::Json { schema: "Execution", example, .. } => {
                     let execution: api::Execution = serde_json::from_value(example).unwrap();
                     assert_eq!(execution.outcome.verdict, api::Verdict::Ok);
                 }
-                Answer::Json { schema: "LanguageList", example } => {
+                Answer::Json { schema: "LanguageList", example, .. } => {
                     let list: api::LanguageList = serde_json::from_value(example).unwrap();
                     assert_eq!(list.languages.len(), 2);
                 }

@@ -6,7 +6,6 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, IsTerminal};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -44,18 +43,6 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
-}
-
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text {
-            "text" => Ok(LogFormat::Text),
-            "json" => Ok(LogFormat::Json),
-            _ => Err(format!("`{text}` is no log format; there are `text` and `json`")),
-        }
-    }
 }
 
 /// Sends log lines of `level` and above to standard error. Colours only where a person sees them:

@@ -89,6 +89,7 @@ fn routes(waiting: mpsc::UnboundedSender<&'static str>) -> Router {
                 format!("{} {:?} {}", thing.name.len(), thing.limits.cpu_ms, thing.parts.len())
             }),
         )
+        .route("/v1/id", get(|id: RequestId| async move { id.0.to_string() }))
         .route("/v1/large", get(|| async { "x".repeat(LARGE_BYTES) }))
         .route("/open", get(|_: Principal| async { "never" }))
 }
@@ -224,6 +225,14 @@ async fn missing_routes_and_methods_have_the_same_shape() {
     assert_eq!(answer.header("allow"), Some("POST"));
     let id = answer.header("x-request-id").unwrap();
     assert!(id.starts_with("req_") && id.len() == 30, "{id}");
+}
+
+#[tokio::test]
+async fn a_handler_knows_the_id_that_the_caller_sees() {
+    let server = start().await;
+    let first = server.get("/v1/id").await;
+    assert_eq!(first.header("x-request-id"), Some(first.body.as_str()));
+    assert_ne!(first.body, server.get("/v1/id").await.body);
 }
 
 #[tokio::test]
