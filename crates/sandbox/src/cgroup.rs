@@ -309,9 +309,20 @@ fn open_parent(hierarchy: &mut Hierarchy, name: &str) -> io::Result<Parent> {
             hierarchy.controllers.push(controller.to_owned());
         }
     }
+    if path.join("cpu.shares").exists() {
+        fs::write(path.join("cpu.shares"), (SHARES_PER_CORE * u64::from(sys::cpus())).to_string())?;
+    }
     let (fd, base) = (fs::File::open(&path)?, fs::File::open(&base)?);
     Ok(Parent { role: hierarchy.role, path, fd: fd.into(), base: base.into() })
 }
+
+/// Share of the processor of all sandboxes of a server together, for each core (version 1): as much as
+/// one process of the host that is always busy. The kernel's default is one such process in total.
+const SHARES_PER_CORE: u64 = 1024;
+/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is whole).
+const SHARES_BACKED_OFF: &[u8] = b"128";
+/// The same for version 2, where 100 is whole.
+const WEIGHT_BACKED_OFF: &[u8] = b"12";
 
 /// Controllers of version 2 that commands are limited by.
 const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
@@ -504,6 +515,24 @@ impl Groups {
             write(dir, c"pids.max", &processes)?;
         }
         Ok(())
+    }
+
+    /// Where to write what, for a command to take less of the processor than younger ones; nothing
+    /// where the processor is not shared by groups.
+    pub(crate) fn backing_off(&self) -> io::Result<Option<(OwnedFd, &'static [u8])>> {
+        let open = |dir, name| sys::openat(dir, name, libc::O_WRONLY, 0);
+        if let Some(dir) = self.dir(Role::Cpu) {
+            return Ok(Some((open(dir, c"cpu.shares")?, SHARES_BACKED_OFF)));
+        }
+        // Where `cpu` and `cpuacct` are one hierarchy, and in version 2, the file may be missing.
+        let dir = self.dir(Role::CpuAccount).map(|dir| (dir, c"cpu.shares", SHARES_BACKED_OFF));
+        let v2 = self.dir(Role::Unified).map(|dir| (dir, c"cpu.weight", WEIGHT_BACKED_OFF));
+        for (dir, name, value) in dir.into_iter().chain(v2) {
+            if let Ok(fd) = open(dir, name) {
+                return Ok(Some((fd, value)));
+            }
+        }
+        Ok(None)
     }
 
     /// Opens what a process must write to in order to enter the version 1 groups.

@@ -453,10 +453,11 @@ async fn answer(shared: &Shared, ticket: Ticket<(), Prepared>) {
     match shared.open().await {
         Ok(prepared) => ticket.opened(prepared, now()),
         Err(error) => {
-            tracing::error!(
-                error = &error as &dyn std::error::Error,
-                "a sandbox cannot be prepared"
-            );
+            // While the engine closes, its spawners end: nothing that anybody must look at.
+            if !*shared.closing.borrow() {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "a sandbox cannot be prepared");
+            }
             match error {
                 SandboxError::Setup(failure) => ticket.failed(Arc::new(failure), now()),
                 other => ticket.failed(Arc::new(other), now()),

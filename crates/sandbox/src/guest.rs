@@ -54,6 +54,9 @@ const SETTING_UP: u64 = mask(&[
 /// After the last has started: end its processes, and read its files as the user that it was.
 const SUPERVISING: u64 = mask(&[CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
+/// CPU time after which a program backs off: most are done by then, and those that are not leave the
+/// processor to younger ones while there are any.
+const TURN: Duration = Duration::from_millis(100);
 /// Shortest time between two looks at the CPU account. Bounds both the overshoot and the cost.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// Longest: a process killed for lack of memory is noticed at the next look.
@@ -91,6 +94,8 @@ struct Parked {
     socket: OwnedFd,
     /// CPU time of its group before the program.
     cpu_before: Duration,
+    /// Where to write what once it has had its turn.
+    backing_off: Option<(OwnedFd, &'static [u8])>,
 }
 
 /// What the guest init has set up and goes on to use.
@@ -102,6 +107,16 @@ struct Place {
     sigchld: OwnedFd,
     landlock: Option<OwnedFd>,
     page: FailurePage,
+}
+
+/// Why the wait for a program was over.
+#[derive(Debug, Default)]
+struct Watch {
+    /// How the main program ended, when it did on its own.
+    ended: Option<Ended>,
+    wall_breached: bool,
+    /// The server said so, or is gone.
+    stopped: bool,
 }
 
 /// Body of the process. Never returns to the spawner's code.
@@ -363,7 +378,8 @@ impl Guest<'_> {
             });
         }
         let cpu_before = self.cpu(child.pid)?;
-        Ok(Parked { profile, child, socket: ours, cpu_before })
+        let backing_off = self.groups.backing_off().step("open the share of the processor")?;
+        Ok(Parked { profile, child, socket: ours, cpu_before, backing_off })
     }
 
     /// Lets a parked process become the program of the message. The descriptors go with it: while a
@@ -397,73 +413,95 @@ impl Guest<'_> {
     ) -> Result<Report, Failure> {
         let limits = &start.limits;
         let child = &parked.child;
-        let used_since = |total: Duration| total.saturating_sub(parked.cpu_before);
-        let mut report = Report::default();
-        let mut ended = None;
-        let mut look_in = look_interval(limits, Duration::ZERO, Duration::ZERO);
-        let mut stopped = false;
-        while ended.is_none() {
-            let watched = [self.control.as_fd(), self.lifeline, place.sigchld.as_fd()];
-            let ready = sys::poll(&watched, Some(look_in)).step("wait for the program")?;
-            let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
-            if is_ready(0) || is_ready(1) {
-                // Told to stop, or nobody is left who would: the next read of the socket tells which.
-                stopped = true;
-                if is_ready(0) {
-                    let _message = sys::receive(self.control.as_fd(), &mut [0u8; 16]);
-                }
-                break;
-            }
-            if is_ready(2) {
-                sys::drain_signals(place.sigchld.as_fd());
-                ended = reap(child.pid)?;
-                if ended.is_some() {
-                    break;
-                }
-            }
-            let elapsed = now()?.saturating_sub(began);
-            let used = used_since(self.cpu(child.pid)?);
-            report.wall_breached = elapsed >= limits.wall;
-            if report.wall_breached || used >= limits.cpu || self.groups.oom_kills() > 0 {
-                break;
-            }
-            look_in = look_interval(limits, elapsed, used);
-        }
+        let mut watch = self.watch(place, limits, parked, began)?;
+        let on_its_own = watch.ended.is_some();
         // Read before the rest is killed, so that killing takes no part in it.
-        report.wall = now()?.saturating_sub(began);
-        let last_cpu = if self.groups.counts_cpu() { None } else { Some(self.cpu(child.pid)?) };
-        let on_its_own = ended.is_some();
+        let wall = now()?.saturating_sub(began);
+        let main_cpu = if self.groups.counts_cpu() { None } else { Some(self.cpu(child.pid)?) };
         sys::kill_all_others().or_else(ignore_none).step("end what the program left")?;
         while let Some((pid, how)) = wait_any()? {
             if pid == child.pid {
-                ended = Some(how);
+                watch.ended = Some(how);
             }
         }
-        report.cpu = match last_cpu {
-            None => used_since(self.cpu(child.pid)?),
-            Some(main) => used_since(main.max(sys::children_cpu().step("read the CPU time")?)),
+        let cpu = match main_cpu {
+            None => self.cpu(child.pid)?,
+            Some(main) => main.max(sys::children_cpu().step("read the CPU time")?),
         };
-        report.wall_breached |= report.wall >= limits.wall && !stopped;
-        report.cpu_breached = report.cpu >= limits.cpu;
-        match ended {
-            Some(Ended::Code(code)) => report.code = Some(code),
-            Some(Ended::Signal(signal)) => report.signal = Some(signal),
+        let cpu = cpu.saturating_sub(parked.cpu_before);
+        let (code, signal) = match watch.ended {
+            Some(Ended::Code(code)) => (Some(code), None),
+            Some(Ended::Signal(signal)) => (None, Some(signal)),
             None => {
                 return Err(Failure {
                     step: "wait for the program".to_owned(),
                     errno: libc::ECHILD,
                 });
             }
-        }
+        };
         let counted = self.groups.counted();
-        report.memory_peak_bytes = counted.memory_peak;
-        report.processes_peak = counted.processes_peak;
-        report.oom_kills = counted.oom_kills;
-        report.memory_limit_reached = counted.oom_kills > 0
-            || on_its_own
-                && report.signal == Some(libc::SIGKILL)
-                && counted.memory_peak >= limits.memory_bytes;
-        Ok(report)
+        Ok(Report {
+            code,
+            signal,
+            exec_errno: None,
+            cpu_breached: cpu >= limits.cpu,
+            wall_breached: watch.wall_breached || wall >= limits.wall && !watch.stopped,
+            cpu,
+            wall,
+            memory_peak_bytes: counted.memory_peak,
+            memory_limit_reached: counted.oom_kills > 0
+                || on_its_own
+                    && signal == Some(libc::SIGKILL)
+                    && counted.memory_peak >= limits.memory_bytes,
+            processes_peak: counted.processes_peak,
+            oom_kills: counted.oom_kills,
+            outputs: Vec::new(),
+        })
+    }
+
+    /// Waits until the main program has ended, a limit is reached, or the server says stop.
+    fn watch(
+        &self,
+        place: &Place,
+        limits: &Limits,
+        parked: &Parked,
+        began: Duration,
+    ) -> Result<Watch, Failure> {
+        let mut watch = Watch::default();
+        let mut backing_off = parked.backing_off.as_ref();
+        let mut look_in = look_interval(limits, Duration::ZERO, Duration::ZERO);
+        loop {
+            let watched = [self.control.as_fd(), self.lifeline, place.sigchld.as_fd()];
+            let ready = sys::poll(&watched, Some(look_in)).step("wait for the program")?;
+            let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
+            if is_ready(0) || is_ready(1) {
+                // Told to stop, or nobody is left who would: the next read of the socket tells which.
+                watch.stopped = true;
+                if is_ready(0) {
+                    let _message = sys::receive(self.control.as_fd(), &mut [0u8; 16]);
+                }
+                return Ok(watch);
+            }
+            if is_ready(2) {
+                sys::drain_signals(place.sigchld.as_fd());
+                watch.ended = reap(parked.child.pid)?;
+                if watch.ended.is_some() {
+                    return Ok(watch);
+                }
+            }
+            let elapsed = now()?.saturating_sub(began);
+            let used = self.cpu(parked.child.pid)?.saturating_sub(parked.cpu_before);
+            watch.wall_breached = elapsed >= limits.wall;
+            if watch.wall_breached || used >= limits.cpu || self.groups.oom_kills() > 0 {
+                return Ok(watch);
+            }
+            if used >= TURN
+                && let Some((file, share)) = backing_off.take()
+            {
+                sys::write_all(file.as_fd(), share).step("back off")?;
+            }
+            look_in = look_interval(limits, elapsed, used);
+        }
     }
 
     /// CPU time so far: of all processes where it is counted, else of the main one.

@@ -119,8 +119,8 @@ pub(crate) fn place_files(
                 }
                 _ => {}
             }
-            let next =
-                sys::open_beneath(here, &part, libc::O_PATH | libc::O_DIRECTORY, 0).step(&step())?;
+            let next = sys::open_beneath(here, &part, libc::O_RDONLY | libc::O_DIRECTORY, 0)
+                .step(&step())?;
             dir = Some(next);
         }
         let name = CString::new(name).map_err(|_| codec::Malformed)?;
