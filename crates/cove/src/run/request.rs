@@ -12,7 +12,10 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use executions::Languages;
 
 use crate::cli::{LimitArgs, RunArgs};
-use crate::values::milliseconds;
+use crate::values::{human_bytes, milliseconds};
+
+/// Largest file that is taken along: what the working directory holds by default.
+const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Wall time allowed by default where CPU time is asked for and wall time is not.
 const WALL_PER_CPU: u64 = 2;
@@ -104,15 +107,28 @@ fn language(args: &RunArgs, file: &OsStr, languages: &Languages) -> Result<Strin
 }
 
 fn source_on_stdin() -> Result<String> {
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes).context("read the program from standard input")?;
+    let bytes = read_whole(io::stdin().lock(), "standard input")?;
     let not_text = |_| Usage("the program on standard input is not UTF-8".to_owned());
     Ok(String::from_utf8(bytes).map_err(not_text)?)
 }
 
+/// Reads to the end, unless that is too far away: a device never ends.
+fn read_whole(input: impl Read, shown: &str) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut input = input.take(FILE_BYTES_MAX + 1);
+    input.read_to_end(&mut bytes).with_context(|| format!("read {shown}"))?;
+    if input.limit() == 0 {
+        let max = human_bytes(FILE_BYTES_MAX);
+        return Err(Usage(format!("{shown} is larger than {max}")).into());
+    }
+    Ok(bytes)
+}
+
 /// Reads a file for the working directory, under its own name or another one.
 fn source_file(name: Option<String>, path: &Path) -> Result<SourceFile> {
-    let bytes = fs::read(path).with_context(|| format!("read `{}`", path.display()))?;
+    let shown = format!("`{}`", path.display());
+    let file = File::open(path).with_context(|| format!("open {shown}"))?;
+    let bytes = read_whole(file, &shown)?;
     let name = match name {
         Some(name) => name,
         None => text(path.file_name().unwrap_or(path.as_os_str()))?,
@@ -218,4 +234,101 @@ pub(super) fn input(args: &RunArgs) -> Result<Option<Box<dyn Read + Send>>> {
     }
     let source_is_stdin = args.file.as_deref() == Some(OsStr::new("-"));
     Ok(if source_is_stdin { None } else { Some(Box::new(io::stdin())) })
+}
+
+#[cfg(test)]
+mod tests {
+    //! From arguments to requests, with the built-in languages.
+
+    use clap::Parser as _;
+    use executions::Host;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    /// Files in a directory of its own, gone after the test.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str, files: &[(&str, &[u8])]) -> Scratch {
+            let path = std::env::temp_dir().join(format!("cove-run-{}-{name}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            for (name, content) in files {
+                fs::write(path.join(name), content).unwrap();
+            }
+            Scratch(path)
+        }
+
+        fn request(&self, arguments: &str) -> Result<ExecutionRequest> {
+            let directory = self.0.display().to_string();
+            let arguments = arguments.replace('@', &directory);
+            let all = ["cove", "run"].into_iter().chain(arguments.split(' '));
+            let Command::Run(run) = Cli::try_parse_from(all)?.command else {
+                unreachable!("`run` was asked for")
+            };
+            request(&run, &Languages::load(None, &Host::default())?)
+        }
+
+        fn refused(&self, arguments: &str, words: &str) {
+            let message = format!("{:#}", self.request(arguments).unwrap_err());
+            assert!(message.contains(words), "{message}");
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_brings_its_language_and_its_name() {
+        let scratch = Scratch::new("file", &[("a.py", b"print(1)")]);
+        let request = scratch.request("@/a.py --env A=b --cpu 1s --disk-files 7 -- x -y").unwrap();
+        assert_eq!(request.language.as_deref(), Some("python"));
+        assert_eq!((&*request.files[0].name, &*request.files[0].content), ("a.py", "print(1)"));
+        assert_eq!(request.args, ["x", "-y"]);
+        assert_eq!(request.env.get("A").map(String::as_str), Some("b"));
+        let limits = LimitSpec { cpu_ms: Some(1000), disk_inodes: Some(7), ..LimitSpec::default() };
+        assert_eq!(request.limits, limits);
+        assert_eq!(request.compile_limits, LimitSpec::default());
+        let other = scratch.request("--lang js --compile-memory 1G @/a.py").unwrap();
+        assert_eq!(other.language.as_deref(), Some("javascript"));
+        assert_eq!(other.compile_limits.memory_bytes, Some(1 << 30));
+    }
+
+    #[test]
+    fn further_files_keep_their_name_or_get_one() {
+        let files: [(&str, &[u8]); 2] = [("a.py", b""), ("raw", b"\xff\x00")];
+        let scratch = Scratch::new("files", &files);
+        let request = scratch.request("--file @/raw --file data/in.bin=@/raw @/a.py").unwrap();
+        let names: Vec<_> = request.files.iter().map(|file| file.name.as_str()).collect();
+        assert_eq!(names, ["a.py", "raw", "data/in.bin"]);
+        assert_eq!(
+            (request.files[1].encoding, &*request.files[1].content),
+            (Encoding::Base64, "/wA=")
+        );
+    }
+
+    #[test]
+    fn a_command_is_taken_as_it_is() {
+        let scratch = Scratch::new("command", &[("x", b"1")]);
+        let request = scratch.request("--file @/x -- /bin/sh -c ls").unwrap();
+        assert_eq!(request.argv.unwrap(), ["/bin/sh", "-c", "ls"]);
+        assert_eq!((request.language, request.files.len()), (None, 1));
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let scratch = Scratch::new("mistakes", &[("a.xyz", b""), ("a.py", b"")]);
+        scratch.refused("--quiet", "nothing to run");
+        scratch.refused("@/a.xyz", "names no language");
+        scratch.refused("@/missing.xyz", "missing.xyz");
+        scratch.refused("@/missing.py", "missing.py");
+        scratch.refused("--lang nope @/a.py", "`nope`");
+        scratch.refused("--lang python -- ls", "--lang goes with a FILE");
+        scratch.refused("-", "needs --lang");
+        scratch.refused("--lang python /dev/zero", "larger than 64 MiB");
+        scratch.refused("--file @/missing @/a.py", "missing");
+    }
 }
