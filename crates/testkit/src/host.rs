@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::eventually;
 use crate::process;
-use crate::until;
 
 /// What may go missing of the host's memory: caches of the kernel and of the server.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
@@ -42,7 +42,7 @@ impl Host {
     #[must_use]
     pub fn snapshot(watch: &Watch) -> Host {
         Host {
-            groups: groups(),
+            groups: groups(watch.server),
             mounts: lines("/proc/self/mountinfo"),
             namespaces: process::network_namespaces().len(),
             processes: watch.server.map_or(0, |pid| process::descendants(pid).len()),
@@ -55,12 +55,22 @@ impl Host {
         }
     }
 
-    /// Waits until the host is as it was at this snapshot; panics with the differences otherwise.
-    pub fn wait_for_return(&self, limit: Duration) {
-        until("the host as it was before", limit, || {
+    /// Waits until the host is as it was at this snapshot.
+    ///
+    /// # Errors
+    /// The differences that are left after `limit`.
+    pub fn returns(&self, limit: Duration) -> Result<(), String> {
+        eventually(limit, || {
             let differences = self.differences(&Host::snapshot(&self.watch));
             if differences.is_empty() { Ok(()) } else { Err(differences.join("; ")) }
-        });
+        })
+    }
+
+    /// The same; panics with the differences.
+    pub fn wait_for_return(&self, limit: Duration) {
+        if let Err(differences) = self.returns(limit) {
+            panic!("the host is not as it was before: {differences}");
+        }
     }
 
     /// What `now` has that this snapshot has not, and the other way round where that matters.
@@ -112,8 +122,9 @@ impl Host {
     }
 }
 
-/// All groups below one whose name begins with `cove`, in every hierarchy.
-fn groups() -> BTreeSet<PathBuf> {
+/// All groups below one whose name begins with `cove`, in every hierarchy. Those of other servers
+/// that are alive (`cove-PID-…`) are their own business.
+fn groups(server: Option<u32>) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for hierarchy in HIERARCHIES {
         let root = Path::new("/sys/fs/cgroup").join(hierarchy);
@@ -126,6 +137,10 @@ fn groups() -> BTreeSet<PathBuf> {
         }
     }
     found
+}
+
+fn is_running(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
 }
 
 fn collect(path: PathBuf, found: &mut BTreeSet<PathBuf>) {

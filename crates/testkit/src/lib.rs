@@ -37,4 +37,4 @@ pub use http::{Client, Request, Response};
 pub use log::unlisted;
 pub use scratch::Scratch;
 pub use server::{Server, command};
-pub use wait::{Stopwatch, until};
+pub use wait::{Stopwatch, eventually, until};

@@ -101,6 +101,13 @@ pub fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle)
 }
 
+/// Name of a process, as it gave itself.
+#[must_use]
+pub fn name(pid: u32) -> String {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    name.trim_end().to_owned()
+}
+
 /// Number of open descriptors of a process.
 #[must_use]
 pub fn descriptors(pid: u32) -> usize {

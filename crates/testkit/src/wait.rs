@@ -11,16 +11,30 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Looks at a state until `probe` says `Ok`; panics with its last answer when `limit` has passed.
+pub fn until<T>(what: &str, limit: Duration, probe: impl FnMut() -> Result<T, String>) -> T {
+    match eventually(limit, probe) {
+        Ok(value) => value,
+        Err(state) => panic!("not within {limit:?}: {what}; last seen: {state}"),
+    }
+}
+
+/// The same, where the last answer is of interest.
 ///
 /// The state is looked at once more after the deadline, so that a test process which was not
 /// scheduled in time does not report a state it never saw.
-pub fn until<T>(what: &str, limit: Duration, mut probe: impl FnMut() -> Result<T, String>) -> T {
+///
+/// # Errors
+/// What `probe` said last.
+pub fn eventually<T>(
+    limit: Duration,
+    mut probe: impl FnMut() -> Result<T, String>,
+) -> Result<T, String> {
     let start = Instant::now();
     loop {
         let late = start.elapsed() >= limit;
         match probe() {
-            Ok(value) => return value,
-            Err(state) if late => panic!("not within {limit:?}: {what}; last seen: {state}"),
+            Ok(value) => return Ok(value),
+            Err(state) if late => return Err(state),
             Err(_) => thread::sleep(PAUSE),
         }
     }

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Client, Response, Server, Stopwatch, process, until};
+use testkit::{Client, Response, Stopwatch, process, until};
 
-use crate::support::{COVE, alone_on_host, beside_others, run, serve, shell};
+use crate::support::{alone_on_host, beside_others, run, serve, serve_with, shell, warm_up};
 
 /// Time for something that happens at once on a machine that may be busy.
 const SOON: Duration = Duration::from_secs(10);
@@ -63,8 +63,7 @@ fn wait_for_waiting(client: &Client, count: u64) {
 #[test]
 fn a_full_queue_refuses_and_recovers() {
     let _guard = beside_others();
-    let config = "[executions]\nrunning_max = 1\nqueue_max = 2\nqueue_max_per_tenant = 2\n";
-    let server = Server::start_with(COVE, &[], Some(config));
+    let server = serve_with("running_max = 1\nqueue_max = 2\nqueue_max_per_tenant = 2\n");
     let client = server.client();
     let running = start_sleeping(&client, "62001");
     let first = open(&client, &shell("sleep 62002"));
@@ -86,8 +85,7 @@ fn a_full_queue_refuses_and_recovers() {
 #[test]
 fn the_whole_queue_is_refused_with_503() {
     let _guard = beside_others();
-    let config = "[executions]\nrunning_max = 1\nqueue_max = 1\nqueue_max_per_tenant = 9\n";
-    let server = Server::start_with(COVE, &[], Some(config));
+    let server = serve_with("running_max = 1\nqueue_max = 1\nqueue_max_per_tenant = 9\n");
     let client = server.client();
     let running = start_sleeping(&client, "62003");
     let queued = open(&client, &shell("true"));
@@ -100,8 +98,7 @@ fn the_whole_queue_is_refused_with_503() {
 #[test]
 fn one_caller_can_not_fill_the_queue_alone() {
     let _guard = beside_others();
-    let config = "[executions]\nrunning_max = 1\nqueue_max = 9\nqueue_max_per_tenant = 1\n";
-    let server = Server::start_with(COVE, &[], Some(config));
+    let server = serve_with("running_max = 1\nqueue_max = 9\nqueue_max_per_tenant = 1\n");
     let client = server.client();
     let running = start_sleeping(&client, "62004");
     let queued = open(&client, &shell("true"));
@@ -139,7 +136,7 @@ fn a_client_that_leaves_has_its_run_killed() {
 #[test]
 fn a_client_that_leaves_the_queue_never_runs() {
     let _guard = beside_others();
-    let server = Server::start_with(COVE, &[], Some("[executions]\nrunning_max = 1\n"));
+    let server = serve_with("running_max = 1\n");
     let client = server.client();
     let running = start_sleeping(&client, "62021");
     let gives_up = open(&client, &shell("sleep 62022"));
@@ -154,8 +151,7 @@ fn a_client_that_leaves_the_queue_never_runs() {
 #[test]
 fn memory_limits_of_what_runs_never_exceed_the_budget() {
     let _guard = beside_others();
-    let config = "[executions]\nrunning_max = 4\nmemory_budget_bytes = 419430400\n";
-    let server = Server::start_with(COVE, &[], Some(config));
+    let server = serve_with("running_max = 4\nmemory_budget_bytes = 419430400\n");
     let client = server.client();
     let too_much = client.run(&json!({"argv": ["true"], "limits": {"memory_bytes": 500 << 20}}));
     assert_eq!(too_much.status, 400, "{}", too_much.text());
@@ -178,10 +174,9 @@ fn memory_limits_of_what_runs_never_exceed_the_budget() {
 #[test]
 fn a_flood_is_answered_and_leaves_the_server_as_it_was() {
     let _guard = alone_on_host();
-    let config = "[executions]\nqueue_max = 8\nqueue_max_per_tenant = 8\n";
-    let server = Server::start_with(COVE, &[], Some(config));
+    let server = serve_with("queue_max = 16\nqueue_max_per_tenant = 16\n");
     let client = server.client();
-    assert_eq!(run(&client, &shell("echo warm"))["stdout"], "warm\n");
+    warm_up(&client);
     let descriptors = process::descriptors(server.pid());
     let (done, refused) = thread::scope(|scope| {
         let flood = || {

@@ -42,9 +42,9 @@ const PROGRAMS: &[(&str, &str)] = &[
 /// The program that looks for what a case left behind.
 pub(crate) const CANARY: &str = include_str!("../cases/programs/canary.py");
 
-/// Wall limit of a crowded run of a program that is not expected to reach it: two cores shared by
-/// ten programs must not turn a CPU limit into a wall limit.
-const CROWD_WALL_MS: u64 = 20_000;
+/// Wall limit of a program that is not expected to reach it: neither nine others beside it nor a busy
+/// machine may turn a CPU limit into a wall limit.
+const WALL_MS: u64 = 20_000;
 
 /// Whether a case has the machine to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,17 +170,17 @@ fn fill(text: &str, values: &Fill) -> String {
 }
 
 impl Case {
-    fn limit_values(&self, phase: Phase) -> Map<String, Value> {
+    fn limit_values(&self) -> Map<String, Value> {
         let mut found = limits();
         found.extend(self.limits.iter().map(|(name, value)| (name.clone(), json!(value))));
-        if phase == Phase::Crowd && !self.limit.iter().any(|limit| limit == "wall") {
-            found.insert("wall_ms".to_owned(), json!(CROWD_WALL_MS));
+        if !self.limit.iter().any(|limit| limit == "wall") {
+            found.insert("wall_ms".to_owned(), json!(WALL_MS));
         }
         found
     }
 
     /// The request that runs it.
-    pub(crate) fn request(&self, phase: Phase, values: &Fill) -> Value {
+    pub(crate) fn request(&self, values: &Fill) -> Value {
         let program = match (&self.program, &self.file) {
             (Some(program), None) => program.as_str(),
             (None, Some(file)) => {
@@ -191,7 +191,7 @@ impl Case {
         };
         let program = fill(program, values);
         let args: Vec<String> = self.args.iter().map(|argument| fill(argument, values)).collect();
-        let limits = self.limit_values(phase);
+        let limits = self.limit_values();
         match self.lang.as_str() {
             shell @ ("sh" | "bash") => {
                 let path = format!("/bin/{shell}");

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::{Client, Host, Server, Watch, process, until};
+use testkit::{Client, Host, Watch, process, until};
 
-use crate::support::{COVE, alone_on_host, beside_others, run, serve, shell};
+use crate::support::{COVE, alone_on_host, beside_others, run, serve, shell, warm_up};
 
 /// Time for something that happens at once on a machine that may be busy.
 const SOON: Duration = Duration::from_secs(10);
@@ -115,10 +115,15 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     let host = Host::snapshot(&Watch::default());
     let mut server = serve();
     server.expect_log("spawner");
+    server.expect_log("ended unexpectedly");
     let client = server.client();
-    assert_eq!(run(&client, &shell("echo warm"))["stdout"], "warm\n");
+    warm_up(&client);
     let before = Host::snapshot(&Watch { server: Some(server.pid()), markers: Vec::new() });
-    for spawner in process::children(server.pid()) {
+    // Other children ask tools for their versions.
+    let is_spawner = |child: &process::Process| process::name(child.pid) == "cove-spawner";
+    let spawners: Vec<_> = process::children(server.pid()).into_iter().filter(is_spawner).collect();
+    assert!(!spawners.is_empty(), "no spawner");
+    for spawner in spawners {
         let jobs: Vec<_> =
             (0..3).map(|_| in_background(&client, "sleep 0.563; echo done")).collect();
         wait_for_marker("0.563");
@@ -143,6 +148,45 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     server.signal("TERM");
     assert!(server.wait(SOON).success());
     host.wait_for_return(SOON);
+}
+
+/// A language that is being prepared on the host for as long as the test likes.
+const PREPARED_FOR_LONG: &str = r#"
+[tools.waits]
+executable = "bin/sh"
+directories = ["/usr"]
+version = ["-c", "echo 1"]
+
+[languages.waits]
+aliases = []
+extensions = ["waits"]
+entry = "main.waits"
+[[languages.waits.ways]]
+version = "waits"
+run = ["{waits}", "{entry}"]
+prepare = ["{waits}", "-c", "sleep 63009 & sleep 63009; true"]
+"#;
+
+#[test]
+fn what_prepares_a_language_dies_with_the_server() {
+    let _guard = beside_others();
+    let scratch = testkit::Scratch::new();
+    let others = include_str!("../cases/languages.toml");
+    let languages = scratch.file("languages.toml", format!("{others}{PREPARED_FOR_LONG}"));
+    for signal in ["TERM", "KILL"] {
+        let config = format!("[executions]\nlanguages = {languages:?}\n");
+        let mut server = testkit::Server::start_with(COVE, &[], Some(&config));
+        until("its preparation", SOON, || {
+            let pids = process::with_marker("63009");
+            if pids.len() >= 3 { Ok(()) } else { Err(format!("{pids:?}")) }
+        });
+        server.signal(signal);
+        let _status = server.wait(SOON);
+        until("the end of its preparation", SOON, || {
+            let left = process::with_marker("63009");
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        });
+    }
 }
 
 /// Every file below `directory`.
@@ -245,7 +289,7 @@ fn bad_configuration_is_refused_at_the_start_with_a_reason() {
     for (config, says) in [
         ("unknown_key = 1", "unknown_key"),
         ("[executions]\nqueue_maximum = 1", "queue_maximum"),
-        ("[executions]\nqueue_max = \"many\"", "queue_max"),
+        ("[executions]\nqueue_max = \"many\"", ":2:"),
         ("not toml at all", "cove.toml"),
     ] {
         let path = scratch.file("cove.toml", config);
@@ -274,7 +318,7 @@ fn bad_configuration_is_refused_at_the_start_with_a_reason() {
 #[test]
 fn health_metrics_and_documentation_need_no_token() {
     let _guard = beside_others();
-    let server = Server::start(COVE);
+    let server = serve();
     let client = server.client().anonymous();
     for target in ["/health/live", "/health/ready", "/metrics", "/docs"] {
         let response = client.get(target);

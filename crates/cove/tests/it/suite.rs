@@ -17,7 +17,7 @@ use serde_json::json;
 use testkit::{Client, Host, Server, Watch, process, until};
 
 use crate::cases::{self, Case, Fill, Phase};
-use crate::support::{alone_on_host, run, serve};
+use crate::support::{alone_on_host, run, serve, warm_up};
 
 /// Programs at one time in the second phase.
 const CROWD: usize = 10;
@@ -50,6 +50,7 @@ impl World {
         ];
         let hostname = fs::read_to_string("/proc/sys/kernel/hostname").expect("read the host name");
         let client = server.client();
+        warm_up(&client);
         let nodename = run(&client, &json!({"argv": ["uname", "-n"]}));
         let fill = BTreeMap::from([
             ("@MARKER@", marker.display().to_string()),
@@ -70,7 +71,7 @@ impl World {
     /// Runs one case and the canary; says what is wrong.
     fn run(&self, client: &Client, case: &Case, phase: Phase) -> Vec<String> {
         let attempt = panic::catch_unwind(AssertUnwindSafe(|| {
-            let response = client.run(&case.request(phase, &self.fill));
+            let response = client.run(&case.request(&self.fill));
             if response.status != 200 {
                 return vec![format!("{} {}", response.status, response.text())];
             }
@@ -85,17 +86,15 @@ impl World {
                     if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
                 });
             }
-            wrong.extend(self.canary(client, phase));
+            wrong.extend(self.canary(client));
             wrong
         }));
         attempt.unwrap_or_else(|panic| vec![message(&*panic)])
     }
 
-    fn canary(&self, client: &Client, phase: Phase) -> Option<String> {
+    fn canary(&self, client: &Client) -> Option<String> {
         let mut limits = cases::limits();
-        if phase == Phase::Crowd {
-            limits.insert("wall_ms".to_owned(), json!(20_000));
-        }
+        limits.insert("wall_ms".to_owned(), json!(20_000));
         let source = cases::CANARY.replace("@NODENAME@", &self.fill["@NODENAME@"]);
         let answer =
             run(client, &json!({"language": "python", "source": source, "limits": limits}));
@@ -151,7 +150,7 @@ fn run_all(world: &World, cases: &[Case], threads: usize, phase: Phase) -> Vec<S
 fn report(failures: &[String], count: usize) {
     assert!(
         failures.is_empty(),
-        "{} of {count} cases failed:\n  {}",
+        "{} failures among {count} cases:\n  {}",
         failures.len(),
         failures.join("\n  ")
     );
@@ -161,33 +160,33 @@ fn report(failures: &[String], count: usize) {
 fn every_hostile_program_alone_gets_its_verdict_and_leaves_nothing() {
     let _guard = alone_on_host();
     let world = World::new();
-    assert_eq!(world.canary(&world.server.client(), Phase::Alone), None);
+    assert_eq!(world.canary(&world.server.client()), None);
     let before = Host::snapshot(&world.watch);
     let (sleepers, others): (Vec<_>, Vec<_>) =
         selected().into_iter().partition(|case| case.sleeper);
     let mut failures = run_all(&world, &sleepers, sleepers.len().max(1), Phase::Alone);
     failures.extend(run_all(&world, &others, 1, Phase::Alone));
+    failures.extend(before.returns(SETTLE).err());
     report(&failures, sleepers.len() + others.len());
-    before.wait_for_return(SETTLE);
 }
 
 #[test]
 fn hostile_programs_in_a_crowd_get_their_verdicts_and_an_honest_one_stays_right() {
     let _guard = alone_on_host();
     let world = World::new();
-    assert_eq!(world.canary(&world.server.client(), Phase::Crowd), None);
+    assert_eq!(world.canary(&world.server.client()), None);
     let before = Host::snapshot(&world.watch);
     let cases = selected();
     let crowd_left = AtomicBool::new(false);
-    let (failures, honest) = thread::scope(|scope| {
+    let (mut failures, honest) = thread::scope(|scope| {
         let honest = scope.spawn(|| run_honestly(&world.server.client(), &crowd_left));
         let failures = run_all(&world, &cases, CROWD, Phase::Crowd);
         crowd_left.store(true, Ordering::Release);
         (failures, honest.join().expect("the honest client"))
     });
+    failures.extend(before.returns(SETTLE).err());
     report(&failures, cases.len());
     assert!(honest > 0, "the honest program never ran");
-    before.wait_for_return(SETTLE);
 }
 
 /// Runs a program with a different answer each time until the crowd has left; says how often.

@@ -21,9 +21,18 @@ pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
     HOST.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Languages of the tests' servers.
+const LANGUAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
+
 /// A server with default settings.
 pub(crate) fn serve() -> Server {
-    Server::start(COVE)
+    serve_with("")
+}
+
+/// A server with these lines in the `[executions]` table of its configuration.
+pub(crate) fn serve_with(executions: &str) -> Server {
+    let config = format!("[executions]\nlanguages = {LANGUAGES:?}\n{executions}\n");
+    Server::start_with(COVE, &[], Some(&config))
 }
 
 /// A shell command as an execution request.
@@ -36,6 +45,15 @@ pub(crate) fn run(client: &Client, request: &Value) -> Value {
     let response = client.run(request);
     assert_eq!(response.status, 200, "{request}: {}", response.text());
     response.json()
+}
+
+/// Uses every place of a server at the same time, so that what it makes on demand is made.
+pub(crate) fn warm_up(client: &Client) {
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| assert_eq!(run(client, &shell("sleep 0.1"))["verdict"], "OK"));
+        }
+    });
 }
 
 /// Whether `text` looks like an execution's id.
