@@ -1,4 +1,5 @@
 //! The pool's tests: data tables, a simulation against an oracle, and, with `--features model`, every interleaving.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 #[cfg(not(feature = "model"))]
 mod buffers;
