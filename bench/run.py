@@ -70,8 +70,11 @@ ENVIRONMENT = {
     "PYTHONUNBUFFERED": "1",
 }
 WARMUP_PER_CLIENT = 2
-# Long enough for a runtime's collector that runs every few seconds to have been by.
-SETTLE_SECONDS = 6
+# A server is idle when its processes used this little in that many seconds; long enough for a
+# runtime's collector that runs every few seconds to have been by.
+IDLE_CPU_SECONDS_MAX = 0.1
+IDLE_SECONDS = 6
+SETTLE_SECONDS_MAX = 180
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
 OTHERS = ("memory", "pool")
@@ -239,6 +242,24 @@ def rounds(load, running, options, order):
 # --- memory and pool
 
 
+def settle(running):
+    """Waits until the servers are idle: what one still prepares would be in everybody's figures."""
+    servers = {name: running[name]["pid"] for name in SERVERS if name in running}
+    start, took = time.monotonic(), {}
+    while servers and time.monotonic() - start < SETTLE_SECONDS_MAX:
+        before = {name: machine.tree_cpu_seconds(pid) for name, pid in servers.items()}
+        time.sleep(IDLE_SECONDS)
+        for name, pid in list(servers.items()):
+            # A child that ended in between takes its time along, so less is not idle either.
+            if 0 <= machine.tree_cpu_seconds(pid) - before[name] <= IDLE_CPU_SECONDS_MAX:
+                took[name] = round(time.monotonic() - start - IDLE_SECONDS)
+                del servers[name]
+    for name in servers:
+        say(f"{name} is not idle after {SETTLE_SECONDS_MAX} s; its figures are what they are")
+    say(f"idle after seconds: {took}")
+    return {**took, **dict.fromkeys(servers)}
+
+
 def memory_readings(running, when, readings):
     for name in SERVERS:
         if name in running:
@@ -310,12 +331,12 @@ def measure(options, about):
             load = rivals.build_load()
             stack.enter_context(rivals.programs())
             running, missing = open_rivals(stack, options, scratch)
+            about["idle_after_seconds"] = settle(running)
             if wanted(options, "memory"):
-                time.sleep(SETTLE_SECONDS)
                 memory_readings(running, "idle after start", readings)
             results, busy = rounds(load, running, options, order)
             if wanted(options, "memory") and results:
-                time.sleep(SETTLE_SECONDS)
+                settle(running)
                 memory_readings(running, "idle after its work", readings)
     about["rivals"] = {n: {k: r[k] for k in ("version", "options")} for n, r in running.items()}
     about["unavailable"] = missing

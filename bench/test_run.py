@@ -2,8 +2,10 @@
 """Tests of what can be tested without a machine to measure: `python3 bench/test_run.py`."""
 
 import json
+import os
 import pathlib
 import re
+import subprocess
 import sys
 import unittest
 
@@ -213,10 +215,14 @@ class Machine(unittest.TestCase):
         self.assertEqual(layouts, ["none", "v1", "v2", "hybrid"])
 
     def test_this_process_is_among_its_descendants_and_weighs_something(self):
-        import os
-
         self.assertIn(os.getpid(), machine.descendants(os.getpid()))
         self.assertGreater(machine.memory_of(os.getpid())["rss_kib"], 0)
+
+    def test_a_childs_work_is_work_of_the_tree(self):
+        before = machine.tree_cpu_seconds(os.getpid())
+        burn = "import time\nwhile time.process_time() < 0.1: pass"
+        subprocess.run([sys.executable, "-c", burn], check=True)
+        self.assertGreaterEqual(machine.tree_cpu_seconds(os.getpid()) - before, 0.08)
 
 
 class Rivals(unittest.TestCase):

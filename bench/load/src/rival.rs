@@ -29,11 +29,10 @@ pub(crate) fn for_clients(spec: &Spec) -> Result<Vec<Box<dyn Rival>>, String> {
     };
     for client in 0..spec.clients {
         rivals.push(match &spec.rival {
-            RivalSpec::Cove { address, token, c_language } => Box::new(cove::Cove::new(
+            RivalSpec::Cove { address, token } => Box::new(cove::Cove::new(
                 http::Client::new(address, token),
                 spec.limits,
                 spec.env.clone(),
-                c_language.clone(),
             )),
             RivalSpec::GoJudge { address, token } => Box::new(go_judge::GoJudge::new(
                 http::Client::new(address, token),

@@ -47,7 +47,7 @@ pub(crate) struct Limits {
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum RivalSpec {
     /// `cove serve`.
-    Cove { address: String, token: String, c_language: String },
+    Cove { address: String, token: String },
     /// go-judge's REST interface.
     GoJudge { address: String, token: String },
     /// A process started from here for each job, at most `parallelism` at one time: the servers

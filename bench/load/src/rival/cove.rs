@@ -16,18 +16,12 @@ pub(crate) struct Cove {
     http: Client,
     limits: Limits,
     env: BTreeMap<String, String>,
-    c_language: String,
 }
 
 impl Cove {
-    /// `c_language` is the name of the language whose command lines are those of the other rivals.
-    pub(crate) fn new(
-        http: Client,
-        limits: Limits,
-        env: BTreeMap<String, String>,
-        c_language: String,
-    ) -> Cove {
-        Cove { http, limits, env, c_language }
+    /// A client that adds `env` to what the server gives every program.
+    pub(crate) fn new(http: Client, limits: Limits, env: BTreeMap<String, String>) -> Cove {
+        Cove { http, limits, env }
     }
 
     fn body(&self, job: &Job) -> Value {
@@ -44,7 +38,7 @@ impl Cove {
                 json!({ "language": "python", "source": source, "limits": limits })
             }
             Program::C(source) => json!({
-                "language": self.c_language, "source": source,
+                "language": "c", "source": source,
                 "limits": limits, "compile_limits": limits,
             }),
         };
