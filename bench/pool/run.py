@@ -14,11 +14,12 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET = HERE.parent / "target"
-GOALS = {  # ours / Go's, at most
+# Ours / Go's, at most. No goal for `pool/contended_yield`, where tasks give way while they hold a lease so that queues
+# really form: each operation there is two passes through the scheduler, and those of tokio and Go are what it measures.
+GOALS = {
     "pool/acquire_return": 0.25,
     "pool/parallel": 0.25,
     "pool/contended": 0.25,
-    "pool/contended_yield": 0.25,
     "pool/throughput": 0.25,
     "buffers/alone": 1.0,
     "buffers/concurrent": 1.0,

@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	samples  = 15
+	samples  = 101 // many short ones, which are hardly ever interrupted
 	capacity = 4096
 )
 
@@ -96,15 +96,15 @@ func main() {
 		return func(ops int) bool { return tasks(n, ops, func(ops int) bool { return pooled(ops, small) }) }
 	}
 	rows := []row{
-		measure("buffers/alone", 400_000, func(ops int) bool { return pooled(ops, small) }),
-		measure("buffers/concurrent", 400_000, workers(2)),
-		measure("buffers/workers_10", 400_000, workers(10)),
-		measure("buffers/workers_100", 400_000, workers(100)),
-		measure("buffers/sustained", 400_000, func(ops int) bool {
+		measure("buffers/alone", 40_000, func(ops int) bool { return pooled(ops, small) }),
+		measure("buffers/concurrent", 200_000, workers(2)),
+		measure("buffers/workers_10", 200_000, workers(10)),
+		measure("buffers/workers_100", 200_000, workers(100)),
+		measure("buffers/sustained", 200_000, func(ops int) bool {
 			return tasks(2, ops, func(ops int) bool { return pooled(ops, large) })
 		}),
-		measure("buffers/with_pool", 400_000, workers(2)),
-		measure("buffers/without_pool", 400_000, func(ops int) bool { return tasks(2, ops, unpooled) }),
+		measure("buffers/with_pool", 200_000, workers(2)),
+		measure("buffers/without_pool", 40_000, func(ops int) bool { return tasks(2, ops, unpooled) }),
 	}
 	json.NewEncoder(os.Stdout).Encode(map[string][]row{"rows": rows})
 }

@@ -43,13 +43,13 @@ pub fn rows(runtime: &Runtime) -> Vec<Row> {
         right && stats.taken == stats.returned && stats.freed == 0
     };
     vec![
-        measure("buffers/alone", 400_000, |ops| pooled(&buffers, ops, &SMALL)),
-        measure("buffers/concurrent", 400_000, |ops| workers(2, ops, &SMALL)),
-        measure("buffers/workers_10", 400_000, |ops| workers(10, ops, &SMALL)),
-        measure("buffers/workers_100", 400_000, |ops| workers(100, ops, &SMALL)),
-        measure("buffers/sustained", 400_000, |ops| workers(2, ops, &LARGE)),
-        measure("buffers/with_pool", 400_000, |ops| workers(2, ops, &SMALL)),
-        measure("buffers/without_pool", 400_000, |ops| {
+        measure("buffers/alone", 40_000, |ops| pooled(&buffers, ops, &SMALL)),
+        measure("buffers/concurrent", 200_000, |ops| workers(2, ops, &SMALL)),
+        measure("buffers/workers_10", 200_000, |ops| workers(10, ops, &SMALL)),
+        measure("buffers/workers_100", 200_000, |ops| workers(100, ops, &SMALL)),
+        measure("buffers/sustained", 200_000, |ops| workers(2, ops, &LARGE)),
+        measure("buffers/with_pool", 200_000, |ops| workers(2, ops, &SMALL)),
+        measure("buffers/without_pool", 40_000, |ops| {
             tasks(runtime, 2, ops, |ops| async move { unpooled(ops) })
         }),
     ]

@@ -74,13 +74,13 @@ pub fn rows(runtime: &Runtime) -> Vec<Row> {
         }) && all_back(handle)
     };
     vec![
-        measure("pool/acquire_return", 400_000, |ops| {
+        measure("pool/acquire_return", 16_000, |ops| {
             runtime.block_on(cycle(&one, ops, Instant::now(), false)) && all_back(&one)
         }),
-        measure("pool/parallel", 400_000, |ops| many(&twelve, 2, ops, false)),
-        measure("pool/contended", 400_000, |ops| many(&four, 16, ops, false)),
-        measure("pool/contended_yield", 64_000, |ops| many(&four, 16, ops, true)),
-        measure("pool/throughput", 64_000, |ops| {
+        measure("pool/parallel", 100_000, |ops| many(&twelve, 2, ops, false)),
+        measure("pool/contended", 100_000, |ops| many(&four, 16, ops, false)),
+        measure("pool/contended_yield", 16_000, |ops| many(&four, 16, ops, true)),
+        measure("pool/throughput", 50_000, |ops| {
             let (give, take) = crossbeam_channel::bounded::<()>(ops);
             for _ in 0..ops {
                 give.send(()).expect("it has room for all");
@@ -99,7 +99,7 @@ pub fn rows(runtime: &Runtime) -> Vec<Row> {
                 }
             }) && all_back(&eight)
         }),
-        measure("pool/stats", 4_000_000, |ops| {
+        measure("pool/stats", 200_000, |ops| {
             let mut idle = 0;
             for _ in 0..ops {
                 let stats = black_box(&four).stats();

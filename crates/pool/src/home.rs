@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use crate::config::{KeyLimits, Tier};
 use crate::pool::Inner;
-use crate::stats::{KeyFigures, KeyStats};
+use crate::stats::{KeyCounters, KeyFigures, KeyStats};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering, fence, stripe_of_thread};
 
 /// Somebody waits for this key.
@@ -242,14 +242,16 @@ impl<K, R> Home<K, R> {
     }
 
     /// Reads the figures without a lock; see [`KeyStats`] for what that means.
+    #[inline]
     pub(crate) fn stats(&self) -> KeyStats {
-        let mut idle = 0;
-        let mut acquired = 0;
-        for stripe in &self.stripes {
-            idle += stripe.idle.load(Ordering::Relaxed);
-            acquired += stripe.acquired.load(Ordering::Relaxed);
-        }
-        self.figures.read(idle, acquired)
+        self.figures.read(self.idle())
+    }
+
+    /// As [`Self::stats`], for the counters.
+    pub(crate) fn counters(&self) -> KeyCounters {
+        self.figures.read_counters(
+            self.stripes.iter().map(|stripe| stripe.acquired.load(Ordering::Relaxed)).sum(),
+        )
     }
 }
 

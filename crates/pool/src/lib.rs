@@ -97,4 +97,4 @@ pub use error::{Abandoned, AcquireError, Limit, OpenError, Reason};
 pub use lease::Lease;
 pub use permit::{Retired, Ticket};
 pub use pool::{Effect, KeyHandle, NextEffect, Pool};
-pub use stats::{KeyStats, PoolStats};
+pub use stats::{KeyCounters, KeyStats, PoolStats};

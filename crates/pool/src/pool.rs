@@ -15,7 +15,7 @@ use crate::home::{GATE_GONE, Home};
 use crate::lease::Lease;
 use crate::ledger::{Decision, Ledger, POOL_CLOSED, Turn, Wakes, count, get, raise};
 use crate::permit::{Retired, Ticket};
-use crate::stats::{KeyStats, PoolFigures, PoolStats};
+use crate::stats::{KeyCounters, KeyStats, PoolFigures, PoolStats};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
 /// A bounded pool of resources `R` kept apart by key `K`. See the [crate's front page](crate).
@@ -359,10 +359,17 @@ impl<K, R> KeyHandle<K, R> {
         self.home.pool.turn(Some(now), |turn| turn.limit_key(&self.home, limits));
     }
 
-    /// This key's figures, read without a lock.
+    /// What this key holds, read without a lock.
     #[must_use]
+    #[inline]
     pub fn stats(&self) -> KeyStats {
         self.home.stats()
+    }
+
+    /// What this key has done, read without a lock.
+    #[must_use]
+    pub fn counters(&self) -> KeyCounters {
+        self.home.counters()
     }
 }
 

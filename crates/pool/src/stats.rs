@@ -23,6 +23,11 @@ pub struct KeyStats {
     pub max: usize,
     /// The number kept ready.
     pub min_idle: usize,
+}
+
+/// What one key has done since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyCounters {
     /// Leases ever handed out.
     pub acquired: u64,
     /// Resources ever opened.
@@ -92,7 +97,8 @@ impl KeyFigures {
         }
     }
 
-    pub(crate) fn read(&self, idle: usize, acquired: u64) -> KeyStats {
+    #[inline]
+    pub(crate) fn read(&self, idle: usize) -> KeyStats {
         let opening = self.opening.load(Ordering::Relaxed);
         let closing = self.closing.load(Ordering::Relaxed);
         KeyStats {
@@ -103,6 +109,12 @@ impl KeyFigures {
             waiting: self.waiting.load(Ordering::Relaxed),
             max: self.max.load(Ordering::Relaxed),
             min_idle: self.min_idle.load(Ordering::Relaxed),
+        }
+    }
+
+    /// `acquired` counts the leases that passed the ledger by.
+    pub(crate) fn read_counters(&self, acquired: u64) -> KeyCounters {
+        KeyCounters {
             acquired: acquired + self.acquired.load(Ordering::Relaxed),
             created: self.created.load(Ordering::Relaxed),
             closed: self.closed.load(Ordering::Relaxed),

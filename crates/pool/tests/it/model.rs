@@ -6,7 +6,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -158,7 +157,7 @@ fn a_return_to_one_key_feeds_another() {
         };
         drop(lease);
         // The close that makes room, then the open, and whatever else comes in between.
-        while other.stats().created == 0 {
+        while other.counters().created == 0 {
             match block_on(pool.next_effect()) {
                 Some(effect) => perform(effect, now),
                 None => panic!("the pool is not closed"),
@@ -211,8 +210,7 @@ fn closing_reaches_everything() {
             })
         };
         pool.close(now);
-        let closer = Arc::new(pool.clone());
-        while let Some(effect) = block_on(closer.next_effect()) {
+        while let Some(effect) = block_on(pool.next_effect()) {
             perform(effect, now);
         }
         other.join().unwrap();

@@ -325,7 +325,7 @@ impl World {
         }
         for (key, modelled) in self.keys.iter_mut().enumerate() {
             modelled.retry_at = modelled.retry_at.filter(|retry_at| *retry_at > self.now);
-            assert_eq!(modelled.timeouts, self.handles[key].stats().timeouts);
+            assert_eq!(modelled.timeouts, self.handles[key].counters().timeouts);
         }
         assert!(
             self.pool.next_tick().is_none_or(|due| due > self.now),
@@ -482,7 +482,7 @@ impl World {
         let mut starving = false;
         let totals = self.pool.stats();
         for (key, modelled) in self.keys.iter().enumerate() {
-            let stats = self.handles[key].stats();
+            let (stats, counters) = (self.handles[key].stats(), self.handles[key].counters());
             let leased = Self::count_of(&self.leases, key, |lease| *lease.key());
             let opening = Self::count_of(&self.tickets, key, |ticket| *ticket.key());
             let closing = Self::count_of(&self.retired, key, |retired| *retired.key());
@@ -492,7 +492,7 @@ impl World {
                 "key {key}"
             );
             assert_eq!(
-                (stats.acquired, stats.created, stats.closed),
+                (counters.acquired, counters.created, counters.closed),
                 (modelled.acquired, modelled.created, modelled.closed)
             );
             let held_back = modelled.paused || modelled.draining || self.all_paused;
