@@ -159,7 +159,7 @@ async fn beside(
         let prepare = async {
             // Versions first, because somebody may ask for them.
             languages.probe().await;
-            languages.prepare().await;
+            languages.prepare(sandbox::tied).await;
         };
         tokio::join!(signals, tokens.keep_current(), prepare);
     };

@@ -6,6 +6,7 @@ mod table;
 mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -33,6 +34,10 @@ pub struct Host {
     /// they start from nothing in every sandbox.
     pub cache: Option<PathBuf>,
 }
+
+/// Turns a command of the host into one that ends with this process and takes what it has started
+/// with it: [`sandbox::tied`] wherever `main` serves it.
+pub type Tie = fn(&[OsString]) -> Vec<OsString>;
 
 /// Every configured language and where its tools are. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -180,12 +185,12 @@ impl Languages {
     /// Fills the directories of languages that keep prepared files, one after the other and at low
     /// priority. Until it has finished those languages work, but slower. Dropping it stops the tool
     /// that runs.
-    pub async fn prepare(&self) {
+    pub async fn prepare(&self, tie: Tie) {
         for language in self.inner.languages.values() {
             if let Ok(way) = self.choose_way(language).await
                 && let Some(prepared) = &language.ways[way].prepared
             {
-                prepared.fill(&language.name).await;
+                prepared.fill(&language.name, tie).await;
             }
         }
     }

@@ -62,7 +62,7 @@ mod verdict;
 
 pub use config::{Capacity, Config, ConfigError};
 pub use error::{Error, Refusal};
-pub use languages::{Host, Languages, LoadError};
+pub use languages::{Host, Languages, LoadError, Tie};
 pub use service::{Progress, Service, StartError};
 
 #[cfg(test)]

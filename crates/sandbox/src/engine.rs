@@ -26,6 +26,7 @@ use crate::run::{self, Control, SandboxError};
 use crate::spawner::{self, Hello, Setup};
 use crate::spec::{Command, EngineConfig, Exit, OutputSink};
 use crate::sys;
+use crate::tied;
 
 /// The hidden argument that makes this binary a spawner.
 const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
@@ -44,8 +45,12 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause before a spawner that died is started again, so that one that cannot start does not spin.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 
-/// Becomes a spawner when this process was started as one. Must be the first statement of `main`.
+/// Becomes a helper process when this one was started as one: a spawner, or what ties a tool of the
+/// host to its server. Must be the first statement of `main`.
 pub fn spawner_main_if_asked() -> Option<ExitCode> {
+    if let Some(code) = tied::main_if_asked() {
+        return Some(code);
+    }
     let asked = std::env::args_os().nth(1).is_some_and(|argument| argument == SPAWNER_ARGUMENT);
     asked.then(spawner::main)
 }

@@ -292,7 +292,7 @@ impl Guest<'_> {
         }
         let parked = match parked {
             Some(parked) if parked.profile == start.profile => parked,
-            // One with another policy is ended with everything else when the command has ended.
+            // One with another policy stays, asleep, until everything is ended after the command.
             _ => self.park(place, start.profile)?,
         };
         let began = now()?;

@@ -44,7 +44,7 @@
 //! prepared sandboxes, the spawners), `run` (one program seen from the server), `spawner`, `image`
 //! (the root file system), `guest` (pid 1), `workspace` (what it may write),
 //! `payload` (the last steps before a program), `cgroup`,
-//! `seccomp` (the policy as data), `landlock`, `codec`, `failure`, `layers` (what is active here), and
+//! `seccomp` (the policy as data), `landlock`, `tied` (tools of the host), `codec`, `failure`, `layers` (what is active here), and
 //! `sys`, which holds all `unsafe` of Cove.
 
 mod cgroup;
@@ -61,6 +61,7 @@ mod seccomp;
 mod spawner;
 mod spec;
 mod sys;
+mod tied;
 mod workspace;
 
 pub use cgroup::{Role, Support};
@@ -73,3 +74,4 @@ pub use spec::{
     Breach, Command, EngineConfig, Exit, File, HostImage, Limits, OutputSink, Profile, Stdin,
     Stream, Toolchain,
 };
+pub use tied::tied;

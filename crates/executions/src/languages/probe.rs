@@ -171,7 +171,7 @@ impl Prepared {
     }
 
     /// Fills it, unless that was done before. A failure costs speed, nothing else.
-    pub(super) async fn fill(&self, language: &str) {
+    pub(super) async fn fill(&self, language: &str, tie: super::Tie) {
         use std::os::unix::ffi::OsStrExt;
         if self.inside().is_some() {
             return;
@@ -179,9 +179,16 @@ impl Prepared {
         let directory = &self.toolchain.source;
         let text = |bytes: &[u8]| std::ffi::OsStr::from_bytes(bytes).to_owned();
         // The shell gives up priority and makes the files readable for sandboxes.
-        let output = Command::new("/bin/sh")
-            .args(["-c", "umask 022; exec nice -n 19 \"$@\"", "sh"])
-            .args(self.argv.iter().map(|word| text(word)))
+        let shell = ["/bin/sh", "-c", "umask 022; exec nice -n 19 \"$@\"", "sh"];
+        let words = shell.iter().map(std::ffi::OsString::from);
+        // Compilers that it starts would outlive a server that is killed.
+        let argv: Vec<_> = words.chain(self.argv.iter().map(|word| text(word))).collect();
+        let argv = tie(&argv);
+        let Some((program, args)) = argv.split_first() else { return };
+        let output = Command::new(program)
+            .args(args)
+            // Ctrl-C goes to the whole foreground group; the server alone decides when this ends.
+            .process_group(0)
             .env_clear()
             .env("PATH", super::PATH)
             .env("HOME", directory)

@@ -145,7 +145,7 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
     assert_eq!(prepared.inside(), None);
     home.write("cache/x-0-0/old", b"", 0o644);
     home.write("cache/y-0-0/other", b"", 0o644);
-    prepared.fill("x").await;
+    prepared.fill("x", |argv| argv.to_vec()).await;
     assert_eq!(prepared.inside(), Some("/opt/x-prepared"));
     // What an older version of the tool left is gone, what belongs to others is not.
     assert!(!home.path().join("cache/x-0-0").exists() && home.path().join("cache/y-0-0").exists());
@@ -158,7 +158,7 @@ async fn preparing_fills_the_directory_once_and_for_this_tool_only() {
     let program = languages.choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();
     assert_eq!(prepared.inside(), Some("/opt/x-prepared"));
-    prepared.fill("x").await;
+    prepared.fill("x", |argv| argv.to_vec()).await;
     assert_eq!(std::fs::read(source.join("made")).unwrap(), made);
 }
 
@@ -176,7 +176,7 @@ async fn a_preparation_that_fails_leaves_the_language_usable() {
         "#;
     let program = load(&home, table).unwrap().choose("x").await.unwrap();
     let prepared = program.way().prepared.as_ref().unwrap();
-    prepared.fill("x").await;
+    prepared.fill("x", |argv| argv.to_vec()).await;
     assert_eq!(prepared.inside(), None);
 }
 
