@@ -359,7 +359,7 @@ impl Engine {
             leased: pool.leased,
             preparing: pool.opening,
             waiting: pool.waiting,
-            created: pool.created,
+            created: self.shared.warm.counters().created,
             spawners_replaced: self.shared.replaced.load(Ordering::Relaxed),
         }
     }

@@ -474,12 +474,17 @@ impl Guest<'_> {
             let watched = [self.control.as_fd(), self.lifeline, place.sigchld.as_fd()];
             let ready = sys::poll(&watched, Some(look_in)).step("wait for the program")?;
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
-            if is_ready(0) || is_ready(1) {
-                // Told to stop, or nobody is left who would: the next read of the socket tells which.
+            if is_ready(1) {
+                // What follows would look like the program's end, and it is ours.
+                return Err(Failure {
+                    step: "go on without a spawner".to_owned(),
+                    errno: libc::EPIPE,
+                });
+            }
+            if is_ready(0) {
+                // Told to stop, or nobody is left who would; then nobody reads the report either.
+                let _message = sys::receive(self.control.as_fd(), &mut [0u8; 16]);
                 watch.stopped = true;
-                if is_ready(0) {
-                    let _message = sys::receive(self.control.as_fd(), &mut [0u8; 16]);
-                }
                 return Ok(watch);
             }
             if is_ready(2) {

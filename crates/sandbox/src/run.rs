@@ -75,10 +75,20 @@ impl Control {
 
     async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buf = vec![0; MESSAGE_BYTES_MAX];
-        let (n, fds) =
-            self.0.async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), &mut buf)).await?;
+        // A guest init that ended without reading our last message leaves a reset before what it
+        // said itself; the kernel tells of the reset once.
+        let (n, fds) = match self.receive_into(&mut buf).await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                self.receive_into(&mut buf).await?
+            }
+            other => other?,
+        };
         buf.truncate(n);
         Ok((buf, fds))
+    }
+
+    async fn receive_into(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        self.0.async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), buf)).await
     }
 
     /// Whether the guest init has nothing to say: one that waits does not, one that ended does.
@@ -303,7 +313,11 @@ impl Running<'_> {
         self.stopped = true;
         self.stop_at = None;
         self.report_by = Instant::now() + REPORT_GRACE;
-        self.control.send(&[to_guest::STOP], &[]).await
+        match self.control.send(&[to_guest::STOP], &[]).await {
+            // It has ended on its own meanwhile, and its report waits to be read.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
     }
 
     /// Reads what is left in the pipes. Every writer is dead, so their end comes at once.
