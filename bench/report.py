@@ -286,9 +286,26 @@ def memory_goal(memory):
     )  # fmt: skip
 
 
-def goals(figures, memory):
+def pool_goals(pool):
+    """Rows of the pool's benchmark that have a goal; all of them may allocate nothing."""
+    for row in (pool or {}).get("figures", {}).get("rows", []):
+        if "goal" not in row:
+            continue
+        mine, theirs = row["cove"], row["go"]
+        # Starting the tasks allocates, too; spread over their operations that is below a hundredth.
+        none_allocated = mine["allocs_per_op"] < 0.01
+        yield Goal(
+            row["name"], f"{row['goal'].replace('<=', '≤').replace(' x ', ' × ')}, 0 allocations",
+            f"{number(mine['ns_per_op'])} ns, {number(mine['allocs_per_op'], 3)} allocations",
+            f"Go {number(theirs['ns_per_op'])} ns", number(row["ratio"], 3),
+            bool(row["met"] and none_allocated and mine["checked"]),
+        )  # fmt: skip
+
+
+def goals(figures, memory, pool=None):
     """The goals of the foundation, each with what was measured and with what stands beside it."""
     return [
+        *pool_goals(pool),
         *noop_goals(figures, "noop"),
         *noop_goals(figures, "true"),
         bare_goal(figures, "python", "Python hello (W2), 1 client", 2.5),
@@ -361,7 +378,7 @@ def document(run):
         header(run),
         table(["rival", "version", "options"], versions) + "\n",
         "## Goals\n",
-        goal_table(goals(figures, run["memory"])) + "\n",
+        goal_table(goals(figures, run["memory"], run["pool"])) + "\n",
     ]
     if run["pool"]:
         parts += ["## Pool and buffers\n", pool_text(run["pool"]) + "\n"]
@@ -389,4 +406,13 @@ def pool_text(pool):
     """What the pool's own benchmark reports."""
     if "error" in pool:
         return f"Not measured: {pool['error']}"
-    return pool["text"]
+    header = ["row", "Cove ns", "Go ns", "ratio", "Cove allocations", "Go allocations", "checked"]
+    rows = []
+    for row in pool["figures"]["rows"]:
+        mine, theirs = row["cove"], row["go"]
+        allocations = [number(side["allocs_per_op"], 3) for side in (mine, theirs)]
+        checked = "yes" if mine["checked"] and theirs["checked"] else "**wrong result**"
+        times = [number(side["ns_per_op"]) for side in (mine, theirs)]
+        rows.append([row["name"], *times, number(row["ratio"], 3), *allocations, checked])
+    text = "Time and allocations for one operation, medians of the rounds; the ratio is the median"
+    return f"{text}\nof the rounds' own ratios.\n\n{table(header, rows)}"

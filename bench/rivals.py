@@ -171,11 +171,12 @@ run = ["./program", "{args}"]
 
 
 @contextlib.contextmanager
-def cove(directory, parallelism):
-    """`cove serve`, built in release, with an empty data directory."""
-    say("building cove")
-    run(["cargo", "build", "--release", "--locked", "-p", "cove"], cwd=ROOT)
-    binary = ROOT / "target" / "release" / "cove"
+def cove(directory, parallelism, path=None):
+    """`cove serve`, built in release unless there is a `path`, with an empty data directory."""
+    if path is None:
+        say("building cove")
+        run(["cargo", "build", "--release", "--locked", "-p", "cove"], cwd=ROOT)
+    binary = os.path.abspath(path or ROOT / "target" / "release" / "cove")
     data, log, config = directory / "cove", directory / "cove.log", directory / "cove.toml"
     languages = directory / "languages.toml"
     languages.write_text(C_LANGUAGE_TOML, encoding="utf-8")

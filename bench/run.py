@@ -102,6 +102,9 @@ def parse_arguments(argv):
         "--parallelism", type=int, default=os.cpu_count(), help="jobs at a time, on every side"
     )
     parser.add_argument(
+        "--cove", metavar="PATH", help="the cove to run (otherwise this checkout's, built first)"
+    )
+    parser.add_argument(
         "--go-judge", metavar="PATH", help="the go-judge to run (otherwise the one on PATH)"
     )
     parser.add_argument(
@@ -141,7 +144,7 @@ def open_rivals(stack, options, scratch):
 
     n, install = options.parallelism, not options.no_install
     makers = {
-        COVE: lambda: entered(rivals.cove(scratch, n)),
+        COVE: lambda: entered(rivals.cove(scratch, n, options.cove)),
         GO_JUDGE: lambda: entered(rivals.go_judge(scratch, n, options.go_judge)),
         BARE: lambda: rivals.bare(scratch, n),
         BUBBLEWRAP: lambda: rivals.bubblewrap(scratch, n, install),
@@ -277,12 +280,10 @@ def pool(options, scratch):
     say("pool and buffers")
     argv = [sys.executable, script, "--rounds", str(options.rounds), "--out", out]
     try:
-        done = subprocess.run(
-            argv, stdout=subprocess.PIPE, text=True, timeout=POOL_SECONDS_MAX, check=False
-        )
+        done = subprocess.run(argv, stdout=sys.stderr, timeout=POOL_SECONDS_MAX, check=False)
         if done.returncode != 0:
             return {"error": f"bench/pool/run.py ended with status {done.returncode}"}
-        return {"text": done.stdout.strip(), "figures": json.loads(out.read_text(encoding="utf-8"))}
+        return {"figures": json.loads(out.read_text(encoding="utf-8"))}
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return {"error": str(error)}
 
@@ -369,7 +370,7 @@ def write(about, options):
             {"workload": workload, "clients": clients, "rivals": by_rival}
             for (workload, clients), by_rival in figures.items()
         ],
-        "goals": [goal._asdict() for goal in report.goals(figures, about["memory"])],
+        "goals": [goal._asdict() for goal in report.goals(figures, about["memory"], about["pool"])],
     }
     path = directory / "results" / f"{about['date'][:10]}-{about['commit']}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -144,6 +144,19 @@ class Goals(unittest.TestCase):
 
         self.assertEqual((judged(30 * 1024), judged(30 * 1024 + 1)), (True, False))
 
+    def test_pool_rows_need_their_ratio_and_no_allocation(self):
+        def judged(met, allocations, checked=True):
+            side = {"ns_per_op": 12.0, "allocs_per_op": allocations, "checked": checked}
+            row = {"name": "pool/x", "cove": side, "go": side, "ratio": 0.2}
+            rows = [{**row, "goal": "<= 0.25 x go", "met": met}, {**row, "name": "pool/free"}]
+            listed = list(report.pool_goals({"figures": {"rows": rows}}))
+            self.assertEqual([g.name for g in listed], ["pool/x"])
+            return listed[0].met
+
+        self.assertEqual((judged(True, 0.0), judged(False, 0.0)), (True, False))
+        self.assertEqual((judged(True, 0.01), judged(True, 0.0, checked=False)), (False, False))
+        self.assertEqual(list(report.pool_goals({"error": "x"})), [])
+
     def test_what_was_not_measured_is_neither_met_nor_missed(self):
         listed = report.goals({}, {})
         self.assertEqual({g.met for g in listed}, {None})
