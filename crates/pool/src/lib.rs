@@ -31,7 +31,8 @@
 //! - A lease and a return that meet no waiter allocate nothing, make no system call and do not take the ledger's lock.
 //!
 //! # Example
-//! ```
+#![cfg_attr(not(feature = "model"), doc = "```")]
+#![cfg_attr(feature = "model", doc = "```no_run")] // The checker's locks work only inside of a model.
 //! use std::time::{Duration, Instant};
 //! use pool::{Config, Effect, KeyLimits, Pool};
 //!
