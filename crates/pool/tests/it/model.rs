@@ -1,4 +1,4 @@
-//! Every interleaving of small worlds: no lost wake-up, no resource in two hands, no leak under cancellation.
+//! Interleavings of small worlds, all with at most three preemptions: no lost wake-up, no resource in two hands, no leak under cancellation.
 //!
 //! A wake-up that is lost shows as a deadlock, which `loom` reports. That these tests can fail was checked by reading the
 //! gates before the stripe's lock instead of under it in `Home::give_fast`: `a_return_meets_a_waiter` deadlocks then. Without the
