@@ -31,6 +31,7 @@ pub struct Host {
     namespaces: usize,
     processes: usize,
     descriptors: usize,
+    /// Free, freeable, or in the hands of processes that are not the server's.
     available_bytes: u64,
     shared_bytes: u64,
     hostname: String,
@@ -44,10 +45,12 @@ impl Host {
         Host {
             groups: groups(watch.server),
             mounts: lines("/proc/self/mountinfo"),
-            namespaces: process::network_namespaces().len(),
+            namespaces: process::network_namespaces(watch.server).len(),
             processes: watch.server.map_or(0, |pid| process::descendants(pid).len()),
             descriptors: watch.server.map_or(0, process::descriptors),
-            available_bytes: meminfo("MemAvailable"),
+            // What others took meanwhile is not missing.
+            available_bytes: meminfo("MemAvailable")
+                + process::anonymous_bytes_of_others(watch.server),
             shared_bytes: meminfo("Shmem"),
             hostname: fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default(),
             markers: watch.markers.iter().map(|path| fs::read(path).ok()).collect(),
@@ -122,16 +125,17 @@ impl Host {
     }
 }
 
-/// All groups below one whose name begins with `cove`, in every hierarchy. Those of other servers
-/// that are alive (`cove-PID-…`) are their own business.
+/// All groups of Cove (`cove-PID-…`) with what is below them, in every hierarchy. Those of other
+/// servers that are alive are their own business.
 fn groups(server: Option<u32>) -> BTreeSet<PathBuf> {
     let mut found = BTreeSet::new();
     for hierarchy in HIERARCHIES {
         let root = Path::new("/sys/fs/cgroup").join(hierarchy);
         for path in directories(&root) {
-            let named =
-                path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"cove"));
-            if named {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let owner = name.strip_prefix("cove-").and_then(|rest| rest.split('-').next());
+            let Some(owner) = owner.and_then(|owner| owner.parse().ok()) else { continue };
+            if Some(owner) == server || !is_running(owner) {
                 collect(path, &mut found);
             }
         }

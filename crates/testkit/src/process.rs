@@ -114,17 +114,32 @@ pub fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, Iterator::count)
 }
 
-/// Network namespaces that something keeps alive: a process in them or a descriptor on them.
+/// Network namespaces that processes keep alive, by being in them or by a descriptor on them: those
+/// of `root` and its descendants, or of the whole host.
 #[must_use]
-pub fn network_namespaces() -> BTreeSet<String> {
+pub fn network_namespaces(root: Option<u32>) -> BTreeSet<String> {
+    let holders = match root {
+        Some(root) => descendants(root).iter().map(|process| process.pid).chain([root]).collect(),
+        None => pids(),
+    };
     let mut found = BTreeSet::new();
-    for pid in pids() {
+    for pid in holders {
         found.extend(link(Path::new(&format!("/proc/{pid}/ns/net"))));
         let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
         let links = descriptors.filter_map(|entry| link(&entry.ok()?.path()));
         found.extend(links.filter(|target| target.starts_with("net:[")));
     }
     found
+}
+
+/// Memory that no file backs, in bytes, of all processes except `root` and its descendants.
+#[must_use]
+pub fn anonymous_bytes_of_others(root: Option<u32>) -> u64 {
+    let family: BTreeSet<u32> = root
+        .map(|root| descendants(root).iter().map(|process| process.pid).chain([root]).collect())
+        .unwrap_or_default();
+    let others = pids().into_iter().filter(|pid| !family.contains(pid));
+    others.map(|pid| status_bytes(pid, "RssAnon:")).sum()
 }
 
 fn link(path: &Path) -> Option<String> {
@@ -134,8 +149,12 @@ fn link(path: &Path) -> Option<String> {
 /// Resident memory of a process in bytes.
 #[must_use]
 pub fn resident_bytes(pid: u32) -> u64 {
+    status_bytes(pid, "VmRSS:")
+}
+
+fn status_bytes(pid: u32, field: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
     kib.unwrap_or(0) * 1024
 }
@@ -180,7 +199,9 @@ mod tests {
     fn own_figures_are_plausible() {
         let pid = std::process::id();
         assert!(descriptors(pid) >= 3);
-        assert!(!network_namespaces().is_empty());
+        assert!(!network_namespaces(None).is_empty());
+        assert!(network_namespaces(Some(pid)).is_subset(&network_namespaces(None)));
+        assert!(anonymous_bytes_of_others(Some(pid)) > 0);
         assert!(resident_bytes(pid) > 100_000);
     }
 }
