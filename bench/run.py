@@ -321,7 +321,7 @@ def hidden_paths(argv):
 
 def measure(options, about):
     """Runs everything that was asked for; the document without its summary."""
-    before = machine.cgroup_directories(), machine.mounts()
+    before = machine.cgroup_directories() | machine.mounts()
     readings = {}
     order = random.Random(options.seed)
     with contextlib.ExitStack() as stack:
@@ -343,12 +343,16 @@ def measure(options, about):
     about["unavailable"] = missing
     about["batches"], about["background_busy_percent"], about["memory"] = results, busy, readings
     about["load_end"] = machine.load_average()
-    about["left_behind"] = left_behind(*before)
+    after = machine.cgroup_directories() | machine.mounts()
+    about["left_behind"] = left_behind(before, after, running)
+    if about["left_behind"]:
+        say(f"left behind: {', '.join(about['left_behind'])}")
 
 
-def left_behind(cgroups, mounts):
-    """Control groups and mounts that were not there before: somebody's, not always ours."""
-    return sorted(machine.cgroup_directories() - cgroups) + sorted(machine.mounts() - mounts)
+def left_behind(before, after, running):
+    """Names of new control groups and mounts that carry our name or that of our server."""
+    ours = ["cove-bench-", *(f"{name}-{r['pid']}-" for name, r in running.items() if "pid" in r)]
+    return sorted({pathlib.Path(p).name for p in after - before if any(name in p for name in ours)})
 
 
 def write(about, options):

@@ -283,6 +283,18 @@ class CommandLine(unittest.TestCase):
     def test_every_workload_has_a_title(self):
         self.assertEqual(set(report.TITLES), {cell.workload for cell in run.CELLS})
 
+    def test_only_what_is_ours_is_left_behind(self):
+        running = {COVE: {"pid": 12}, BARE: {}}
+        after = {
+            "/c/cove-12-3",
+            "/c/cove-12-3/s0",
+            "/c/cove-99-1",
+            "/c/old",
+            "/c/x/cove-bench-runc-1",
+        }
+        names = run.left_behind({"/c/old"}, after, running)
+        self.assertEqual(names, ["cove-12-3", "cove-bench-runc-1", "s0"])
+
     def test_directories_of_this_machine_are_not_written_down(self):
         argv = ["--go-judge", "/home/me/bin/go-judge", "--rounds", "2"]
         self.assertEqual(run.hidden_paths(argv), ["--go-judge", "go-judge", "--rounds", "2"])
