@@ -8,6 +8,11 @@
 //! Cove creates one parent group per server (`cove-<pid>-<start>`) below the group the server itself
 //! is in, so that a limit on the service holds for what it runs, and one group per command below
 //! that. Nothing else in the hierarchies is touched, and nothing is left behind.
+//!
+//! Version 2 gives controllers only to children of a group without processes of its own, the very top
+//! excepted. A server that has its group to itself moves into a leaf below it, and back at its end.
+//! One that shares its group, with a login shell above all, goes to the nearest group above that
+//! hands out the limits already, and if there is none to the top; see [`sites`].
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -21,7 +26,7 @@ use crate::sys;
 /// Beginning of the name of every parent group of a Cove server.
 const PARENT_PREFIX: &str = "cove-";
 /// Group of the server itself, where version 2 wants processes in leaves only.
-const LEAF: &str = "cove-server";
+const LEAF: &CStr = c"cove-server";
 
 /// What a hierarchy is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,10 +67,10 @@ impl Role {
 #[derive(Clone, Debug)]
 struct Hierarchy {
     role: Role,
-    /// Group below which the parent group is made.
+    /// Where it is mounted: the topmost group to be seen.
+    top: PathBuf,
+    /// Group that this process is in.
     base: PathBuf,
-    /// Controllers that version 2 can give to children there.
-    controllers: Vec<String>,
 }
 
 /// Which limits the kernel can enforce here, and by what.
@@ -98,6 +103,8 @@ struct Parent {
     fd: OwnedFd,
     /// The group that it is in.
     base: OwnedFd,
+    /// Controllers that version 2 gives to groups of commands.
+    controllers: Vec<String>,
 }
 
 /// The parent groups of one server, open. Removed with everything below when dropped.
@@ -123,7 +130,7 @@ impl Parents {
         };
         let hierarchies = discover()?;
         let mut twins = false;
-        for mut hierarchy in hierarchies {
+        for hierarchy in hierarchies {
             // `cpu` and `cpuacct` are commonly mounted as one: one group then serves both.
             let twin = parents.dirs.iter_mut().find(|d| d.path.parent() == Some(&hierarchy.base));
             if let (Some(twin), Role::CpuAccount) = (twin, hierarchy.role) {
@@ -132,11 +139,9 @@ impl Parents {
                 parents.support.cpu_time = Some("v1".into());
                 continue;
             }
-            sweep(&hierarchy.base);
-            match open_parent(&mut hierarchy, &name) {
+            match open_parent(&hierarchy, &name) {
                 Ok(parent) => {
-                    let has = |c: &str| hierarchy.controllers.iter().any(|have| have == c);
-                    parents.note(&hierarchy, has("memory") && has("pids"), has("cpu"));
+                    parents.note(&parent);
                     parents.dirs.push(parent);
                 }
                 // Not ours to write: an ordinary user, or a container without delegation.
@@ -165,16 +170,17 @@ impl Parents {
         Ok(parents)
     }
 
-    fn note(&mut self, hierarchy: &Hierarchy, limits: bool, cpu: bool) {
+    fn note(&mut self, parent: &Parent) {
+        let has = |wanted: &str| parent.controllers.iter().any(|have| have == wanted);
         let support = &mut self.support;
-        match hierarchy.role {
+        match parent.role {
             Role::Unified => {
-                self.unified_limits = limits;
-                if limits {
+                self.unified_limits = LIMITS.iter().all(|controller| has(controller));
+                if self.unified_limits {
                     support.memory = Some("v2".into());
                     support.pids = Some("v2".into());
                 }
-                if cpu {
+                if has("cpu") {
                     support.cpu = Some("v2".into());
                 }
                 support.cpu_time = Some("v2".into());
@@ -220,6 +226,9 @@ impl Parents {
             remove_children(&parent.path, "");
             if let Err(error) = remove_group(&parent.path) {
                 tracing::warn!(path = %parent.path.display(), %error, "control group left behind");
+            }
+            if let (Role::Unified, Err(error)) = (parent.role, leave_leaf(parent.base.as_fd())) {
+                tracing::warn!(%error, "control group of the server left behind");
             }
         }
     }
@@ -273,7 +282,7 @@ fn parse(mounts: &str, own: &str) -> Vec<Hierarchy> {
             // In a container the mount may show only a part of the tree, named by `root`.
             let below = Path::new(group).strip_prefix(root).unwrap_or(Path::new(""));
             let base = Path::new(point).join(below.strip_prefix("/").unwrap_or(below));
-            found.push(Hierarchy { role: *role, base, controllers: Vec::new() });
+            found.push(Hierarchy { role: *role, top: PathBuf::from(point), base });
         }
     }
     found
@@ -293,66 +302,155 @@ fn own_group<'a>(own: &'a str, controller: &str) -> Option<&'a str> {
     })
 }
 
-/// Makes and opens the parent group in a hierarchy.
-fn open_parent(hierarchy: &mut Hierarchy, name: &str) -> io::Result<Parent> {
-    let base = match hierarchy.role {
-        Role::Unified => enable_controllers(&hierarchy.base)?,
-        Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => hierarchy.base.clone(),
-    };
-    let path = base.join(name);
-    fs::create_dir(&path)?;
-    if hierarchy.role == Role::Unified {
-        // Groups of commands get what the parent got. Absent controllers are absent from the file.
-        let available = fs::read_to_string(path.join("cgroup.controllers"))?;
-        for controller in available.split_whitespace().filter(|c| WANTED.contains(c)) {
-            fs::write(path.join("cgroup.subtree_control"), format!("+{controller}"))?;
-            hierarchy.controllers.push(controller.to_owned());
-        }
-    }
-    if path.join("cpu.shares").exists() {
-        fs::write(path.join("cpu.shares"), (SHARES_PER_CORE * u64::from(sys::cpus())).to_string())?;
-    }
-    let (fd, base) = (fs::File::open(&path)?, fs::File::open(&base)?);
-    Ok(Parent { role: hierarchy.role, path, fd: fd.into(), base: base.into() })
-}
-
-/// Share of the processor of all sandboxes of a server together, for each core (version 1): as much as
-/// one process of the host that is always busy. The kernel's default is one such process in total.
-const SHARES_PER_CORE: u64 = 1024;
-/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is whole).
-const SHARES_BACKED_OFF: &[u8] = b"128";
-/// The same for version 2, where 100 is whole.
-const WEIGHT_BACKED_OFF: &[u8] = b"12";
-
 /// Controllers of version 2 that commands are limited by.
 const WANTED: [&str; 3] = ["memory", "pids", "cpu"];
+/// Those of them without which untrusted code cannot be held.
+const LIMITS: [&str; 2] = ["memory", "pids"];
 
-/// Makes the children of `base` have controllers, as far as they exist, and returns where to go on.
-///
-/// Version 2 gives controllers only to children of a group without processes of its own, except at
-/// the very top. So the server first moves to a leaf beside them. Where that is not allowed, a
-/// privileged server goes to the top.
-fn enable_controllers(base: &Path) -> io::Result<PathBuf> {
-    let available = fs::read_to_string(base.join("cgroup.controllers"))?;
-    let wanted: Vec<&str> = available.split_whitespace().filter(|c| WANTED.contains(c)).collect();
-    let enabled = fs::read_to_string(base.join("cgroup.subtree_control"))?;
-    if wanted.iter().all(|c| enabled.split_whitespace().any(|e| e == *c)) {
-        return Ok(base.to_path_buf());
-    }
-    let is_top = !base.join("cgroup.type").exists();
-    if !is_top {
-        let leaf = base.join(LEAF);
-        if let Err(error) = fs::create_dir(&leaf)
-            && error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(error);
+/// A group below which a parent group could be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Site {
+    path: PathBuf,
+    way: Way,
+}
+
+/// What it takes before groups at a site have controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Nothing: they have all that they will ever have.
+    AsIs,
+    /// Ask for them.
+    Enable,
+    /// Move this process into a leaf, then ask for them.
+    Leaf,
+}
+
+/// Makes and opens the parent group in a hierarchy, at the first site where that is possible.
+fn open_parent(hierarchy: &Hierarchy, name: &str) -> io::Result<Parent> {
+    let sites = match hierarchy.role {
+        Role::Unified => sites(&hierarchy.base, &hierarchy.top)?,
+        Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => {
+            vec![Site { path: hierarchy.base.clone(), way: Way::AsIs }]
         }
-        fs::write(leaf.join("cgroup.procs"), "0")?;
+    };
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for site in sites {
+        match open_at(hierarchy.role, &site, name) {
+            Ok(parent) => return Ok(parent),
+            Err(error) => {
+                tracing::debug!(path = %site.path.display(), %error, "no group can be made here");
+                last = error;
+            }
+        }
     }
-    for controller in wanted {
-        fs::write(base.join("cgroup.subtree_control"), format!("+{controller}"))?;
+    Err(last)
+}
+
+/// Where in version 2 the parent group could be made, the best first.
+///
+/// The last resort is the group of this process as it is: no limits, but exact CPU time. It is all
+/// there is where the controllers are version 1's.
+fn sites(base: &Path, top: &Path) -> io::Result<Vec<Site>> {
+    let list = |group: &Path, file: &str| -> io::Result<Vec<String>> {
+        let text = fs::read_to_string(group.join(file))?;
+        Ok(text.split_whitespace().map(str::to_owned).collect())
+    };
+    let limits = |list: &[String]| LIMITS.iter().all(|c| list.iter().any(|have| have == c));
+    let mut sites = Vec::new();
+    let mut add = |path: &Path, way| sites.push(Site { path: path.to_path_buf(), way });
+    for group in base.ancestors().take_while(|group| group.starts_with(top)) {
+        let is_very_top = !group.join("cgroup.type").exists();
+        if is_very_top {
+            add(group, Way::Enable);
+        } else if limits(&list(group, "cgroup.subtree_control")?) {
+            add(group, Way::AsIs);
+        } else if group == base && limits(&list(group, "cgroup.controllers")?) {
+            // With others in the group the controllers would be refused, and they are not ours to move.
+            let own = [std::process::id().to_string()];
+            if list(group, "cgroup.procs")? == own {
+                add(group, Way::Leaf);
+            }
+        }
     }
-    Ok(base.to_path_buf())
+    add(base, Way::AsIs);
+    Ok(sites)
+}
+
+/// Makes and opens the parent group at a site.
+fn open_at(role: Role, site: &Site, name: &str) -> io::Result<Parent> {
+    sweep(&site.path);
+    let base: OwnedFd = fs::File::open(&site.path)?.into();
+    match site.way {
+        Way::AsIs => {}
+        Way::Enable => enable(base.as_fd())?,
+        Way::Leaf => enter_leaf(base.as_fd()).and_then(|()| enable(base.as_fd())).inspect_err(
+            // Another process may have come in between. What was begun is undone as far as possible.
+            |_| drop(leave_leaf(base.as_fd())),
+        )?,
+    }
+    let path = site.path.join(name);
+    fs::create_dir(&path)?;
+    let fd: OwnedFd = fs::File::open(&path)?.into();
+    let controllers = match role {
+        // Groups of commands get what the parent got.
+        Role::Unified => enable(fd.as_fd()).and_then(|()| subtree(fd.as_fd()))?,
+        Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => Vec::new(),
+    };
+    Ok(Parent { role, path, fd, base, controllers })
+}
+
+/// Gives the children of a group the controllers that it has. Absent ones are absent from its file.
+fn enable(group: BorrowedFd<'_>) -> io::Result<()> {
+    let (available, given) = (read(group, c"cgroup.controllers")?, subtree(group)?);
+    for controller in available.split_whitespace().filter(|c| WANTED.contains(c)) {
+        if !given.iter().any(|have| have == controller) {
+            write(group, c"cgroup.subtree_control", &format!("+{controller}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The wanted controllers that children of a group have.
+fn subtree(group: BorrowedFd<'_>) -> io::Result<Vec<String>> {
+    let given = read(group, c"cgroup.subtree_control")?;
+    Ok(given.split_whitespace().filter(|c| WANTED.contains(c)).map(str::to_owned).collect())
+}
+
+/// Moves this process into the leaf below a group.
+fn enter_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
+    match sys::mkdirat(base, LEAF, 0o755) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let leaf = sys::openat(base, LEAF, libc::O_DIRECTORY | libc::O_RDONLY, 0)?;
+    write(leaf.as_fd(), c"cgroup.procs", "0")
+}
+
+/// Makes a group as it was before [`enter_leaf`]: takes the controllers back, moves this process out
+/// of the leaf, ends what else is in there, and removes it. Does nothing where there is no leaf.
+///
+/// Without this nothing could be started in the group again: it takes no process while its children
+/// have controllers.
+pub(crate) fn leave_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
+    let leaf = match sys::openat(base, LEAF, libc::O_DIRECTORY | libc::O_RDONLY, 0) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
+    for controller in subtree(base)? {
+        write(base, c"cgroup.subtree_control", &format!("-{controller}"))?;
+    }
+    write(base, c"cgroup.procs", "0")?;
+    let mut last = None;
+    for _ in 0..REMOVAL_TRIES {
+        match sys::rmdirat(base, LEAF) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => last = Some(error),
+            _ => return Ok(()),
+        }
+        // Spawners, which have nothing left to do: the groups of their sandboxes are gone.
+        optional(write(leaf.as_fd(), c"cgroup.kill", "1"))?;
+        sys::poll(&[], Some(REMOVAL_INTERVAL))?;
+    }
+    Err(last.unwrap_or_else(|| io::Error::other("not removed")))
 }
 
 /// Removes parent groups of servers that are no longer alive.
@@ -390,7 +488,7 @@ fn remove_children(parent: &Path, prefix: &str) {
 }
 
 /// Kills what is in a group and removes it. Its processes may still be dying, so it is tried for
-/// [`REMOVAL_TRIES`] rounds, each waiting for them with a round trip through the kernel.
+/// [`REMOVAL_TRIES`] rounds.
 fn remove_group(path: &Path) -> io::Result<()> {
     let mut last = None;
     for _ in 0..REMOVAL_TRIES {
@@ -402,13 +500,15 @@ fn remove_group(path: &Path) -> io::Result<()> {
         // Version 2 kills by one write; version 1 has no such file, and its processes die with the
         // pid namespace that the dead spawner's end has already torn down.
         let _absent_on_v1 = fs::write(path.join("cgroup.kill"), "1");
-        sys::poll(&[], Some(Duration::from_millis(5)))?;
+        sys::poll(&[], Some(REMOVAL_INTERVAL))?;
     }
     Err(last.unwrap_or_else(|| io::Error::other("not removed")))
 }
 
-/// How often the removal of a group is tried, 5 ms apart.
+/// How often the removal of a group is tried.
 const REMOVAL_TRIES: u32 = 200;
+/// Time between two attempts.
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(5);
 
 // ---- one command -------------------------------------------------------------------------------
 
@@ -567,10 +667,7 @@ impl Groups {
                 .unwrap_or(0);
         }
         if let (Some(dir), true) = (self.dir(Role::Unified), self.unified_limits) {
-            return read(dir, c"memory.events")
-                .ok()
-                .and_then(|t| field(&t, "oom_kill"))
-                .unwrap_or(0);
+            return read(dir, c"memory.events").map_or(0, |events| killed(&events));
         }
         0
     }
@@ -619,6 +716,16 @@ fn field(text: &str, name: &str) -> Option<u64> {
         let (key, value) = line.split_once(' ')?;
         (key == name).then(|| number(value))
     })
+}
+
+/// Processes killed for lack of memory by `memory.events`. Where all of a group are killed together,
+/// the kernel counts the one that it had chosen twice.
+fn killed(events: &str) -> u64 {
+    let twice = field(events, "oom_group_kill").unwrap_or(0);
+    match field(events, "oom_kill").unwrap_or(0) {
+        0 => 0,
+        counted => counted.saturating_sub(twice).max(1),
+    }
 }
 
 fn number(text: &str) -> u64 {
@@ -679,6 +786,79 @@ mod tests {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
         assert_eq!(field(text, "oom_kill"), Some(3));
         assert_eq!(field(text, "oom"), None);
+    }
+
+    #[test]
+    fn a_group_killed_at_once_counts_its_victim_once() {
+        assert_eq!(killed("oom 1\noom_kill 4\noom_group_kill 1\n"), 3);
+        // The victim was gone before the others were killed.
+        assert_eq!(killed("oom 1\noom_kill 1\noom_group_kill 1\n"), 1);
+        assert_eq!(killed("oom 1\noom_kill 2\n"), 2);
+        assert_eq!(killed("oom 0\noom_kill 0\noom_group_kill 0\n"), 0);
+    }
+
+    /// A tree of groups as far as it is read to find a site: path, processes, controllers, given ones.
+    fn tree(groups: &[(&str, &str, &str, &str)]) -> PathBuf {
+        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let top = std::env::temp_dir().join(format!("cove-sites-{}-{number}", std::process::id()));
+        for (path, processes, controllers, given) in groups {
+            let group = top.join(path);
+            fs::create_dir_all(&group).unwrap();
+            fs::write(group.join("cgroup.procs"), processes).unwrap();
+            fs::write(group.join("cgroup.controllers"), controllers).unwrap();
+            fs::write(group.join("cgroup.subtree_control"), given).unwrap();
+            if !path.is_empty() {
+                fs::write(group.join("cgroup.type"), "domain\n").unwrap();
+            }
+        }
+        top
+    }
+
+    #[test]
+    fn a_site_with_limits_is_found_next_to_the_server() {
+        let own = format!("{}\n", std::process::id());
+        let shared = format!("1\n{own}");
+        let all = "cpuset cpu memory pids\n";
+        let checks: [(&[(&str, &str, &str, &str)], &str, &[(&str, Way)]); 6] = [
+            (&[("", &own, all, "")], "", &[("", Way::Enable), ("", Way::AsIs)]),
+            // Version 1 has the controllers.
+            (&[("", "", "", ""), ("a", &own, "", "")], "a", &[("", Way::Enable), ("a", Way::AsIs)]),
+            // A service with a group to itself.
+            (
+                &[("", "", all, all), ("a", &own, all, "")],
+                "a",
+                &[("a", Way::Leaf), ("", Way::Enable), ("a", Way::AsIs)],
+            ),
+            // A login shell is in it as well.
+            (
+                &[("", "", all, all), ("a", "", all, "memory pids\n"), ("a/b", &shared, all, "")],
+                "a/b",
+                &[("a", Way::AsIs), ("", Way::Enable), ("a/b", Way::AsIs)],
+            ),
+            // It has no controllers that it could hand on, nor has the one above.
+            (
+                &[("", "", all, "cpu\n"), ("a", "", "cpu\n", ""), ("a/b", &own, "", "")],
+                "a/b",
+                &[("", Way::Enable), ("a/b", Way::AsIs)],
+            ),
+            // One of two limits is not enough.
+            (
+                &[("", "", all, all), ("a", "", all, "pids\n"), ("a/b", &own, "pids\n", "")],
+                "a/b",
+                &[("", Way::Enable), ("a/b", Way::AsIs)],
+            ),
+        ];
+        for (groups, base, expected) in checks {
+            let top = tree(groups);
+            // Joining an empty path would add a slash.
+            let at = |path: &str| if path.is_empty() { top.clone() } else { top.join(path) };
+            let expected: Vec<Site> =
+                expected.iter().map(|(path, way)| Site { path: at(path), way: *way }).collect();
+            let found = sites(&at(base), &top);
+            fs::remove_dir_all(&top).unwrap();
+            assert_eq!(found.unwrap(), expected);
+        }
     }
 
     #[test]

@@ -92,7 +92,7 @@ pub(crate) fn enter(
     for toolchain in toolchains {
         let target = root.join("opt").join(&toolchain.name);
         fs::create_dir(&target).step("make a directory for a toolchain")?;
-        bind_read_only(&toolchain.source, &target)?;
+        show_toolchain(&toolchain.source, &target, &root.join("run"))?;
     }
     sys::mount_setattr_recursive(&path, RDONLY | NOSUID).step("make the root read-only")?;
     std::env::set_current_dir(&root).step("enter the root")?;
@@ -123,6 +123,22 @@ fn bind_read_only(source: &Path, target: &Path) -> Result<(), Failure> {
     let step = format!("show {} in sandboxes", source.display());
     sys::mount(Some(&from), &to, None, libc::MS_BIND | libc::MS_REC, None).step(&step)?;
     sys::mount_setattr_recursive(&to, RDONLY | NOSUID | NODEV).step(&step)
+}
+
+/// Shows a directory without its place on the host, which the mount table inside would tell of a bind
+/// mount: an overlay of that directory over an empty one names it by `.`, the current directory.
+fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), Failure> {
+    std::env::set_current_dir(source).step(&format!("enter {}", source.display()))?;
+    let options = CString::new(format!("lowerdir=.:{}", empty.display()))
+        .map_err(|_| Failure { step: "name a path".to_owned(), errno: libc::EINVAL })?;
+    let flags = libc::MS_RDONLY | libc::MS_NOSUID | libc::MS_NODEV;
+    match sys::mount(Some(c"toolchain"), &c_path(target)?, Some(c"overlay"), flags, Some(&options))
+    {
+        Ok(()) => Ok(()),
+        // A kernel without overlays, or a file system that they do not take: shown all the same, and
+        // what is lost is that the name of its place on the host can be read inside.
+        Err(_) => bind_read_only(source, target),
+    }
 }
 
 /// `/bin` and its like: a link into `/usr` where the host has merged them, else the directory.
