@@ -1,7 +1,7 @@
 //! CPU time used by the machine without this program.
 //!
-//! A rival's work is spread over processes that come and go, some of them not its children, and over
-//! kernel threads that tear down its namespaces and cgroups after it has answered. Only the machine
+//! A rival's work is spread over processes that come and go, some of them not its children, and
+//! over kernel threads that tear down its namespaces and cgroups after it has answered. Only the machine
 //! as a whole sees all of it: time that its CPUs were neither idle nor taken away by the host, less
 //! what this program used itself. Whatever else the machine does in the meantime counts as well.
 
@@ -46,7 +46,7 @@ impl Reading {
 
     /// What happened since `earlier`.
     pub(crate) fn since(&self, earlier: &Reading) -> Usage {
-        // The kernel measures idle time but only samples the other kinds, so busy is what idle leaves.
+        // The kernel measures idle time but only samples the other kinds: busy is what idle leaves.
         let all = (self.at - earlier.at) * self.cpus;
         let stolen = self.stolen.saturating_sub(earlier.stolen);
         let own = self.own.saturating_sub(earlier.own);

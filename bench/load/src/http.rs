@@ -159,7 +159,8 @@ mod tests {
             false,
         );
         check(
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nA;x=y\r\n 123456789\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n\
+             5\r\nhello\r\nA;x=y\r\n 123456789\r\n0\r\n\r\n",
             200,
             "hello 123456789",
             true,

@@ -31,7 +31,8 @@ pub(crate) struct Spec {
     pub(crate) env: BTreeMap<String, String>,
 }
 
-/// Limits of one program. A rival that lacks one of them runs without it; `bench/README.md` says which.
+/// Limits of one program. A rival that lacks one of them runs without it; `bench/README.md` says
+/// which.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limits {
@@ -61,8 +62,8 @@ pub(crate) enum RivalSpec {
 pub(crate) enum Launcher {
     /// Nothing.
     Bare,
-    /// A command that takes the job's command after its own arguments. `{workdir}` in them stands for
-    /// the job's directory on the host.
+    /// A command that takes the job's command after its own arguments. `{workdir}` in them stands
+    /// for the job's directory on the host.
     Prefix { argv: Vec<String> },
     /// `runc run` on a bundle whose `config.json` is `template` with arguments, environment and
     /// the source of the mount at `workdir_inside` filled in.

@@ -75,7 +75,8 @@ impl Job {
             }
             Workload::C => {
                 let source = format!(
-                    "#include <stdio.h>\nint main(void) {{\n    puts(\"hello {name}\");\n    return 0;\n}}\n"
+                    "#include <stdio.h>\n\
+                     int main(void) {{\n    puts(\"hello {name}\");\n    return 0;\n}}\n"
                 );
                 (Program::C(source), String::new(), output(format!("hello {name}\n")))
             }

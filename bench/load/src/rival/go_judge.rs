@@ -65,7 +65,7 @@ impl GoJudge {
         let args = ["./program".to_owned()];
         let run = self.body(&args, stdin, &json!({ "program": { "fileId": id } }));
         let (ran, run_took) = self.post(&run)?;
-        // Without this the executables would fill its memory; nobody waits for it, so it is not timed.
+        // Without this the executables would fill its memory; nobody waits for it: it is not timed.
         self.http.send("DELETE", &format!("/file/{id}"), b"")?;
         Ok((answer(ran), compile_took + run_took))
     }

@@ -16,7 +16,8 @@ use super::{COMPILE, PYTHON, Rival, timed};
 use crate::spec::Launcher;
 use crate::workload::{Answer, Ending, Job, Program};
 
-/// Lets a bounded number of jobs run at one time, first come first served, as a server's workers do.
+/// Lets a bounded number of jobs run at one time, first come first served, as a server's workers
+/// do.
 #[derive(Debug)]
 pub(crate) struct Gate {
     state: Mutex<Places>,
@@ -165,7 +166,7 @@ impl Launch {
         let input = child.stdin.take();
         let output = std::thread::scope(|scope| {
             if let Some(mut input) = input {
-                // A program that ends without reading it all breaks the pipe; its output then tells.
+                // A program that ends without reading it all breaks the pipe; its output tells.
                 scope.spawn(move || input.write_all(stdin.as_bytes()));
             }
             child.wait_with_output()
