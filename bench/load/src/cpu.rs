@@ -1,9 +1,9 @@
 //! CPU time used by the machine without this program.
 //!
 //! A rival's work is spread over processes that come and go, some of them not its children, and
-//! over kernel threads that tear down its namespaces and cgroups after it has answered. Only the machine
-//! as a whole sees all of it: time that its CPUs were neither idle nor taken away by the host, less
-//! what this program used itself. Whatever else the machine does in the meantime counts as well.
+//! over kernel threads that tear down its namespaces and cgroups after it has answered. Only the
+//! machine as a whole sees all of it: time that its CPUs were neither idle nor taken away by the
+//! host, less what this program used itself. Whatever else the machine does meanwhile counts, too.
 
 use std::time::{Duration, Instant};
 
