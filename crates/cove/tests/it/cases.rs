@@ -42,8 +42,8 @@ const PROGRAMS: &[(&str, &str)] = &[
 /// The program that looks for what a case left behind.
 pub(crate) const CANARY: &str = include_str!("../cases/programs/canary.py");
 
-/// Wall limit of a program that is not expected to reach it: neither nine others beside it nor a busy
-/// machine may turn a CPU limit into a wall limit.
+/// Wall limit of a program that is not expected to reach it: neither nine others beside it nor a
+/// busy machine may turn a CPU limit into a wall limit.
 const WALL_MS: u64 = 20_000;
 
 /// Whether a case has the machine to itself.
