@@ -361,7 +361,9 @@ fn sites(base: &Path, top: &Path) -> io::Result<Vec<Site>> {
     for group in base.ancestors().take_while(|group| group.starts_with(top)) {
         let is_very_top = !group.join("cgroup.type").exists();
         if is_very_top {
-            add(group, Way::Enable);
+            if group == base || limits(&list(group, "cgroup.controllers")?) {
+                add(group, Way::Enable);
+            }
         } else if limits(&list(group, "cgroup.subtree_control")?) {
             add(group, Way::AsIs);
         } else if group == base && limits(&list(group, "cgroup.controllers")?) {
@@ -376,28 +378,58 @@ fn sites(base: &Path, top: &Path) -> io::Result<Vec<Site>> {
     Ok(sites)
 }
 
-/// Makes and opens the parent group at a site.
+/// Makes and opens the parent group at a site. What was begun is undone when that fails: another
+/// process may have come into the group meanwhile.
 fn open_at(role: Role, site: &Site, name: &str) -> io::Result<Parent> {
     sweep(&site.path);
     let base: OwnedFd = fs::File::open(&site.path)?.into();
-    match site.way {
-        Way::AsIs => {}
-        Way::Enable => enable(base.as_fd())?,
-        Way::Leaf => enter_leaf(base.as_fd()).and_then(|()| enable(base.as_fd())).inspect_err(
-            // Another process may have come in between. What was begun is undone as far as possible.
-            |_| drop(leave_leaf(base.as_fd())),
-        )?,
-    }
     let path = site.path.join(name);
-    fs::create_dir(&path)?;
-    let fd: OwnedFd = fs::File::open(&path)?.into();
+    let made = prepare(base.as_fd(), site.way).and_then(|()| make_parent(role, &path));
+    match made {
+        Ok((fd, controllers)) => Ok(Parent { role, path, fd, base, controllers }),
+        Err(error) => {
+            if path.exists() {
+                remove_group(&path)?;
+            }
+            if site.way == Way::Leaf {
+                leave_leaf(base.as_fd())?;
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Does what it takes before groups at a site have controllers.
+fn prepare(base: BorrowedFd<'_>, way: Way) -> io::Result<()> {
+    match way {
+        Way::AsIs => Ok(()),
+        Way::Enable => enable(base),
+        Way::Leaf => enter_leaf(base).and_then(|()| enable(base)),
+    }
+}
+
+/// Makes and opens a parent group. Also returns the controllers that groups of commands have in it.
+fn make_parent(role: Role, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
+    fs::create_dir(path)?;
+    let fd: OwnedFd = fs::File::open(path)?.into();
     let controllers = match role {
-        // Groups of commands get what the parent got.
+        // They get what the parent got.
         Role::Unified => enable(fd.as_fd()).and_then(|()| subtree(fd.as_fd()))?,
         Role::Memory | Role::Pids | Role::Cpu | Role::CpuAccount => Vec::new(),
     };
-    Ok(Parent { role, path, fd, base, controllers })
+    if path.join("cpu.shares").exists() {
+        fs::write(path.join("cpu.shares"), (SHARES_PER_CORE * u64::from(sys::cpus())).to_string())?;
+    }
+    Ok((fd, controllers))
 }
+
+/// Share of the processor of all sandboxes of a server together, for each core (version 1): as much as
+/// one process of the host that is always busy. The kernel's default is one such process in total.
+const SHARES_PER_CORE: u64 = 1024;
+/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is whole).
+const SHARES_BACKED_OFF: &[u8] = b"128";
+/// The same for version 2, where 100 is whole.
+const WEIGHT_BACKED_OFF: &[u8] = b"12";
 
 /// Gives the children of a group the controllers that it has. Absent ones are absent from its file.
 fn enable(group: BorrowedFd<'_>) -> io::Result<()> {
@@ -738,133 +770,4 @@ pub(crate) fn group_name(spawner: u32, sandbox: u64, command: u32) -> CString {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(mounts: &str, own: &str, expected: &[(Role, &str)]) {
-        let found: Vec<(Role, String)> = parse(mounts, own)
-            .into_iter()
-            .map(|h| (h.role, h.base.display().to_string()))
-            .collect();
-        let expected: Vec<(Role, String)> =
-            expected.iter().map(|(r, p)| (*r, (*p).to_string())).collect();
-        assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn hierarchies_are_found_in_every_layout() {
-        check(
-            "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
-            "0::/system.slice/cove.service\n",
-            &[(Role::Unified, "/sys/fs/cgroup/system.slice/cove.service")],
-        );
-        check(
-            "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
-             35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
-             39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
-             41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
-            "8:pids:/\n4:memory:/api/1\n2:cpu,cpuacct:/\n0::/\n",
-            &[
-                (Role::Cpu, "/sys/fs/cgroup/cpu,cpuacct/"),
-                (Role::CpuAccount, "/sys/fs/cgroup/cpu,cpuacct/"),
-                (Role::Memory, "/sys/fs/cgroup/memory/api/1"),
-                (Role::Pids, "/sys/fs/cgroup/pids/"),
-                (Role::Unified, "/sys/fs/cgroup/unified/"),
-            ],
-        );
-        // A container that sees its own part of the tree as the root of the mount.
-        check(
-            "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
-            "4:memory:/docker/abc\n",
-            &[(Role::Memory, "/sys/fs/cgroup/memory/")],
-        );
-        check("", "", &[]);
-    }
-
-    #[test]
-    fn counters_are_read_by_name() {
-        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
-        assert_eq!(field(text, "oom_kill"), Some(3));
-        assert_eq!(field(text, "oom"), None);
-    }
-
-    #[test]
-    fn a_group_killed_at_once_counts_its_victim_once() {
-        assert_eq!(killed("oom 1\noom_kill 4\noom_group_kill 1\n"), 3);
-        // The victim was gone before the others were killed.
-        assert_eq!(killed("oom 1\noom_kill 1\noom_group_kill 1\n"), 1);
-        assert_eq!(killed("oom 1\noom_kill 2\n"), 2);
-        assert_eq!(killed("oom 0\noom_kill 0\noom_group_kill 0\n"), 0);
-    }
-
-    /// A tree of groups as far as it is read to find a site: path, processes, controllers, given ones.
-    fn tree(groups: &[(&str, &str, &str, &str)]) -> PathBuf {
-        static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let top = std::env::temp_dir().join(format!("cove-sites-{}-{number}", std::process::id()));
-        for (path, processes, controllers, given) in groups {
-            let group = top.join(path);
-            fs::create_dir_all(&group).unwrap();
-            fs::write(group.join("cgroup.procs"), processes).unwrap();
-            fs::write(group.join("cgroup.controllers"), controllers).unwrap();
-            fs::write(group.join("cgroup.subtree_control"), given).unwrap();
-            if !path.is_empty() {
-                fs::write(group.join("cgroup.type"), "domain\n").unwrap();
-            }
-        }
-        top
-    }
-
-    #[test]
-    fn a_site_with_limits_is_found_next_to_the_server() {
-        let own = format!("{}\n", std::process::id());
-        let shared = format!("1\n{own}");
-        let all = "cpuset cpu memory pids\n";
-        let checks: [(&[(&str, &str, &str, &str)], &str, &[(&str, Way)]); 6] = [
-            (&[("", &own, all, "")], "", &[("", Way::Enable), ("", Way::AsIs)]),
-            // Version 1 has the controllers.
-            (&[("", "", "", ""), ("a", &own, "", "")], "a", &[("", Way::Enable), ("a", Way::AsIs)]),
-            // A service with a group to itself.
-            (
-                &[("", "", all, all), ("a", &own, all, "")],
-                "a",
-                &[("a", Way::Leaf), ("", Way::Enable), ("a", Way::AsIs)],
-            ),
-            // A login shell is in it as well.
-            (
-                &[("", "", all, all), ("a", "", all, "memory pids\n"), ("a/b", &shared, all, "")],
-                "a/b",
-                &[("a", Way::AsIs), ("", Way::Enable), ("a/b", Way::AsIs)],
-            ),
-            // It has no controllers that it could hand on, nor has the one above.
-            (
-                &[("", "", all, "cpu\n"), ("a", "", "cpu\n", ""), ("a/b", &own, "", "")],
-                "a/b",
-                &[("", Way::Enable), ("a/b", Way::AsIs)],
-            ),
-            // One of two limits is not enough.
-            (
-                &[("", "", all, all), ("a", "", all, "pids\n"), ("a/b", &own, "pids\n", "")],
-                "a/b",
-                &[("", Way::Enable), ("a/b", Way::AsIs)],
-            ),
-        ];
-        for (groups, base, expected) in checks {
-            let top = tree(groups);
-            // Joining an empty path would add a slash.
-            let at = |path: &str| if path.is_empty() { top.clone() } else { top.join(path) };
-            let expected: Vec<Site> =
-                expected.iter().map(|(path, way)| Site { path: at(path), way: *way }).collect();
-            let found = sites(&at(base), &top);
-            fs::remove_dir_all(&top).unwrap();
-            assert_eq!(found.unwrap(), expected);
-        }
-    }
-
-    #[test]
-    fn a_process_is_named_by_pid_and_start() {
-        let pid = std::process::id();
-        assert_eq!(start_time(pid).unwrap(), start_time(pid).unwrap());
-        assert!(start_time(u32::MAX).is_err());
-    }
-}
+mod tests;

@@ -1,0 +1,133 @@
+//! Tests of what is read from the kernel and decided from it.
+
+use super::*;
+
+fn check(mounts: &str, own: &str, expected: &[(Role, &str)]) {
+    let found: Vec<(Role, String)> =
+        parse(mounts, own).into_iter().map(|h| (h.role, h.base.display().to_string())).collect();
+    let expected: Vec<(Role, String)> =
+        expected.iter().map(|(r, p)| (*r, (*p).to_owned())).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn hierarchies_are_found_in_every_layout() {
+    check(
+        "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n",
+        "0::/system.slice/cove.service\n",
+        &[(Role::Unified, "/sys/fs/cgroup/system.slice/cove.service")],
+    );
+    check(
+        "32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+         35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+         39 31 0:36 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n\
+         41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
+        "8:pids:/\n4:memory:/api/1\n2:cpu,cpuacct:/\n0::/\n",
+        &[
+            (Role::Cpu, "/sys/fs/cgroup/cpu,cpuacct/"),
+            (Role::CpuAccount, "/sys/fs/cgroup/cpu,cpuacct/"),
+            (Role::Memory, "/sys/fs/cgroup/memory/api/1"),
+            (Role::Pids, "/sys/fs/cgroup/pids/"),
+            (Role::Unified, "/sys/fs/cgroup/unified/"),
+        ],
+    );
+    // A container that sees its own part of the tree as the root of the mount.
+    check(
+        "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+        "4:memory:/docker/abc\n",
+        &[(Role::Memory, "/sys/fs/cgroup/memory/")],
+    );
+    check("", "", &[]);
+}
+
+#[test]
+fn counters_are_read_by_name() {
+    let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n";
+    assert_eq!(field(text, "oom_kill"), Some(3));
+    assert_eq!(field(text, "oom"), None);
+}
+
+#[test]
+fn a_group_killed_at_once_counts_its_victim_once() {
+    assert_eq!(killed("oom 1\noom_kill 4\noom_group_kill 1\n"), 3);
+    // The victim was gone before the others were killed.
+    assert_eq!(killed("oom 1\noom_kill 1\noom_group_kill 1\n"), 1);
+    assert_eq!(killed("oom 1\noom_kill 2\n"), 2);
+    assert_eq!(killed("oom 0\noom_kill 0\noom_group_kill 0\n"), 0);
+}
+
+/// A group as far as it is read to find a site: path, processes, controllers, those given to children.
+type Group<'a> = (&'a str, &'a str, &'a str, &'a str);
+
+/// The groups there are, the server's own, and the sites expected.
+type Check<'a> = (&'a [Group<'a>], &'a str, &'a [(&'a str, Way)]);
+
+fn tree(groups: &[Group<'_>]) -> PathBuf {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let top = std::env::temp_dir().join(format!("cove-sites-{}-{number}", std::process::id()));
+    for (path, processes, controllers, given) in groups {
+        let group = top.join(path);
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("cgroup.procs"), processes).unwrap();
+        fs::write(group.join("cgroup.controllers"), controllers).unwrap();
+        fs::write(group.join("cgroup.subtree_control"), given).unwrap();
+        if !path.is_empty() {
+            fs::write(group.join("cgroup.type"), "domain\n").unwrap();
+        }
+    }
+    top
+}
+
+#[test]
+fn a_site_with_limits_is_found_next_to_the_server() {
+    let own = format!("{}\n", std::process::id());
+    let shared = format!("1\n{own}");
+    let all = "cpuset cpu memory pids\n";
+    let checks: [Check<'_>; 6] = [
+        (&[("", &own, all, "")], "", &[("", Way::Enable), ("", Way::AsIs)]),
+        // Version 1 has the controllers.
+        (&[("", "", "", ""), ("a", &own, "", "")], "a", &[("a", Way::AsIs)]),
+        // A service with a group to itself.
+        (
+            &[("", "", all, all), ("a", &own, all, "")],
+            "a",
+            &[("a", Way::Leaf), ("", Way::Enable), ("a", Way::AsIs)],
+        ),
+        // A login shell is in it as well.
+        (
+            &[("", "", all, all), ("a", "", all, "memory pids\n"), ("a/b", &shared, all, "")],
+            "a/b",
+            &[("a", Way::AsIs), ("", Way::Enable), ("a/b", Way::AsIs)],
+        ),
+        // It has no controllers that it could hand on, nor has the one above.
+        (
+            &[("", "", all, "cpu\n"), ("a", "", "cpu\n", ""), ("a/b", &own, "", "")],
+            "a/b",
+            &[("", Way::Enable), ("a/b", Way::AsIs)],
+        ),
+        // One of two limits is not enough.
+        (
+            &[("", "", all, all), ("a", "", all, "pids\n"), ("a/b", &own, "pids\n", "")],
+            "a/b",
+            &[("", Way::Enable), ("a/b", Way::AsIs)],
+        ),
+    ];
+    for (groups, base, expected) in checks {
+        let top = tree(groups);
+        // Joining an empty path would add a slash.
+        let at = |path: &str| if path.is_empty() { top.clone() } else { top.join(path) };
+        let expected: Vec<Site> =
+            expected.iter().map(|(path, way)| Site { path: at(path), way: *way }).collect();
+        let found = sites(&at(base), &top);
+        fs::remove_dir_all(&top).unwrap();
+        assert_eq!(found.unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_process_is_named_by_pid_and_start() {
+    let pid = std::process::id();
+    assert_eq!(start_time(pid).unwrap(), start_time(pid).unwrap());
+    assert!(start_time(u32::MAX).is_err());
+}
