@@ -58,6 +58,15 @@ impl Role {
         }
     }
 
+    /// Whether its groups stay with a slot: they share out and count the processor, and limit nothing.
+    fn is_standing(self, unified_limits: bool) -> bool {
+        match self {
+            Role::Unified => !unified_limits,
+            Role::Cpu | Role::CpuAccount => true,
+            Role::Memory | Role::Pids => false,
+        }
+    }
+
     pub(crate) fn from_number(number: u8) -> Option<Role> {
         Role::ALL.get(usize::from(number)).copied()
     }
@@ -426,6 +435,10 @@ fn make_parent(role: Role, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
 /// Share of the processor of all sandboxes of a server together, for each core (version 1): as much as
 /// one process of the host that is always busy. The kernel's default is one such process in total.
 const SHARES_PER_CORE: u64 = 1024;
+/// Share of a command that begins (version 1).
+const SHARES_WHOLE: &[u8] = b"1024";
+/// The same for version 2.
+const WEIGHT_WHOLE: &[u8] = b"100";
 /// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is whole).
 const SHARES_BACKED_OFF: &[u8] = b"128";
 /// The same for version 2, where 100 is whole.
@@ -455,11 +468,14 @@ fn enter_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
         _ => {}
     }
     let leaf = sys::openat(base, LEAF, libc::O_DIRECTORY | libc::O_RDONLY, 0)?;
-    write(leaf.as_fd(), c"cgroup.procs", "0")
+    write(leaf.as_fd(), c"cgroup.procs", "0").inspect_err(|_| {
+        let _another_one_uses_it = sys::rmdirat(base, LEAF);
+    })
 }
 
 /// Makes a group as it was before [`enter_leaf`]: takes the controllers back, moves this process out
-/// of the leaf, ends what else is in there, and removes it. Does nothing where there is no leaf.
+/// of the leaf, ends what else is in there, and removes it. Does nothing where this process is not in
+/// a leaf, nor while another server has groups here: that one does it at its end.
 ///
 /// Without this nothing could be started in the group again: it takes no process while its children
 /// have controllers.
@@ -468,8 +484,17 @@ pub(crate) fn leave_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         other => other?,
     };
+    let list = sys::openat(leaf.as_fd(), c"cgroup.procs", libc::O_RDONLY, 0)?;
+    let inside = io::read_to_string(fs::File::from(list))?;
+    let own = std::process::id().to_string();
+    if !inside.lines().any(|process| process == own) {
+        return Ok(());
+    }
     for controller in subtree(base)? {
-        write(base, c"cgroup.subtree_control", &format!("-{controller}"))?;
+        match write(base, c"cgroup.subtree_control", &format!("-{controller}")) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Ok(()),
+            other => other?,
+        }
     }
     write(base, c"cgroup.procs", "0")?;
     let mut last = None;
@@ -571,19 +596,35 @@ pub(crate) struct Counted {
 }
 
 impl Groups {
-    /// Makes the groups named `name` below the given parents.
+    /// Makes the groups named `name` below the given parents, beside the standing ones of the slot.
     pub(crate) fn create(
         parents: &[(Role, OwnedFd)],
+        standing: &[(Role, OwnedFd)],
         unified_limits: bool,
         name: &CStr,
     ) -> io::Result<Groups> {
         let mut groups = Groups { dirs: Vec::with_capacity(parents.len()), unified_limits };
-        for (role, parent) in parents {
-            sys::mkdirat(parent.as_fd(), name, 0o755)?;
-            let fd = sys::openat(parent.as_fd(), name, libc::O_DIRECTORY | libc::O_RDONLY, 0)?;
-            groups.dirs.push((*role, fd));
+        for (role, parent) in parents.iter().filter(|(role, _)| !role.is_standing(unified_limits)) {
+            groups.dirs.push((*role, make(parent.as_fd(), name)?));
+        }
+        for (role, group) in standing {
+            groups.dirs.push((*role, group.try_clone()?));
         }
         Ok(groups)
+    }
+
+    /// Makes the groups that stay with a slot: those that limit nothing, so that nothing of one
+    /// command is left in them for the next.
+    pub(crate) fn create_standing(
+        parents: &[(Role, OwnedFd)],
+        unified_limits: bool,
+        name: &CStr,
+    ) -> io::Result<Vec<(Role, OwnedFd)>> {
+        parents
+            .iter()
+            .filter(|(role, _)| role.is_standing(unified_limits))
+            .map(|(role, parent)| Ok((*role, make(parent.as_fd(), name)?)))
+            .collect()
     }
 
     /// Removes the groups named `name`.
@@ -651,17 +692,19 @@ impl Groups {
 
     /// Where to write what, for a command to take less of the processor than younger ones; nothing
     /// where the processor is not shared by groups.
+    ///
+    /// Also gives the command its whole share to begin with, because an earlier one of the slot may
+    /// have backed off.
     pub(crate) fn backing_off(&self) -> io::Result<Option<(OwnedFd, &'static [u8])>> {
-        let open = |dir, name| sys::openat(dir, name, libc::O_WRONLY, 0);
-        if let Some(dir) = self.dir(Role::Cpu) {
-            return Ok(Some((open(dir, c"cpu.shares")?, SHARES_BACKED_OFF)));
-        }
-        // Where `cpu` and `cpuacct` are one hierarchy, and in version 2, the file may be missing.
-        let dir = self.dir(Role::CpuAccount).map(|dir| (dir, c"cpu.shares", SHARES_BACKED_OFF));
-        let v2 = self.dir(Role::Unified).map(|dir| (dir, c"cpu.weight", WEIGHT_BACKED_OFF));
-        for (dir, name, value) in dir.into_iter().chain(v2) {
-            if let Ok(fd) = open(dir, name) {
-                return Ok(Some((fd, value)));
+        let v1 = self.dir(Role::Cpu).or(self.dir(Role::CpuAccount));
+        let v1 = v1.map(|dir| (dir, c"cpu.shares", SHARES_WHOLE, SHARES_BACKED_OFF));
+        let v2 = self.dir(Role::Unified).filter(|_| self.unified_limits);
+        let v2 = v2.map(|dir| (dir, c"cpu.weight", WEIGHT_WHOLE, WEIGHT_BACKED_OFF));
+        for (dir, name, whole, backed_off) in v1.into_iter().chain(v2) {
+            // Where `cpuacct` stands alone, and in version 2, the file may be missing.
+            if let Ok(fd) = sys::openat(dir, name, libc::O_WRONLY, 0) {
+                sys::write_all(fd.as_fd(), whole)?;
+                return Ok(Some((fd, backed_off)));
             }
         }
         Ok(None)
@@ -676,7 +719,7 @@ impl Groups {
             .collect()
     }
 
-    /// CPU time of all processes of the command so far.
+    /// CPU time of all processes of the group so far, those of earlier commands included.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         if let Some(dir) = self.dir(Role::Unified) {
             let micros = field(&read(dir, c"cpu.stat")?, "usage_usec");
@@ -722,6 +765,11 @@ impl Groups {
     }
 }
 
+fn make(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    sys::mkdirat(parent, name, 0o755)?;
+    sys::openat(parent, name, libc::O_DIRECTORY | libc::O_RDONLY, 0)
+}
+
 /// A kernel without swap accounting has no such file; then there is no swap to limit either.
 fn optional(result: io::Result<()>) -> io::Result<()> {
     match result {
@@ -762,6 +810,11 @@ fn killed(events: &str) -> u64 {
 
 fn number(text: &str) -> u64 {
     text.trim().parse().unwrap_or(0)
+}
+
+/// Name of the standing groups of a slot.
+pub(crate) fn standing_name(spawner: u32, slot: u32) -> CString {
+    CString::new(format!("s{spawner}-slot{slot}")).unwrap_or_default()
 }
 
 /// Name of the group of a command: spawner, sandbox, command.

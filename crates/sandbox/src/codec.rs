@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use crate::spec::{Limits, Profile};
 
-/// Largest message that is sent inline; what is larger travels in a sealed anonymous file.
-pub(crate) const INLINE_BYTES_MAX: usize = 48 << 10;
-
-/// Room for any message to a guest init.
-pub(crate) const MESSAGE_BYTES_MAX: usize = INLINE_BYTES_MAX + 1024;
+/// Largest message to a guest init; what is larger travels in a sealed anonymous file. Small, because
+/// two processes make room for it in every sandbox, and each page that they touch costs a fault.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 /// A message did not have the form it must have.
 #[derive(Debug, thiserror::Error)]

@@ -75,6 +75,8 @@ pub(crate) struct Guest<'a> {
     /// The host's `/proc`, for the one file that is written before there is an own one.
     pub(crate) host_proc: BorrowedFd<'a>,
     pub(crate) parents: &'a [(Role, OwnedFd)],
+    /// The standing groups of the slot.
+    pub(crate) standing: &'a [(Role, OwnedFd)],
     pub(crate) unified_limits: bool,
     /// Groups of the first command, made ahead; none where there are no control groups.
     pub(crate) groups: Groups,
@@ -183,7 +185,7 @@ impl Guest<'_> {
             self.netns.as_raw_fd(),
             self.host_proc.as_raw_fd(),
         ];
-        keep.extend(self.parents.iter().map(|(_, fd)| fd.as_raw_fd()));
+        keep.extend(self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd()));
         keep.extend(self.groups.descriptors());
         keep.sort_unstable();
         let mut next = 3;
@@ -223,7 +225,7 @@ impl Guest<'_> {
 
     fn serve(mut self, place: &Place, parked: Parked) -> c_int {
         self.tell(&[from_guest::READY], &[]);
-        let mut buf = vec![0u8; codec::MESSAGE_BYTES_MAX];
+        let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
         let mut parked = Some(parked);
         let mut command = 0;
         loop {
@@ -323,7 +325,7 @@ impl Guest<'_> {
         workspace::bind_writable(place.scratch.as_fd(), command, self.users.map(|(_, user)| user))?;
         if !self.groups.is_empty() {
             let name = cgroup::group_name(self.spawner, self.sandbox, command);
-            self.groups = Groups::create(self.parents, self.unified_limits, &name)
+            self.groups = Groups::create(self.parents, self.standing, self.unified_limits, &name)
                 .step("make the control groups of the command")?;
         }
         Ok(())

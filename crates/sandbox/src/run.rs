@@ -10,7 +10,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
-use crate::codec::{INLINE_BYTES_MAX, Malformed, Reader, Report, Start, from_guest, to_guest};
+use crate::codec::{self, Malformed, Reader, Report, Start, from_guest, to_guest};
 use crate::failure::Failure;
 use crate::spec::{Breach, Command, Exit, OutputSink, Stdin, Stream};
 use crate::sys;
@@ -24,10 +24,13 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(250);
 const REPORT_GRACE: Duration = Duration::from_secs(10);
 /// How long pipes are read after the end of the last process that could write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
-/// Bytes read from a pipe at a time: what a pipe holds.
-const CHUNK_BYTES: usize = 64 << 10;
-/// Largest message of a guest init.
-const MESSAGE_BYTES_MAX: usize = 8 << 10;
+/// Bytes read from a pipe at a time: half of what a pipe holds, so that one side can fill while the
+/// other empties.
+const CHUNK_BYTES: usize = 32 << 10;
+/// Bytes read the first time: most programs write a line or two, and room costs page faults.
+const FIRST_CHUNK_BYTES: usize = 4 << 10;
+/// Largest message of a guest init: a report with the state of [`OUTPUTS_MAX`] outputs.
+const REPORT_BYTES_MAX: usize = 1 << 10;
 /// Outputs of one command: as many descriptors as one message may carry.
 pub const OUTPUTS_MAX: usize = 64;
 
@@ -74,7 +77,7 @@ impl Control {
     }
 
     async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-        let mut buf = vec![0; MESSAGE_BYTES_MAX];
+        let mut buf = vec![0; REPORT_BYTES_MAX];
         // A guest init that ended without reading our last message leaves a reset before what it
         // said itself; the kernel tells of the reset once.
         let (n, fds) = match self.receive_into(&mut buf).await {
@@ -116,6 +119,8 @@ impl Control {
 struct Capture {
     stream: Stream,
     pipe: pipe::Receiver,
+    /// What was read last. Its room is never cleared: only what was read is looked at.
+    chunk: Vec<u8>,
     kept: Vec<u8>,
     max: u64,
     /// Everything that was written, kept or not.
@@ -128,26 +133,38 @@ impl Capture {
         let (read, write) = sys::pipe()?;
         sys::set_nonblocking(read.as_fd())?;
         let pipe = pipe::Receiver::from_owned_fd(read)?;
-        Ok((Capture { stream, pipe, kept: Vec::new(), max, seen: 0, open: true }, write))
+        Ok((
+            Capture { stream, pipe, chunk: Vec::new(), kept: Vec::new(), max, seen: 0, open: true },
+            write,
+        ))
     }
 
     fn is_truncated(&self) -> bool {
         self.seen > self.max
     }
 
+    /// Waits for something to read. Cancel-safe: nothing is taken from the pipe before it is ready.
+    async fn read(&mut self) -> io::Result<()> {
+        self.chunk.clear();
+        // Room for a first small output; more once a program shows that it writes much.
+        let room = if self.seen == 0 { FIRST_CHUNK_BYTES } else { CHUNK_BYTES };
+        self.chunk.reserve(room);
+        self.pipe.read_buf(&mut self.chunk).await.map(drop)
+    }
+
     /// Takes in what was read: zero bytes are the end.
-    fn take(&mut self, chunk: &[u8], sink: &mut dyn OutputSink) {
-        if chunk.is_empty() {
+    fn take(&mut self, sink: &mut dyn OutputSink) {
+        if self.chunk.is_empty() {
             self.open = false;
             return;
         }
         let room = self.max.saturating_sub(self.kept.len() as u64);
-        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(chunk.len());
-        if let Some(kept) = chunk.get(..fits).filter(|c| !c.is_empty()) {
+        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(self.chunk.len());
+        if let Some(kept) = self.chunk.get(..fits).filter(|c| !c.is_empty()) {
             self.kept.extend_from_slice(kept);
             sink.chunk(self.stream, kept);
         }
-        self.seen += chunk.len() as u64;
+        self.seen += self.chunk.len() as u64;
     }
 }
 
@@ -225,7 +242,7 @@ pub(crate) async fn run(
     let message = start.encode();
     let mut fds = vec![stdout_write.as_fd(), stderr_write.as_fd()];
     fds.extend(stdin_read.as_ref().map(AsFd::as_fd));
-    if message.len() <= INLINE_BYTES_MAX {
+    if message.len() <= codec::MESSAGE_BYTES_MAX {
         control.send(&message, &fds).await?;
     } else {
         let file = sys::memfd(c"cove-command", &message)?;
@@ -269,19 +286,19 @@ fn open_input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Input)> {
 impl Running<'_> {
     /// Moves bytes until the guest init reports.
     async fn until_report(&mut self) -> Result<(Report, Vec<OwnedFd>), SandboxError> {
-        let mut out = vec![0u8; CHUNK_BYTES];
-        let mut err = vec![0u8; CHUNK_BYTES];
         loop {
             let stop_at = self.stop_at.unwrap_or(self.report_by);
             tokio::select! {
                 // In this order, so that what a program wrote before its end is taken in first.
                 biased;
-                n = self.stdout.pipe.read(&mut out), if self.stdout.open => {
-                    self.stdout.take(out.get(..n?).unwrap_or(&[]), self.sink);
+                read = self.stdout.read(), if self.stdout.open => {
+                    read?;
+                    self.stdout.take(self.sink);
                     self.watch_output().await?;
                 }
-                n = self.stderr.pipe.read(&mut err), if self.stderr.open => {
-                    self.stderr.take(err.get(..n?).unwrap_or(&[]), self.sink);
+                read = self.stderr.read(), if self.stderr.open => {
+                    read?;
+                    self.stderr.take(self.sink);
                     self.watch_output().await?;
                 }
                 received = self.control.receive() => return parse_report(received?),
@@ -322,12 +339,14 @@ impl Running<'_> {
 
     /// Reads what is left in the pipes. Every writer is dead, so their end comes at once.
     async fn drain(&mut self) -> io::Result<()> {
-        let mut buf = vec![0u8; CHUNK_BYTES];
         let deadline = Instant::now() + DRAIN_GRACE;
         for capture in [&mut self.stdout, &mut self.stderr] {
             while capture.open {
-                match time::timeout_at(deadline, capture.pipe.read(&mut buf)).await {
-                    Ok(n) => capture.take(buf.get(..n?).unwrap_or(&[]), self.sink),
+                match time::timeout_at(deadline, capture.read()).await {
+                    Ok(read) => {
+                        read?;
+                        capture.take(self.sink);
+                    }
                     Err(_) => capture.open = false,
                 }
             }

@@ -143,6 +143,8 @@ fn take_socket() -> io::Result<OwnedFd> {
 #[derive(Debug, Default)]
 struct Slot {
     netns: Option<OwnedFd>,
+    /// Control groups that stay; made with the first sandbox.
+    standing: Option<Vec<(Role, OwnedFd)>>,
     state: State,
 }
 
@@ -310,9 +312,16 @@ impl Spawner {
             slot.netns = Some(netns);
         }
         let netns = slot.netns.as_ref().ok_or(Malformed)?;
+        if slot.standing.is_none() {
+            let name = cgroup::standing_name(self.setup.index, number);
+            let groups = Groups::create_standing(&self.parents, self.setup.unified_limits, &name)
+                .step("make the control groups of a slot")?;
+            slot.standing = Some(groups);
+        }
+        let standing = slot.standing.as_deref().unwrap_or_default();
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let name = cgroup::group_name(self.setup.index, sandbox, 0);
-        let groups = Groups::create(&self.parents, self.setup.unified_limits, &name)
+        let groups = Groups::create(&self.parents, standing, self.setup.unified_limits, &name)
             .step("make the control groups of a sandbox")
             .inspect_err(|_| {
                 let _partial = Groups::remove(&self.parents, &name);
@@ -325,6 +334,7 @@ impl Spawner {
             netns: netns.as_fd(),
             host_proc: self.host_proc.as_fd(),
             parents: &self.parents,
+            standing,
             unified_limits: self.setup.unified_limits,
             groups,
             users,
@@ -394,6 +404,10 @@ impl Spawner {
                 break;
             }
             let _interval = sys::poll(&[], Some(REMOVAL_INTERVAL));
+        }
+        for slot in 0..self.setup.slots {
+            let name = cgroup::standing_name(self.setup.index, slot);
+            let _most_were_never_made = Groups::remove(&self.parents, &name);
         }
         // Succeeds for the last spawner of the server; the others find it occupied or gone.
         if let Ok(name) = CString::new(self.setup.parent_name.as_str()) {
