@@ -1,4 +1,5 @@
-//! The pool's rows. The clock is read once per batch: services lease with the time they already have.
+//! The pool's rows. The clock is read once per batch: services lease with the time they already
+//! have.
 
 use std::future::poll_fn;
 use std::hint::black_box;

@@ -1,4 +1,5 @@
-//! Measures `pool` and prints one JSON document; see `run.py`. The Go side does the same work under the same row names.
+//! Measures `pool` and prints one JSON document; see `run.py`. The Go side does the same work under
+//! the same row names.
 
 mod buffers;
 mod leases;

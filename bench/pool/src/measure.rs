@@ -47,7 +47,8 @@ impl Row {
     }
 }
 
-/// Runs `batch` a few times; it does `ops` operations and says whether they came out right. The time is the median.
+/// Runs `batch` a few times; it does `ops` operations and says whether they came out right. The
+/// time is the median.
 pub fn measure(name: &'static str, ops: usize, mut batch: impl FnMut(usize) -> bool) -> Row {
     let mut checked = batch(ops);
     let mut times = [0.0; SAMPLES];

@@ -17,7 +17,8 @@ pub struct ErrorDetail {
     pub code: ErrorCode,
     /// One sentence for a person: lower case, no period. Not stable.
     pub message: String,
-    /// Path of the offending field in the request, when there is one: `limits.cpu_ms`, `files[2].name`.
+    /// Path of the offending field in the request, when there is one: `limits.cpu_ms`,
+    /// `files[2].name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
     /// Whether the same request may succeed later without being changed.

@@ -28,7 +28,8 @@ pub struct ExecutionRequest {
     /// Arguments to the program, after the ones its language needs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
-    /// Standard input as text. Without it and `stdin_base64`, the program reads end of file at once.
+    /// Standard input as text. Without it and `stdin_base64`, the program reads end of file at
+    /// once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
     /// Standard input as base64 (RFC 4648 §4), for bytes that are not UTF-8.
@@ -73,7 +74,8 @@ pub enum Encoding {
     Base64,
 }
 
-/// Limits of one stage. What is left out has a default; what exceeds the server's maximum is refused.
+/// Limits of one stage. What is left out has a default; what exceeds the server's maximum is
+/// refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct LimitSpec {
@@ -110,7 +112,9 @@ pub struct LimitSpec {
 }
 
 /// Identifies one execution: `ex_` and 26 characters of Crockford base 32, sortable by time.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(transparent)]
 pub struct ExecutionId(pub String);
 
@@ -174,7 +178,8 @@ pub struct Outcome {
     pub cpu_ms: f64,
     /// Time from start to end, in milliseconds with one decimal.
     pub wall_ms: f64,
-    /// Largest memory use of all its processes together, in bytes; 0 where the kernel does not tell.
+    /// Largest memory use of all its processes together, in bytes; 0 where the kernel does not
+    /// tell.
     pub memory_peak_bytes: u64,
     /// Largest number of processes and threads at one time; 0 where the kernel does not tell.
     pub processes_peak: u64,

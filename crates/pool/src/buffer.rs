@@ -1,9 +1,11 @@
-//! Buffers that are reused: size classes, a cache per thread, and a bounded overflow that all threads share.
+//! Buffers that are reused: size classes, a cache per thread, and a bounded overflow that all
+//! threads share.
 //!
-//! Taking and returning a buffer touches nothing but the thread's own cache. The overflow, under a lock, serves a thread
-//! whose cache is empty and takes what a full cache can not: buffers travel from threads that only return to threads that
-//! only take. Contents are not cleared on return, because the next user overwrites them and can not see what it has not
-//! written; a [`SecretBuffer`] is zeroed, because memory dumps and bugs can.
+//! Taking and returning a buffer touches nothing but the thread's own cache. The overflow, under a
+//! lock, serves a thread whose cache is empty and takes what a full cache can not: buffers travel
+//! from threads that only return to threads that only take. Contents are not cleared on return,
+//! because the next user overwrites them and can not see what it has not written; a
+//! [`SecretBuffer`] is zeroed, because memory dumps and bugs can.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -25,7 +27,8 @@ pub const BUFFER_BYTES_MAX: usize = 1 << (CLASS_BITS_MIN as usize + CLASSES - 1)
 pub struct BufferConfig {
     /// Buffers of one class that one thread keeps.
     pub per_thread_max: usize,
-    /// Bytes of one class that one thread keeps, which bounds the large classes; at least one buffer is kept.
+    /// Bytes of one class that one thread keeps, which bounds the large classes; at least one
+    /// buffer is kept.
     pub per_thread_bytes_max: usize,
     /// Bytes of one class in the overflow.
     pub shared_bytes_max: usize,
@@ -37,7 +40,8 @@ impl Default for BufferConfig {
     }
 }
 
-/// What a buffer pool has done. Each figure is exact by itself; together they may be some operations apart.
+/// What a buffer pool has done. Each figure is exact by itself; together they may be some
+/// operations apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BufferStats {
     /// Buffers handed out.
@@ -73,14 +77,15 @@ impl Drop for Owner {
 struct Shared {
     config: BufferConfig,
     overflow: [Mutex<Vec<Vec<u8>>>; CLASSES],
-    /// One per thread that ever used the pool and still runs; those of ended threads are added to `ended`.
+    /// One per thread that ever used the pool and still runs; those of ended threads are added to
+    /// `ended`.
     figures: Mutex<Vec<Arc<Figures>>>,
     ended: Figures,
     closed: AtomicBool,
 }
 
-/// Counters with a single writer, which therefore needs no locked instruction. (`Shared::ended` is written under the
-/// lock of `Shared::figures`.)
+/// Counters with a single writer, which therefore needs no locked instruction. (`Shared::ended` is
+/// written under the lock of `Shared::figures`.)
 #[derive(Default)]
 struct Figures {
     taken: AtomicU64,
@@ -102,11 +107,12 @@ fn bump(figure: &AtomicU64) {
     figure.store(figure.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// A buffer that moves as one pointer. Moving its parts costs more than all the rest, because the processor can not
-/// forward several narrow stores to one wide load.
+/// A buffer that moves as one pointer. Moving its parts costs more than all the rest, because the
+/// processor can not forward several narrow stores to one wide load.
 struct Kept(Box<Parts>);
 
-/// A buffer's bytes, and the reference to its pool that it keeps for life: a cache hit touches no shared count.
+/// A buffer's bytes, and the reference to its pool that it keeps for life: a cache hit touches no
+/// shared count.
 struct Parts {
     bytes: Vec<u8>,
     shared: Arc<Shared>,
@@ -130,7 +136,8 @@ fn class_to_take(capacity: usize) -> Option<usize> {
     usize::try_from(bits - CLASS_BITS_MIN).ok().filter(|class| *class < CLASSES)
 }
 
-/// The class that a buffer of this capacity can serve, and `None` for one that is not worth keeping.
+/// The class that a buffer of this capacity can serve, and `None` for one that is not worth
+/// keeping.
 fn class_to_keep(capacity: usize) -> Option<usize> {
     if capacity > BUFFER_BYTES_MAX {
         return None;
@@ -176,8 +183,8 @@ impl BufferPool {
         Buffer { kept: Some(kept) }
     }
 
-    /// `len` zeroed bytes that are zeroed again when they come back. Its length is fixed, because growing would leave a
-    /// copy behind.
+    /// `len` zeroed bytes that are zeroed again when they come back. Its length is fixed, because
+    /// growing would leave a copy behind.
     #[must_use]
     pub fn take_secret(&self, len: usize) -> SecretBuffer {
         let mut buffer = self.take(len);
@@ -185,7 +192,8 @@ impl BufferPool {
         SecretBuffer { buffer }
     }
 
-    /// From the overflow or new. `counted` says whether this thread has a cache that counted the take.
+    /// From the overflow or new. `counted` says whether this thread has a cache that counted the
+    /// take.
     #[cold]
     fn take_slowly(&self, class: Option<usize>, capacity: usize, counted: bool) -> Kept {
         let from_overflow = class.and_then(|class| self.shared.overflow.get(class)?.lock().pop());
@@ -362,8 +370,8 @@ fn return_slowly(kept: Kept, class: Option<usize>, counted: bool) {
         Some(class) => overflow(&shared, class, bytes),
         None => Some(bytes),
     };
-    // This thread may have no cache for the pool, and a thread that ends can not make one. The lock makes the common
-    // counters ours.
+    // This thread may have no cache for the pool, and a thread that ends can not make one. The lock
+    // makes the common counters ours.
     let guard = shared.figures.lock();
     if !counted {
         bump(&shared.ended.returned);
@@ -403,7 +411,8 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Bytes of fixed length that are zeroed when they go back to the pool. Has no `Debug` that shows them.
+/// Bytes of fixed length that are zeroed when they go back to the pool. Has no `Debug` that shows
+/// them.
 pub struct SecretBuffer {
     buffer: Buffer,
 }

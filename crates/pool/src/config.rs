@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// How many threads are expected to lease at the same moment. More cost a little memory per key, fewer cost speed.
+/// How many threads are expected to lease at the same moment. More cost a little memory per key,
+/// fewer cost speed.
 pub const STRIPES_DEFAULT: usize = 4;
 
 /// More stripes than this only make statistics and eviction slower.
@@ -11,14 +12,15 @@ pub const STRIPES_MAX: usize = 64;
 /// Bounds of a whole pool.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Resources over all keys, whatever state they are in: being opened, idle, leased or being closed.
+    /// Resources over all keys, whatever state they are in: being opened, idle, leased or being
+    /// closed.
     pub total_max: usize,
     /// Keys known at one time. See [`Pool::forget`](crate::Pool::forget).
     pub keys_max: usize,
     /// Waiting acquirers over all keys.
     pub waiters_max: usize,
-    /// Threads expected to lease at the same moment; 1 makes last-in first-out reuse exact across threads.
-    /// Clamped to 1..=[`STRIPES_MAX`].
+    /// Threads expected to lease at the same moment; 1 makes last-in first-out reuse exact across
+    /// threads. Clamped to 1..=[`STRIPES_MAX`].
     pub stripes: usize,
     /// Where the jitter of lifetimes starts from. The pool has no other source of randomness.
     pub seed: u64,
@@ -44,8 +46,8 @@ impl Default for Config {
 pub struct KeyLimits {
     /// Resources of this key, whatever state they are in.
     pub max: usize,
-    /// Idle ones the pool keeps ready: it opens in the background to reach this, and does not close below it for
-    /// idleness. For single-use resources this is the number prepared ahead.
+    /// Idle ones the pool keeps ready: it opens in the background to reach this, and does not close
+    /// below it for idleness. For single-use resources this is the number prepared ahead.
     pub min_idle: usize,
     /// Waiting acquirers of this key.
     pub waiters_max: usize,
@@ -53,10 +55,11 @@ pub struct KeyLimits {
     pub idle_timeout: Duration,
     /// A resource is closed this long after it was opened, once it is not leased.
     pub lifetime_max: Duration,
-    /// Up to this much is taken off each `lifetime_max` at random, so that resources opened together do not all close
-    /// together.
+    /// Up to this much is taken off each `lifetime_max` at random, so that resources opened
+    /// together do not all close together.
     pub lifetime_jitter: Duration,
-    /// How long background opening rests after an open failed. An acquirer that waits is not held back by it.
+    /// How long background opening rests after an open failed. An acquirer that waits is not held
+    /// back by it.
     pub open_retry: Duration,
 }
 
@@ -74,7 +77,8 @@ impl Default for KeyLimits {
     }
 }
 
-/// How willingly an idle resource is given up when another key needs its place: the highest tier goes first, and within
-/// a tier the least recently used one. A leased resource is never given up, whatever its tier.
+/// How willingly an idle resource is given up when another key needs its place: the highest tier
+/// goes first, and within a tier the least recently used one. A leased resource is never given up,
+/// whatever its tier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tier(pub u8);

@@ -1,14 +1,16 @@
 //! One key's idle resources, and the path that takes and returns them without the ledger.
 //!
-//! Each key has a few stripes; a thread uses its own and looks into the others when it is empty. A stripe is a small
-//! stack under its own lock, so that threads which do not need each other do not meet.
+//! Each key has a few stripes; a thread uses its own and looks into the others when it is empty. A
+//! stripe is a small stack under its own lock, so that threads which do not need each other do not
+//! meet.
 //!
 //! # Why no wake-up is lost
-//! The ledger raises a *gate* when it must be asked: somebody waits, another key starves, the key is paused or drained.
-//! A returning thread reads the gates *while it holds its stripe's lock*; the ledger raises a gate *before* it takes the
-//! same lock to look for idle resources. Whoever locks second sees what the other did: either the ledger finds the
-//! resource on the stack, or the returning thread finds the gate raised and goes to the ledger. The lock orders the two,
-//! so the gates need no ordering of their own.
+//! The ledger raises a *gate* when it must be asked: somebody waits, another key starves, the key
+//! is paused or drained. A returning thread reads the gates *while it holds its stripe's lock*; the
+//! ledger raises a gate *before* it takes the same lock to look for idle resources. Whoever locks
+//! second sees what the other did: either the ledger finds the resource on the stack, or the
+//! returning thread finds the gate raised and goes to the ledger. The lock orders the two, so the
+//! gates need no ordering of their own.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,8 +30,8 @@ pub(crate) const GATE_DRAINING: u32 = 4;
 /// The key was forgotten; its handles are stale.
 pub(crate) const GATE_GONE: u32 = 8;
 
-/// A resource and what the pool knows of it. Boxed once when it is opened, so that moving it between a stack, a waiter
-/// and a lease moves one pointer.
+/// A resource and what the pool knows of it. Boxed once when it is opened, so that moving it
+/// between a stack, a waiter and a lease moves one pointer.
 #[derive(Debug)]
 pub(crate) struct Entry<K, R> {
     pub(crate) resource: R,
@@ -44,8 +46,9 @@ pub(crate) struct Entry<K, R> {
 
 pub(crate) type Held<K, R> = Box<Entry<K, R>>;
 
-/// An entry's reference to its home. It stands behind a count of the entry's own: giving an entry back takes a second
-/// reference, because the stack it goes to is inside of what it refers to, and all threads would fight over one count.
+/// An entry's reference to its home. It stands behind a count of the entry's own: giving an entry
+/// back takes a second reference, because the stack it goes to is inside of what it refers to, and
+/// all threads would fight over one count.
 pub(crate) struct Anchor<K, R>(Arc<Home<K, R>>);
 
 impl<K, R> Anchor<K, R> {
@@ -62,7 +65,8 @@ impl<K, R> Deref for Anchor<K, R> {
     }
 }
 
-/// Keeps what two threads write off one another's cache lines; 128 because processors fetch lines in pairs.
+/// Keeps what two threads write off one another's cache lines; 128 because processors fetch lines
+/// in pairs.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct Stripe<K, R> {
@@ -154,7 +158,8 @@ impl<K, R> Home<K, R> {
         None
     }
 
-    /// Gives a resource back without asking the ledger, or hands it back because the ledger must be asked.
+    /// Gives a resource back without asking the ledger, or hands it back because the ledger must be
+    /// asked.
     pub(crate) fn give_fast(&self, held: Held<K, R>) -> Result<(), Held<K, R>> {
         let Some(stripe) = self.stripes.get(self.own_stripe()) else { return Err(held) };
         let mut stack = stripe.stack.lock();
@@ -170,8 +175,8 @@ impl<K, R> Home<K, R> {
 
     /// Whether fewer than `min_idle` are idle or on their way, so that the ledger should open some.
     ///
-    /// Two threads may take from two stripes at the same time. With the fence at least one of them sees the other's
-    /// store, so that at least one of them asks.
+    /// Two threads may take from two stripes at the same time. With the fence at least one of them
+    /// sees the other's store, so that at least one of them asks.
     pub(crate) fn is_short(&self) -> bool {
         let min_idle = self.min_idle.load(Ordering::Relaxed);
         if min_idle == 0 {
@@ -181,12 +186,14 @@ impl<K, R> Home<K, R> {
         self.idle() + self.figures.opening.load(Ordering::Relaxed) < min_idle
     }
 
-    /// Idle resources right now. Exact while the ledger is locked and a gate is up, an estimate otherwise.
+    /// Idle resources right now. Exact while the ledger is locked and a gate is up, an estimate
+    /// otherwise.
     pub(crate) fn idle(&self) -> usize {
         self.stripes.iter().map(|stripe| stripe.idle.load(Ordering::Relaxed)).sum()
     }
 
-    /// For the ledger: the resource to reuse next. This thread's most recent one, or another stripe's.
+    /// For the ledger: the resource to reuse next. This thread's most recent one, or another
+    /// stripe's.
     pub(crate) fn take_any(&self) -> Option<Held<K, R>> {
         for stripe in self.stripes_from_own() {
             let mut stack = stripe.stack.lock();
@@ -207,7 +214,8 @@ impl<K, R> Home<K, R> {
         }
     }
 
-    /// For the ledger: makes room for `live` resources in every stripe, so that returning one never allocates.
+    /// For the ledger: makes room for `live` resources in every stripe, so that returning one never
+    /// allocates.
     pub(crate) fn reserve(&self, live: usize) {
         for stripe in &self.stripes {
             let mut stack = stripe.stack.lock();
@@ -216,7 +224,8 @@ impl<K, R> Home<K, R> {
         }
     }
 
-    /// For the ledger: calls `visit` with every idle resource, each stripe from the least to the most recently used.
+    /// For the ledger: calls `visit` with every idle resource, each stripe from the least to the
+    /// most recently used.
     pub(crate) fn visit(&self, mut visit: impl FnMut(&Entry<K, R>)) {
         for stripe in &self.stripes {
             for held in stripe.stack.lock().iter() {

@@ -8,7 +8,8 @@ use std::time::Instant;
 use crate::config::Tier;
 use crate::home::Held;
 
-/// A resource in your hands. It goes back when this is dropped: to the next in line, or to the idle ones.
+/// A resource in your hands. It goes back when this is dropped: to the next in line, or to the idle
+/// ones.
 pub struct Lease<K, R> {
     /// Taken when the lease ends.
     held: Option<Held<K, R>>,
@@ -32,8 +33,8 @@ impl<K, R> Lease<K, R> {
         }
     }
 
-    /// Gives it back at a known time. Dropping does the same with the time of the last tick, which can make it look older
-    /// in idleness by as much as that tick is old.
+    /// Gives it back at a known time. Dropping does the same with the time of the last tick, which
+    /// can make it look older in idleness by as much as that tick is old.
     pub fn release(mut self, now: Instant) {
         if let Some(mut held) = self.held.take() {
             held.used_at = now;
@@ -49,8 +50,8 @@ impl<K, R> Lease<K, R> {
         }
     }
 
-    /// Takes the resource out of the pool. Its place is free at once, although the resource still exists: who bounds
-    /// something outside by this pool uses [`Self::discard`].
+    /// Takes the resource out of the pool. Its place is free at once, although the resource still
+    /// exists: who bounds something outside by this pool uses [`Self::discard`].
     #[must_use]
     pub fn into_inner(mut self) -> R {
         match self.held.take() {
@@ -73,7 +74,8 @@ impl<K, R> Lease<K, R> {
 
 /// Ends a lease: past the ledger if it need not be asked.
 fn give_back<K, R>(mut held: Held<K, R>) {
-    // A count of this entry's own, see `Entry::home`: the stack that the entry goes to is inside of what it refers to.
+    // A count of this entry's own, see `Entry::home`: the stack that the entry goes to is inside of
+    // what it refers to.
     let home = Arc::clone(&held.home);
     held.used_at = held.used_at.max(home.pool.now());
     if held.expires_at > held.used_at {

@@ -1,8 +1,9 @@
 //! The books of a pool, and every decision that needs them.
 //!
-//! A [`Turn`] is one visit to the ledger with its lock held. It takes `now` as given, changes the books, and leaves
-//! behind what others have to do: [`Decision`]s for the driver and wakers for [`Inner::turn`](crate::pool::Inner::turn)
-//! to wake once the lock is free. Nothing here waits, reads a clock, or drops a resource.
+//! A [`Turn`] is one visit to the ledger with its lock held. It takes `now` as given, changes the
+//! books, and leaves behind what others have to do: [`Decision`]s for the driver and wakers for
+//! [`Inner::turn`](crate::pool::Inner::turn) to wake once the lock is free. Nothing here waits,
+//! reads a clock, or drops a resource.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -41,7 +42,8 @@ pub(crate) struct Record<K, R> {
     pub(crate) queue: Queue,
     /// Resources of other keys that are being closed so that this key can open as many.
     pub(crate) promised: usize,
-    /// When this key was last served, as a count of servings; the smaller one has waited longer for its turn.
+    /// When this key was last served, as a count of servings; the smaller one has waited longer for
+    /// its turn.
     pub(crate) served: u64,
     /// Whether it stands in `Ledger::starved`.
     pub(crate) starving: bool,
@@ -60,10 +62,11 @@ pub(crate) struct Ledger<K, R> {
     pub(crate) starved: VecDeque<usize>,
     /// For each resource being closed for another key's sake: that key.
     pub(crate) promises: VecDeque<usize>,
-    /// A search found no idle resource anywhere and none was made idle since. Only meaningful while a key starves:
-    /// then every return passes the ledger.
+    /// A search found no idle resource anywhere and none was made idle since. Only meaningful while
+    /// a key starves: then every return passes the ledger.
     pub(crate) dry: bool,
-    /// A background open found no room. Keeps the search for keys below their minimum off the usual path.
+    /// A background open found no room. Keeps the search for keys below their minimum off the usual
+    /// path.
     refill_blocked: bool,
     pub(crate) decisions: VecDeque<Decision<K, R>>,
     /// The driver's waker while it waits for a decision.
@@ -140,7 +143,8 @@ impl<K, R> Ledger<K, R> {
 }
 
 impl<K, R> Turn<'_, K, R> {
-    /// How many opens a key's waiters still call for: those not covered by one under way or promised, within its bound.
+    /// How many opens a key's waiters still call for: those not covered by one under way or
+    /// promised, within its bound.
     fn wanted(&mut self, id: usize) -> usize {
         if get(&self.shared.gate) & (POOL_PAUSED | POOL_CLOSED) != 0 {
             return 0;
@@ -232,7 +236,8 @@ impl<K, R> Turn<'_, K, R> {
         }
     }
 
-    /// A resource comes back, from a lease or from the driver: to whoever's turn it is, else it is idle.
+    /// A resource comes back, from a lease or from the driver: to whoever's turn it is, else it is
+    /// idle.
     pub(crate) fn give_back(&mut self, mut held: Held<K, R>) {
         let id = held.home.id;
         held.used_at = held.used_at.max(self.now);
@@ -278,12 +283,14 @@ impl<K, R> Turn<'_, K, R> {
         });
         self.due_by(held.expires_at.min(self.now + limits.idle_timeout));
         self.give_back(held);
-        // It may have gone to another key, or been too many by now: then this key's waiters still want one.
+        // It may have gone to another key, or been too many by now: then this key's waiters still
+        // want one.
         self.request(id);
         self.refill(id);
     }
 
-    /// The driver could not open one: the acquirer that waited longest is told, and background opening rests.
+    /// The driver could not open one: the acquirer that waited longest is told, and background
+    /// opening rests.
     pub(crate) fn open_failed(&mut self, home: &Home<K, R>, error: OpenError) {
         add(&home.figures.opening, -1);
         add(&self.shared.figures.opening, -1);
@@ -407,8 +414,9 @@ impl<K, R> Turn<'_, K, R> {
         self.refill_blocked();
     }
 
-    /// Keeps promises: a key that a resource was closed for goes first, because it has already had its turn for it. A
-    /// promise lasts no longer than the closing behind it, which makes no room when the bound was lowered meanwhile.
+    /// Keeps promises: a key that a resource was closed for goes first, because it has already had
+    /// its turn for it. A promise lasts no longer than the closing behind it, which makes no room
+    /// when the bound was lowered meanwhile.
     fn redeem(&mut self) {
         while self.has_room() || self.ledger.promises.len() > count(&self.shared.figures.closing) {
             let Some(id) = self.ledger.promises.pop_front() else { return };
@@ -485,9 +493,9 @@ impl<K, R> Turn<'_, K, R> {
 
     /// The starving key that should have a resource of key `id` rather than `id`'s own waiters.
     ///
-    /// A key without waiters gives up what it does not need. A key with waiters gives one up only to a key that holds
-    /// none or at least two fewer, and only when that one has waited longer for its turn: otherwise two busy keys would
-    /// close and open all the time and neither would gain.
+    /// A key without waiters gives up what it does not need. A key with waiters gives one up only
+    /// to a key that holds none or at least two fewer, and only when that one has waited longer for
+    /// its turn: otherwise two busy keys would close and open all the time and neither would gain.
     fn starved_before(&mut self, id: usize) -> Option<usize> {
         if self.ledger.starved.is_empty() {
             return None;
@@ -698,7 +706,8 @@ pub(crate) fn take_first_to_go<K, R>(home: &Home<K, R>) -> Option<Held<K, R>> {
     home.take_where(|entry| (entry.tier, Reverse(entry.used_at)) == first)
 }
 
-/// How the idle resource of a key ranks that is to be given up first: highest tier, then least recently used.
+/// How the idle resource of a key ranks that is to be given up first: highest tier, then least
+/// recently used.
 fn first_to_go<K, R>(home: &Home<K, R>) -> Option<(Tier, Reverse<Instant>)> {
     let mut first = None;
     home.visit(|entry| first = first.max(Some((entry.tier, Reverse(entry.used_at)))));

@@ -1,10 +1,11 @@
 //! Bounded, keyed, fair pools of anything, and buffers.
 //!
-//! One pool serves server connections (a key per tenant), sandboxes prepared ahead (leased once, then discarded) and
-//! agent slots. It decides; a *driver*, written by its user, opens and closes resources and tells it the time.
+//! One pool serves server connections (a key per tenant), sandboxes prepared ahead (leased once,
+//! then discarded) and agent slots. It decides; a *driver*, written by its user, opens and closes
+//! resources and tells it the time.
 //!
-//! This crate never reads a clock, never does I/O, never logs, starts no task and knows no async runtime. It does not
-//! know what a resource is.
+//! This crate never reads a clock, never does I/O, never logs, starts no task and knows no async
+//! runtime. It does not know what a resource is.
 //!
 //! # Terms
 //! | term | meaning |
@@ -20,15 +21,18 @@
 //! | tick | the driver's call that lets time pass |
 //!
 //! # Invariants
-//! - At no instant do more than [`KeyLimits::max`] resources of a key or [`Config::total_max`] in all exist, counting those
-//!   that are being opened or closed. Leases, tickets and retired resources are permits: dropping one is the only way to
-//!   end it, and that frees its place. (Exception, by name: [`Lease::into_inner`].)
+//! - At no instant do more than [`KeyLimits::max`] resources of a key or [`Config::total_max`] in
+//!   all exist, counting those that are being opened or closed. Leases, tickets and retired
+//!   resources are permits: dropping one is the only way to end it, and that frees its place.
+//!   (Exception, by name: [`Lease::into_inner`].)
 //! - Within a key, who came first is served first. Nobody overtakes the queue.
-//! - No key starves: a starving key gets idle resources of others at once and returned ones in turn.
+//! - No key starves: a starving key gets idle resources of others at once and returned ones in
+//!   turn.
 //! - An idle resource and a waiter of the same key never coexist, unless the key is paused.
 //! - A leased resource is never closed.
 //! - Dropping a waiting future loses nothing: what it was given goes to the next in line.
-//! - A lease and a return that meet no waiter allocate nothing, make no system call and do not take the ledger's lock.
+//! - A lease and a return that meet no waiter allocate nothing, make no system call and do not take
+//!   the ledger's lock.
 //!
 //! # Example
 #![cfg_attr(not(feature = "model"), doc = "```")]
@@ -40,9 +44,8 @@
 //! let now = Instant::now();
 //! let pool = Pool::<&str, String>::new(Config { total_max: 8, ..Config::default() }, now);
 //!
-//! // Two prepared ahead: the pool asks for them at once.
-//! let tenant = pool.key_with(&"tenant", KeyLimits { max: 4, min_idle: 2, ..KeyLimits::default() })?;
-//! for effect in pool.take_effects() {
+//! // Two prepared ahead: the pool asks for them at once. let tenant = pool.key_with(&"tenant",
+//! KeyLimits { max: 4, min_idle: 2, ..KeyLimits::default() })?; for effect in pool.take_effects() {
 //!     match effect {
 //!         Effect::Open(ticket) => ticket.opened("a connection".to_owned(), now),
 //!         Effect::Close(retired) => drop(retired),
@@ -61,8 +64,9 @@
 //! # Ok::<(), pool::AcquireError>(())
 //! ```
 //!
-//! A driver is a loop: wait for [`Pool::next_effect`] or for the time of the last [`Effect::TickAt`], perform the effect or
-//! call [`Pool::tick`]. [`KeyHandle::acquire`] is the future that waits.
+//! A driver is a loop: wait for [`Pool::next_effect`] or for the time of the last
+//! [`Effect::TickAt`], perform the effect or call [`Pool::tick`]. [`KeyHandle::acquire`] is the
+//! future that waits.
 //!
 //! # Files
 //! | file | what |

@@ -1,4 +1,5 @@
-//! What happens to a pool over time and by command: ticks, pause and resume, drain, close, changed limits.
+//! What happens to a pool over time and by command: ticks, pause and resume, drain, close, changed
+//! limits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +50,8 @@ impl<K, R> Turn<'_, K, R> {
         while let Some(held) = home.take_where(|entry| entry.expires_at <= now) {
             self.retire(held, Reason::Lifetime);
         }
-        // The stacks are ordered by use, so the first that fits is the least recently used of its stripe.
+        // The stacks are ordered by use, so the first that fits is the least recently used of its
+        // stripe.
         while home.idle() > min_idle {
             let Some(held) = home.take_where(|entry| entry.used_at + idle_timeout <= now) else {
                 break;
@@ -62,7 +64,8 @@ impl<K, R> Turn<'_, K, R> {
             home.visit(|entry| {
                 due = due.min(entry.expires_at).min((entry.used_at + idle_timeout).max(now))
             });
-            // Those kept for `min_idle` are past their time already; looking at them again at once would not help.
+            // Those kept for `min_idle` are past their time already; looking at them again at once
+            // would not help.
             if due <= now {
                 due = now + idle_timeout;
                 home.visit(|entry| due = due.min(entry.expires_at));
@@ -93,7 +96,8 @@ impl<K, R> Turn<'_, K, R> {
             Some(_) => {}
             None => {
                 raise(&self.shared.gate, POOL_PAUSED, false);
-                // First what is there goes to its own waiters, then it is seen who still needs another's.
+                // First what is there goes to its own waiters, then it is seen who still needs
+                // another's.
                 self.for_each_key(Self::serve_idle);
                 self.for_each_key(Self::request);
             }

@@ -1,5 +1,6 @@
-//! What the driver holds while it opens or closes a resource. Both count against the bounds until they are dropped, so
-//! that a driver which forgets one, panics or is cancelled can not leak a slot.
+//! What the driver holds while it opens or closes a resource. Both count against the bounds until
+//! they are dropped, so that a driver which forgets one, panics or is cancelled can not leak a
+//! slot.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -10,7 +11,8 @@ use crate::config::Tier;
 use crate::error::{Abandoned, OpenError, Reason};
 use crate::home::{Held, Home};
 
-/// The duty to open one resource. Dropped without an answer, it counts as failed with [`Abandoned`].
+/// The duty to open one resource. Dropped without an answer, it counts as failed with
+/// [`Abandoned`].
 #[must_use = "a dropped ticket is a failed open"]
 pub struct Ticket<K, R> {
     /// Taken when the ticket is answered.
@@ -43,7 +45,8 @@ impl<K, R> Ticket<K, R> {
         }
     }
 
-    /// Reports that it could not be opened. The acquirer of this key that waited longest gets `error`.
+    /// Reports that it could not be opened. The acquirer of this key that waited longest gets
+    /// `error`.
     pub fn failed(mut self, error: OpenError, now: Instant) {
         if let Some(home) = self.home.take() {
             home.pool.turn(Some(now), |turn| turn.open_failed(&home, error));
@@ -65,7 +68,8 @@ impl<K: fmt::Debug, R> fmt::Debug for Ticket<K, R> {
     }
 }
 
-/// A resource that left the pool and is to be closed. It counts against the bounds until this is dropped.
+/// A resource that left the pool and is to be closed. It counts against the bounds until this is
+/// dropped.
 pub struct Retired<K, R> {
     /// Taken when it is dropped.
     held: Option<Held<K, R>>,
@@ -89,8 +93,8 @@ impl<K, R> Retired<K, R> {
         self.reason
     }
 
-    /// Takes the resource out. Its place is free from now on: for a resource whose closing takes time, keep the whole
-    /// value until that is over.
+    /// Takes the resource out. Its place is free from now on: for a resource whose closing takes
+    /// time, keep the whole value until that is over.
     #[must_use]
     pub fn into_inner(mut self) -> R {
         match self.held.take() {
@@ -132,7 +136,8 @@ impl<K, R> Drop for Retired<K, R> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             let entry = *held;
-            // First the resource, then its place: a bound on open connections holds at every instant.
+            // First the resource, then its place: a bound on open connections holds at every
+            // instant.
             drop(entry.resource);
             entry.home.pool.turn(None, |turn| turn.closed(&entry.home));
         }

@@ -25,8 +25,8 @@ pub struct Pool<K, R> {
     owner: Arc<Owner<K, R>>,
 }
 
-/// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`Inner`] instead, so that they do not
-/// keep a pool open that nobody drives.
+/// Closes the pool when the last [`Pool`] is dropped. Leases and key handles hold [`Inner`]
+/// instead, so that they do not keep a pool open that nobody drives.
 struct Owner<K, R> {
     inner: Arc<Inner<K, R>>,
 }
@@ -44,8 +44,8 @@ pub(crate) struct Shared {
     pub(crate) gate: AtomicU32,
     pub(crate) figures: PoolFigures,
     epoch: Instant,
-    /// The latest `now` of a tick or another visit to the ledger, in nanoseconds after `epoch`. Gives leases that are
-    /// dropped without a clock at hand a time that is at most one tick old.
+    /// The latest `now` of a tick or another visit to the ledger, in nanoseconds after `epoch`.
+    /// Gives leases that are dropped without a clock at hand a time that is at most one tick old.
     clock: AtomicU64,
     /// Whether the last [`Pool`] is gone: nobody will take decisions any more.
     abandoned: AtomicU32,
@@ -71,8 +71,8 @@ impl<K, R> Inner<K, R> {
         self.shared.now()
     }
 
-    /// One visit to the ledger; wakes whom it leaves to be woken once the lock is free. Without `now` the latest known
-    /// time stands in: only for `Drop`, where no clock is at hand.
+    /// One visit to the ledger; wakes whom it leaves to be woken once the lock is free. Without
+    /// `now` the latest known time stands in: only for `Drop`, where no clock is at hand.
     pub(crate) fn turn<T>(
         &self,
         now: Option<Instant>,
@@ -97,16 +97,18 @@ impl<K, R> Inner<K, R> {
         result
     }
 
-    /// Does in the driver's place what is left when it is gone: drops what is to be closed, refuses to open. When nothing
-    /// is left, takes the books apart.
+    /// Does in the driver's place what is left when it is gone: drops what is to be closed, refuses
+    /// to open. When nothing is left, takes the books apart.
     fn settle_abandoned(&self) {
-        // All at once: each effect's permit visits the ledger when it is dropped and comes here again.
+        // All at once: each effect's permit visits the ledger when it is dropped and comes here
+        // again.
         let decisions = std::mem::take(&mut self.ledger.lock().decisions);
         for decision in decisions {
             drop(Effect::from(decision));
         }
         if count(&self.shared.figures.live) == 0 {
-            // Records refer to homes and homes to `Inner`: this breaks the circle. Stale handles see the gate.
+            // Records refer to homes and homes to `Inner`: this breaks the circle. Stale handles
+            // see the gate.
             let mut ledger = self.ledger.lock();
             let records = std::mem::take(&mut ledger.records);
             let names = std::mem::take(&mut ledger.names);
@@ -124,10 +126,12 @@ impl<K, R> Inner<K, R> {
     }
 }
 
-/// What the driver has to do. Effects come in an order in which it is safe to perform them one after another.
+/// What the driver has to do. Effects come in an order in which it is safe to perform them one
+/// after another.
 #[derive(Debug)]
 pub enum Effect<K, R> {
-    /// Open a resource for the ticket's key and answer with [`Ticket::opened`] or [`Ticket::failed`].
+    /// Open a resource for the ticket's key and answer with [`Ticket::opened`] or
+    /// [`Ticket::failed`].
     Open(Ticket<K, R>),
     /// Close this resource, then drop it: until then it counts against the bounds.
     Close(Retired<K, R>),
@@ -160,8 +164,8 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
         Self { owner: Arc::new(Owner { inner }) }
     }
 
-    /// The handle of `key`, which skips the look-up that [`Self::acquire`] makes each time. A new key gets the limits of
-    /// [`Config::key`] and starts opening its `min_idle`.
+    /// The handle of `key`, which skips the look-up that [`Self::acquire`] makes each time. A new
+    /// key gets the limits of [`Config::key`] and starts opening its `min_idle`.
     ///
     /// # Errors
     /// [`AcquireError::Full`] when there are `keys_max` keys, [`AcquireError::Closed`].
@@ -199,8 +203,8 @@ impl<K: Eq + Hash + Clone, R> Pool<K, R> {
         self.key(key)?.try_acquire(now)
     }
 
-    /// Removes a key that holds no resource and that nobody waits for; its handles refuse from then on. Says whether the
-    /// key is gone. Drain it first.
+    /// Removes a key that holds no resource and that nobody waits for; its handles refuse from then
+    /// on. Says whether the key is gone. Drain it first.
     #[must_use]
     pub fn forget(&self, key: &K) -> bool {
         self.inner().turn(None, |turn| turn.forget(key))
@@ -217,7 +221,8 @@ impl<K, R> Pool<K, R> {
         self.inner().turn(Some(now), |turn| turn.tick());
     }
 
-    /// When [`Self::tick`] should be called next, if time matters at all. [`Effect::TickAt`] tells of changes.
+    /// When [`Self::tick`] should be called next, if time matters at all. [`Effect::TickAt`] tells
+    /// of changes.
     #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
         self.inner().turn(None, |turn| turn.due())
@@ -235,8 +240,8 @@ impl<K, R> Pool<K, R> {
         std::iter::from_fn(|| self.try_next_effect()).collect()
     }
 
-    /// Waits for the next thing to do; `None` when the pool is closed and holds nothing any more. Cancel-safe. One driver
-    /// at a time: a second one would take the first one's wake-ups.
+    /// Waits for the next thing to do; `None` when the pool is closed and holds nothing any more.
+    /// Cancel-safe. One driver at a time: a second one would take the first one's wake-ups.
     pub fn next_effect(&self) -> NextEffect<'_, K, R> {
         NextEffect { pool: self }
     }
@@ -251,13 +256,14 @@ impl<K, R> Pool<K, R> {
         self.inner().turn(Some(now), |turn| turn.resume(None));
     }
 
-    /// Changes [`Config::total_max`]. A lower bound opens nothing until enough is closed, and closes nothing itself.
+    /// Changes [`Config::total_max`]. A lower bound opens nothing until enough is closed, and
+    /// closes nothing itself.
     pub fn set_total_max(&self, total_max: usize, now: Instant) {
         self.inner().turn(Some(now), |turn| turn.limit_total(total_max));
     }
 
-    /// Ends the pool: waiters fail, idle resources are closed, leased ones when they return. [`Self::next_effect`] goes on
-    /// until all are gone.
+    /// Ends the pool: waiters fail, idle resources are closed, leased ones when they return.
+    /// [`Self::next_effect`] goes on until all are gone.
     pub fn close(&self, now: Instant) {
         self.inner().turn(Some(now), |turn| turn.close());
     }
@@ -309,10 +315,12 @@ impl<K, R> KeyHandle<K, R> {
         &self.home.key
     }
 
-    /// Waits for a resource until `deadline`: an idle one, one that returns, or one that is opened for us.
+    /// Waits for a resource until `deadline`: an idle one, one that returns, or one that is opened
+    /// for us.
     ///
-    /// Nothing happens before the first poll. The deadline passes in a [`tick`](Pool::tick). Dropping the future gives
-    /// up its place, and whatever it may have been given, to the next in line.
+    /// Nothing happens before the first poll. The deadline passes in a [`tick`](Pool::tick).
+    /// Dropping the future gives up its place, and whatever it may have been given, to the next in
+    /// line.
     pub fn acquire(&self, now: Instant, deadline: Instant) -> Acquire<'_, K, R> {
         Acquire::borrowed(self, now, deadline)
     }
@@ -338,7 +346,8 @@ impl<K, R> KeyHandle<K, R> {
         Some(Lease::new(held))
     }
 
-    /// Holds acquirers of this key back; leases stay as they are and returned resources become idle.
+    /// Holds acquirers of this key back; leases stay as they are and returned resources become
+    /// idle.
     pub fn pause(&self) {
         self.home.pool.turn(None, |turn| turn.pause(Some(&self.home)));
     }
@@ -348,8 +357,8 @@ impl<K, R> KeyHandle<K, R> {
         self.home.pool.turn(Some(now), |turn| turn.resume(Some(&self.home)));
     }
 
-    /// Refuses acquirers of this key, fails those that wait, and closes what it holds; leased resources when they return.
-    /// Done when [`KeyStats::is_empty`].
+    /// Refuses acquirers of this key, fails those that wait, and closes what it holds; leased
+    /// resources when they return. Done when [`KeyStats::is_empty`].
     pub fn drain(&self, now: Instant) {
         self.home.pool.turn(Some(now), |turn| turn.drain(&self.home));
     }

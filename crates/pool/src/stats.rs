@@ -1,7 +1,7 @@
 //! Figures that are read without a lock.
 //!
-//! Each figure is exact by itself; figures read together may be some operations apart, because nothing stops the pool
-//! while they are read. Differences are therefore saturating.
+//! Each figure is exact by itself; figures read together may be some operations apart, because
+//! nothing stops the pool while they are read. Differences are therefore saturating.
 
 use crate::config::KeyLimits;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
@@ -156,7 +156,8 @@ impl PoolFigures {
     }
 }
 
-/// Adds to a figure that only the holder of the ledger's lock writes: a load and a store, no locked instruction.
+/// Adds to a figure that only the holder of the ledger's lock writes: a load and a store, no locked
+/// instruction.
 pub(crate) fn bump(figure: &AtomicU64) {
     figure.store(figure.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }

@@ -1,7 +1,7 @@
 //! The synchronisation primitives the pool is built from: real ones, or the model checker's.
 //!
-//! Everything in this crate that two threads can touch goes through these names, so that the `model` feature checks the
-//! very code that ships.
+//! Everything in this crate that two threads can touch goes through these names, so that the
+//! `model` feature checks the very code that ships.
 
 #[cfg(not(feature = "model"))]
 pub(crate) use real::{AtomicU32, AtomicU64, AtomicUsize, Mutex, fence, stripe_of_thread};
@@ -20,8 +20,8 @@ mod real {
     static THREADS_SEEN: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
 
     thread_local! {
-        /// This thread's number, or `usize::MAX` before its first use. A constant initial value keeps the access
-        /// down to one load: no lazy initialisation and no destructor.
+        /// This thread's number, or `usize::MAX` before its first use. A constant initial value
+        /// keeps the access down to one load: no lazy initialisation and no destructor.
         static STRIPE: Cell<usize> = const { Cell::new(usize::MAX) };
     }
 
@@ -42,8 +42,8 @@ mod real {
 mod model {
     pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, fence};
 
-    /// `loom`'s mutex behind the interface of `parking_lot`'s. It can only be poisoned by a panic, which ends the model
-    /// run anyway.
+    /// `loom`'s mutex behind the interface of `parking_lot`'s. It can only be poisoned by a panic,
+    /// which ends the model run anyway.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -57,7 +57,8 @@ mod model {
         }
     }
 
-    /// See the real one. The same in every run of a model, which replays need: threads are numbered as they are made.
+    /// See the real one. The same in every run of a model, which replays need: threads are numbered
+    /// as they are made.
     pub(crate) fn stripe_of_thread() -> usize {
         let name = format!("{:?}", loom::thread::current().id());
         name.bytes()

@@ -1,7 +1,9 @@
-//! The acquirers that wait: a slab of places, linked into one first-come-first-served queue per key.
+//! The acquirers that wait: a slab of places, linked into one first-come-first-served queue per
+//! key.
 //!
-//! Places are reused, so that waiting allocates nothing once the slab has grown. A place belongs to the future that took
-//! it until that future gives it back; nobody else frees it, which is why a place number needs no generation.
+//! Places are reused, so that waiting allocates nothing once the slab has grown. A place belongs to
+//! the future that took it until that future gives it back; nobody else frees it, which is why a
+//! place number needs no generation.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -127,8 +129,8 @@ impl<K, R> Waiters<K, R> {
         self.unlink(queue, first, Place::Failed(error)).map(|(waker, _)| waker)
     }
 
-    /// Fails those of `queue` whose deadline is not after `now`, hands their wakers to `wake`, and returns the earliest
-    /// deadline of those that stay.
+    /// Fails those of `queue` whose deadline is not after `now`, hands their wakers to `wake`, and
+    /// returns the earliest deadline of those that stay.
     pub(crate) fn expire(
         &mut self,
         queue: &mut Queue,
@@ -177,7 +179,8 @@ impl<K, R> Waiters<K, R> {
         }
     }
 
-    /// Gives the place up. `queue` is the queue of the key that [`Self::key_of`] named, or any other.
+    /// Gives the place up. `queue` is the queue of the key that [`Self::key_of`] named, or any
+    /// other.
     pub(crate) fn leave(&mut self, id: PlaceId, queue: &mut Queue) -> Left<K, R> {
         let free = Place::Free { next: self.free };
         if let Some((_, key)) = self.unlink(queue, id, free) {
@@ -200,7 +203,8 @@ impl<K, R> Waiters<K, R> {
         place
     }
 
-    /// Takes a queued place out of its queue and puts `instead` into it. Changes nothing for other places.
+    /// Takes a queued place out of its queue and puts `instead` into it. Changes nothing for other
+    /// places.
     fn unlink(
         &mut self,
         queue: &mut Queue,

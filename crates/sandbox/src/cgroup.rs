@@ -5,14 +5,14 @@
 //! Hybrid takes the best of both: limits from version 1, exact CPU time and start inside the group
 //! (`CLONE_INTO_CGROUP`) from version 2.
 //!
-//! Cove creates one parent group per server (`cove-<pid>-<start>`) below the group the server itself
-//! is in, so that a limit on the service holds for what it runs, and one group per command below
-//! that. Nothing else in the hierarchies is touched, and nothing is left behind.
+//! Cove creates one parent group per server (`cove-<pid>-<start>`) below the group the server
+//! itself is in, so that a limit on the service holds for what it runs, and one group per command
+//! below that. Nothing else in the hierarchies is touched, and nothing is left behind.
 //!
-//! Version 2 gives controllers only to children of a group without processes of its own, the very top
-//! excepted. A server that has its group to itself moves into a leaf below it, and back at its end.
-//! One that shares its group, with a login shell above all, goes to the nearest group above that
-//! hands out the limits already, and if there is none to the top; see [`sites`].
+//! Version 2 gives controllers only to children of a group without processes of its own, the very
+//! top excepted. A server that has its group to itself moves into a leaf below it, and back at its
+//! end. One that shares its group, with a login shell above all, goes to the nearest group above
+//! that hands out the limits already, and if there is none to the top; see [`sites`].
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -61,7 +61,8 @@ impl Role {
         }
     }
 
-    /// Whether its groups stay with a slot: they share out and count the processor, and limit nothing.
+    /// Whether its groups stay with a slot: they share out and count the processor, and limit
+    /// nothing.
     fn is_standing(self, unified_limits: bool) -> bool {
         match self {
             Role::Unified => !unified_limits,
@@ -371,14 +372,16 @@ fn make_parent(role: Role, path: &Path) -> io::Result<(OwnedFd, Vec<String>)> {
     Ok((fd, controllers))
 }
 
-/// Share of the processor of all sandboxes of a server together, for each core (version 1): as much as
-/// one process of the host that is always busy. The kernel's default is one such process in total.
+/// Share of the processor of all sandboxes of a server together, for each core (version 1): as much
+/// as one process of the host that is always busy. The kernel's default is one such process in
+/// total.
 const SHARES_PER_CORE: u64 = 1024;
 /// Share of a command that begins (version 1).
 const SHARES_WHOLE: &[u8] = b"1024";
 /// The same for version 2.
 const WEIGHT_WHOLE: &[u8] = b"100";
-/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is whole).
+/// Share of a command that has had its turn, an eighth of a new one's (version 1, where 1024 is
+/// whole).
 const SHARES_BACKED_OFF: &[u8] = b"128";
 /// The same for version 2, where 100 is whole.
 const WEIGHT_BACKED_OFF: &[u8] = b"12";
@@ -671,8 +674,8 @@ fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// Processes killed for lack of memory by `memory.events`. Where all of a group are killed together,
-/// the kernel counts the one that it had chosen twice.
+/// Processes killed for lack of memory by `memory.events`. Where all of a group are killed
+/// together, the kernel counts the one that it had chosen twice.
 fn killed(events: &str) -> u64 {
     let twice = field(events, "oom_group_kill").unwrap_or(0);
     match field(events, "oom_kill").unwrap_or(0) {

@@ -1,15 +1,16 @@
 //! The bytes between server, spawner and guest init.
 //!
 //! All three are the same binary, so there is no version to negotiate and no stranger to parse: the
-//! format is fixed fields in order, lengths first. Reading is checked all the same, because a length
-//! that is wrong must end in an error and not in a wrong sandbox.
+//! format is fixed fields in order, lengths first. Reading is checked all the same, because a
+//! length that is wrong must end in an error and not in a wrong sandbox.
 
 use std::time::Duration;
 
 use crate::spec::{Limits, Profile};
 
-/// Largest message to a guest init; what is larger travels in a sealed anonymous file. Small, because
-/// two processes make room for it in every sandbox, and each page that they touch costs a fault.
+/// Largest message to a guest init; what is larger travels in a sealed anonymous file. Small,
+/// because two processes make room for it in every sandbox, and each page that they touch costs a
+/// fault.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 8 << 10;
 
 /// A message did not have the form it must have.

@@ -30,7 +30,8 @@ use crate::tied;
 
 /// The hidden argument that makes this binary a spawner.
 const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
-/// Slots of a spawner beyond its share: ended sandboxes occupy one until the kernel lets go of them.
+/// Slots of a spawner beyond its share: ended sandboxes occupy one until the kernel lets go of
+/// them.
 const SPARE_SLOTS: usize = 2;
 /// How long a sandbox may take to set itself up, under any load.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -244,7 +245,8 @@ impl Link {
         };
         let answer = |result| {
             if let Some(waiting) = self.pending.lock().remove(&sandbox) {
-                // Whoever asked has gone away; the sandbox ends when its connection is dropped here.
+                // Whoever asked has gone away; the sandbox ends when its connection is dropped
+                // here.
                 let _unwanted = waiting.send(result);
             }
         };

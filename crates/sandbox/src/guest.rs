@@ -1,10 +1,11 @@
 //! The guest init: pid 1 of a sandbox.
 //!
-//! A copy of the spawner in fresh namespaces. It finishes the sandbox (mounts, host name, identity),
-//! says that it is ready, and waits. On request it places files, sets limits, starts a program,
-//! supervises it, ends everything that the program left, and reports. It runs under a user id that no
-//! program has, cannot be traced or signalled by one, reads nothing that one wrote except the files
-//! that are asked for, and gives up its privileges as soon as the last program has started.
+//! A copy of the spawner in fresh namespaces. It finishes the sandbox (mounts, host name,
+//! identity), says that it is ready, and waits. On request it places files, sets limits, starts a
+//! program, supervises it, ends everything that the program left, and reports. It runs under a user
+//! id that no program has, cannot be traced or signalled by one, reads nothing that one wrote
+//! except the files that are asked for, and gives up its privileges as soon as the last program has
+//! started.
 //!
 //! When its server or its spawner is gone, it ends, and the kernel ends everything in its pid
 //! namespace with it.
@@ -54,8 +55,8 @@ const SETTING_UP: u64 = mask(&[
 /// After the last has started: end its processes, and read its files as the user that it was.
 const SUPERVISING: u64 = mask(&[CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
-/// CPU time after which a program backs off: most are done by then, and those that are not leave the
-/// processor to younger ones while there are any.
+/// CPU time after which a program backs off: most are done by then, and those that are not leave
+/// the processor to younger ones while there are any.
 const TURN: Duration = Duration::from_millis(100);
 /// Shortest time between two looks at the CPU account. Bounds both the overshoot and the cost.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);

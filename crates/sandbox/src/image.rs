@@ -2,8 +2,8 @@
 //! own, and copied by every sandbox with that namespace.
 //!
 //! It is a small read-only tmpfs with the host's `/usr` bound into it, a private `/etc` of a dozen
-//! files, six device nodes, and the toolchains below `/opt`. Everything writable is added per sandbox
-//! by the guest init.
+//! files, six device nodes, and the toolchains below `/opt`. Everything writable is added per
+//! sandbox by the guest init.
 
 use std::ffi::CString;
 use std::fs;
@@ -78,8 +78,8 @@ pub(crate) fn enter(
     fill_etc(&root.join("etc"), users)?;
     fill_dev(&root.join("dev"), may_mknod)?;
     if !may_mknod {
-        // Without root the kernel mounts a new /proc only where a whole one is visible already. Each
-        // sandbox covers this one with its own before anything runs in it.
+        // Without root the kernel mounts a new /proc only where a whole one is visible already.
+        // Each sandbox covers this one with its own before anything runs in it.
         sys::mount(
             Some(c"/proc"),
             &c_path(&root.join("proc"))?,
@@ -125,8 +125,9 @@ fn bind_read_only(source: &Path, target: &Path) -> Result<(), Failure> {
     sys::mount_setattr_recursive(&to, RDONLY | NOSUID | NODEV).step(&step)
 }
 
-/// Shows a directory without its place on the host, which the mount table inside would tell of a bind
-/// mount: an overlay of that directory over an empty one names it by `.`, the current directory.
+/// Shows a directory without its place on the host, which the mount table inside would tell of a
+/// bind mount: an overlay of that directory over an empty one names it by `.`, the current
+/// directory.
 fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), Failure> {
     std::env::set_current_dir(source).step(&format!("enter {}", source.display()))?;
     let options = CString::new(format!("lowerdir=.:{}", empty.display()))
@@ -135,8 +136,8 @@ fn show_toolchain(source: &Path, target: &Path, empty: &Path) -> Result<(), Fail
     match sys::mount(Some(c"toolchain"), &c_path(target)?, Some(c"overlay"), flags, Some(&options))
     {
         Ok(()) => Ok(()),
-        // A kernel without overlays, or a file system that they do not take: shown all the same, and
-        // what is lost is that the name of its place on the host can be read inside.
+        // A kernel without overlays, or a file system that they do not take: shown all the same,
+        // and what is lost is that the name of its place on the host can be read inside.
         Err(_) => bind_read_only(source, target),
     }
 }

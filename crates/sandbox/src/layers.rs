@@ -5,8 +5,8 @@ use std::fmt;
 use crate::cgroup::Support;
 use crate::seccomp;
 
-/// What holds sandboxed code on this host. Nothing is left out silently: a layer that is not there is
-/// a field that says so.
+/// What holds sandboxed code on this host. Nothing is left out silently: a layer that is not there
+/// is a field that says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layers {
     /// Started as root: each sandbox has user ids of its own.

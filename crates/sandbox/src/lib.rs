@@ -1,9 +1,9 @@
 //! Fresh Linux sandboxes with exact limits.
 //!
 //! A sandbox is a set of fresh namespaces around one pid 1 of ours, the *guest init*, which runs
-//! programs one after the other, supervises them and reports what they did. Nobody used it before and
-//! nobody uses it after: there is no reset step to get wrong. Sandboxes are prepared ahead of demand,
-//! so that what a caller waits for is little more than the start of a process.
+//! programs one after the other, supervises them and reports what they did. Nobody used it before
+//! and nobody uses it after: there is no reset step to get wrong. Sandboxes are prepared ahead of
+//! demand, so that what a caller waits for is little more than the start of a process.
 //!
 //! ```text
 //!  server (many threads)          spawner (one thread, one per core)      guest init (pid 1)
@@ -42,10 +42,10 @@
 //!
 //! Files, in the order of a request: `spec` (what is asked and answered), `engine` (the pool of
 //! prepared sandboxes, the spawners), `run` (one program seen from the server), `spawner`, `image`
-//! (the root file system), `guest` (pid 1), `workspace` (what it may write),
-//! `payload` (the last steps before a program), `cgroup`,
-//! `seccomp` (the policy as data), `landlock`, `tied` (tools of the host), `codec`, `failure`, `layers` (what is active here), and
-//! `sys`, which holds all `unsafe` of Cove.
+//! (the root file system), `guest` (pid 1), `workspace` (what it may write), `payload` (the last
+//! steps before a program), `cgroup`, `seccomp` (the policy as data), `landlock`, `tied` (tools of
+//! the host), `codec`, `failure`, `layers` (what is active here), and `sys`, which holds all
+//! `unsafe` of Cove.
 
 mod cgroup;
 mod codec;

@@ -1,12 +1,12 @@
 //! From a copy of the guest init to sandboxed code.
 //!
 //! In two halves. *Parking* is everything that does not depend on the program: control groups,
-//! identity, system call policy; it is done ahead, when the sandbox is prepared. *Release* is what is
-//! left when the program is known: its streams, its limits, and `execve`. Between the two the process
-//! waits, without privileges, for one message of the guest init.
+//! identity, system call policy; it is done ahead, when the sandbox is prepared. *Release* is what
+//! is left when the program is known: its streams, its limits, and `execve`. Between the two the
+//! process waits, without privileges, for one message of the guest init.
 //!
-//! Both only go forward: a step that fails is noted in the shared page and ends the process. The order
-//! matters, and where it does, the step says why.
+//! Both only go forward: a step that fails is noted in the shared page and ends the process. The
+//! order matters, and where it does, the step says why.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -170,7 +170,8 @@ fn set_limits(l: &Limits, bound_data: bool) -> io::Result<()> {
     .try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
-/// Sets a limit; where it is above the host's own, that one stays, because raising it is a privilege.
+/// Sets a limit; where it is above the host's own, that one stays, because raising it is a
+/// privilege.
 fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
     match sys::set_limit(resource, value) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {

@@ -20,7 +20,8 @@ use crate::sys;
 const OUTPUT_SLACK_BYTES: u64 = 64 << 10;
 /// How long it may go on after its output was cut.
 const OUTPUT_GRACE: Duration = Duration::from_millis(250);
-/// How long after its wall limit the guest init may take to report: under load it waits for CPU too.
+/// How long after its wall limit the guest init may take to report: under load it waits for CPU
+/// too.
 const REPORT_GRACE: Duration = Duration::from_secs(10);
 /// How long pipes are read after the end of the last process that could write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);

@@ -1,10 +1,10 @@
 //! Which system calls sandboxed code may not make, as data, and the compiler from that to BPF.
 //!
 //! Allow by default, deny by list: programs must run unchanged, and what a list of allowed calls
-//! would add is mostly calls that are harmless in fresh namespaces without privileges. What is denied
-//! is what those do not stop: ways to new privileges (user namespaces), kernel surface with a history
-//! (io_uring, bpf, userfaultfd), and channels between sandboxes through what they share (the page
-//! cache and inodes of `/usr`, keyrings).
+//! would add is mostly calls that are harmless in fresh namespaces without privileges. What is
+//! denied is what those do not stop: ways to new privileges (user namespaces), kernel surface with
+//! a history (io_uring, bpf, userfaultfd), and channels between sandboxes through what they share
+//! (the page cache and inodes of `/usr`, keyrings).
 //!
 //! The filter is a binary search by call number. The kernel evaluates a new filter for every call
 //! number to learn which are always allowed (`seccomp_cache_prepare`), so a linear one would cost
@@ -175,7 +175,8 @@ pub(crate) const POLICY: &[Rule] = &[
     // Memory that the limits do not see.
     deny("memfd_secret", libc::SYS_memfd_secret, "memory locked beyond RLIMIT_MEMLOCK"),
 
-    // Channels between sandboxes through the inodes and the page cache of the shared, read-only /usr.
+    // Channels between sandboxes through the inodes and the page cache of the shared, read-only
+    // /usr.
     answer(run_only(deny("flock", libc::SYS_flock, "an exclusive lock on a shared file is seen by all")), Answer::Errno(libc::ENOLCK)),
     run_only(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), When::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
     when(deny("fcntl", libc::SYS_fcntl, "leases and notification on shared files"), When::OneOf { arg: 1, mask: u32::MAX, values: &[1024 /* F_SETLEASE */, 1026 /* F_NOTIFY */] }),
@@ -183,6 +184,8 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("fanotify_init", libc::SYS_fanotify_init, "as inotify_add_watch"),
     deny("fanotify_mark", libc::SYS_fanotify_mark, "as inotify_add_watch"),
     deny("cachestat", CACHESTAT, "tells which shared files others have read"),
+    answer(when(deny("preadv2", libc::SYS_preadv2, "a read that does not wait tells what is cached, as cachestat"), When::AnyBit { arg: 5, mask: 8 /* RWF_NOWAIT */ }), Answer::Errno(libc::EOPNOTSUPP)),
+    when(deny("fadvise64", libc::SYS_fadvise64, "drops shared pages from the cache for all"), When::OneOf { arg: 3, mask: u32::MAX, values: &[4 /* POSIX_FADV_DONTNEED */] }),
 
     // Networking: the namespace is empty, and address families are kernel surface.
     answer(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, values: &[1 /* AF_UNIX */] }), Answer::Errno(libc::EAFNOSUPPORT)),
@@ -194,7 +197,8 @@ pub fn denied_calls() -> impl Iterator<Item = (&'static str, &'static str)> {
     POLICY.iter().map(|rule| (rule.name, rule.why))
 }
 
-/// `AUDIT_ARCH_*` of linux/audit.h: a call through another entry (32-bit `int 0x80`) has another value.
+/// `AUDIT_ARCH_*` of linux/audit.h: a call through another entry (32-bit `int 0x80`) has another
+/// value.
 #[cfg(target_arch = "x86_64")]
 const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]

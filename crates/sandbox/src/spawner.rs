@@ -1,11 +1,12 @@
 //! The spawner: a small process with one thread that makes sandboxes.
 //!
-//! It is this binary again, started before the server's runtime, in a mount namespace that already has
-//! the root file system of sandboxes. Being small and single-threaded, it may fork without exec, which
-//! the server may not; a sandbox is a copy of it in fresh namespaces. It makes control groups and
-//! network namespaces ahead, waits for sandboxes to end, and removes what they leave.
+//! It is this binary again, started before the server's runtime, in a mount namespace that already
+//! has the root file system of sandboxes. Being small and single-threaded, it may fork without
+//! exec, which the server may not; a sandbox is a copy of it in fresh namespaces. It makes control
+//! groups and network namespaces ahead, waits for sandboxes to end, and removes what they leave.
 //!
-//! When the server is gone, it ends all sandboxes, removes their groups and the server's, and exits.
+//! When the server is gone, it ends all sandboxes, removes their groups and the server's, and
+//! exits.
 
 use std::ffi::{CString, c_int};
 use std::fs;
@@ -185,7 +186,8 @@ impl Spawner {
         let bases: Vec<OwnedFd> = fds.collect();
 
         sys::set_name(c"cove-spawner").step("name the spawner")?;
-        // Ctrl-C goes to the whole foreground group; the spawner must outlive the server's draining.
+        // Ctrl-C goes to the whole foreground group; the spawner must outlive the server's
+        // draining.
         sys::setsid().step("leave the terminal")?;
         for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE] {
             sys::ignore_signal(signal).step("ignore signals")?;
@@ -304,8 +306,8 @@ impl Spawner {
         let users = self.setup.users_of(number);
         let slot = self.slots.get_mut(index).ok_or(Malformed)?;
         if slot.netns.is_none() {
-            // Creating one costs as much as all else together, so it stays with the slot. It is empty
-            // again when the sandbox has ended: everything in it belonged to a process.
+            // Creating one costs as much as all else together, so it stays with the slot. It is
+            // empty again when the sandbox has ended: everything in it belonged to a process.
             sys::unshare(libc::CLONE_NEWNET).step("make a network namespace")?;
             let netns = sys::openat(self.host_proc.as_fd(), c"self/ns/net", libc::O_RDONLY, 0)
                 .step("open the network namespace")?;
@@ -412,7 +414,10 @@ impl Spawner {
         // Succeeds for the last spawner of the server; the others find it occupied or gone.
         if let Ok(name) = CString::new(self.setup.parent_name.as_str()) {
             for base in &self.bases {
-                let _not_last = sys::rmdirat(base.as_fd(), &name);
+                if sys::rmdirat(base.as_fd(), &name).is_ok() {
+                    // What is left of a leaf is the service manager's to remove.
+                    let _best_effort = cgroup::leave_leaf(base.as_fd());
+                }
             }
         }
     }
@@ -450,8 +455,8 @@ fn drop_bounding_set() {
     }
 }
 
-/// Without root, a user namespace gives the rights to build a sandbox, and only inside it. The caller
-/// is mapped to an ordinary user, never to 0: nothing inside should take itself for root.
+/// Without root, a user namespace gives the rights to build a sandbox, and only inside it. The
+/// caller is mapped to an ordinary user, never to 0: nothing inside should take itself for root.
 fn enter_user_namespace() -> Result<(), Failure> {
     let (uid, gid) = sys::effective_ids();
     sys::unshare(libc::CLONE_NEWUSER).step("make a user namespace")?;

@@ -53,7 +53,8 @@ pub(crate) enum Clock {
 pub(crate) fn clock(clock: Clock) -> io::Result<Duration> {
     let id = match clock {
         Clock::Monotonic => libc::CLOCK_MONOTONIC,
-        // The kernel's encoding: the complement of the pid, three low bits for the kind (CPUCLOCK_SCHED).
+        // The kernel's encoding: the complement of the pid, three low bits for the kind
+        // (CPUCLOCK_SCHED).
         Clock::ProcessCpu(pid) => ((!pid) << 3) | 2,
     };
     let mut time = MaybeUninit::<libc::timespec>::uninit();
@@ -116,8 +117,8 @@ pub(crate) struct Child {
     pub(crate) pidfd: OwnedFd,
 }
 
-/// `clone3(2)` in the manner of fork: the child runs `child` on a copy of this memory and exits with
-/// what it returns.
+/// `clone3(2)` in the manner of fork: the child runs `child` on a copy of this memory and exits
+/// with what it returns.
 ///
 /// Must only be called in a process with one thread (the spawner and the guest init are), because
 /// only the calling thread exists in the child: a lock that another thread holds would stay locked.
@@ -165,7 +166,8 @@ pub(crate) enum Ended {
     Signal(i32),
 }
 
-/// Waits for any child without blocking; `None` when no child has ended. `ECHILD` when there is none.
+/// Waits for any child without blocking; `None` when no child has ended. `ECHILD` when there is
+/// none.
 pub(crate) fn reap_any() -> io::Result<Option<(libc::pid_t, Ended)>> {
     reap(-1, libc::WNOHANG)
 }
@@ -374,7 +376,8 @@ pub(crate) fn set_seccomp(program: &[BpfInstruction]) -> io::Result<()> {
     let length =
         u16::try_from(program.len()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     let program = Program { length, filter: program.as_ptr() };
-    // SAFETY: `program` points to `length` instructions of the kernel's layout and outlives the call.
+    // SAFETY: `program` points to `length` instructions of the kernel's layout and outlives the
+    // call.
     check(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program)
     })
@@ -716,7 +719,8 @@ pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
 
 // ---- mounts ------------------------------------------------------------------------------------
 
-/// `mount(2)`. Absent strings are null pointers, as the kernel documents for the flags that ignore them.
+/// `mount(2)`. Absent strings are null pointers, as the kernel documents for the flags that ignore
+/// them.
 pub(crate) fn mount(
     source: Option<&CStr>,
     target: &CStr,
@@ -756,7 +760,8 @@ pub(crate) fn mount_setattr_recursive(path: &CStr, set: u64) -> io::Result<()> {
     .map(drop)
 }
 
-/// `pivot_root(".", ".")` and the lazy unmount of the old root below it, which pivot_root(2) allows.
+/// `pivot_root(".", ".")` and the lazy unmount of the old root below it, which pivot_root(2)
+/// allows.
 pub(crate) fn pivot_here() -> io::Result<()> {
     let here = c".".as_ptr();
     // SAFETY: both paths are NUL-terminated.
@@ -829,8 +834,8 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
         unsafe { header.write(filled) };
         // SAFETY: the data of the header lies within `control`.
         let data = unsafe { libc::CMSG_DATA(header) };
-        // SAFETY: `control` has room for MESSAGE_FDS_MAX descriptors after the header, and there are
-        // no more than that.
+        // SAFETY: `control` has room for MESSAGE_FDS_MAX descriptors after the header, and there
+        // are no more than that.
         unsafe { ptr::copy_nonoverlapping(raw.as_ptr().cast::<u8>(), data, raw.len() * 4) };
     }
     loop {
@@ -901,8 +906,8 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usi
 /// Makes the runtime watch a descriptor, which becomes non-blocking.
 pub(crate) fn watch(fd: OwnedFd) -> io::Result<tokio::io::unix::AsyncFd<OwnedFd>> {
     set_nonblocking(std::os::fd::AsFd::as_fd(&fd))?;
-    // SAFETY: an OwnedFd names the same open descriptor for as long as it lives, and the AsyncFd owns
-    // it until it has been taken from the runtime's poll set.
+    // SAFETY: an OwnedFd names the same open descriptor for as long as it lives, and the AsyncFd
+    // owns it until it has been taken from the runtime's poll set.
     unsafe { tokio::io::unix::AsyncFd::register(fd) }.map_err(io::Error::from)
 }
 

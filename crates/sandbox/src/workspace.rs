@@ -1,7 +1,8 @@
 //! The writable part of a sandbox: its directories, their limits, and the files placed in them.
 //!
-//! One tmpfs holds everything that a sandbox writes, so that one limit holds for all of it. Its root is
-//! hidden: the directories in it are bound to their places, the last of them over the root itself.
+//! One tmpfs holds everything that a sandbox writes, so that one limit holds for all of it. Its
+//! root is hidden: the directories in it are bound to their places, the last of them over the root
+//! itself.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -15,7 +16,8 @@ use crate::sys;
 /// Mode of a directory that a file's path needs.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch root.
+/// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch
+/// root.
 pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
     let locked_down = libc::MS_NOSUID | libc::MS_NODEV;
     // Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
@@ -76,7 +78,8 @@ fn disk_options(bytes: u64, inodes: u64) -> CString {
     CString::new(format!("size={bytes},nr_inodes={inodes},mode=700")).unwrap_or_default()
 }
 
-/// What a fresh scratch file system holds: its root, four directories, and one that tmpfs keeps back.
+/// What a fresh scratch file system holds: its root, four directories, and one that tmpfs keeps
+/// back.
 const OWN_INODES: u64 = 6;
 
 /// Sets how much the program may store, beyond what an earlier command of the sandbox has left.

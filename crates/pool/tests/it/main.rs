@@ -1,4 +1,5 @@
-//! The pool's tests: data tables, a simulation against an oracle, and, with `--features model`, interleavings explored by loom.
+//! The pool's tests: data tables, a simulation against an oracle, and, with `--features model`,
+//! interleavings explored by loom.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 #[cfg(not(feature = "model"))]

@@ -1,8 +1,10 @@
-//! Interleavings of small worlds, all with at most three preemptions: no lost wake-up, no resource in two hands, no leak under cancellation.
+//! Interleavings of small worlds, all with at most three preemptions: no lost wake-up, no resource
+//! in two hands, no leak under cancellation.
 //!
-//! A wake-up that is lost shows as a deadlock, which `loom` reports. That these tests can fail was checked by reading the
-//! gates before the stripe's lock instead of under it in `Home::give_fast`: `a_return_meets_a_waiter` deadlocks then. Without the
-//! fence in `Home::is_short`, `two_takers_leave_no_shortage_unseen` fails.
+//! A wake-up that is lost shows as a deadlock, which `loom` reports. That these tests can fail was
+//! checked by reading the gates before the stripe's lock instead of under it in `Home::give_fast`:
+//! `a_return_meets_a_waiter` deadlocks then. Without the fence in `Home::is_short`,
+//! `two_takers_leave_no_shortage_unseen` fails.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -175,7 +177,8 @@ fn two_takers_leave_no_shortage_unseen() {
         let limits = |min_idle| KeyLimits { max: 8, min_idle, ..KeyLimits::default() };
         let handle = pool.key_with(&0, limits(2)).unwrap();
         drive(&pool, now);
-        // Threads are numbered as they start and use the stripes in turn: this one moves a resource to the other stripe,
+        // Threads are numbered as they start and use the stripes in turn: this one moves a resource
+        // to the other stripe,
         let mine = handle.try_acquire(now).unwrap().unwrap();
         let mover = handle.clone();
         thread::spawn(move || drop(mover.try_acquire(now).unwrap().unwrap())).join().unwrap();

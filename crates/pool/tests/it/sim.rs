@@ -1,7 +1,8 @@
 //! A million random steps, each checked against a naive model of what a pool is.
 //!
-//! The model knows nothing of stripes, gates or rows: it keeps lists of who holds what and who waits, learns what the
-//! pool did from leases and effects, and states after every step what must hold then. A failure names its seed and step.
+//! The model knows nothing of stripes, gates or rows: it keeps lists of who holds what and who
+//! waits, learns what the pool did from leases and effects, and states after every step what must
+//! hold then. A failure names its seed and step.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -83,7 +84,8 @@ struct World {
     waiters_made: usize,
     lives: Vec<Life>,
     dropped: Rc<RefCell<Vec<usize>>>,
-    /// The resource that this step gave back or opened, and its key: nothing has been seen of it yet.
+    /// The resource that this step gave back or opened, and its key: nothing has been seen of it
+    /// yet.
     moving: Option<(usize, usize)>,
 }
 

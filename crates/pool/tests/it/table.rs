@@ -1,9 +1,10 @@
 //! Scenarios as data: a script of moves, and what it makes the pool do.
 //!
-//! Moves are words: `acquire a` queues or leases, `return`, `discard` and `detach` end the oldest lease (or the oldest of
-//! a key: `return b`), `open` and `fail` answer the oldest ticket, `shut` finishes the oldest closing, `+50` lets
-//! milliseconds pass. The pool's doings follow each move: leases as `a=1` (key and resource number), effects as `open a`
-//! and `close 1 idle`, refusals as `a: why`.
+//! Moves are words: `acquire a` queues or leases, `return`, `discard` and `detach` end the oldest
+//! lease (or the oldest of a key: `return b`), `open` and `fail` answer the oldest ticket, `shut`
+//! finishes the oldest closing, `+50` lets milliseconds pass. The pool's doings follow each move:
+//! leases as `a=1` (key and resource number), effects as `open a` and `close 1 idle`, refusals as
+//! `a: why`.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

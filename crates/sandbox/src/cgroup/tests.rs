@@ -56,7 +56,8 @@ fn a_group_killed_at_once_counts_its_victim_once() {
     assert_eq!(killed("oom 0\noom_kill 0\noom_group_kill 0\n"), 0);
 }
 
-/// A group as far as it is read to find a site: path, processes, controllers, those given to children.
+/// A group as far as it is read to find a site: path, processes, controllers, those given to
+/// children.
 type Group<'a> = (&'a str, &'a str, &'a str, &'a str);
 
 /// The groups there are, the server's own, and the sites expected.

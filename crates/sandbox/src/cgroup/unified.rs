@@ -56,7 +56,8 @@ pub(super) fn sites(base: &Path, top: &Path) -> io::Result<Vec<Site>> {
         } else if limits(&list(group, "cgroup.subtree_control")?) {
             add(group, Way::AsIs);
         } else if group == base && limits(&list(group, "cgroup.controllers")?) {
-            // With others in the group the controllers would be refused, and they are not ours to move.
+            // With others in the group the controllers would be refused, and they are not ours to
+            // move.
             let own = [std::process::id().to_string()];
             if list(group, "cgroup.procs")? == own {
                 add(group, Way::Leaf);
@@ -105,9 +106,9 @@ fn enter_leaf(base: BorrowedFd<'_>) -> io::Result<()> {
     })
 }
 
-/// Makes a group as it was before [`enter_leaf`]: takes the controllers back, moves this process out
-/// of the leaf, ends what else is in there, and removes it. Does nothing where this process is not in
-/// a leaf, nor while another server has groups here: that one does it at its end.
+/// Makes a group as it was before [`enter_leaf`]: takes the controllers back, moves this process
+/// out of the leaf, ends what else is in there, and removes it. Does nothing where this process is
+/// not in a leaf, nor while another server has groups here: that one does it at its end.
 ///
 /// Without this nothing could be started in the group again: it takes no process while its children
 /// have controllers.
