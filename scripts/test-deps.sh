@@ -26,6 +26,8 @@ need curl curl
 need default-jdk-headless java javac
 need golang-go go
 need nodejs node
+# What makes JavaScript of TypeScript.
+need esbuild esbuild
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 # The header of the C library, not just the compiler.
