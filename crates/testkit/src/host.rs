@@ -153,8 +153,8 @@ fn groups(server: Option<u32>) -> BTreeSet<PathBuf> {
             }
         }
     }
-    // Like network namespaces, the groups that stay with a place are made as places are filled. They
-    // are part of a server that runs, and left behind by one that does not.
+    // Like network namespaces, the groups that stay with a place are made as places are filled.
+    // They are part of a server that runs, and left behind by one that does not.
     if server.is_some_and(is_running) {
         found.retain(|path| !path.to_string_lossy().contains("-slot"));
     }
