@@ -499,7 +499,14 @@ impl Groups {
         parents
             .iter()
             .filter(|(role, _)| role.is_standing(unified_limits))
-            .map(|(role, parent)| Ok((*role, make(parent.as_fd(), name)?)))
+            .map(|(role, parent)| match make(parent.as_fd(), name) {
+                // Left by a spawner that was killed, or by an attempt that failed half-way. It limits
+                // nothing and is ours by its name.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    Ok((*role, open(parent.as_fd(), name)?))
+                }
+                made => Ok((*role, made?)),
+            })
             .collect()
     }
 
@@ -643,6 +650,10 @@ impl Groups {
 
 fn make(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     sys::mkdirat(parent, name, 0o755)?;
+    open(parent, name)
+}
+
+fn open(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     sys::openat(parent, name, libc::O_DIRECTORY | libc::O_RDONLY, 0)
 }
 

@@ -45,6 +45,8 @@ const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause before a spawner that died is started again, so that one that cannot start does not spin.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
+/// The pause doubles up to this.
+const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// Becomes a helper process when this one was started as one: a spawner, or what ties a tool of the
 /// host to its server. Must be the first statement of `main`.
@@ -103,13 +105,26 @@ impl Recipe {
     fn start(&self, index: usize) -> Result<Process, StartError> {
         let (ours, theirs) = sys::message_pair().map_err(StartError::Spawn)?;
         // No environment: a server's may hold secrets, and this process and its copies need none.
-        let child = std::process::Command::new("/proc/self/exe")
+        let mut child = std::process::Command::new("/proc/self/exe")
             .arg(SPAWNER_ARGUMENT)
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()
             .map_err(StartError::Spawn)?;
+        match self.introduce(index, &ours) {
+            Ok(hello) => Ok(Process { child, socket: ours, hello }),
+            Err(error) => {
+                // Its end leaves nothing that anybody would wait for.
+                let _already_dead = child.kill();
+                let _status = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Tells a new spawner what it needs and waits until it is set up.
+    fn introduce(&self, index: usize, ours: &OwnedFd) -> Result<Hello, StartError> {
         let handles = self.parents.handles();
         let setup = Setup {
             index: u32::try_from(index).unwrap_or(u32::MAX),
@@ -128,8 +143,7 @@ impl Recipe {
         let malformed = |_| StartError::Spawn(io::Error::other("malformed answer"));
         match buf.get(..n).and_then(|m| m.split_first()) {
             Some((&from_spawner::HELLO, rest)) => {
-                let hello = Hello { landlock: Reader(rest).u32().map_err(malformed)? };
-                Ok(Process { child, socket: ours, hello })
+                Ok(Hello { landlock: Reader(rest).u32().map_err(malformed)? })
             }
             Some((&from_spawner::FAILED, rest)) => {
                 Err(StartError::Setup(Failure::decode(&mut Reader(rest)).map_err(malformed)?))
@@ -585,24 +599,33 @@ impl Keeper {
                 return;
             }
             tracing::error!(spawner = self.spawner.index, "a spawner died; starting another");
-            child = match self.restart().await {
-                Ok(child) => child,
-                Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(
-                        spawner = self.spawner.index,
-                        error,
-                        "a spawner cannot be started"
-                    );
-                    return;
-                }
-            };
+            let Some(started) = self.restart_until_closed().await else { return };
+            child = started;
             self.replaced.fetch_add(1, Ordering::Relaxed);
         }
     }
 
+    /// Tries for as long as the engine is open: what hinders it may pass.
+    async fn restart_until_closed(&mut self) -> Option<Child> {
+        let mut pause = RESTART_PAUSE;
+        loop {
+            let closed = self.closed.wait_for(|closed| *closed);
+            if time::timeout(pause, closed).await.is_ok() {
+                return None;
+            }
+            match self.restart().await {
+                Ok(child) => return Some(child),
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    let spawner = self.spawner.index;
+                    tracing::error!(spawner, error, "a spawner cannot be started; trying again");
+                }
+            }
+            pause = (pause * 2).min(RESTART_PAUSE_MAX);
+        }
+    }
+
     async fn restart(&self) -> Result<Child, StartError> {
-        time::sleep(RESTART_PAUSE).await;
         let (recipe, index) = (Arc::clone(&self.recipe), self.spawner.index);
         let process = tokio::task::spawn_blocking(move || {
             recipe.parents.remove_spawner(u32::try_from(index).unwrap_or(u32::MAX));

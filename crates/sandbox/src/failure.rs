@@ -4,6 +4,9 @@ use std::io;
 
 use crate::codec::{Malformed, Reader, Writer};
 
+/// Characters of a step that travel between processes.
+const STEP_CHARS_MAX: usize = 200;
+
 /// Which step failed and with what errno. Travels between processes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {}", io::Error::from_raw_os_error(*errno))]
@@ -20,7 +23,9 @@ impl Failure {
     }
 
     pub(crate) fn encode(&self, kind: u8) -> Vec<u8> {
-        Writer::new(kind).bytes(self.step.as_bytes()).u32(self.errno.cast_unsigned()).finish()
+        // A step can name a file, and a file's path can be longer than the room for a message.
+        let step: String = self.step.chars().take(STEP_CHARS_MAX).collect();
+        Writer::new(kind).bytes(step.as_bytes()).u32(self.errno.cast_unsigned()).finish()
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Failure, Malformed> {

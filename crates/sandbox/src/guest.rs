@@ -97,6 +97,8 @@ struct Parked {
     socket: OwnedFd,
     /// CPU time of its group before the program.
     cpu_before: Duration,
+    /// CPU time of everything that was waited for before: earlier commands of the sandbox.
+    children_before: Duration,
     /// Where to write what once it has had its turn.
     backing_off: Option<(OwnedFd, &'static [u8])>,
 }
@@ -295,8 +297,13 @@ impl Guest<'_> {
         }
         let parked = match parked {
             Some(parked) if parked.profile == start.profile => parked,
-            // One with another policy stays, asleep, until everything is ended after the command.
-            _ => self.park(place, start.profile)?,
+            Some(other) => {
+                // It would count among the program's processes.
+                sys::kill_pidfd(other.child.pidfd.as_fd()).step("end a parked process")?;
+                sys::wait_pid(other.child.pid).step("end a parked process")?;
+                self.park(place, start.profile)?
+            }
+            None => self.park(place, start.profile)?,
         };
         let began = now()?;
         self.release(&parked, &start, message, fds)?;
@@ -336,7 +343,8 @@ impl Guest<'_> {
         if files.is_empty() {
             return Ok(());
         }
-        // As the program's user: the files are its own, and no privilege of ours takes part.
+        // As the program's user, so that the files are its own. What keeps them in the workspace is how
+        // they are opened: beneath it, following no link, and never one that is there already.
         if let Some((init, user)) = self.users {
             sys::setfsids(user, user);
             let result = workspace::place_files(place.workspace.as_fd(), files);
@@ -382,7 +390,8 @@ impl Guest<'_> {
         }
         let cpu_before = self.cpu(child.pid)?;
         let backing_off = self.groups.backing_off().step("open the share of the processor")?;
-        Ok(Parked { profile, child, socket: ours, cpu_before, backing_off })
+        let children_before = children_cpu()?;
+        Ok(Parked { profile, child, socket: ours, cpu_before, children_before, backing_off })
     }
 
     /// Lets a parked process become the program of the message. The descriptors go with it: while a
@@ -429,7 +438,7 @@ impl Guest<'_> {
         }
         let cpu = match main_cpu {
             None => self.cpu(child.pid)?,
-            Some(main) => main.max(sys::children_cpu().step("read the CPU time")?),
+            Some(main) => main.max(children_cpu()?.saturating_sub(parked.children_before)),
         };
         let cpu = cpu.saturating_sub(parked.cpu_before);
         let (code, signal) = match watch.ended {
@@ -560,6 +569,10 @@ fn look_interval(limits: &Limits, elapsed: Duration, used: Duration) -> Duration
     let until_wall = limits.wall.saturating_sub(elapsed);
     // A wall limit is met exactly; a CPU limit is approached in steps that shrink.
     until_cpu.clamp(LOOK_INTERVAL_MIN, LOOK_INTERVAL_MAX).min(until_wall)
+}
+
+fn children_cpu() -> Result<Duration, Failure> {
+    sys::children_cpu().step("read the CPU time")
 }
 
 fn now() -> Result<Duration, Failure> {

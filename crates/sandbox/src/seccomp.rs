@@ -120,6 +120,7 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("process_madvise", libc::SYS_process_madvise, "memory of other processes"),
     deny("pidfd_getfd", libc::SYS_pidfd_getfd, "descriptors of other processes"),
     deny("kcmp", libc::SYS_kcmp, "tells kernel addresses apart"),
+    when(deny("prlimit64", libc::SYS_prlimit64, "limits of other processes: the guest init's, where it has the same user"), When::NoneOf { arg: 0, values: &[0] }),
     deny("move_pages", libc::SYS_move_pages, "memory of other processes"),
     deny("migrate_pages", libc::SYS_migrate_pages, "memory of other processes"),
 

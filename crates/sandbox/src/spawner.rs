@@ -23,14 +23,14 @@ use crate::guest::{self, Guest};
 use crate::image;
 use crate::seccomp;
 use crate::spec::{Profile, Toolchain};
-use crate::sys::{self, BpfInstruction};
+use crate::sys::{self, BpfInstruction, Clock};
 
 /// User id inside a rootless sandbox, mapped to the caller's.
 const ROOTLESS_USER: u32 = 1000;
 /// Time between two attempts to remove a group whose processes are still dying.
 const REMOVAL_INTERVAL: Duration = Duration::from_millis(1);
-/// Attempts before a slot is given up: 10 s.
-const REMOVAL_TRIES: u32 = 10_000;
+/// Time after which a slot is given up because a group of it cannot be removed.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// Number of bits of a capability set.
 const CAPABILITY_MAX: u64 = 63;
 /// Namespaces that are fresh in every sandbox. The network's is taken from the slot.
@@ -156,7 +156,13 @@ enum State {
     /// A sandbox lives here.
     Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd },
     /// It has ended, but the kernel still holds a group of it.
-    Clearing { sandbox: u64, tries: u32 },
+    Clearing {
+        sandbox: u64,
+        /// The first command whose groups are still there.
+        command: u32,
+        /// When the slot is given up.
+        until: Duration,
+    },
     /// Its groups could not be removed; the slot is not used again.
     Retired,
 }
@@ -259,7 +265,7 @@ impl Spawner {
         let mut r = Reader(message);
         match (r.u8(), r.u64()) {
             (Ok(to_spawner::PREPARE), Ok(sandbox)) => self.queue.push(sandbox),
-            (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox),
+            (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
                 let failure = Failure::from(Malformed).encode(from_spawner::FAILED);
                 let _gone = sys::send(socket, &failure, &[]);
@@ -267,8 +273,13 @@ impl Spawner {
         }
     }
 
-    fn kill(&mut self, wanted: u64) {
+    fn kill(&mut self, wanted: u64, socket: BorrowedFd<'_>) {
+        let waiting = self.queue.len();
         self.queue.retain(|sandbox| *sandbox != wanted);
+        if self.queue.len() < waiting {
+            let message = Writer::new(from_spawner::GONE).u64(wanted).u8(0).finish();
+            let _gone = sys::send(socket, &message, &[]);
+        }
         for slot in &self.slots {
             if let State::Live { sandbox, pidfd, .. } = &slot.state
                 && *sandbox == wanted
@@ -357,27 +368,28 @@ impl Spawner {
         let Some(slot) = self.slots.get_mut(index) else { return };
         if let State::Live { sandbox, pid, .. } = slot.state {
             let _known_to_have_ended = sys::wait_pid(pid);
-            slot.state = State::Clearing { sandbox, tries: 0 };
+            let until = now() + REMOVAL_TIMEOUT;
+            slot.state = State::Clearing { sandbox, command: 0, until };
         }
     }
 
     /// Removes the groups of an ended sandbox and frees its slot.
     fn clear(&mut self, index: usize, socket: BorrowedFd<'_>) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        let State::Clearing { sandbox, tries } = slot.state else { return };
-        let mut busy = false;
-        for command in 0.. {
+        let State::Clearing { sandbox, mut command, until } = slot.state else { return };
+        let busy = loop {
             let name = cgroup::group_name(self.setup.index, sandbox, command);
             match Groups::remove(&self.parents, &name) {
-                Removal::Done => {}
-                Removal::Busy => busy = true,
-                Removal::Absent => break,
+                // Those of the next command; what is gone is not looked for again.
+                Removal::Done => command += 1,
+                Removal::Busy => break true,
+                Removal::Absent => break false,
             }
-        }
-        slot.state = match (busy, tries) {
-            (false, _) => State::Free,
-            (true, REMOVAL_TRIES..) => State::Retired,
-            (true, _) => State::Clearing { sandbox, tries: tries + 1 },
+        };
+        slot.state = match busy {
+            false => State::Free,
+            true if now() >= until => State::Retired,
+            true => State::Clearing { sandbox, command, until },
         };
         if !matches!(slot.state, State::Clearing { .. }) {
             let retired = u8::from(matches!(slot.state, State::Retired));
@@ -398,10 +410,11 @@ impl Spawner {
         }
         // The server is gone, so nobody hears the announcements; the removals count.
         let Ok((nobody, _)) = sys::message_pair() else { return };
-        for _ in 0..REMOVAL_TRIES {
+        loop {
             for index in 0..self.slots.len() {
                 self.clear(index, nobody.as_fd());
             }
+            // Ends by itself: a slot that cannot be cleared is given up in time.
             if !self.slots.iter().any(|s| matches!(s.state, State::Clearing { .. })) {
                 break;
             }
@@ -453,6 +466,11 @@ fn drop_bounding_set() {
             break;
         }
     }
+}
+
+/// The time since boot; should the clock not be there, everything counts as late.
+fn now() -> Duration {
+    sys::clock(Clock::Monotonic).unwrap_or(Duration::MAX / 2)
 }
 
 /// Without root, a user namespace gives the rights to build a sandbox, and only inside it. The
