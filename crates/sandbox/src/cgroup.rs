@@ -500,8 +500,8 @@ impl Groups {
             .iter()
             .filter(|(role, _)| role.is_standing(unified_limits))
             .map(|(role, parent)| match make(parent.as_fd(), name) {
-                // Left by a spawner that was killed, or by an attempt that failed half-way. It limits
-                // nothing and is ours by its name.
+                // Left by a spawner that was killed, or by an attempt that failed half-way. It
+                // limits nothing and is ours by its name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     Ok((*role, open(parent.as_fd(), name)?))
                 }

@@ -502,7 +502,11 @@ impl Shared {
         link.pending.lock().insert(id, answer);
         spawner.load.fetch_add(1, Ordering::Relaxed);
         let opening = async {
-            link.send(to_spawner::PREPARE, id).await?;
+            // It died a moment ago and nobody has noticed yet.
+            if link.send(to_spawner::PREPARE, id).await.is_err() {
+                link.pending.lock().remove(&id);
+                return Err(SandboxError::Lost("its spawner died"));
+            }
             let control = answered
                 .await
                 .map_err(|_| SandboxError::Lost("its spawner died"))?

@@ -343,8 +343,8 @@ impl Guest<'_> {
         if files.is_empty() {
             return Ok(());
         }
-        // As the program's user, so that the files are its own. What keeps them in the workspace is how
-        // they are opened: beneath it, following no link, and never one that is there already.
+        // As the program's user, so that the files are its own. What keeps them in the workspace is
+        // how they are opened: beneath it, following no link, and never one that is there already.
         if let Some((init, user)) = self.users {
             sys::setfsids(user, user);
             let result = workspace::place_files(place.workspace.as_fd(), files);
