@@ -44,8 +44,10 @@
 //! let now = Instant::now();
 //! let pool = Pool::<&str, String>::new(Config { total_max: 8, ..Config::default() }, now);
 //!
-//! // Two prepared ahead: the pool asks for them at once. let tenant = pool.key_with(&"tenant",
-//! KeyLimits { max: 4, min_idle: 2, ..KeyLimits::default() })?; for effect in pool.take_effects() {
+//! // Two prepared ahead: the pool asks for them at once.
+//! let limits = KeyLimits { max: 4, min_idle: 2, ..KeyLimits::default() };
+//! let tenant = pool.key_with(&"tenant", limits)?;
+//! for effect in pool.take_effects() {
 //!     match effect {
 //!         Effect::Open(ticket) => ticket.opened("a connection".to_owned(), now),
 //!         Effect::Close(retired) => drop(retired),

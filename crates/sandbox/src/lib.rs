@@ -25,8 +25,7 @@
 //! [`Engine`] → [`Sandbox`]; [`Command`] in, [`Exit`] out.
 //!
 //! ```no_run
-//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! # let config: sandbox::EngineConfig = unimplemented!();
+//! # async fn example(config: sandbox::EngineConfig) -> Result<(), Box<dyn std::error::Error>> {
 //! let launched = sandbox::Engine::launch(config)?; // before the runtime
 //! let engine = sandbox::Engine::attach(launched)?; // inside it
 //! let mut sandbox = engine.sandbox().await?;

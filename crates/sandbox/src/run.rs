@@ -103,7 +103,8 @@ impl Control {
 
     /// Waits until the guest init has set itself up.
     pub(crate) async fn ready(&self) -> Result<(), SandboxError> {
-        let (message, _) = self.receive().await?;
+        let gone = |_| SandboxError::Lost("it ended before it was ready");
+        let (message, _) = self.receive().await.map_err(gone)?;
         match message.split_first() {
             Some((&from_guest::READY, _)) => Ok(()),
             Some((&from_guest::FAILED, rest)) => {
