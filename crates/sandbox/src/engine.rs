@@ -35,6 +35,8 @@ const SPAWNER_ARGUMENT: &str = "sandbox-spawner";
 const SPARE_SLOTS: usize = 2;
 /// How long a sandbox may take to set itself up, under any load.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often a sandbox is prepared anew when what prepared it has died.
+const PREPARE_TRIES: u32 = 3;
 /// How long a caller may wait for a sandbox. Whoever limits how much runs at once waits less.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Callers that may wait for a sandbox.
@@ -44,7 +46,7 @@ const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
 /// How long a spawner may take to end all its sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause before a spawner that died is started again, so that one that cannot start does not spin.
-const RESTART_PAUSE: Duration = Duration::from_millis(200);
+const RESTART_PAUSE: Duration = Duration::from_millis(20);
 /// The pause doubles up to this.
 const RESTART_PAUSE_MAX: Duration = Duration::from_secs(10);
 
@@ -204,7 +206,8 @@ struct Shared {
     spawners: Vec<Arc<Spawner>>,
     layers: Layers,
     next_sandbox: AtomicU64,
-    replaced: Arc<AtomicU64>,
+    /// Spawners that were started again; whoever needs one waits for the next.
+    replaced: Arc<watch::Sender<u64>>,
     closing: watch::Sender<bool>,
     /// The driver of the pool and the keepers of the spawners; empty once closed.
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -324,7 +327,7 @@ impl Engine {
     pub fn attach(launched: Launched) -> Result<Engine, StartError> {
         let Launched { recipe, processes, layers } = launched;
         let recipe = Arc::new(recipe);
-        let replaced = Arc::new(AtomicU64::new(0));
+        let replaced = Arc::new(watch::channel(0).0);
         let (closing, closed) = watch::channel(false);
         let mut spawners = Vec::new();
         let mut tasks = Vec::new();
@@ -376,7 +379,7 @@ impl Engine {
             preparing: pool.opening,
             waiting: pool.waiting,
             created: self.shared.warm.counters().created,
-            spawners_replaced: self.shared.replaced.load(Ordering::Relaxed),
+            spawners_replaced: *self.shared.replaced.borrow(),
         }
     }
 
@@ -471,7 +474,15 @@ async fn drive(shared: Arc<Shared>) {
 
 /// Opens a sandbox for a ticket.
 async fn answer(shared: &Shared, ticket: Ticket<(), Prepared>) {
-    match shared.open().await {
+    let mut opened = shared.open().await;
+    for _ in 1..PREPARE_TRIES {
+        // A spawner that died takes what it was preparing with it; another one can do it.
+        if !matches!(opened, Err(SandboxError::Lost(_))) || *shared.closing.borrow() {
+            break;
+        }
+        opened = shared.open().await;
+    }
+    match opened {
         Ok(prepared) => ticket.opened(prepared, now()),
         Err(error) => {
             // While the engine closes, its spawners end: nothing that anybody must look at.
@@ -488,15 +499,33 @@ async fn answer(shared: &Shared, ticket: Ticket<(), Prepared>) {
 }
 
 impl Shared {
+    /// The spawner with the least to do; waits while none is alive.
+    async fn idlest(&self) -> (&Spawner, Arc<Link>) {
+        // Before the look, so that one that comes back during it is not missed.
+        let mut replaced = self.replaced.subscribe();
+        loop {
+            let alive = self.spawners.iter().filter_map(|s| Some((s, s.link.lock().clone()?)));
+            if let Some((spawner, link)) = alive.min_by_key(|(s, _)| s.load.load(Ordering::Relaxed))
+            {
+                return (spawner, link);
+            }
+            if replaced.changed().await.is_err() {
+                // The sender is ours, so that it cannot be gone.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
     /// Asks the spawner with the least to do for a sandbox and waits until it is ready.
     async fn open(&self) -> Result<Prepared, SandboxError> {
-        let spawner = self
-            .spawners
-            .iter()
-            .filter(|s| s.link.lock().is_some())
-            .min_by_key(|s| s.load.load(Ordering::Relaxed))
-            .ok_or(SandboxError::Lost("no spawner is alive"))?;
-        let link = spawner.link.lock().clone().ok_or(SandboxError::Lost("its spawner died"))?;
+        let mut closing = self.closing.subscribe();
+        let (spawner, link) = tokio::select! {
+            found = self.idlest() => found,
+            _ = closing.wait_for(|closing| *closing) => return Err(SandboxError::Closed),
+            () = time::sleep(PREPARE_TIMEOUT) => {
+                return Err(SandboxError::Lost("no spawner is alive"));
+            }
+        };
         let id = self.next_sandbox.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         link.pending.lock().insert(id, answer);
@@ -579,7 +608,8 @@ impl Drop for Sandbox {
 struct Keeper {
     spawner: Arc<Spawner>,
     recipe: Arc<Recipe>,
-    replaced: Arc<AtomicU64>,
+    /// Spawners that were started again; whoever needs one waits for the next.
+    replaced: Arc<watch::Sender<u64>>,
     closed: watch::Receiver<bool>,
 }
 
@@ -605,7 +635,7 @@ impl Keeper {
             tracing::error!(spawner = self.spawner.index, "a spawner died; starting another");
             let Some(started) = self.restart_until_closed().await else { return };
             child = started;
-            self.replaced.fetch_add(1, Ordering::Relaxed);
+            self.replaced.send_modify(|count| *count += 1);
         }
     }
 
