@@ -183,7 +183,8 @@ impl Planner {
                 return Err(self.too_large("source"));
             }
             let path = program.language.entry.clone();
-            return Ok(vec![File { path, content: source.into_bytes(), executable: false }]);
+            let content = source.into_bytes().into();
+            return Ok(vec![File { path, content, executable: false }]);
         }
         let files = std::mem::take(&mut request.files);
         if files.len() > self.config.files_max {
@@ -204,7 +205,7 @@ impl Planner {
             if total > self.config.files_bytes_max {
                 return Err(self.too_large("files"));
             }
-            decoded.push(File { path: name, content, executable });
+            decoded.push(File { path: name, content: content.into(), executable });
         }
         check_no_file_is_a_directory(&decoded)?;
         Ok(decoded)
@@ -429,7 +430,7 @@ fn check_room(first: &(StageName, Command), files: &[File]) -> Result<(), Refusa
         StageName::Compile => "compile_limits",
         StageName::Run => "limits",
     };
-    let pages = files.iter().map(|file| len(&file.content).next_multiple_of(PAGE_BYTES));
+    let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
     let bytes: u64 = pages.sum();
     let above: HashSet<&str> = files.iter().flat_map(|file| directories(&file.path)).collect();
     let inodes = u64::try_from(files.len() + above.len()).unwrap_or(u64::MAX);

@@ -57,6 +57,7 @@ mod layers;
 mod payload;
 mod run;
 mod seccomp;
+mod shared;
 mod spawner;
 mod spec;
 mod sys;
@@ -69,8 +70,9 @@ pub use failure::Failure;
 pub use layers::Layers;
 pub use run::{OUTPUTS_MAX, SandboxError};
 pub use seccomp::denied_calls;
+pub use shared::SharedFile;
 pub use spec::{
-    Breach, Command, EngineConfig, Exit, File, HostImage, Limits, OutputSink, Profile, Stdin,
-    Stream, Toolchain,
+    Breach, Command, Content, Control, EXTRA_MAX, EngineConfig, Exit, File, HostImage, Limits,
+    Output, OutputSink, Profile, Stdin, Stream, TerminalSize, Toolchain,
 };
 pub use tied::tied;

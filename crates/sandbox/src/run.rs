@@ -227,6 +227,8 @@ pub(crate) async fn run(
     let (stdout, stdout_write) = Capture::new(Stream::Stdout, limits.output_bytes)?;
     let (stderr, stderr_write) = Capture::new(Stream::Stderr, limits.output_bytes)?;
     let (stdin_read, input) = open_input(command.stdin)?;
+    let contents: Vec<Vec<u8>> =
+        command.files.iter().map(|f| f.content.read()).collect::<Result<_, _>>()?;
     let start = Start {
         has_stdin: stdin_read.is_some(),
         last: command.last,
@@ -238,7 +240,8 @@ pub(crate) async fn run(
         files: command
             .files
             .iter()
-            .map(|f| (f.path.as_bytes(), f.executable, f.content.as_slice()))
+            .zip(&contents)
+            .map(|(f, content)| (f.path.as_bytes(), f.executable, content.as_slice()))
             .collect(),
     };
     let message = start.encode();
@@ -274,6 +277,10 @@ fn open_input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Input)> {
         Stdin::Empty => (Vec::new(), None),
         Stdin::Bytes(bytes) => (bytes, None),
         Stdin::Live(receiver) => (Vec::new(), Some(receiver)),
+        Stdin::Handle(read) => {
+            let input = Input { pipe: None, pending: Vec::new(), written: 0, live: None };
+            return Ok((Some(read), input));
+        }
     };
     let mut input = Input { pipe: None, pending, written: 0, live };
     if input.pending.is_empty() && input.live.is_none() {
@@ -382,6 +389,7 @@ impl Running<'_> {
             memory_peak_bytes: report.memory_peak_bytes,
             processes_peak: report.processes_peak,
             oom_kills: report.oom_kills,
+            stopped: false,
             stdout: self.stdout.kept,
             stderr: self.stderr.kept,
             stdout_truncated,

@@ -1,7 +1,15 @@
 //! What is asked of a sandbox and what it answers: plain data, no kernel in reach.
 
+use std::io;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::shared::SharedFile;
 
 /// How an engine is set up.
 #[derive(Clone, Debug)]
@@ -45,8 +53,26 @@ pub struct Command {
     pub env: Vec<Vec<u8>>,
     /// Files to place below `/workspace` first.
     pub files: Vec<File>,
+    /// Symbolic links to place there after them: path as in [`File::path`], target as it is. Only
+    /// the program follows them, and sees its own root when it does.
+    pub symlinks: Vec<(String, String)>,
     /// What the program reads.
     pub stdin: Stdin,
+    /// Where its standard output goes. With a `terminal` it is [`Output::Capture`].
+    pub stdout: Output,
+    /// Where its standard error goes. With a `terminal` it is [`Output::Capture`], and comes as
+    /// part of standard output.
+    pub stderr: Output,
+    /// Further descriptors with the numbers under which the program has them, 3 or higher; at most
+    /// [`EXTRA_MAX`].
+    pub extra: Vec<(u32, OwnedFd)>,
+    /// Gives the program a terminal of this size as its three standard streams.
+    pub terminal: Option<TerminalSize>,
+    /// What is to happen to the program while it runs. Dropping the sender means nothing.
+    pub control: Option<mpsc::Receiver<Control>>,
+    /// Bytes of each stream that are kept for [`Exit`], below the limit; all of `output_bytes` when
+    /// absent. The sink gets everything within the limit.
+    pub kept_bytes: Option<u64>,
     /// Files below `/workspace` to hand over afterwards.
     pub outputs: Vec<String>,
     /// Total bytes of `outputs` that are handed over; what comes after gets an error.
@@ -66,9 +92,53 @@ pub struct File {
     /// Relative path, `/`-separated, without empty, `.` or `..` parts.
     pub path: String,
     /// Its content.
-    pub content: Vec<u8>,
+    pub content: Content,
     /// Mode 0755 rather than 0644.
     pub executable: bool,
+}
+
+/// What is in a file.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// What is in this file, from its beginning, copied by the kernel.
+    Shared(Arc<SharedFile>),
+}
+
+impl Content {
+    /// Number of bytes.
+    pub fn len(&self) -> u64 {
+        match self {
+            Content::Bytes(bytes) => bytes.len() as u64,
+            Content::Shared(file) => file.len(),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of it.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        match self {
+            Content::Bytes(bytes) => Ok(bytes.clone()),
+            Content::Shared(file) => file.read(),
+        }
+    }
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Content::Bytes(Vec::new())
+    }
+}
+
+impl From<Vec<u8>> for Content {
+    fn from(bytes: Vec<u8>) -> Self {
+        Content::Bytes(bytes)
+    }
 }
 
 /// What a program reads from standard input.
@@ -80,8 +150,49 @@ pub enum Stdin {
     /// These bytes, then end of file.
     Bytes(Vec<u8>),
     /// Chunks as they come; end of file when the sender is dropped.
-    Live(tokio::sync::mpsc::Receiver<Vec<u8>>),
+    Live(mpsc::Receiver<Vec<u8>>),
+    /// The read end of a pipe, or a file, handed to the program as it is. The program may change
+    /// its flags and position, so nobody else should go on using it. Not with a terminal.
+    Handle(OwnedFd),
 }
+
+/// Where a program's output goes.
+#[derive(Debug, Default)]
+pub enum Output {
+    /// Read by the server, kept up to the limit, given to the sink.
+    #[default]
+    Capture,
+    /// The write end of a pipe, handed to the program as it is: to another sandbox, for example.
+    /// The output limit does not hold for it.
+    Handle(OwnedFd),
+    /// For standard error only: where standard output goes, in the same pipe, so that the order is
+    /// kept (`2>&1`).
+    Stdout,
+}
+
+/// What may happen to a program from outside while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Control {
+    /// A signal, 1 to 31, to the process group that the program leads. Anything else, and any after
+    /// its end, does nothing.
+    Signal(i32),
+    /// A new size of its terminal; nothing when it has none.
+    Resize(TerminalSize),
+    /// End it now; [`Exit::stopped`] says so.
+    Stop,
+}
+
+/// Size of a terminal in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters in a line.
+    pub cols: u16,
+}
+
+/// Most descriptors that a program may be given beside its three standard streams.
+pub const EXTRA_MAX: usize = 16;
 
 /// Limits of one program with all its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +260,14 @@ pub enum Stream {
 pub trait OutputSink: Send {
     /// A chunk, in order within its stream.
     fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+
+    /// Whether there is room for another chunk. While it is pending, nothing is read, and the
+    /// program waits as soon as its pipe is full; its limits go on to hold. Wake `cx` when there is
+    /// room.
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let _always_room = cx;
+        Poll::Ready(())
+    }
 }
 
 /// Keeps nothing; the whole output is in [`Exit`] anyway.
@@ -190,13 +309,15 @@ pub struct Exit {
     pub processes_peak: u64,
     /// Processes killed for lack of memory.
     pub oom_kills: u64,
-    /// Standard output, at most `output_bytes`.
+    /// [`Control::Stop`] ended it.
+    pub stopped: bool,
+    /// Standard output, at most `output_bytes` and `kept_bytes`.
     pub stdout: Vec<u8>,
     /// Standard error, likewise.
     pub stderr: Vec<u8>,
-    /// More was written to standard output.
+    /// More than `output_bytes` was written to standard output, or the sink took no more of it.
     pub stdout_truncated: bool,
-    /// More was written to standard error.
+    /// The same of standard error.
     pub stderr_truncated: bool,
     /// Content of each of `Command::outputs`, or why there is none.
     pub outputs: Vec<Result<Vec<u8>, String>>,

@@ -40,12 +40,15 @@ fn show(plan: &Plan) -> String {
     };
     let stage = |(name, command): &(StageName, Command)| {
         let files = command.files.iter();
-        let files =
-            files.map(|file| format!("{}={}", file.path, String::from_utf8_lossy(&file.content)));
+        let content = |file: &File| {
+            String::from_utf8_lossy(&file.content.read().unwrap()).into_owned()
+        };
+        let files = files.map(|file| format!("{}={}", file.path, content(file)));
         let stdin = match &command.stdin {
             Stdin::Empty => String::new(),
             Stdin::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
             Stdin::Live(_) => "live".to_owned(),
+            Stdin::Handle(_) => "handle".to_owned(),
         };
         let name = format!("{name:?}").to_lowercase();
         let files = files.collect::<Vec<_>>().join(" ");

@@ -1,0 +1,91 @@
+//! File content that several sandboxes share: one descriptor, read by all, written by none.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::sys;
+
+/// Content that is there once, however many sandboxes get a copy of it.
+///
+/// Either an anonymous file that is sealed, or a file of ours that is open for reading only. A
+/// guest init gets the descriptor, and no program ever does.
+#[derive(Debug)]
+pub struct SharedFile {
+    fd: OwnedFd,
+    len: u64,
+}
+
+impl SharedFile {
+    /// Puts these bytes into a sealed anonymous file; fails where memory or descriptors run out.
+    pub fn from_bytes(bytes: &[u8]) -> io::Result<SharedFile> {
+        let fd = sys::memfd(c"cove-shared", bytes)?;
+        Ok(SharedFile { fd, len: bytes.len() as u64 })
+    }
+
+    /// Opens a regular file of the host. Following no link at its end, and never waiting, so that a
+    /// pipe in its place is an error (`InvalidInput`) and not a thread that hangs.
+    ///
+    /// Whoever may write to the file changes what later sandboxes get; so it should be replaced and
+    /// never rewritten. What is longer than at this moment is cut, what is shorter is an error of
+    /// the command that places it.
+    pub fn open(path: &Path) -> io::Result<SharedFile> {
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let fd = OwnedFd::from(file);
+        let len = sys::regular_file_size(fd.as_fd())?;
+        Ok(SharedFile { fd, len })
+    }
+
+    /// Bytes in it.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All of it, for what does not take descriptors.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut content = sys::read_file(self.fd.as_fd())?;
+        let len = usize::try_from(self.len).unwrap_or(usize::MAX);
+        if content.len() < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        content.truncate(len);
+        Ok(content)
+    }
+}
+
+impl AsFd for SharedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_again_and_cannot_be_written() {
+        let shared = SharedFile::from_bytes(b"abc").unwrap();
+        assert_eq!((shared.len(), shared.read().unwrap()), (3, b"abc".to_vec()));
+        let denied = sys::write_all(shared.as_fd(), b"x").unwrap_err();
+        assert_eq!(denied.raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn only_regular_files_are_opened() {
+        for path in ["/dev/null", "/proc/self/exe", "/", "/does/not/exist"] {
+            assert!(SharedFile::open(Path::new(path)).is_err(), "{path}");
+        }
+        let shared = SharedFile::open(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
+        let text = String::from_utf8(shared.unwrap().read().unwrap()).unwrap();
+        assert!(text.contains("name = \"sandbox\""), "{text}");
+    }
+}
