@@ -42,6 +42,8 @@ pub enum ErrorCode {
     NotFound,
     /// The resource does not support this method (405).
     MethodNotAllowed,
+    /// The resource is not in a state that allows this (409).
+    Conflict,
     /// The request body is larger than the server's limit (413).
     BodyTooLarge,
     /// The body is not JSON by its content type (415).
@@ -52,6 +54,8 @@ pub enum ErrorCode {
     Overloaded,
     /// The server is shutting down (503, with `Retry-After`).
     Draining,
+    /// The other side does not support what is needed, such as an upgrade to a WebSocket (426).
+    UpgradeRequired,
     /// The server failed; the details are in its log under the request's id (500).
     Internal,
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Exactly one of `language` and `argv` is given. With `language`, the program is `source` (one
 /// file under the language's usual name) or `files` (the first one is the program's entry).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ExecutionRequest {
     /// Name or alias of a language of `GET /v1/languages`.
@@ -45,6 +45,158 @@ pub struct ExecutionRequest {
     /// Files below `/workspace` to return when the run stage has ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<String>,
+    /// Test cases: the program is compiled once and run once for each, every run in a sandbox of
+    /// its own. Excludes `stdin`, `outputs`, `interactive` and `terminal`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<TestCase>,
+    /// How the output of a test case is compared with what is expected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub comparison: Option<Comparison>,
+    /// Whether test cases after the first that is not `OK` are left out.
+    #[serde(skip_serializing_if = "is_false")]
+    pub stop_at_first_failure: bool,
+    /// A second program, connected to the first by pipes: each one's standard output is the
+    /// other's standard input. It judges the first. With `tests`, it is run anew for each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interactor: Option<Companion>,
+    /// Whether standard input, signals and end of file come over a WebSocket of the caller's. The
+    /// program starts when one is connected and is ended when it goes away.
+    #[serde(skip_serializing_if = "is_false")]
+    pub interactive: bool,
+    /// Runs the program on a terminal of this size instead of pipes; implies `interactive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminal: Option<TerminalSize>,
+    /// Whether to take no short cut: neither the compile cache nor a runtime that was started
+    /// ahead.
+    #[serde(skip_serializing_if = "is_false")]
+    pub fresh: bool,
+    /// Which of one tenant's waiting executions goes first: the highest, from -100 to 100. Waiting
+    /// raises it, so that nothing waits for ever.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub priority: i32,
+    /// Time within which it must have started, from submission, in milliseconds. After it, a
+    /// waiting execution ends as `expired`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline_ms: Option<u64>,
+    /// Whom to tell of the result. Only for asynchronous executions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub webhook: Option<Webhook>,
+    /// Whatever the caller wants to find it by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to predicates")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to predicates")]
+fn is_zero(value: &i32) -> bool {
+    *value == 0
+}
+
+/// One input for a program, and what is expected of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TestCase {
+    /// What the result calls it; its number, from 1, when left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Standard input as text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdin: Option<String>,
+    /// Standard input as base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdin_base64: Option<String>,
+    /// Arguments to the program, instead of the request's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// Expected standard output as text. Without it and `expected_base64`, nothing is compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected: Option<String>,
+    /// Expected standard output as base64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expected_base64: Option<String>,
+    /// Limits of this run, where they differ from the request's.
+    pub limits: LimitSpec,
+}
+
+/// How output is compared with what is expected.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "mode", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Comparison {
+    /// Byte for byte.
+    Exact,
+    /// White space at the end of lines and empty lines at the end do not count. The default.
+    #[default]
+    TrailingSpace,
+    /// Words are compared; how much and which white space is between them does not count.
+    Tokens,
+    /// Like tokens, but two numbers are equal when they differ by at most `absolute`, or by at
+    /// most `relative` times the expected one.
+    Float {
+        /// Absolute tolerance, not negative.
+        #[serde(default)]
+        absolute: f64,
+        /// Relative tolerance, not negative.
+        #[serde(default)]
+        relative: f64,
+    },
+    /// A program of the caller's decides. It is run in a sandbox with the paths of three files as
+    /// arguments: input, output, expected output. Exit code 0 accepts, 1 and 2 refuse (testlib's
+    /// convention); anything else is the checker's failure. What it writes becomes the message.
+    Checker(Box<Companion>),
+}
+
+/// A program beside the one that is judged: a checker or an interactor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Companion {
+    /// Name or alias of a language; exactly one of this and `argv`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub language: Option<String>,
+    /// The command itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub argv: Option<Vec<String>>,
+    /// Text of a program that is one file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Its files.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<SourceFile>,
+    /// Arguments before those that Cove adds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Limits of its run.
+    pub limits: LimitSpec,
+    /// Limits of its compilation.
+    pub compile_limits: LimitSpec,
+}
+
+/// Size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Columns.
+    pub cols: u16,
+}
+
+/// Where to send a result: `POST` with the body of `GET /v1/executions/{id}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Webhook {
+    /// An `https` or `http` address outside of private networks.
+    pub url: String,
+    /// Key of the signature in the header `webhook-signature` (Standard Webhooks 1.0:
+    /// HMAC-SHA-256 of `id.timestamp.body`). Without it, the token's own key is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
 }
 
 /// A file of a program.
@@ -139,6 +291,24 @@ pub struct Execution {
     /// The files asked for in `outputs`, in that order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
+    /// Results of the test cases that ran, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tests: Vec<TestResult>,
+}
+
+/// How one test case went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TestResult {
+    /// Its name.
+    pub name: String,
+    /// How the run ended; the verdict takes the comparison into account.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// How the run came about.
+    pub mode: Mode,
+    /// How the checker or interactor ended, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge: Option<Outcome>,
 }
 
 /// One stage of an execution.
@@ -146,6 +316,8 @@ pub struct Execution {
 pub struct Stage {
     /// Which stage this is.
     pub name: StageName,
+    /// How it came about.
+    pub mode: Mode,
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
@@ -198,6 +370,10 @@ pub enum StageName {
     Compile,
     /// The program itself.
     Run,
+    /// The interactor, beside the program.
+    Interactor,
+    /// The checker, after the program.
+    Checker,
 }
 
 /// Which output streams were cut at their limit.
@@ -209,8 +385,9 @@ pub struct Truncated {
     pub stderr: bool,
 }
 
-/// The judgement of a stage. Where several hold, the first of `IE OLE TLE MLE SG RE OK` wins; a
-/// compile stage that is not `OK` is `CE`.
+/// The judgement of a stage. Where several hold, the first of `IE OLE TLE MLE SG RE JF WA OK` wins;
+/// a compile stage that is not `OK` is `CE`. With test cases, the execution's is that of the first
+/// one that is not `OK`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Verdict {
@@ -228,6 +405,10 @@ pub enum Verdict {
     Ole,
     /// Did not compile.
     Ce,
+    /// Ran to its end, but its answer is wrong.
+    Wa,
+    /// The checker or interactor failed, not the program and not Cove.
+    Jf,
     /// Cove failed, not the program; it may be tried again.
     Ie,
 }
@@ -243,6 +424,8 @@ impl Verdict {
             Verdict::Mle => "MLE",
             Verdict::Ole => "OLE",
             Verdict::Ce => "CE",
+            Verdict::Wa => "WA",
+            Verdict::Jf => "JF",
             Verdict::Ie => "IE",
         }
     }
@@ -287,12 +470,38 @@ impl fmt::Display for LimitHit {
 }
 
 /// How a result came about. Speed modes have names of their own, so that no figure hides one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
+/// Whatever the mode, every program runs in a sandbox that nobody used before or after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Mode {
-    /// Every stage ran, in a sandbox that nobody used before or after.
+    /// Every stage ran from its beginning.
+    #[default]
     Fresh,
+    /// What the compile stage made was taken from the compile cache.
+    Cached,
+    /// The program was run by a fork of an interpreter that was initialised ahead.
+    Zygote,
+    /// The program was run by a runtime that was started ahead, for this one program.
+    Prestarted,
+    /// `cached` and `zygote` at once.
+    CachedZygote,
+    /// `cached` and `prestarted` at once.
+    CachedPrestarted,
+}
+
+impl Mode {
+    /// The name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Fresh => "fresh",
+            Mode::Cached => "cached",
+            Mode::Zygote => "zygote",
+            Mode::Prestarted => "prestarted",
+            Mode::CachedZygote => "cached_zygote",
+            Mode::CachedPrestarted => "cached_prestarted",
+        }
+    }
 }
 
 /// A file that was asked for in `outputs`.

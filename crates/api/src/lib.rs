@@ -10,11 +10,17 @@
 
 mod error;
 mod execution;
+mod job;
 mod language;
 
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{
-    Encoding, Execution, ExecutionId, ExecutionRequest, LimitHit, LimitSpec, Mode, Outcome,
-    OutputFile, SourceFile, Stage, StageName, Truncated, Verdict,
+    Companion, Comparison, Encoding, Execution, ExecutionId, ExecutionRequest, LimitHit, LimitSpec,
+    Mode, Outcome, OutputFile, SourceFile, Stage, StageName, TerminalSize, TestCase, TestResult,
+    Truncated, Verdict, Webhook,
+};
+pub use job::{
+    BatchAnswer, BatchRequest, Chunk, ClientMessage, Event, EventKind, ExecutionList,
+    ExecutionRecord, QueueChange, QueueStats, State,
 };
 pub use language::{Language, LanguageList};

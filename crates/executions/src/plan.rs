@@ -411,9 +411,9 @@ fn check_argument_bytes(
         }
         let field = match (stage, has_language) {
             (StageName::Compile, _) => "files",
-            (StageName::Run, _) if env > argv => "env",
-            (StageName::Run, true) => "args",
-            (StageName::Run, false) => "argv",
+            (_, _) if env > argv => "env",
+            (_, true) => "args",
+            (_, false) => "argv",
         };
         let message = format!(
             "arguments and environment of one program must be at most {ARGUMENT_BYTES_MAX} bytes"
@@ -428,7 +428,7 @@ fn check_room(first: &(StageName, Command), files: &[File]) -> Result<(), Refusa
     let Limits { disk_bytes, disk_inodes, memory_bytes, .. } = first.1.limits;
     let path = match first.0 {
         StageName::Compile => "compile_limits",
-        StageName::Run => "limits",
+        StageName::Run | StageName::Interactor | StageName::Checker => "limits",
     };
     let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
     let bytes: u64 = pages.sum();

@@ -157,7 +157,7 @@ impl Service {
             execution = %id, tenant, language, verdict = %outcome.verdict,
             took = ?ended.duration_since(started), "executed"
         );
-        Ok(Execution { id, outcome, mode: Mode::Fresh, stages, files })
+        Ok(Execution { id, outcome, mode: Mode::Fresh, stages, files, tests: Vec::new() })
     }
 }
 
@@ -226,7 +226,7 @@ impl Run<'_> {
     }
 
     fn push(&mut self, name: StageName, outcome: Outcome) {
-        self.stages.push(Stage { name, outcome });
+        self.stages.push(Stage { name, mode: Mode::Fresh, outcome });
     }
 
     /// Makes the result one of Cove's own failures, unless the last stage says so already.
@@ -245,7 +245,7 @@ fn program_name(command: &Command) -> Vec<u8> {
 fn part(stage: StageName) -> Part {
     match stage {
         StageName::Compile => Part::Compile,
-        StageName::Run => Part::Run,
+        StageName::Run | StageName::Interactor | StageName::Checker => Part::Run,
     }
 }
 

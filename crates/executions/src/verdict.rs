@@ -16,10 +16,9 @@ const NOT_STARTED: i32 = 126;
 pub(crate) fn outcome(stage: StageName, program: &[u8], exit: Exit) -> Outcome {
     let (verdict, limit) = judge(&exit);
     let verdict = match (stage, verdict) {
-        (StageName::Run, verdict) | (StageName::Compile, verdict @ (Verdict::Ok | Verdict::Ie)) => {
-            verdict
-        }
+        (StageName::Compile, Verdict::Ok | Verdict::Ie) => verdict,
         (StageName::Compile, _) => Verdict::Ce,
+        (StageName::Run | StageName::Interactor | StageName::Checker, verdict) => verdict,
     };
     let (exit_code, message) = match exit.exec_errno {
         None => (exit.code, None),

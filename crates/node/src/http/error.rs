@@ -81,9 +81,11 @@ fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::Unauthenticated => StatusCode::UNAUTHORIZED,
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+        ErrorCode::Conflict => StatusCode::CONFLICT,
         ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::UpgradeRequired => StatusCode::UPGRADE_REQUIRED,
         ErrorCode::Overloaded | ErrorCode::Draining => StatusCode::SERVICE_UNAVAILABLE,
         // `ErrorCode` grows with the services; a code that is not known here is the server's fault.
         _ => StatusCode::INTERNAL_SERVER_ERROR,

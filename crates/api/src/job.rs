@@ -1,0 +1,304 @@
+//! Executions that outlive their request: what is known of one, its events, and the queue.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::execution::{
+    Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName, TerminalSize, Verdict,
+};
+
+/// Where an execution is. `queued` and `running` go on; the others are final.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// Durable and waiting.
+    Queued,
+    /// Given to a worker.
+    Running,
+    /// Has a result.
+    Finished,
+    /// Ended at its owner's wish, or because an attached caller went away.
+    Cancelled,
+    /// Did not start before its deadline.
+    Expired,
+    /// Cove failed at it as often as it may; it can be replayed.
+    Dead,
+}
+
+impl State {
+    /// The name, as in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Queued => "queued",
+            State::Running => "running",
+            State::Finished => "finished",
+            State::Cancelled => "cancelled",
+            State::Expired => "expired",
+            State::Dead => "dead",
+        }
+    }
+
+    /// Whether it stays as it is.
+    pub fn is_final(self) -> bool {
+        !matches!(self, State::Queued | State::Running)
+    }
+}
+
+/// What is known of an execution. Answer of `POST /v1/executions` (202) and
+/// `GET /v1/executions/{id}`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExecutionRecord {
+    /// Names it.
+    pub id: ExecutionId,
+    /// Where it is.
+    pub state: State,
+    /// The language, or `argv`.
+    pub language: String,
+    /// As given.
+    pub priority: i32,
+    /// As given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// When it was accepted (RFC 3339, milliseconds, UTC).
+    pub created_at: String,
+    /// When the latest attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<String>,
+    /// When it reached its final state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<String>,
+    /// When it is forgotten, once it is final.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// How many go before it, while it is queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub position: Option<u64>,
+    /// In how many milliseconds it will start, estimated from what ran lately; while queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimated_start_ms: Option<u64>,
+    /// Why it is dead, cancelled or expired.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The result, once it is finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Execution>,
+}
+
+/// Answer of `GET /v1/executions`: newest first, without results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ExecutionList {
+    /// This page.
+    pub executions: Vec<ExecutionRecord>,
+    /// Value of `cursor` for the next page; none on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// Body of `POST /v1/executions/batch`: all are accepted, or none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// What to run.
+    pub executions: Vec<ExecutionRequest>,
+}
+
+/// Answer of `POST /v1/executions/batch`, in the order of the request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BatchAnswer {
+    /// What was accepted.
+    pub executions: Vec<ExecutionRecord>,
+}
+
+/// Something that happened to an execution, as on `/v1/executions/{id}/events`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Event {
+    /// Counts from 1 without gaps; the id of a server-sent event.
+    pub seq: u64,
+    /// What happened.
+    #[serde(flatten)]
+    pub kind: EventKind,
+}
+
+/// What happened to an execution.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum EventKind {
+    /// It is durable and waits.
+    Queued {
+        /// How many go before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        position: Option<u64>,
+    },
+    /// A worker has it.
+    Started {
+        /// Which attempt this is, from 1.
+        attempt: u32,
+    },
+    /// A stage begins.
+    Stage {
+        /// Which one.
+        stage: StageName,
+        /// Of which test case, from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test: Option<u32>,
+    },
+    /// A chunk of standard output of the current stage.
+    Stdout(Chunk),
+    /// A chunk of standard error of the current stage.
+    Stderr(Chunk),
+    /// A stage has ended.
+    Exit {
+        /// Which one.
+        stage: StageName,
+        /// Of which test case, from 1.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        test: Option<u32>,
+        /// How it came about.
+        mode: Mode,
+        /// Its verdict.
+        verdict: Verdict,
+        /// Exit code, when it exited.
+        exit_code: Option<i32>,
+        /// Signal that ended it.
+        signal: Option<String>,
+        /// CPU time in milliseconds.
+        cpu_ms: f64,
+        /// Time from start to end in milliseconds.
+        wall_ms: f64,
+    },
+    /// Events in between are not kept any more.
+    Gap {
+        /// The first one that is missing.
+        from: u64,
+        /// The last one that is missing.
+        to: u64,
+    },
+    /// It is finished. The last event.
+    Verdict {
+        /// The judgement.
+        verdict: Verdict,
+        /// The whole result.
+        result: Box<Execution>,
+    },
+    /// It has ended without a result. The last event.
+    Ended {
+        /// How.
+        state: State,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        message: Option<String>,
+    },
+}
+
+impl EventKind {
+    /// The name, as in JSON and as the `event` of a server-sent event.
+    pub fn name(&self) -> &'static str {
+        match self {
+            EventKind::Queued { .. } => "queued",
+            EventKind::Started { .. } => "started",
+            EventKind::Stage { .. } => "stage",
+            EventKind::Stdout(_) => "stdout",
+            EventKind::Stderr(_) => "stderr",
+            EventKind::Exit { .. } => "exit",
+            EventKind::Gap { .. } => "gap",
+            EventKind::Verdict { .. } => "verdict",
+            EventKind::Ended { .. } => "ended",
+        }
+    }
+
+    /// Whether no event follows.
+    pub fn is_last(&self) -> bool {
+        matches!(self, EventKind::Verdict { .. } | EventKind::Ended { .. })
+    }
+}
+
+/// Bytes: as text where they are UTF-8 by themselves, else as base64. Exactly one is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Chunk {
+    /// The bytes as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// The bytes as base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_base64: Option<String>,
+}
+
+/// What a caller sends on the WebSocket of `/v1/executions/{id}/events`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum ClientMessage {
+    /// Bytes for standard input as text.
+    Stdin {
+        /// The bytes as text.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The bytes as base64.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data_base64: Option<String>,
+    },
+    /// End of standard input.
+    Eof,
+    /// A signal for the program.
+    Signal {
+        /// Its name, such as `SIGINT`.
+        signal: String,
+    },
+    /// The terminal has another size.
+    Resize(TerminalSize),
+    /// Ends the execution.
+    Cancel,
+}
+
+/// Answer of `GET /v1/queue`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueStats {
+    /// Which back end holds it: `sqlite`, `postgresql`, `redis`.
+    pub backend: String,
+    /// Whether nothing is started at present.
+    pub paused: bool,
+    /// Executions that wait.
+    pub queued: u64,
+    /// Executions that run.
+    pub running: u64,
+    /// Executions that finished and are still kept.
+    pub finished: u64,
+    /// Cancelled ones that are still kept.
+    pub cancelled: u64,
+    /// Expired ones that are still kept.
+    pub expired: u64,
+    /// Dead letters.
+    pub dead: u64,
+    /// Age of the oldest that waits, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oldest_queued_ms: Option<u64>,
+    /// Tenants that have something waiting.
+    pub tenants_waiting: u64,
+}
+
+/// Answer of the operations on the queue that change many executions at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct QueueChange {
+    /// How many were changed.
+    pub changed: u64,
+}
+
+/// A result without the streams: what [`EventKind::Exit`] shows of an outcome.
+impl From<(&Outcome, StageName, Option<u32>, Mode)> for EventKind {
+    fn from((outcome, stage, test, mode): (&Outcome, StageName, Option<u32>, Mode)) -> EventKind {
+        EventKind::Exit {
+            stage,
+            test,
+            mode,
+            verdict: outcome.verdict,
+            exit_code: outcome.exit_code,
+            signal: outcome.signal.clone(),
+            cpu_ms: outcome.cpu_ms,
+            wall_ms: outcome.wall_ms,
+        }
+    }
+}
