@@ -28,6 +28,12 @@ pub struct ExecutionRequest {
     /// Arguments to the program, after the ones its language needs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<String>,
+    /// Arguments to the compiler, after the ones its language gives it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub compile_args: Vec<String>,
+    /// Whether standard error goes where standard output goes, in order.
+    #[serde(skip_serializing_if = "is_false")]
+    pub merge_stderr: bool,
     /// Standard input as text. Without it and `stdin_base64`, the program reads end of file at
     /// once.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use api::{Execution, ExecutionRequest, LimitSpec, Verdict};
-use executions::{Languages, Service};
+use executions::{Io, Languages, Service};
 use node::telemetry::{self, LevelFilter, LogFormat};
 use sandbox::{Engine, Launched, Layers};
 use serde::Serialize;
@@ -269,7 +269,7 @@ async fn try_engine(
                     limits: trial.limits,
                     ..ExecutionRequest::default()
                 };
-                let result = Box::pin(service.execute("doctor", request, None, &mut ())).await;
+                let result = Box::pin(service.execute("doctor", request, Io::default(), &mut ())).await;
                 checks.push(trial.judge(result));
             }
             checks

@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use anyhow::Result;
-use api::{Execution, ExecutionRequest, Outcome, StageName, Verdict};
+use api::{Execution, ExecutionRequest, Mode, Outcome, StageName, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use executions::{Languages, Progress, Service};
+use executions::{Io, Languages, Progress, Service};
 use node::telemetry::{self, LevelFilter, LogFormat};
 use sandbox::{Engine, Launched, Stdin, Stream};
 use tokio::signal::unix::{SignalKind, signal};
@@ -108,13 +108,13 @@ impl Job {
         let executions = self.config.executions;
         let capacity = host::capacity();
         let service = Service::new(engine, self.languages, executions, capacity, &mut registry)?;
-        let stdin = self.stdin.map(live);
+        let io = Io { stdin: self.stdin.map(live), ..Io::default() };
         let mut output = Output::start(!self.json);
         let closed = Arc::clone(&output.closed);
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
         let result = {
-            let running = Box::pin(service.execute(TENANT, self.request, stdin, &mut output));
+            let running = Box::pin(service.execute(TENANT, self.request, io, &mut output));
             tokio::select! {
                 result = running => result,
                 // Dropping the future kills the program.
@@ -198,6 +198,8 @@ fn judgement(outcome: &Outcome) -> String {
             format!("the compiler reached its {limit} limit")
         }
         (Verdict::Ce, None) => "did not compile".to_owned(),
+        (Verdict::Wa, None) => "gave a wrong answer".to_owned(),
+        (Verdict::Jf, None) => "the program that judges it failed".to_owned(),
         (Verdict::Ie, None) => "cove failed to run it".to_owned(),
     };
     let peak = match outcome.memory_peak_bytes {
@@ -221,7 +223,8 @@ fn exit_code(outcome: &Outcome) -> u8 {
         Verdict::Tle => EXIT_TIME,
         Verdict::Mle | Verdict::Ole => EXIT_KILLED,
         Verdict::Ce => EXIT_COMPILE,
-        Verdict::Ie => EXIT_COVE,
+        Verdict::Wa => 1,
+        Verdict::Jf | Verdict::Ie => EXIT_COVE,
     }
 }
 
@@ -312,9 +315,11 @@ fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
 }
 
 impl Progress for Output {
-    fn stage(&mut self, stage: StageName) {
+    fn stage(&mut self, stage: StageName, _test: Option<u32>) {
         self.stage = stage;
     }
+
+    fn exit(&mut self, _stage: StageName, _test: Option<u32>, _mode: Mode, _outcome: &Outcome) {}
 
     fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
         // What the compiler says is shown at the end, if it failed.

@@ -8,7 +8,7 @@ use node::auth::Principal;
 use node::http::{self, Json};
 
 use crate::error::Error;
-use crate::service::Service;
+use crate::service::{Io, Service};
 
 /// `POST /v1/executions` and `GET /v1/languages`, for [`node::http::Shell`] to wrap.
 pub fn routes(service: Service) -> Router {
@@ -29,7 +29,7 @@ async fn execute(
         return Err(http::Error::invalid(message).at("wait"));
     }
     // Boxed: it holds a request and its result, and stays where it is while it waits.
-    let execution = Box::pin(service.execute(&who.token_id, request, None, &mut ())).await?;
+    let execution = Box::pin(service.execute(&who.token_id, request, Io::default(), &mut ())).await?;
     Ok(axum::Json(execution))
 }
 

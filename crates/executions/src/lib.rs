@@ -27,6 +27,7 @@
 //! |---|---|
 //! | `languages.toml`, `languages` | the language table, where tools are on this host, their versions |
 //! | `limits`, `plan` | from a request to commands: every check there is, pure |
+//! | [`queue`] | the durable queue of asynchronous executions, and its back ends |
 //! | `admission` | bounded queue and memory budget: a pure state machine and its wakers |
 //! | `verdict` | from how a program ended to what is said about it, pure |
 //! | `service` | the operations |
@@ -43,7 +44,7 @@
 //!     source: Some("print(6 * 7)".to_owned()),
 //!     ..Default::default()
 //! };
-//! let execution = service.execute("tenant", request, None, &mut ()).await?;
+//! let execution = service.execute("tenant", request, Io::default(), &mut ()).await?;
 //! assert_eq!(execution.outcome.stdout, "42\n");
 //! ```
 #![forbid(unsafe_code)]
@@ -56,6 +57,7 @@ mod languages;
 mod limits;
 mod metrics;
 mod plan;
+pub mod queue;
 mod sandboxes;
 mod service;
 mod verdict;
@@ -63,7 +65,7 @@ mod verdict;
 pub use config::{Capacity, Config, ConfigError};
 pub use error::{Error, Refusal};
 pub use languages::{Host, Languages, LoadError, Tie};
-pub use service::{Progress, Service, StartError};
+pub use service::{Io, Progress, Service, StartError};
 
 #[cfg(test)]
 mod testing;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use api::{
@@ -9,7 +10,8 @@ use api::{
 };
 use node::clock::{self, Ids};
 use node::telemetry::Registry;
-use sandbox::{Command, Exit, OutputSink, Stdin, Stream};
+use sandbox::{Command, Control, Exit, OutputSink, Stdin, Stream};
+use tokio::sync::mpsc;
 
 use crate::admission::{Admission, Bounds};
 use crate::config::{Capacity, Config, ConfigError};
@@ -37,16 +39,32 @@ struct Inner {
 
 /// Follows an execution while it runs. Called on the task that runs it: do not block long.
 pub trait Progress: Send {
-    /// A stage starts.
-    fn stage(&mut self, stage: StageName);
+    /// A stage starts; `test` is the number of its test case, from 1.
+    fn stage(&mut self, stage: StageName, test: Option<u32>);
     /// Output of the stage that started last, in order within its stream.
     fn chunk(&mut self, stream: Stream, bytes: &[u8]);
+    /// A stage has ended.
+    fn exit(&mut self, stage: StageName, test: Option<u32>, mode: Mode, outcome: &Outcome);
+    /// Whether more output can be taken in. While it is pending, the program's output is not read.
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<()> {
+        Poll::Ready(())
+    }
 }
 
 /// Follows nothing; the whole output is in the result anyway.
 impl Progress for () {
-    fn stage(&mut self, _stage: StageName) {}
+    fn stage(&mut self, _stage: StageName, _test: Option<u32>) {}
     fn chunk(&mut self, _stream: Stream, _bytes: &[u8]) {}
+    fn exit(&mut self, _stage: StageName, _test: Option<u32>, _mode: Mode, _outcome: &Outcome) {}
+}
+
+/// What reaches a program while it runs, besides what its request says.
+#[derive(Debug, Default)]
+pub struct Io {
+    /// Takes the place of the request's own standard input.
+    pub stdin: Option<Stdin>,
+    /// Signals, sizes of the terminal, and the end, for the run stage.
+    pub control: Option<mpsc::Receiver<Control>>,
 }
 
 /// Why a service cannot be built.
@@ -102,7 +120,7 @@ impl Service {
     }
 
     /// Runs one request to its end. `tenant` is who asks: any valid token may run, and limits go by
-    /// it. `stdin` takes the place of the request's own standard input.
+    /// it. `io` is what reaches the program while it runs.
     ///
     /// Dropping the future kills what runs and gives back everything it holds.
     ///
@@ -114,18 +132,47 @@ impl Service {
         &self,
         tenant: &str,
         request: ExecutionRequest,
-        stdin: Option<Stdin>,
+        io: Io,
+        progress: &mut dyn Progress,
+    ) -> Result<Execution, Error> {
+        let id = ExecutionId(self.inner.ids.next("ex_"));
+        self.execute_as(id, tenant, request, io, progress).await
+    }
+
+    /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name
+    /// of its language, or `argv`.
+    ///
+    /// # Errors
+    /// When it cannot be run as it is.
+    pub async fn check(&self, request: ExecutionRequest) -> Result<String, Error> {
+        Ok(self.inner.plan(request, None).await?.language)
+    }
+
+    /// A new id.
+    pub(crate) fn next_id(&self) -> ExecutionId {
+        ExecutionId(self.inner.ids.next("ex_"))
+    }
+
+    /// [`Service::execute`] under an id that is known already.
+    pub(crate) async fn execute_as(
+        &self,
+        id: ExecutionId,
+        tenant: &str,
+        request: ExecutionRequest,
+        io: Io,
         progress: &mut dyn Progress,
     ) -> Result<Execution, Error> {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
-            let plan = inner.plan(request, stdin).await?;
+            let mut plan = inner.plan(request, io.stdin).await?;
+            if let Some((_, run)) = plan.stages.last_mut() {
+                run.control = io.control;
+            }
             let permit = inner.admission.enter(tenant, plan.memory_bytes).await?;
             Ok((plan, permit))
         };
         let (plan, permit) = admitted.await.inspect_err(|error| inner.metrics.refused(error))?;
-        let id = ExecutionId(inner.ids.next("ex_"));
         let admitted = inner.metrics.observe(Part::Queue, started);
 
         let language = plan.language.clone();
@@ -192,7 +239,7 @@ impl Run<'_> {
         let mut since = self.inner.metrics.observe(Part::Sandbox, admitted);
         let mut outputs = plan.outputs;
         for (name, command) in plan.stages {
-            progress.stage(name);
+            progress.stage(name, None);
             let program = program_name(&command);
             let mut sink = Sink(&mut *progress);
             let ran = sandbox.run(command, &mut sink).await;
@@ -206,6 +253,7 @@ impl Run<'_> {
             };
             let contents = std::mem::take(&mut exit.outputs);
             let outcome = verdict::outcome(name, &program, exit);
+            progress.exit(name, None, Mode::Fresh, &outcome);
             let stop = outcome.verdict != Verdict::Ok;
             if outcome.verdict == Verdict::Ie {
                 tracing::error!(execution = %self.id, "the engine lost a program");
@@ -255,6 +303,10 @@ struct Sink<'a>(&'a mut dyn Progress);
 impl OutputSink for Sink<'_> {
     fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
         self.0.chunk(stream, bytes);
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_ready(context)
     }
 }
 

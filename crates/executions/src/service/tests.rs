@@ -90,7 +90,7 @@ fn fixture(acts: Vec<Act>) -> Fixture {
 
 impl Fixture {
     async fn run(&self, request: ExecutionRequest) -> Result<Execution, Error> {
-        self.service.execute("tenant", request, None, &mut ()).await
+        self.service.execute("tenant", request, Io::default(), &mut ()).await
     }
 
     #[track_caller]
@@ -188,8 +188,11 @@ async fn progress_follows_stages_and_output() {
     #[derive(Default)]
     struct Log(String);
     impl Progress for Log {
-        fn stage(&mut self, stage: StageName) {
+        fn stage(&mut self, stage: StageName, _test: Option<u32>) {
             self.0 += &format!("{stage:?} ");
+        }
+        fn exit(&mut self, _: StageName, _: Option<u32>, _: Mode, outcome: &Outcome) {
+            self.0 += &format!("{} ", outcome.verdict);
         }
         fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
             self.0 += &format!("{stream:?} {} ", String::from_utf8_lossy(bytes));
@@ -197,7 +200,7 @@ async fn progress_follows_stages_and_output() {
     }
     let fixture = fixture(vec![exit(0, "c"), exit(0, "r")]);
     let mut log = Log::default();
-    fixture.service.execute("tenant", source("built"), None, &mut log).await.unwrap();
+    fixture.service.execute("tenant", source("built"), Io::default(), &mut log).await.unwrap();
     assert_eq!(log.0, "Compile Stdout c Run Stdout r ");
 }
 
@@ -219,7 +222,7 @@ async fn a_refused_request_takes_no_sandbox() {
 async fn hang(fixture: &Fixture, began: oneshot::Receiver<()>) -> tokio::task::JoinHandle<()> {
     let service = fixture.service.clone();
     let running = tokio::spawn(async move {
-        service.execute("tenant", argv(), None, &mut ()).await.unwrap();
+        service.execute("tenant", argv(), Io::default(), &mut ()).await.unwrap();
     });
     tokio::time::timeout(Duration::from_secs(10), began).await.unwrap().unwrap();
     running

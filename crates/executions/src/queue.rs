@@ -1,0 +1,356 @@
+//! The durable queue: what every back end promises.
+//!
+//! A *job* is an execution that was accepted and outlives its request. It is durable when
+//! [`Queue::push`] returns. A worker *claims* it, which gives a [`Lease`]: the right to run it for
+//! [`QueueConfig::lease`], renewed by [`Queue::heartbeat`]. Only the holder of the current lease can
+//! end the attempt ([`Queue::finish`]); a late one is told so and changes nothing (its token is a
+//! *fencing token*). So execution is at least once and a result is published exactly once.
+//!
+//! # States
+//! ```text
+//! push ─► queued ─claim─► running ─finish─► finished | cancelled
+//!           ▲  │             │
+//!           │  └─► cancelled | expired      finish(Retry), lease lost:
+//!           └────────────────┴─ attempts left ─► queued, else dead;   replay: dead ─► queued
+//! ```
+//!
+//! # Order
+//! Tenants that have something waiting take turns; within a tenant the highest priority goes
+//! first, where each [`QueueConfig::ageing`] of waiting counts as one step of priority, and among
+//! equals the oldest.
+//!
+//! `now_ms` is milliseconds since 1970 by the caller's clock everywhere, so that tests own time.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use api::{ExecutionId, QueueStats, State};
+
+/// An operation under way.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, QueueError>> + Send + 'a>>;
+
+/// How a queue is bounded and how it goes about things.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueConfig {
+    /// Jobs that may wait, over all tenants.
+    pub queued_max: u64,
+    /// Jobs of one tenant that may wait.
+    pub queued_max_per_tenant: u64,
+    /// How long a claim lasts without a heartbeat.
+    pub lease: Duration,
+    /// How often a job may be started, when Cove fails at it.
+    pub attempts_max: u32,
+    /// Waiting this long counts as one step of priority.
+    pub ageing: Duration,
+    /// How long what has ended is kept.
+    pub keep: Duration,
+    /// How much that has ended is kept; the oldest goes first.
+    pub kept_max: u64,
+}
+
+impl Default for QueueConfig {
+    fn default() -> QueueConfig {
+        QueueConfig {
+            queued_max: 50_000,
+            queued_max_per_tenant: 20_000,
+            lease: Duration::from_secs(30),
+            attempts_max: 2,
+            ageing: Duration::from_secs(10),
+            keep: Duration::from_secs(24 * 3600),
+            kept_max: 100_000,
+        }
+    }
+}
+
+/// A job to accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewJob {
+    /// Its id, made by the caller; ids sort by time.
+    pub id: ExecutionId,
+    /// Whose it is.
+    pub tenant: String,
+    /// Canonical name of its language, or `argv`: for lists.
+    pub language: String,
+    /// Given by its owner: for lists.
+    pub label: Option<String>,
+    /// From -100 to 100; higher goes first.
+    pub priority: i32,
+    /// When it was accepted.
+    pub created_ms: u64,
+    /// When it expires if it still waits.
+    pub deadline_ms: Option<u64>,
+    /// Makes a second push of the same job harmless.
+    pub idempotency: Option<Idempotency>,
+    /// The request, as JSON.
+    pub request: Vec<u8>,
+    /// What the face that took it in wants to remember; opaque.
+    pub face: Option<String>,
+    /// Whether there is a webhook to call at its end.
+    pub webhook: bool,
+}
+
+/// What tells that a job was pushed before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Idempotency {
+    /// Chosen by the caller; unique for a tenant while the job is kept.
+    pub key: String,
+    /// Hash of the request: the same key with another request is a mistake.
+    pub fingerprint: [u8; 32],
+}
+
+/// What became of one pushed job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is durable and waits.
+    New,
+    /// The same was pushed before, under this id; nothing was changed.
+    Before(ExecutionId),
+}
+
+/// The right to run a job and to publish its result.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The job.
+    pub id: ExecutionId,
+    /// The fencing token: no two claims of a job have the same.
+    pub token: String,
+}
+
+/// A job in the hands of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The right to run it.
+    pub lease: Lease,
+    /// Whose it is.
+    pub tenant: String,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+    /// The request, as JSON.
+    pub request: Vec<u8>,
+}
+
+/// What a heartbeat learns of one lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// It goes on.
+    Held,
+    /// It goes on, but its owner wants the job to end.
+    CancelWanted,
+    /// Somebody else has the job, or nobody: stop.
+    Lost,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// With a result, as JSON.
+    Result(Vec<u8>),
+    /// At its owner's wish.
+    Cancelled {
+        /// Why.
+        message: String,
+    },
+    /// Cove failed: it is queued again while attempts are left, else dead.
+    Failed {
+        /// Why, for its owner.
+        message: String,
+    },
+    /// It never began (the server shuts down): it is queued again and the attempt does not count.
+    Returned,
+}
+
+/// What became of an attempt that ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The job is in this state now.
+    Now(State),
+    /// The lease was not current any more; nothing was changed.
+    Fenced,
+}
+
+/// What became of a wish to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CancelAnswer {
+    /// It waited and is cancelled now.
+    Cancelled,
+    /// It runs; its worker is told by the next heartbeat.
+    Running,
+    /// It had ended already, in this state.
+    Ended(State),
+    /// There is no such job of this tenant.
+    Unknown,
+}
+
+/// All that is known of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its id.
+    pub id: ExecutionId,
+    /// Whose it is.
+    pub tenant: String,
+    /// Where it is.
+    pub state: State,
+    /// As pushed.
+    pub language: String,
+    /// As pushed.
+    pub label: Option<String>,
+    /// As pushed.
+    pub priority: i32,
+    /// As pushed.
+    pub created_ms: u64,
+    /// As pushed.
+    pub deadline_ms: Option<u64>,
+    /// When the latest attempt began.
+    pub started_ms: Option<u64>,
+    /// When it reached its final state.
+    pub finished_ms: Option<u64>,
+    /// How often it was started.
+    pub attempts: u32,
+    /// Why it is cancelled, expired or dead; why the last attempt failed.
+    pub message: Option<String>,
+    /// As pushed.
+    pub face: Option<String>,
+    /// The request, as JSON; only where it was asked for.
+    pub request: Option<Vec<u8>>,
+    /// The result, as JSON; only where it was asked for and there is one.
+    pub result: Option<Vec<u8>>,
+}
+
+/// Which parts of a job are read besides its row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// `Job::request`.
+    pub request: bool,
+    /// `Job::result`.
+    pub result: bool,
+}
+
+/// Which jobs to list, newest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Whose; `None` is everybody's (for operators).
+    pub tenant: Option<String>,
+    /// In one of these states; empty means all.
+    pub states: Vec<State>,
+    /// In this language.
+    pub language: Option<String>,
+    /// With this label.
+    pub label: Option<String>,
+    /// Only ids below this one: the cursor.
+    pub before: Option<ExecutionId>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// A webhook that is due.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// The job, in a final state.
+    pub id: ExecutionId,
+    /// Which attempt this is, from 1.
+    pub attempt: u32,
+}
+
+/// What a sweep found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Jobs whose lease had run out and that are queued again.
+    pub requeued: Vec<ExecutionId>,
+    /// Jobs that reached a final state by the sweep: expired, or dead for lack of attempts.
+    pub ended: Vec<(ExecutionId, State)>,
+    /// Ended jobs that were forgotten.
+    pub removed: u64,
+}
+
+/// Why an operation on the queue failed.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// As many wait as may.
+    #[error("{queued_max} executions are waiting already")]
+    Full {
+        /// [`QueueConfig::queued_max`].
+        queued_max: u64,
+    },
+    /// As many of this tenant wait as may.
+    #[error("this token already has {queued_max} executions waiting")]
+    TenantFull {
+        /// [`QueueConfig::queued_max_per_tenant`].
+        queued_max: u64,
+    },
+    /// The key was used for another request.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// The back end cannot be reached or failed; it may work later.
+    #[error("the queue's back end failed")]
+    Unavailable(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// A durable queue of jobs. Every back end passes the same conformance suite.
+pub trait Queue: Send + Sync + fmt::Debug {
+    /// Its name in statistics: `sqlite`, `postgresql`, `redis`.
+    fn backend(&self) -> &'static str;
+
+    /// Accepts all of the jobs, durably, or none. Answers in their order.
+    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>>;
+
+    /// Takes up to `max` jobs that may run now, in order; none when nothing waits or the queue is
+    /// paused. Does not wait for one.
+    fn claim(&self, max: usize, now_ms: u64) -> Pending<'_, Vec<Claim>>;
+
+    /// Returns when there may be something to claim: at once after a push here, within a bounded
+    /// time otherwise. Cancel-safe.
+    fn changed(&self) -> Pending<'_, ()>;
+
+    /// Renews leases; answers in their order.
+    fn heartbeat(&self, leases: Vec<Lease>, now_ms: u64) -> Pending<'_, Vec<Beat>>;
+
+    /// Ends an attempt. A final state is published here and nowhere else, together with the
+    /// webhook that becomes due.
+    fn finish(&self, lease: Lease, finish: Finish, now_ms: u64) -> Pending<'_, Ended>;
+
+    /// Cancels a job that waits, and asks the worker of one that runs to stop.
+    fn cancel(
+        &self,
+        tenant: String,
+        id: ExecutionId,
+        message: String,
+        now_ms: u64,
+    ) -> Pending<'_, CancelAnswer>;
+
+    /// One job, of any tenant; who may see it is the caller's business.
+    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>>;
+
+    /// Jobs, newest first, without request and result.
+    fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>>;
+
+    /// How many go before a job that waits; `None` when it does not wait.
+    fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>>;
+
+    /// Figures of a tenant, or of all.
+    fn stats(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, QueueStats>;
+
+    /// Stops handing out jobs, or goes on. Durable, and the same for all who share the queue.
+    fn set_paused(&self, paused: bool) -> Pending<'_, ()>;
+
+    /// Cancels everything that waits, of a tenant or of all; tells what was cancelled.
+    fn drain(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, Vec<ExecutionId>>;
+
+    /// Queues dead jobs again, one or all of a tenant's (`None`: of all), with fresh attempts.
+    fn replay(
+        &self,
+        tenant: Option<String>,
+        id: Option<ExecutionId>,
+        now_ms: u64,
+    ) -> Pending<'_, Vec<ExecutionId>>;
+
+    /// Looks for lost leases, passed deadlines and what is kept too long or too much of.
+    fn sweep(&self, now_ms: u64) -> Pending<'_, Swept>;
+
+    /// Webhooks that are due, oldest first; each is hidden from others until `now_ms + hide`.
+    fn due_webhooks(&self, max: usize, hide: Duration, now_ms: u64) -> Pending<'_, Vec<Delivery>>;
+
+    /// Settles a delivery: due again at `Some(ms)`, or over.
+    fn settle_webhook(&self, id: ExecutionId, again_ms: Option<u64>) -> Pending<'_, ()>;
+}
