@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::spec::{Limits, Profile};
+use crate::spec::{Limits, Profile, TerminalSize};
 
 /// Largest message to a guest init; what is larger travels in a sealed anonymous file. Small,
 /// because two processes make room for it in every sandbox, and each page that they touch costs a
@@ -28,6 +28,10 @@ impl Writer {
     }
     pub(crate) fn u8(mut self, value: u8) -> Self {
         self.0.push(value);
+        self
+    }
+    pub(crate) fn u16(mut self, value: u16) -> Self {
+        self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
     pub(crate) fn u32(mut self, value: u32) -> Self {
@@ -63,6 +67,9 @@ impl<'a> Reader<'a> {
     }
     pub(crate) fn u8(&mut self) -> Result<u8, Malformed> {
         self.take(1)?.first().copied().ok_or(Malformed)
+    }
+    pub(crate) fn u16(&mut self) -> Result<u16, Malformed> {
+        Ok(u16::from_le_bytes(self.take(2)?.try_into().map_err(|_| Malformed)?))
     }
     pub(crate) fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from_le_bytes(self.take(4)?.try_into().map_err(|_| Malformed)?))
@@ -114,6 +121,8 @@ pub(crate) mod to_guest {
     pub(crate) const START_IN_FILE: u8 = 2;
     /// End the running command.
     pub(crate) const STOP: u8 = 3;
+    /// Send the signal of the second byte to the running command.
+    pub(crate) const SIGNAL: u8 = 4;
 }
 
 /// First byte of a message from a guest init to the server.
@@ -126,28 +135,91 @@ pub(crate) mod from_guest {
     pub(crate) const EXIT: u8 = 3;
     /// A file of the command could not be placed.
     pub(crate) const FILE: u8 = 4;
+    /// The other side of the command's terminal, as a descriptor; before the command starts.
+    pub(crate) const TERMINAL: u8 = 5;
+}
+
+/// What a command's standard streams are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streams {
+    /// Descriptors: output, then errors unless they are `merged` with it, then input if there is
+    /// one.
+    Given { merged: bool, has_stdin: bool },
+    /// A terminal, which the guest init makes.
+    Terminal(TerminalSize),
+}
+
+impl Streams {
+    /// Descriptors of streams that come with the message.
+    pub(crate) fn given(self) -> usize {
+        match self {
+            Streams::Given { merged, has_stdin } => {
+                1 + usize::from(!merged) + usize::from(has_stdin)
+            }
+            Streams::Terminal(_) => 0,
+        }
+    }
+
+    fn encode(self, w: Writer) -> Writer {
+        match self {
+            Streams::Given { merged, has_stdin } => w.u8(0).u8(merged.into()).u8(has_stdin.into()),
+            Streams::Terminal(TerminalSize { rows, cols }) => w.u8(1).u16(rows).u16(cols),
+        }
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Streams, Malformed> {
+        match r.u8()? {
+            0 => Ok(Streams::Given { merged: r.u8()? != 0, has_stdin: r.u8()? != 0 }),
+            1 => Ok(Streams::Terminal(TerminalSize { rows: r.u16()?, cols: r.u16()? })),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+/// A file to place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Placed<'a> {
+    pub(crate) path: &'a [u8],
+    pub(crate) executable: bool,
+    pub(crate) content: Stored<'a>,
+}
+
+/// Where the content of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored<'a> {
+    /// Here.
+    Bytes(&'a [u8]),
+    /// The first `len` bytes of one of the shared descriptors.
+    Shared { index: usize, len: u64 },
 }
 
 /// What the guest init needs to know of a command. Borrowed from the received message.
+///
+/// The descriptors that come with it, in this order: those of `streams`, those of `extra`, those of
+/// shared content, and the message itself where it is in a file.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
-    pub(crate) has_stdin: bool,
+    pub(crate) streams: Streams,
+    /// Numbers of further descriptors.
+    pub(crate) extra: Vec<u32>,
     pub(crate) last: bool,
     pub(crate) profile: Profile,
     pub(crate) limits: Limits,
     pub(crate) argv: Vec<&'a [u8]>,
     pub(crate) env: Vec<&'a [u8]>,
     pub(crate) outputs: Vec<&'a [u8]>,
-    /// Path, executable, content.
-    pub(crate) files: Vec<(&'a [u8], bool, &'a [u8])>,
+    pub(crate) files: Vec<Placed<'a>>,
+    /// Path and target.
+    pub(crate) symlinks: Vec<(&'a [u8], &'a [u8])>,
 }
 
 impl<'a> Start<'a> {
     /// Writes down everything after the kind byte.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let l = &self.limits;
-        let mut w = Writer::new(to_guest::START)
-            .u8(self.has_stdin.into())
+        let mut w = self
+            .streams
+            .encode(Writer::new(to_guest::START))
             .u8(self.last.into())
             .u8(matches!(self.profile, Profile::Compile).into())
             .duration(l.cpu)
@@ -170,16 +242,28 @@ impl<'a> Start<'a> {
                 w = w.bytes(item);
             }
         }
+        w = w.u32(u32::try_from(self.extra.len()).unwrap_or(u32::MAX));
+        for number in &self.extra {
+            w = w.u32(*number);
+        }
         w = w.u32(u32::try_from(self.files.len()).unwrap_or(u32::MAX));
-        for (path, executable, content) in &self.files {
-            w = w.bytes(path).u8((*executable).into()).bytes(content);
+        for Placed { path, executable, content } in &self.files {
+            w = w.bytes(path).u8((*executable).into());
+            w = match content {
+                Stored::Bytes(bytes) => w.u8(0).bytes(bytes),
+                Stored::Shared { index, len } => w.u8(1).u64(*index as u64).u64(*len),
+            };
+        }
+        w = w.u32(u32::try_from(self.symlinks.len()).unwrap_or(u32::MAX));
+        for (path, target) in &self.symlinks {
+            w = w.bytes(path).bytes(target);
         }
         w.finish()
     }
 
     /// Reads what [`Start::encode`] wrote, from after the kind byte.
     pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let has_stdin = r.u8()? != 0;
+        let streams = Streams::decode(r)?;
         let last = r.u8()? != 0;
         let profile = if r.u8()? != 0 { Profile::Compile } else { Profile::Run };
         let limits = Limits {
@@ -197,11 +281,23 @@ impl<'a> Start<'a> {
         let mut list =
             || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
         let (argv, env, outputs) = (list()?, list()?, list()?);
+        let extra = (0..r.count()?).map(|_| r.u32()).collect::<Result<_, _>>()?;
         let mut files = Vec::new();
         for _ in 0..r.count()? {
-            files.push((r.bytes()?, r.u8()? != 0, r.bytes()?));
+            let (path, executable) = (r.bytes()?, r.u8()? != 0);
+            let content = match r.u8()? {
+                0 => Stored::Bytes(r.bytes()?),
+                1 => Stored::Shared {
+                    index: usize::try_from(r.u64()?).map_err(|_| Malformed)?,
+                    len: r.u64()?,
+                },
+                _ => return Err(Malformed),
+            };
+            files.push(Placed { path, executable, content });
         }
-        Ok(Start { has_stdin, last, profile, limits, argv, env, outputs, files })
+        let symlinks =
+            (0..r.count()?).map(|_| Ok((r.bytes()?, r.bytes()?))).collect::<Result<_, _>>()?;
+        Ok(Start { streams, extra, last, profile, limits, argv, env, outputs, files, symlinks })
     }
 }
 
@@ -213,6 +309,8 @@ pub(crate) struct Report {
     pub(crate) exec_errno: Option<i32>,
     pub(crate) cpu_breached: bool,
     pub(crate) wall_breached: bool,
+    /// The server's message ended it.
+    pub(crate) stopped: bool,
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
     pub(crate) memory_peak_bytes: u64,
@@ -236,6 +334,7 @@ impl Report {
         w = w
             .u8(self.cpu_breached.into())
             .u8(self.wall_breached.into())
+            .u8(self.stopped.into())
             .u8(self.memory_limit_reached.into())
             .duration(self.cpu)
             .duration(self.wall)
@@ -259,6 +358,7 @@ impl Report {
         let (code, signal, exec_errno) = (some()?, some()?, some()?);
         let cpu_breached = r.u8()? != 0;
         let wall_breached = r.u8()? != 0;
+        let stopped = r.u8()? != 0;
         let memory_limit_reached = r.u8()? != 0;
         let (cpu, wall) = (r.duration()?, r.duration()?);
         let (memory_peak_bytes, processes_peak, oom_kills) = (r.u64()?, r.u64()?, r.u64()?);
@@ -269,6 +369,7 @@ impl Report {
             exec_errno,
             cpu_breached,
             wall_breached,
+            stopped,
             cpu,
             wall,
             memory_peak_bytes,
@@ -284,23 +385,33 @@ impl Report {
 mod tests {
     use super::*;
 
+    fn file<'a>(path: &'a [u8], content: Stored<'a>) -> Placed<'a> {
+        Placed { path, executable: false, content }
+    }
+
     #[test]
     fn a_start_survives_the_wire() {
         let start = Start {
-            has_stdin: true,
+            streams: Streams::Terminal(TerminalSize { rows: 24, cols: 80 }),
+            extra: vec![3, 5],
             last: true,
             profile: Profile::Compile,
             limits: Limits { processes: 7, ..Limits::default() },
             argv: vec![b"/bin/sh", b"-c", b"\xff"],
             env: vec![b"A=1"],
             outputs: vec![b"out/a"],
-            files: vec![(b"main.c", false, b"int main(){}"), (b"x", true, b"")],
+            files: vec![
+                file(b"main.c", Stored::Bytes(b"int main(){}")),
+                Placed { executable: true, ..file(b"x", Stored::Shared { index: 1, len: 9 }) },
+            ],
+            symlinks: vec![(b"here", b"/there")],
         };
         let bytes = start.encode();
         let again = Start::decode(&mut Reader(&bytes[1..])).unwrap();
         assert_eq!(again.encode(), bytes);
         assert_eq!(again.limits, start.limits);
-        assert_eq!(again.files, start.files);
+        assert_eq!((again.streams, again.extra), (start.streams, start.extra));
+        assert_eq!((again.files, again.symlinks), (start.files, start.symlinks));
     }
 
     #[test]
@@ -308,6 +419,7 @@ mod tests {
         let report = Report {
             signal: Some(9),
             wall_breached: true,
+            stopped: true,
             cpu: Duration::from_micros(1234),
             outputs: vec![0, libc::ELOOP],
             ..Report::default()
@@ -320,14 +432,16 @@ mod tests {
     #[test]
     fn a_cut_message_is_malformed() {
         let start = Start {
-            has_stdin: false,
+            streams: Streams::Given { merged: true, has_stdin: false },
+            extra: vec![3],
             last: false,
             profile: Profile::Run,
             limits: Limits::default(),
             argv: vec![b"a"],
             env: vec![],
             outputs: vec![b"b"],
-            files: vec![(b"c", false, b"d")],
+            files: vec![file(b"c", Stored::Bytes(b"d"))],
+            symlinks: vec![(b"e", b"f")],
         };
         let bytes = start.encode();
         for n in 1..bytes.len() {

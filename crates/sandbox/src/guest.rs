@@ -16,12 +16,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 use crate::cgroup::{self, Groups, Role};
-use crate::codec::{self, Reader, Report, Start, from_guest, to_guest};
+use crate::codec::{self, Reader, Report, Start, Streams, from_guest, to_guest};
 use crate::failure::{Failure, Step};
 use crate::landlock;
 use crate::payload::{NotStarted, Parking};
 use crate::spec::{Limits, Profile};
 use crate::sys::{self, Clock, Ended, FailurePage};
+use crate::terminal;
 use crate::workspace;
 
 // linux/capability.h
@@ -237,7 +238,7 @@ impl Guest<'_> {
             match message.first() {
                 None => return 0,
                 // The command that it was for has ended on its own meanwhile.
-                Some(&to_guest::STOP) => continue,
+                Some(&(to_guest::STOP | to_guest::SIGNAL)) => continue,
                 Some(_) => {}
             }
             match self.command(place, parked.take(), message, fds, command) {
@@ -269,17 +270,16 @@ impl Guest<'_> {
         place: &Place,
         parked: Option<Parked>,
         message: &[u8],
-        fds: Vec<OwnedFd>,
+        mut fds: Vec<OwnedFd>,
         command: u32,
     ) -> Result<bool, Failure> {
-        let content = match message.first() {
+        let in_file = match message.first() {
             Some(&to_guest::START) => None,
-            Some(&to_guest::START_IN_FILE) => {
-                let file = fds.last().ok_or(codec::Malformed)?;
-                Some(sys::read_file(file.as_fd()).step("read the command")?)
-            }
+            Some(&to_guest::START_IN_FILE) => Some(fds.pop().ok_or(codec::Malformed)?),
             _ => return Err(codec::Malformed.into()),
         };
+        let content = in_file.as_ref().map(|file| sys::read_file(file.as_fd()));
+        let content = content.transpose().step("read the command")?;
         let body = content.as_deref().unwrap_or(message);
         let start = Start::decode(&mut Reader(body.get(1..).unwrap_or(&[])))?;
         if command > 0 {
@@ -291,7 +291,8 @@ impl Guest<'_> {
                 .set_limits(start.limits.memory_bytes, start.limits.processes)
                 .step("set the limits of the control groups")?;
         }
-        if let Err(failure) = self.place_files(place, &start.files) {
+        let shared = fds.split_off((start.streams.given() + start.extra.len()).min(fds.len()));
+        if let Err(failure) = self.place_files(place, &start, &shared) {
             self.tell(&failure.encode(from_guest::FILE), &[]);
             return Ok(start.last);
         }
@@ -305,8 +306,15 @@ impl Guest<'_> {
             }
             None => self.park(place, start.profile)?,
         };
+        if let Streams::Terminal(size) = start.streams {
+            let terminal = terminal::make(size, self.users.map(|(_, user)| user))?;
+            self.tell(&[from_guest::TERMINAL], &[terminal.controller.as_fd()]);
+            fds.insert(0, terminal.program);
+        }
+        // Last, as the parked process expects it.
+        fds.extend(in_file);
         let began = now()?;
-        self.release(&parked, &start, message, fds)?;
+        release(&parked, message, fds)?;
         if start.last {
             sys::set_capabilities(SUPERVISING).step("give up privileges")?;
         }
@@ -339,19 +347,28 @@ impl Guest<'_> {
         Ok(())
     }
 
-    fn place_files(&self, place: &Place, files: &[(&[u8], bool, &[u8])]) -> Result<(), Failure> {
-        if files.is_empty() {
+    fn place_files(
+        &self,
+        place: &Place,
+        start: &Start<'_>,
+        shared: &[OwnedFd],
+    ) -> Result<(), Failure> {
+        if start.files.is_empty() && start.symlinks.is_empty() {
             return Ok(());
         }
+        let place_all = || {
+            workspace::place_files(place.workspace.as_fd(), &start.files, shared)?;
+            workspace::place_symlinks(place.workspace.as_fd(), &start.symlinks)
+        };
         // As the program's user, so that the files are its own. What keeps them in the workspace is
         // how they are opened: beneath it, following no link, and never one that is there already.
         if let Some((init, user)) = self.users {
             sys::setfsids(user, user);
-            let result = workspace::place_files(place.workspace.as_fd(), files);
+            let result = place_all();
             sys::setfsids(init, init);
             return result;
         }
-        workspace::place_files(place.workspace.as_fd(), files)
+        place_all()
     }
 
     /// Starts a process that waits to become a program.
@@ -392,25 +409,6 @@ impl Guest<'_> {
         let backing_off = self.groups.backing_off().step("open the share of the processor")?;
         let children_before = children_cpu()?;
         Ok(Parked { profile, child, socket: ours, cpu_before, children_before, backing_off })
-    }
-
-    /// Lets a parked process become the program of the message. The descriptors go with it: while a
-    /// copy of a pipe's end is open here, its reader waits for more.
-    fn release(
-        &self,
-        parked: &Parked,
-        start: &Start<'_>,
-        message: &[u8],
-        fds: Vec<OwnedFd>,
-    ) -> Result<(), Failure> {
-        if let Some((_, user)) = self.users {
-            // So that the program may open its own /dev/stdout: pipes have an owner, too.
-            for fd in fds.iter().take(if start.has_stdin { 3 } else { 2 }) {
-                sys::fchown(fd.as_fd(), user, user).step("own the standard streams")?;
-            }
-        }
-        let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        sys::send(parked.socket.as_fd(), message, &handles).step("release the program")
     }
 
     // ---- supervising ---------------------------------------------------------------------------
@@ -458,6 +456,7 @@ impl Guest<'_> {
             exec_errno: None,
             cpu_breached: cpu >= limits.cpu,
             wall_breached: watch.wall_breached || wall >= limits.wall && !watch.stopped,
+            stopped: watch.stopped,
             cpu,
             wall,
             memory_peak_bytes: counted.memory_peak,
@@ -493,10 +492,10 @@ impl Guest<'_> {
                     errno: libc::EPIPE,
                 });
             }
-            if is_ready(0) {
-                // Told to stop, or nobody is left who would; then nobody reads the report either.
-                let _message = sys::receive(self.control.as_fd(), &mut [0u8; 16]);
-                watch.stopped = true;
+            if is_ready(0) && self.must_stop(parked.child.pid) {
+                watch.ended = reap(parked.child.pid)?;
+                // One that has ended by then was not stopped.
+                watch.stopped = watch.ended.is_none();
                 return Ok(watch);
             }
             if is_ready(2) {
@@ -518,6 +517,23 @@ impl Guest<'_> {
                 sys::write_all(file.as_fd(), share).step("back off")?;
             }
             look_in = look_interval(limits, elapsed, used);
+        }
+    }
+
+    /// Takes a message that comes while a program runs, and sends it the signal of the message if
+    /// that is what it is. Otherwise the program is to stop, or nobody is left who would say so;
+    /// then nobody reads the report either.
+    fn must_stop(&self, leader: libc::pid_t) -> bool {
+        let mut buf = [0u8; 16];
+        let received = sys::receive(self.control.as_fd(), &mut buf);
+        let n = received.map_or(0, |(n, _)| n);
+        match buf.get(..n) {
+            Some(&[to_guest::SIGNAL, signal]) => {
+                // It has ended, and this is noticed at the next look.
+                let _nobody_left = sys::signal_group(leader, signal.into());
+                false
+            }
+            _ => true,
         }
     }
 
@@ -561,6 +577,13 @@ impl Guest<'_> {
         }
         opened
     }
+}
+
+/// Lets a parked process become the program of the message. The descriptors go with it: while a copy
+/// of a pipe's end is open here, its reader waits for more.
+fn release(parked: &Parked, message: &[u8], fds: Vec<OwnedFd>) -> Result<(), Failure> {
+    let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+    sys::send(parked.socket.as_fd(), message, &handles).step("release the program")
 }
 
 /// When the next limit can be reached at the earliest, if everything runs on every processor.

@@ -20,11 +20,12 @@ const PLACES: [&str; 4] = ["/mnt", "/srv", "/media", "/opt"];
 /// Size of the tmpfs that holds the private part; it is read-only afterwards.
 const ROOT_OPTIONS: &std::ffi::CStr = c"size=32m,nr_inodes=16384,mode=755";
 /// Directories that a mount or a command needs to exist.
-const DIRECTORIES: [&str; 12] = [
+const DIRECTORIES: [&str; 13] = [
     "usr",
     "etc",
     "dev",
     "dev/shm",
+    "dev/pts",
     "proc",
     "tmp",
     "workspace",
@@ -47,8 +48,16 @@ const NOSUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NODEV: u64 = libc::MOUNT_ATTR_NODEV;
 
 /// Name, major and minor number of each device.
-const DEVICES: [(&str, u32, u32); 5] =
-    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9)];
+///
+/// `tty` is whatever terminal its opener has; without one it cannot be opened.
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
 
 /// Builds the root and makes it this process's root. The process is in a fresh mount namespace.
 ///
@@ -229,6 +238,9 @@ fn fill_dev(dev: &Path, may_mknod: bool) -> Result<(), Failure> {
     }
     for (name, target) in
         [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
+            .into_iter()
+            // Leads somewhere once a command has a terminal.
+            .chain([("ptmx", "pts/ptmx")])
     {
         symlink(target, dev.join(name)).step("link a standard stream")?;
     }

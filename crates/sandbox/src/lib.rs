@@ -61,6 +61,7 @@ mod shared;
 mod spawner;
 mod spec;
 mod sys;
+mod terminal;
 mod tied;
 mod workspace;
 

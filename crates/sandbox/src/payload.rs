@@ -12,8 +12,8 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::codec::{self, Malformed, Reader, Start, to_guest};
-use crate::spec::Limits;
+use crate::codec::{self, Malformed, Reader, Start, Streams, to_guest};
+use crate::spec::{EXTRA_NUMBER_MAX, Limits};
 use crate::sys::{self, BpfInstruction, CStringArray, FailurePage};
 
 /// Exit code of a child whose program was never started; the page says why.
@@ -133,8 +133,7 @@ impl Parking<'_> {
             .map_err(io::Error::other)
             .map_err(at(RELEASE))?;
         let program = Program::new(&start).map_err(at(SET_UP))?;
-        connect_stdio(&start, &fds).map_err(at(SET_UP))?;
-        sys::cloexec_from(3).map_err(at(SET_UP))?;
+        connect(&start, fds).map_err(at(SET_UP))?;
         set_limits(&start.limits, self.bound_data).map_err(at(SET_UP))?;
         Err((EXECUTE, program.execute()))
     }
@@ -181,20 +180,52 @@ fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()
     }
 }
 
-fn connect_stdio(start: &Start<'_>, fds: &[OwnedFd]) -> io::Result<()> {
-    let null;
-    let stdin = match fds.get(2) {
-        Some(fd) if start.has_stdin => fd,
-        _ => {
-            null = sys::open(c"/dev/null", libc::O_RDONLY)?;
-            &null
-        }
-    };
+/// Gives the program its descriptors, and nothing else: those of its streams, then the further
+/// ones.
+fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let missing = || io::Error::from_raw_os_error(libc::EBADF);
-    let streams = [stdin, fds.first().ok_or_else(missing)?, fds.get(1).ok_or_else(missing)?];
-    for (target, fd) in (0..).zip(streams) {
-        sys::dup_onto(fd.as_fd(), target)?;
+    let streams = match start.streams {
+        Streams::Given { .. } => start.streams.given(),
+        Streams::Terminal(_) => 1,
+    };
+    if fds.len() != streams + start.extra.len() {
+        return Err(missing());
     }
+    let extra = fds.split_off(streams);
+    // Out of the way first: what one is to be can be the number that another one has.
+    let least = i32::try_from(EXTRA_NUMBER_MAX + 1).map_err(io::Error::other)?;
+    let extra: Vec<OwnedFd> =
+        extra.iter().map(|fd| sys::dup_from(fd.as_fd(), least)).collect::<Result<_, _>>()?;
+    match start.streams {
+        Streams::Given { merged, has_stdin } => {
+            let mut given = fds.iter().map(AsFd::as_fd);
+            let stdout = given.next().ok_or_else(missing)?;
+            let stderr = if merged { stdout } else { given.next().ok_or_else(missing)? };
+            let null;
+            let stdin = if has_stdin {
+                given.next().ok_or_else(missing)?
+            } else {
+                null = sys::open(c"/dev/null", libc::O_RDONLY)?;
+                null.as_fd()
+            };
+            for (target, fd) in (0..).zip([stdin, stdout, stderr]) {
+                sys::dup_onto(fd, target)?;
+            }
+        }
+        Streams::Terminal(_) => {
+            let terminal = fds.first().ok_or_else(missing)?.as_fd();
+            sys::take_terminal(terminal)?;
+            for target in 0..=2 {
+                sys::dup_onto(terminal, target)?;
+            }
+        }
+    }
+    sys::cloexec_from(3)?;
+    for (number, fd) in start.extra.iter().zip(&extra) {
+        sys::dup_for_program(fd, i32::try_from(*number).map_err(io::Error::other)?)?;
+    }
+    // Some of them may have been replaced; all go away with `execve`.
+    std::mem::forget((fds, extra));
     Ok(())
 }
 

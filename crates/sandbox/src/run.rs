@@ -1,19 +1,29 @@
 //! One program in a sandbox, seen from the server: its streams, its end.
 
+mod streams;
+
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
-use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::{self, Instant};
 
-use crate::codec::{self, Malformed, Reader, Report, Start, from_guest, to_guest};
+use crate::codec::{
+    self, Malformed, Placed, Reader, Report, Start, Stored, Streams, from_guest, to_guest,
+};
 use crate::failure::Failure;
-use crate::spec::{Breach, Command, Exit, OutputSink, Stdin, Stream};
+use crate::shared::SharedFile;
+use crate::spec::{
+    self, Breach, Command, Content, EXTRA_MAX, EXTRA_NUMBER_MAX, Exit, File, Output, OutputSink,
+    Stdin,
+};
 use crate::sys;
+use streams::{Captured, Input, Terminal, Wiring};
 
 /// How much a program may write beyond a full stream before it is ended. What ends a little above
 /// the limit is judged by its end; a flood does not get to burn its whole CPU limit.
@@ -25,17 +35,21 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(250);
 const REPORT_GRACE: Duration = Duration::from_secs(10);
 /// How long pipes are read after the end of the last process that could write to them.
 const DRAIN_GRACE: Duration = Duration::from_millis(500);
-/// Bytes read from a pipe at a time: half of what a pipe holds, so that one side can fill while the
-/// other empties.
-const CHUNK_BYTES: usize = 32 << 10;
-/// Bytes read the first time: most programs write a line or two, and room costs page faults.
-const FIRST_CHUNK_BYTES: usize = 4 << 10;
+/// How long, after a program's end, its last output waits for a sink that has no room.
+const SINK_GRACE: Duration = Duration::from_secs(30);
+/// Files with shared content that travel as descriptors; those beyond are read. With the streams
+/// and what else a message has, they stay below what one message may carry.
+const SHARED_MAX: usize = 32;
+const _: () = assert!(3 + EXTRA_MAX + SHARED_MAX < sys::MESSAGE_FDS_MAX);
+/// The last signal that is not a real-time one.
+const SIGNAL_MAX: u8 = 31;
 /// Largest message of a guest init: a report with the state of [`OUTPUTS_MAX`] outputs.
 const REPORT_BYTES_MAX: usize = 1 << 10;
 /// Outputs of one command: as many descriptors as one message may carry.
 pub const OUTPUTS_MAX: usize = 64;
 
-/// Why a sandbox failed its caller. The program is not to blame, except for [`SandboxError::File`].
+/// Why a sandbox failed its caller. The program is not to blame, except for [`SandboxError::File`];
+/// [`SandboxError::Command`] is the caller's own mistake.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The engine is closed.
@@ -50,6 +64,9 @@ pub enum SandboxError {
     /// A file of the command could not be placed; its limits are too small for it.
     #[error("place a file of the command")]
     File(#[source] Failure),
+    /// The command asks for what cannot be, and names it.
+    #[error("{0}")]
+    Command(&'static str),
     /// The guest init ended or answered nothing.
     #[error("the sandbox ended unexpectedly: {0}")]
     Lost(&'static str),
@@ -116,137 +133,79 @@ impl Control {
     }
 }
 
-/// One captured stream.
-#[derive(Debug)]
-struct Capture {
-    stream: Stream,
-    pipe: pipe::Receiver,
-    /// What was read last. Its room is never cleared: only what was read is looked at.
-    chunk: Vec<u8>,
-    kept: Vec<u8>,
-    max: u64,
-    /// Everything that was written, kept or not.
-    seen: u64,
-    open: bool,
-}
-
-impl Capture {
-    fn new(stream: Stream, max: u64) -> io::Result<(Capture, OwnedFd)> {
-        let (read, write) = sys::pipe()?;
-        sys::set_nonblocking(read.as_fd())?;
-        let pipe = pipe::Receiver::from_owned_fd(read)?;
-        Ok((
-            Capture { stream, pipe, chunk: Vec::new(), kept: Vec::new(), max, seen: 0, open: true },
-            write,
-        ))
-    }
-
-    fn is_truncated(&self) -> bool {
-        self.seen > self.max
-    }
-
-    /// Waits for something to read. Cancel-safe: nothing is taken from the pipe before it is ready.
-    async fn read(&mut self) -> io::Result<()> {
-        self.chunk.clear();
-        // Room for a first small output; more once a program shows that it writes much.
-        let room = if self.seen == 0 { FIRST_CHUNK_BYTES } else { CHUNK_BYTES };
-        self.chunk.reserve(room);
-        self.pipe.read_buf(&mut self.chunk).await.map(drop)
-    }
-
-    /// Takes in what was read: zero bytes are the end.
-    fn take(&mut self, sink: &mut dyn OutputSink) {
-        if self.chunk.is_empty() {
-            self.open = false;
-            return;
-        }
-        let room = self.max.saturating_sub(self.kept.len() as u64);
-        let fits = usize::try_from(room).unwrap_or(usize::MAX).min(self.chunk.len());
-        if let Some(kept) = self.chunk.get(..fits).filter(|c| !c.is_empty()) {
-            self.kept.extend_from_slice(kept);
-            sink.chunk(self.stream, kept);
-        }
-        self.seen += self.chunk.len() as u64;
-    }
-}
-
 /// Everything of a program that runs.
 struct Running<'a> {
     control: &'a Control,
     sink: &'a mut dyn OutputSink,
-    stdout: Capture,
-    stderr: Capture,
+    captured: Captured,
     input: Input,
+    terminal: Option<Terminal>,
+    /// What the caller wants to happen; none once it has let go.
+    asked: Option<mpsc::Receiver<spec::Control>>,
     /// When the wait for the report is given up.
     report_by: Instant,
     /// When a program whose output was cut is ended.
     stop_at: Option<Instant>,
+    /// It was told to end.
     stopped: bool,
+    /// By the caller, and not for its output.
+    stopped_by_caller: bool,
 }
 
-/// What is still to be written to the program's standard input.
-struct Input {
-    pipe: Option<pipe::Sender>,
-    pending: Vec<u8>,
-    written: usize,
-    live: Option<mpsc::Receiver<Vec<u8>>>,
-}
-
-impl Input {
-    /// Goes on until everything is written or nobody reads. Cancel-safe: what was written is noted
-    /// before the next wait.
-    async fn feed(&mut self) {
-        while let Some(pipe) = &mut self.pipe {
-            match self.pending.get(self.written..) {
-                Some(rest) if !rest.is_empty() => match pipe.write(rest).await {
-                    Ok(n) => self.written += n,
-                    // The program has closed its input or ended; that is its right.
-                    Err(_) => self.pipe = None,
-                },
-                _ => match &mut self.live {
-                    Some(live) => match live.recv().await {
-                        Some(chunk) => (self.pending, self.written) = (chunk, 0),
-                        None => self.pipe = None,
-                    },
-                    None => self.pipe = None,
-                },
-            }
-        }
-        std::future::pending::<()>().await;
+/// Refuses what could not be carried out as it is said.
+fn check(command: &Command) -> Result<(), SandboxError> {
+    let is_captured = |output: &Output| matches!(output, Output::Capture);
+    let has_terminal = command.terminal.is_some();
+    if matches!(command.stdout, Output::Stdout) {
+        return Err(SandboxError::Command("stdout: only standard error can follow another stream"));
     }
+    if has_terminal && !(is_captured(&command.stdout) && is_captured(&command.stderr)) {
+        return Err(SandboxError::Command("terminal: it takes all output"));
+    }
+    if has_terminal && matches!(command.stdin, Stdin::Handle(_)) {
+        return Err(SandboxError::Command("terminal: it gives all input"));
+    }
+    if command.extra.len() > EXTRA_MAX {
+        return Err(SandboxError::Command("extra: too many descriptors"));
+    }
+    let mut numbers: Vec<u32> = command.extra.iter().map(|(number, _)| *number).collect();
+    numbers.sort_unstable();
+    if !numbers.iter().all(|number| (3..=EXTRA_NUMBER_MAX).contains(number)) {
+        return Err(SandboxError::Command("extra: a number is not from 3 to 255"));
+    }
+    if numbers.windows(2).any(|pair| pair.first() == pair.last()) {
+        return Err(SandboxError::Command("extra: a number is there twice"));
+    }
+    Ok(())
 }
 
 /// Runs one command and waits for its end. Dropping the future leaves the program running until the
 /// connection is closed, which ends the sandbox.
 pub(crate) async fn run(
     control: &Control,
-    command: Command,
+    mut command: Command,
     sink: &mut dyn OutputSink,
 ) -> Result<Exit, SandboxError> {
+    check(&command)?;
     let limits = command.limits;
-    let (stdout, stdout_write) = Capture::new(Stream::Stdout, limits.output_bytes)?;
-    let (stderr, stderr_write) = Capture::new(Stream::Stderr, limits.output_bytes)?;
-    let (stdin_read, input) = open_input(command.stdin)?;
-    let contents: Vec<Vec<u8>> =
-        command.files.iter().map(|f| f.content.read()).collect::<Result<_, _>>()?;
+    let extra = command.extra.iter().map(|(number, _)| *number).collect();
+    let Wiring { streams, given, captured, input } = Wiring::new(&mut command)?;
+    let files = Files::new(&command.files)?;
     let start = Start {
-        has_stdin: stdin_read.is_some(),
+        streams,
+        extra,
         last: command.last,
         profile: command.profile,
         limits,
         argv: command.argv.iter().map(Vec::as_slice).collect(),
         env: command.env.iter().map(Vec::as_slice).collect(),
         outputs: command.outputs.iter().map(String::as_bytes).collect(),
-        files: command
-            .files
-            .iter()
-            .zip(&contents)
-            .map(|(f, content)| (f.path.as_bytes(), f.executable, content.as_slice()))
-            .collect(),
+        files: files.placed(&command.files),
+        symlinks: command.symlinks.iter().map(|(p, t)| (p.as_bytes(), t.as_bytes())).collect(),
     };
     let message = start.encode();
-    let mut fds = vec![stdout_write.as_fd(), stderr_write.as_fd()];
-    fds.extend(stdin_read.as_ref().map(AsFd::as_fd));
+    let mut fds: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
+    fds.extend(files.shared.iter().map(|file| file.as_fd()));
     if message.len() <= codec::MESSAGE_BYTES_MAX {
         control.send(&message, &fds).await?;
     } else {
@@ -254,63 +213,118 @@ pub(crate) async fn run(
         fds.push(file.as_fd());
         control.send(&[to_guest::START_IN_FILE], &fds).await?;
     }
-    drop((stdout_write, stderr_write, stdin_read, message));
+    // While a copy of a pipe's end is open here, its other end waits for more.
+    drop((given, message));
     let mut running = Running {
         control,
         sink,
-        stdout,
-        stderr,
+        captured,
         input,
+        terminal: None,
+        asked: command.control.take(),
         report_by: Instant::now() + limits.wall + REPORT_GRACE,
         stop_at: None,
         stopped: false,
+        stopped_by_caller: false,
     };
-    let (report, files) = running.until_report().await?;
+    if matches!(streams, Streams::Terminal(_)) {
+        running.take_terminal().await?;
+    }
+    let (report, outputs) = running.until_report().await?;
     running.drain().await?;
     let mut exit = running.judge(report);
-    exit.outputs = read_outputs(&exit.outputs, files, command.outputs_bytes_max);
+    exit.outputs = read_outputs(&exit.outputs, outputs, command.outputs_bytes_max);
     Ok(exit)
 }
 
-fn open_input(stdin: Stdin) -> io::Result<(Option<OwnedFd>, Input)> {
-    let (pending, live) = match stdin {
-        Stdin::Empty => (Vec::new(), None),
-        Stdin::Bytes(bytes) => (bytes, None),
-        Stdin::Live(receiver) => (Vec::new(), Some(receiver)),
-        Stdin::Handle(read) => {
-            let input = Input { pipe: None, pending: Vec::new(), written: 0, live: None };
-            return Ok((Some(read), input));
+/// Content of the files of a command: what goes as descriptors, and what had to be read instead.
+struct Files<'a> {
+    shared: Vec<&'a Arc<SharedFile>>,
+    /// For each file: its descriptor's place, or its bytes where they are not in the command.
+    contents: Vec<Travels>,
+}
+
+enum Travels {
+    AsGiven,
+    Shared(usize),
+    Read(Vec<u8>),
+}
+
+impl<'a> Files<'a> {
+    fn new(files: &'a [File]) -> io::Result<Files<'a>> {
+        let mut shared: Vec<&Arc<SharedFile>> = Vec::new();
+        let mut contents = Vec::new();
+        for file in files {
+            let Content::Shared(content) = &file.content else {
+                contents.push(Travels::AsGiven);
+                continue;
+            };
+            let known = shared.iter().position(|other| Arc::ptr_eq(other, content));
+            contents.push(match known {
+                Some(index) => Travels::Shared(index),
+                None if shared.len() < SHARED_MAX => {
+                    shared.push(content);
+                    Travels::Shared(shared.len() - 1)
+                }
+                None => Travels::Read(content.read()?),
+            });
         }
-    };
-    let mut input = Input { pipe: None, pending, written: 0, live };
-    if input.pending.is_empty() && input.live.is_none() {
-        return Ok((None, input));
+        Ok(Files { shared, contents })
     }
-    let (read, write) = sys::pipe()?;
-    sys::set_nonblocking(write.as_fd())?;
-    input.pipe = Some(pipe::Sender::from_owned_fd(write)?);
-    Ok((Some(read), input))
+
+    fn placed<'b>(&'b self, files: &'b [File]) -> Vec<Placed<'b>> {
+        let place = |(file, travels): (&'b File, &'b Travels)| Placed {
+            path: file.path.as_bytes(),
+            executable: file.executable,
+            content: match (travels, &file.content) {
+                (Travels::Shared(index), content) => {
+                    Stored::Shared { index: *index, len: content.len() }
+                }
+                (Travels::Read(bytes), _) | (_, Content::Bytes(bytes)) => Stored::Bytes(bytes),
+                (Travels::AsGiven, Content::Shared(_)) => Stored::Bytes(&[]),
+            },
+        };
+        files.iter().zip(&self.contents).map(place).collect()
+    }
 }
 
 impl Running<'_> {
+    /// Waits for the terminal that the guest init makes before it starts the program.
+    async fn take_terminal(&mut self) -> Result<(), SandboxError> {
+        let received = time::timeout_at(self.report_by, self.control.receive()).await;
+        let (message, fds) =
+            received.map_err(|_| SandboxError::Lost("it made no terminal in time"))??;
+        match (message.first(), fds.into_iter().next()) {
+            (Some(&from_guest::TERMINAL), Some(fd)) => {
+                let terminal = Terminal::new(fd)?;
+                self.captured.stdout.open_terminal(terminal.clone());
+                self.input.open_terminal(terminal.clone());
+                self.terminal = Some(terminal);
+                Ok(())
+            }
+            _ => match parse_report((message, Vec::new())) {
+                Ok(_) => Err(SandboxError::Lost("it ended without a terminal")),
+                Err(error) => Err(error),
+            },
+        }
+    }
+
     /// Moves bytes until the guest init reports.
     async fn until_report(&mut self) -> Result<(Report, Vec<OwnedFd>), SandboxError> {
         loop {
             let stop_at = self.stop_at.unwrap_or(self.report_by);
+            // In no order, so that a flood of one kind does not keep the others waiting. What is in
+            // the pipes when the report comes is read after it.
             tokio::select! {
-                // In this order, so that what a program wrote before its end is taken in first.
-                biased;
-                read = self.stdout.read(), if self.stdout.open => {
-                    read?;
-                    self.stdout.take(self.sink);
-                    self.watch_output().await?;
-                }
-                read = self.stderr.read(), if self.stderr.open => {
-                    read?;
-                    self.stderr.take(self.sink);
+                read = poll_fn(|cx| self.captured.poll_read(self.sink, cx)) => {
+                    self.captured.of(read?).take(self.sink);
                     self.watch_output().await?;
                 }
                 received = self.control.receive() => return parse_report(received?),
+                asked = next(&mut self.asked) => match asked {
+                    Some(asked) => self.heed(asked).await?,
+                    None => self.asked = None,
+                },
                 () = self.input.feed() => {}
                 () = time::sleep_until(stop_at) => {
                     if self.stopped || self.stop_at.is_none() {
@@ -322,14 +336,31 @@ impl Running<'_> {
         }
     }
 
+    async fn heed(&mut self, asked: spec::Control) -> io::Result<()> {
+        match asked {
+            spec::Control::Signal(signal) => match u8::try_from(signal) {
+                Ok(signal @ 1..=SIGNAL_MAX) => self.tell(&[to_guest::SIGNAL, signal]).await,
+                _ => Ok(()),
+            },
+            spec::Control::Resize(size) => {
+                self.terminal.as_ref().map_or(Ok(()), |terminal| terminal.resize(size))
+            }
+            spec::Control::Stop if self.stopped => Ok(()),
+            spec::Control::Stop => {
+                self.stopped_by_caller = true;
+                self.stop().await
+            }
+        }
+    }
+
     /// Notices a cut stream, and ends a program that floods.
     async fn watch_output(&mut self) -> io::Result<()> {
-        if self.stopped || !(self.stdout.is_truncated() || self.stderr.is_truncated()) {
+        if self.stopped || !self.captured.is_above_limit() {
             return Ok(());
         }
         self.stop_at.get_or_insert_with(|| Instant::now() + OUTPUT_GRACE);
-        let floods = |c: &Capture| c.seen > c.max.saturating_add(OUTPUT_SLACK_BYTES);
-        if floods(&self.stdout) || floods(&self.stderr) {
+        let Captured { stdout, stderr } = &self.captured;
+        if stdout.floods(OUTPUT_SLACK_BYTES) || stderr.floods(OUTPUT_SLACK_BYTES) {
             self.stop().await?;
         }
         Ok(())
@@ -339,35 +370,42 @@ impl Running<'_> {
         self.stopped = true;
         self.stop_at = None;
         self.report_by = Instant::now() + REPORT_GRACE;
-        match self.control.send(&[to_guest::STOP], &[]).await {
+        self.tell(&[to_guest::STOP]).await
+    }
+
+    async fn tell(&self, message: &[u8]) -> io::Result<()> {
+        match self.control.send(message, &[]).await {
             // It has ended on its own meanwhile, and its report waits to be read.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other,
         }
     }
 
-    /// Reads what is left in the pipes. Every writer is dead, so their end comes at once.
+    /// Reads what is left in the pipes. Every writer is dead, so their end comes at once; only a
+    /// sink without room is waited for.
     async fn drain(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + DRAIN_GRACE;
-        for capture in [&mut self.stdout, &mut self.stderr] {
-            while capture.open {
-                match time::timeout_at(deadline, capture.read()).await {
-                    Ok(read) => {
-                        read?;
-                        capture.take(self.sink);
-                    }
-                    Err(_) => capture.open = false,
+        let deadline = Instant::now() + SINK_GRACE;
+        while self.captured.is_open() {
+            if self.captured.needs_sink() {
+                let room = poll_fn(|cx| self.sink.poll_ready(cx));
+                if time::timeout_at(deadline, room).await.is_err() {
+                    break;
                 }
             }
+            let read = poll_fn(|cx| self.captured.poll_read(self.sink, cx));
+            match time::timeout_at(deadline.min(Instant::now() + DRAIN_GRACE), read).await {
+                Ok(read) => self.captured.of(read?).take(self.sink),
+                Err(_) => break,
+            }
         }
+        self.captured.stdout.give_up();
+        self.captured.stderr.give_up();
         Ok(())
     }
 
     fn judge(self, report: Report) -> Exit {
         let mut breaches = Vec::new();
-        let (stdout_truncated, stderr_truncated) =
-            (self.stdout.is_truncated(), self.stderr.is_truncated());
-        if stdout_truncated || stderr_truncated {
+        if self.captured.is_above_limit() {
             breaches.push(Breach::Output);
         }
         if report.cpu_breached {
@@ -379,6 +417,8 @@ impl Running<'_> {
         if report.memory_limit_reached {
             breaches.push(Breach::Memory);
         }
+        let (stdout, stdout_truncated) = self.captured.stdout.finish();
+        let (stderr, stderr_truncated) = self.captured.stderr.finish();
         Exit {
             code: report.code,
             signal: report.signal,
@@ -389,13 +429,21 @@ impl Running<'_> {
             memory_peak_bytes: report.memory_peak_bytes,
             processes_peak: report.processes_peak,
             oom_kills: report.oom_kills,
-            stopped: false,
-            stdout: self.stdout.kept,
-            stderr: self.stderr.kept,
+            stopped: self.stopped_by_caller && report.stopped,
+            stdout,
+            stderr,
             stdout_truncated,
             stderr_truncated,
             outputs: report.outputs.iter().map(|errno| output_state(*errno)).collect(),
         }
+    }
+}
+
+/// The next thing that the caller asks for; never, when it has let go.
+async fn next(asked: &mut Option<mpsc::Receiver<spec::Control>>) -> Option<spec::Control> {
+    match asked {
+        Some(asked) => asked.recv().await,
+        None => std::future::pending().await,
     }
 }
 

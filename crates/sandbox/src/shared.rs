@@ -84,7 +84,8 @@ mod tests {
         for path in ["/dev/null", "/proc/self/exe", "/", "/does/not/exist"] {
             assert!(SharedFile::open(Path::new(path)).is_err(), "{path}");
         }
-        let shared = SharedFile::open(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
+        let shared =
+            SharedFile::open(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")));
         let text = String::from_utf8(shared.unwrap().read().unwrap()).unwrap();
         assert!(text.contains("name = \"sandbox\""), "{text}");
     }

@@ -293,10 +293,17 @@ impl Spawner {
     /// Starts what was asked for, as far as slots are free.
     fn fill(&mut self, socket: BorrowedFd<'_>) {
         while !self.queue.is_empty() {
-            let free = self.slots.iter().position(|slot| matches!(slot.state, State::Free));
-            let Some(index) = free else { return };
+            let is_free = |index: &usize| {
+                self.slots.get(*index).is_some_and(|slot| matches!(slot.state, State::Free))
+            };
+            let free: Vec<usize> = (0..self.slots.len()).filter(is_free).collect();
+            let Some((first, others)) = free.split_first() else { return };
             let sandbox = self.queue.remove(0);
-            let message = match self.prepare(index, sandbox) {
+            // What fails can be the slot's own: its network namespace, its standing groups.
+            let prepared = others.iter().fold(self.prepare(*first, sandbox), |tried, index| {
+                tried.or_else(|_| self.prepare(*index, sandbox))
+            });
+            let message = match prepared {
                 Ok(control) => {
                     let message = Writer::new(from_spawner::PREPARED).u64(sandbox).finish();
                     let _gone = sys::send(socket, &message, &[control.as_fd()]);

@@ -63,7 +63,7 @@ pub struct Command {
     /// Where its standard error goes. With a `terminal` it is [`Output::Capture`], and comes as
     /// part of standard output.
     pub stderr: Output,
-    /// Further descriptors with the numbers under which the program has them, 3 or higher; at most
+    /// Further descriptors with the numbers under which the program has them, 3 to 255; at most
     /// [`EXTRA_MAX`].
     pub extra: Vec<(u32, OwnedFd)>,
     /// Gives the program a terminal of this size as its three standard streams.
@@ -193,6 +193,8 @@ pub struct TerminalSize {
 
 /// Most descriptors that a program may be given beside its three standard streams.
 pub const EXTRA_MAX: usize = 16;
+/// Largest number of such a descriptor.
+pub(crate) const EXTRA_NUMBER_MAX: u32 = 255;
 
 /// Limits of one program with all its descendants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -209,6 +209,16 @@ pub(crate) fn kill_all_others() -> io::Result<()> {
     check_int(unsafe { libc::kill(-1, libc::SIGKILL) }).map(drop)
 }
 
+/// `kill(2)` of a process group of this pid namespace. `ESRCH` when it has no process.
+pub(crate) fn signal_group(leader: libc::pid_t, signal: c_int) -> io::Result<()> {
+    // 0 and 1 would be the caller's own group and everybody.
+    if leader <= 1 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    // SAFETY: touches no memory.
+    check_int(unsafe { libc::kill(-leader, signal) }).map(drop)
+}
+
 /// `pidfd_send_signal(2)` with SIGKILL.
 pub(crate) fn kill_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a null siginfo means an ordinary signal; the descriptor is open.
@@ -558,6 +568,12 @@ pub(crate) fn mkdirat(dir: BorrowedFd<'_>, path: &CStr, mode: u32) -> io::Result
     check_int(unsafe { libc::mkdirat(dir.as_raw_fd(), path.as_ptr(), mode) }).map(drop)
 }
 
+/// `symlinkat(2)`.
+pub(crate) fn symlinkat(target: &CStr, dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
+    // SAFETY: both strings are NUL-terminated.
+    check_int(unsafe { libc::symlinkat(target.as_ptr(), dir.as_raw_fd(), path.as_ptr()) }).map(drop)
+}
+
 /// `unlinkat(2)` of a directory.
 pub(crate) fn rmdirat(dir: BorrowedFd<'_>, path: &CStr) -> io::Result<()> {
     // SAFETY: `path` is NUL-terminated.
@@ -577,13 +593,22 @@ pub(crate) fn fchown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     check_int(unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) }).map(drop)
 }
 
-/// Size of a regular file in bytes; `EINVAL` for anything that is not one.
-pub(crate) fn regular_file_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+fn stat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: `stat` is valid for writes.
     check_int(unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) })?;
     // SAFETY: the call succeeded, so the kernel has filled it in.
-    let stat = unsafe { stat.assume_init() };
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// Whether it is a pipe.
+pub(crate) fn is_pipe(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFIFO)
+}
+
+/// Size of a regular file in bytes; `EINVAL` for anything that is not one.
+pub(crate) fn regular_file_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let stat = stat(fd)?;
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -616,6 +641,42 @@ pub(crate) fn pread(fd: BorrowedFd<'_>, buf: &mut [u8], offset: u64) -> io::Resu
     // SAFETY: pointer and length belong together.
     let n = unsafe { libc::pread(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), offset) };
     if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n.unsigned_abs()) }
+}
+
+/// `write(2)`.
+pub(crate) fn write(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length belong together.
+    let n = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+    if n < 0 { Err(io::Error::last_os_error()) } else { Ok(n.unsigned_abs()) }
+}
+
+/// Copies the first `len` bytes of a file to where another one stands, in the kernel. The position
+/// of the first stays as it is, because others read it, too.
+///
+/// `sendfile(2)`, because `copy_file_range(2)` does not copy between two file systems.
+pub(crate) fn copy_from_start(
+    from: BorrowedFd<'_>,
+    to: BorrowedFd<'_>,
+    len: u64,
+) -> io::Result<()> {
+    let mut offset: libc::off_t = 0;
+    while let left @ 1.. = len.saturating_sub(offset.unsigned_abs()) {
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        // SAFETY: `offset` is valid for reads and writes.
+        let n = unsafe { libc::sendfile(to.as_raw_fd(), from.as_raw_fd(), &raw mut offset, left) };
+        if n < 0 {
+            let error = io::Error::last_os_error();
+            if error.kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            return Err(error);
+        }
+        if n == 0 {
+            // Shorter than it was when its length was taken.
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+    }
+    Ok(())
 }
 
 /// Writes all of `bytes`.
@@ -681,6 +742,22 @@ pub(crate) fn dup_onto(fd: BorrowedFd<'_>, target: RawFd) -> io::Result<()> {
     check_int(unsafe { libc::dup2(fd.as_raw_fd(), target) }).map(drop)
 }
 
+/// `fcntl(2)` with F_DUPFD_CLOEXEC: a copy with the lowest free number from `least` on.
+pub(crate) fn dup_from(fd: BorrowedFd<'_>, least: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: makes a new descriptor and touches no memory.
+    own(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, least) }.into())
+}
+
+/// `dup2(2)`, without close-on-exec, for a program that is about to be executed.
+///
+/// Whatever had the number is closed, although an OwnedFd in this memory may stand for it. So it is
+/// only for a forked child that uses none of its descriptors any more, and ends by `execve` or
+/// `_exit`.
+pub(crate) fn dup_for_program(fd: &OwnedFd, target: RawFd) -> io::Result<()> {
+    // SAFETY: touches no memory; by the condition above nobody uses what had the number.
+    check_int(unsafe { libc::dup2(fd.as_raw_fd(), target) }).map(drop)
+}
+
 /// Marks every descriptor from `first` on close-on-exec.
 pub(crate) fn cloexec_from(first: c_uint) -> io::Result<()> {
     const CLOSE_RANGE_CLOEXEC: c_uint = 4;
@@ -715,6 +792,50 @@ pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
     // SAFETY: sets seals only.
     check_int(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) })?;
     Ok(fd)
+}
+
+// ---- terminals ---------------------------------------------------------------------------------
+
+/// Lets the other side of a new terminal be opened (`TIOCSPTLCK`).
+pub(crate) fn unlock_terminal(controller: BorrowedFd<'_>) -> io::Result<()> {
+    let locked: c_int = 0;
+    // SAFETY: the call reads one int.
+    check_int(unsafe { libc::ioctl(controller.as_raw_fd(), libc::TIOCSPTLCK, &raw const locked) })
+        .map(drop)
+}
+
+/// Opens the program's side of a terminal without a path (`TIOCGPTPEER`), and not as the caller's
+/// own terminal.
+pub(crate) fn open_terminal_peer(controller: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+    // SAFETY: the argument is an integer; a new descriptor is returned.
+    own(unsafe { libc::ioctl(controller.as_raw_fd(), libc::TIOCGPTPEER, flags) }.into())
+}
+
+/// Makes a terminal the caller's own (`TIOCSCTTY`); the caller leads a session that has none.
+pub(crate) fn take_terminal(terminal: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the argument is an integer.
+    check_int(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSCTTY, 0 as c_int) }).map(drop)
+}
+
+/// Sets the size of a terminal in characters (`TIOCSWINSZ`); its foreground processes are told.
+pub(crate) fn set_terminal_size(terminal: BorrowedFd<'_>, rows: u16, cols: u16) -> io::Result<()> {
+    let size = libc::winsize { ws_row: rows, ws_col: cols, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: the call reads one winsize.
+    check_int(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) })
+        .map(drop)
+}
+
+/// The character that ends input at a terminal; none where that is switched off.
+pub(crate) fn terminal_eof(terminal: BorrowedFd<'_>) -> io::Result<Option<u8>> {
+    let mut settings = MaybeUninit::<libc::termios>::uninit();
+    // SAFETY: `settings` is valid for writes.
+    check_int(unsafe { libc::tcgetattr(terminal.as_raw_fd(), settings.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so it has been filled in.
+    let settings = unsafe { settings.assume_init() };
+    let eof = settings.c_cc.get(libc::VEOF).copied().unwrap_or(0);
+    // _POSIX_VDISABLE is 0 on Linux.
+    Ok((eof != 0).then_some(eof))
 }
 
 // ---- mounts ------------------------------------------------------------------------------------

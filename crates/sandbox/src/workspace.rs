@@ -8,7 +8,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::codec;
+use crate::codec::{self, Placed, Stored};
 use crate::failure::{Failure, Step};
 use crate::spec::Limits;
 use crate::sys;
@@ -29,7 +29,7 @@ pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
         Some(c"subset=pid,hidepid=invisible"),
     )
     .step("mount /proc")?;
-    let options = disk_options(Limits::default().disk_bytes, Limits::default().disk_inodes);
+    let options = disk_options(Limits::default().disk_bytes, prepared_inodes());
     sys::mount(Some(c"scratch"), c"/workspace", Some(c"tmpfs"), locked_down, Some(&options))
         .step("mount the scratch file system")?;
     let scratch = sys::open(c"/workspace", libc::O_RDONLY | libc::O_DIRECTORY)
@@ -82,6 +82,11 @@ fn disk_options(bytes: u64, inodes: u64) -> CString {
 /// back.
 const OWN_INODES: u64 = 6;
 
+/// Inodes of a scratch file system before its limits are known.
+fn prepared_inodes() -> u64 {
+    Limits::default().disk_inodes + OWN_INODES
+}
+
 /// Sets how much the program may store, beyond what an earlier command of the sandbox has left.
 pub(crate) fn set_disk_limits(
     scratch: BorrowedFd<'_>,
@@ -93,45 +98,75 @@ pub(crate) fn set_disk_limits(
     } else {
         (0, OWN_INODES)
     };
-    let options = disk_options(
-        limits.disk_bytes.saturating_add(bytes),
-        limits.disk_inodes.saturating_add(inodes),
-    );
+    let bytes = limits.disk_bytes.saturating_add(bytes);
+    let inodes = limits.disk_inodes.saturating_add(inodes);
+    if !has_predecessor && (bytes, inodes) == (Limits::default().disk_bytes, prepared_inodes()) {
+        // As it was mounted.
+        return Ok(());
+    }
+    let options = disk_options(bytes, inodes);
     let flags = libc::MS_REMOUNT | libc::MS_NOSUID | libc::MS_NODEV;
     sys::mount(None, c"/workspace", None, flags, Some(&options)).step("set the disk limits")
 }
 
-/// Places files below a directory, making the directories that their paths need.
+/// Places files below a directory, making the directories that their paths need. `shared` are the
+/// descriptors of content that does not come with the message.
 pub(crate) fn place_files(
     root: BorrowedFd<'_>,
-    files: &[(&[u8], bool, &[u8])],
+    files: &[Placed<'_>],
+    shared: &[OwnedFd],
 ) -> Result<(), Failure> {
-    for (path, executable, content) in files {
+    for Placed { path, executable, content } in files {
         let step = || format!("place the file `{}`", String::from_utf8_lossy(path));
-        let mut dir: Option<OwnedFd> = None;
-        let (parents, name) = match path.iter().rposition(|b| *b == b'/') {
-            Some(at) => (path.get(..at).unwrap_or(&[]), path.get(at + 1..).unwrap_or(&[])),
-            None => (&[][..], *path),
-        };
-        for part in parents.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
-            let part = CString::new(part).map_err(|_| codec::Malformed)?;
-            let here = dir.as_ref().map_or(root, AsFd::as_fd);
-            match sys::mkdirat(here, &part, DIRECTORY_MODE) {
-                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-                    return Err(Failure::new(&step(), &error));
-                }
-                _ => {}
-            }
-            let next = sys::open_beneath(here, &part, libc::O_RDONLY | libc::O_DIRECTORY, 0)
-                .step(&step())?;
-            dir = Some(next);
-        }
-        let name = CString::new(name).map_err(|_| codec::Malformed)?;
+        let (dir, name) =
+            make_parents(root, path).map_err(|error| Failure::new(&step(), &error))?;
         let here = dir.as_ref().map_or(root, AsFd::as_fd);
         let mode = if *executable { 0o755 } else { 0o644 };
         let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
         let file = sys::open_beneath(here, &name, flags, mode).step(&step())?;
-        sys::write_all(file.as_fd(), content).step(&step())?;
+        match content {
+            Stored::Bytes(bytes) => sys::write_all(file.as_fd(), bytes).step(&step())?,
+            Stored::Shared { index, len } => {
+                let content = shared.get(*index).ok_or(codec::Malformed)?;
+                sys::copy_from_start(content.as_fd(), file.as_fd(), *len).step(&step())?;
+            }
+        }
     }
     Ok(())
+}
+
+/// Places symbolic links below a directory, likewise. Nobody on this side follows one: whatever is
+/// opened here is opened beneath a descriptor and through no link.
+pub(crate) fn place_symlinks(
+    root: BorrowedFd<'_>,
+    symlinks: &[(&[u8], &[u8])],
+) -> Result<(), Failure> {
+    for (path, target) in symlinks {
+        let step = || format!("place the link `{}`", String::from_utf8_lossy(path));
+        let (dir, name) =
+            make_parents(root, path).map_err(|error| Failure::new(&step(), &error))?;
+        let here = dir.as_ref().map_or(root, AsFd::as_fd);
+        let target = CString::new(*target).map_err(|_| codec::Malformed)?;
+        sys::symlinkat(&target, here, &name).step(&step())?;
+    }
+    Ok(())
+}
+
+/// Makes the directories of a path; returns the last, unless it is the root, and the name in it.
+fn make_parents(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<(Option<OwnedFd>, CString)> {
+    let mut dir: Option<OwnedFd> = None;
+    let (parents, name) = match path.iter().rposition(|b| *b == b'/') {
+        Some(at) => (path.get(..at).unwrap_or(&[]), path.get(at + 1..).unwrap_or(&[])),
+        None => (&[][..], path),
+    };
+    for part in parents.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
+        let part = CString::new(part)?;
+        let here = dir.as_ref().map_or(root, AsFd::as_fd);
+        match sys::mkdirat(here, &part, DIRECTORY_MODE) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        dir = Some(sys::open_beneath(here, &part, libc::O_RDONLY | libc::O_DIRECTORY, 0)?);
+    }
+    Ok((dir, CString::new(name)?))
 }

@@ -1,0 +1,452 @@
+//! The standard streams of one program, on the server's side: what it writes is read, kept within
+//! its limits and given to the sink; what it is to read is written when there is room.
+//!
+//! Never waits for a program or a sink by blocking, and never holds more than one chunk of either.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker, ready};
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+
+use crate::codec::Streams;
+use crate::spec::{Command, Output, OutputSink, Stdin, Stream, TerminalSize};
+use crate::sys;
+
+/// Bytes read from a pipe at a time: half of what a pipe holds, so that one side can fill while the
+/// other empties.
+const CHUNK_BYTES: usize = 32 << 10;
+/// Bytes read the first time: most programs write a line or two, and room costs page faults.
+const FIRST_CHUNK_BYTES: usize = 4 << 10;
+
+/// The server's side of a terminal.
+#[derive(Clone, Debug)]
+pub(super) struct Terminal(Arc<AsyncFd<OwnedFd>>);
+
+impl Terminal {
+    pub(super) fn new(fd: OwnedFd) -> io::Result<Terminal> {
+        Ok(Terminal(Arc::new(sys::watch(fd)?)))
+    }
+
+    pub(super) fn resize(&self, size: TerminalSize) -> io::Result<()> {
+        sys::set_terminal_size(self.0.as_fd(), size.rows, size.cols)
+    }
+}
+
+/// Where output comes from.
+#[derive(Debug)]
+enum Source {
+    Pipe(pipe::Receiver),
+    Terminal(Terminal),
+}
+
+/// One captured stream.
+#[derive(Debug)]
+pub(super) struct Capture {
+    pub(super) stream: Stream,
+    /// None when nothing more comes.
+    source: Option<Source>,
+    /// What was read last, in its first `filled` bytes. Its room is cleared once.
+    room: Vec<u8>,
+    filled: usize,
+    kept: Vec<u8>,
+    /// Bytes that are kept at most, and bytes that the sink gets at most.
+    kept_max: u64,
+    max: u64,
+    /// Everything that was written, kept or not.
+    seen: u64,
+    /// The sink took no more.
+    cut: bool,
+}
+
+impl Capture {
+    fn new(stream: Stream, command: &Command) -> Capture {
+        let max = command.limits.output_bytes;
+        let kept_max = command.kept_bytes.map_or(max, |kept| kept.min(max));
+        Capture {
+            stream,
+            source: None,
+            room: Vec::new(),
+            filled: 0,
+            kept: Vec::new(),
+            kept_max,
+            max,
+            seen: 0,
+            cut: false,
+        }
+    }
+
+    /// Captures from a new pipe; returns its other end.
+    fn open_pipe(&mut self) -> io::Result<OwnedFd> {
+        let (read, write) = sys::pipe()?;
+        sys::set_nonblocking(read.as_fd())?;
+        self.source = Some(Source::Pipe(pipe::Receiver::from_owned_fd(read)?));
+        Ok(write)
+    }
+
+    pub(super) fn open_terminal(&mut self, terminal: Terminal) {
+        self.source = Some(Source::Terminal(terminal));
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Whether more was written than may be.
+    pub(super) fn is_above_limit(&self) -> bool {
+        self.seen > self.max
+    }
+
+    /// Whether more than so many bytes were written beyond the limit.
+    pub(super) fn floods(&self, slack_bytes: u64) -> bool {
+        self.seen > self.max.saturating_add(slack_bytes)
+    }
+
+    /// Whether the sink gets the next bytes, so that it must have room for them.
+    fn needs_sink(&self) -> bool {
+        self.is_open() && self.seen < self.max
+    }
+
+    /// Reads what is there. Nothing is taken before it is ready.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Room for a first small output; more once a program shows that it writes much.
+        let room = if self.seen == 0 { FIRST_CHUNK_BYTES } else { CHUNK_BYTES };
+        if self.room.len() < room {
+            self.room.resize(room, 0);
+        }
+        self.filled = 0;
+        match &mut self.source {
+            Some(Source::Pipe(pipe)) => {
+                let mut room = ReadBuf::new(&mut self.room);
+                ready!(Pin::new(pipe).poll_read(cx, &mut room))?;
+                self.filled = room.filled().len();
+            }
+            Some(Source::Terminal(terminal)) => {
+                self.filled = ready!(poll_terminal(terminal, &mut self.room, cx))?;
+            }
+            None => {}
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Takes in what was read: zero bytes are the end.
+    pub(super) fn take(&mut self, sink: &mut dyn OutputSink) {
+        if self.filled == 0 {
+            self.source = None;
+            return;
+        }
+        let chunk = self.room.get(..self.filled).unwrap_or(&[]);
+        let within = up_to(chunk, self.max.saturating_sub(self.seen));
+        if !within.is_empty() {
+            sink.chunk(self.stream, within);
+            let room = self.kept_max.saturating_sub(self.kept.len() as u64);
+            self.kept.extend_from_slice(up_to(within, room));
+        }
+        self.seen += chunk.len() as u64;
+    }
+
+    /// Stops reading, and notes whether something was there that nobody has taken.
+    pub(super) fn give_up(&mut self) {
+        let mut nobody = Context::from_waker(Waker::noop());
+        if self.is_open() && matches!(self.poll_read(&mut nobody), Poll::Ready(Ok(()))) {
+            self.cut |= self.filled > 0;
+        }
+        self.source = None;
+    }
+
+    /// What was kept, and whether it is not all.
+    pub(super) fn finish(self) -> (Vec<u8>, bool) {
+        (self.kept, self.seen > self.max || self.cut)
+    }
+}
+
+/// The first bytes, as many as there is room for.
+fn up_to(bytes: &[u8], room: u64) -> &[u8] {
+    let room = usize::try_from(room).unwrap_or(usize::MAX);
+    bytes.get(..room.min(bytes.len())).unwrap_or(bytes)
+}
+
+fn poll_terminal(
+    terminal: &Terminal,
+    room: &mut [u8],
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut guard = ready!(terminal.0.poll_read_ready(cx))?;
+        match guard.try_io(|fd| sys::read(fd.as_fd(), room)) {
+            // Every process that had the other side has closed it.
+            Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => return Poll::Ready(Ok(0)),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(read) => return Poll::Ready(read),
+            Err(_would_block) => {}
+        }
+    }
+}
+
+/// Both captured streams.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) stdout: Capture,
+    pub(super) stderr: Capture,
+}
+
+impl Captured {
+    pub(super) fn is_open(&self) -> bool {
+        self.stdout.is_open() || self.stderr.is_open()
+    }
+
+    pub(super) fn is_above_limit(&self) -> bool {
+        self.stdout.is_above_limit() || self.stderr.is_above_limit()
+    }
+
+    /// Whether a sink without room would hold up the rest.
+    pub(super) fn needs_sink(&self) -> bool {
+        self.stdout.needs_sink() || self.stderr.needs_sink()
+    }
+
+    pub(super) fn of(&mut self, stream: Stream) -> &mut Capture {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// Reads from a stream that has something and whose bytes somebody has room for. While the sink
+    /// has none, the bytes stay in the pipe, and the program waits once it is full.
+    pub(super) fn poll_read(
+        &mut self,
+        sink: &mut dyn OutputSink,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<Stream>> {
+        let has_room = !self.needs_sink() || sink.poll_ready(cx).is_ready();
+        for capture in [&mut self.stdout, &mut self.stderr] {
+            if capture.is_open()
+                && (has_room || !capture.needs_sink())
+                && let Poll::Ready(read) = capture.poll_read(cx)
+            {
+                return Poll::Ready(read.map(|()| capture.stream));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+/// Where input goes.
+#[derive(Debug)]
+enum Entrance {
+    Pipe(pipe::Sender),
+    Terminal(Terminal),
+}
+
+impl Entrance {
+    /// Writes some of the bytes. Cancel-safe: they are written at once or not at all.
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Entrance::Pipe(pipe) => pipe.write(bytes).await,
+            Entrance::Terminal(Terminal(fd)) => {
+                fd.async_io(Interest::WRITABLE, |fd| sys::write(fd.as_fd(), bytes)).await
+            }
+        }
+    }
+}
+
+/// What is still to be written to the program's standard input.
+#[derive(Debug)]
+pub(super) struct Input {
+    /// None when the program's input has ended, or when nobody reads it.
+    entrance: Option<Entrance>,
+    pending: Vec<u8>,
+    written: usize,
+    live: Option<mpsc::Receiver<Vec<u8>>>,
+    /// The last byte ended a line, or there was none.
+    at_line_start: bool,
+    /// On a terminal: its end has been typed.
+    ended: bool,
+}
+
+impl Input {
+    fn new(pending: Vec<u8>, live: Option<mpsc::Receiver<Vec<u8>>>) -> Input {
+        let mut input = Input {
+            entrance: None,
+            pending: Vec::new(),
+            written: 0,
+            live,
+            at_line_start: true,
+            ended: false,
+        };
+        input.take_chunk(pending);
+        input
+    }
+
+    pub(super) fn open_terminal(&mut self, terminal: Terminal) {
+        self.entrance = Some(Entrance::Terminal(terminal));
+    }
+
+    fn take_chunk(&mut self, chunk: Vec<u8>) {
+        self.at_line_start = chunk.last().map_or(self.at_line_start, |last| *last == b'\n');
+        (self.pending, self.written) = (chunk, 0);
+    }
+
+    /// Goes on until everything is written or nobody reads. Cancel-safe: what was written is noted
+    /// before the next wait.
+    pub(super) async fn feed(&mut self) {
+        while let Some(entrance) = &mut self.entrance {
+            let rest = self.pending.get(self.written..).unwrap_or(&[]);
+            if !rest.is_empty() {
+                match entrance.write(rest).await {
+                    Ok(n) => self.written += n,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    // The program has closed its input or ended; that is its right.
+                    Err(_) => self.entrance = None,
+                }
+                continue;
+            }
+            if let Some(live) = &mut self.live {
+                match live.recv().await {
+                    Some(chunk) => self.take_chunk(chunk),
+                    None => self.live = None,
+                }
+                continue;
+            }
+            self.end();
+        }
+        std::future::pending::<()>().await;
+    }
+
+    /// Everything is written. A pipe is closed; at a terminal its end-of-file character is typed,
+    /// as a person would, because closing our side would take the program's output with it.
+    fn end(&mut self) {
+        let Some(Entrance::Terminal(Terminal(fd))) = &self.entrance else {
+            self.entrance = None;
+            return;
+        };
+        match sys::terminal_eof(fd.as_fd()) {
+            Ok(Some(eof)) if !self.ended => {
+                // The first one ends a line that was begun; only at the start of a line is it the
+                // end of input.
+                let times = if self.at_line_start { 1 } else { 2 };
+                self.ended = true;
+                self.take_chunk(vec![eof; times]);
+            }
+            _ => self.entrance = None,
+        }
+    }
+}
+
+/// The streams of a command: what the program gets, and what stays here.
+#[derive(Debug)]
+pub(super) struct Wiring {
+    pub(super) streams: Streams,
+    /// The program's ends: those of `streams`, then the further ones.
+    pub(super) given: Vec<OwnedFd>,
+    pub(super) captured: Captured,
+    pub(super) input: Input,
+}
+
+impl Wiring {
+    /// Makes the pipes of a command that was checked, and takes what it brings.
+    pub(super) fn new(command: &mut Command) -> io::Result<Wiring> {
+        let stdout = Capture::new(Stream::Stdout, command);
+        let stderr = Capture::new(Stream::Stderr, command);
+        let (bytes, live, read) = match std::mem::take(&mut command.stdin) {
+            Stdin::Empty => (Vec::new(), None, None),
+            Stdin::Bytes(bytes) => (bytes, None, None),
+            Stdin::Live(receiver) => (Vec::new(), Some(receiver), None),
+            Stdin::Handle(read) => (Vec::new(), None, Some(read)),
+        };
+        let mut wiring = Wiring {
+            // Replaced below, where there is none.
+            streams: Streams::Given { merged: false, has_stdin: false },
+            given: Vec::new(),
+            captured: Captured { stdout, stderr },
+            input: Input::new(bytes, live),
+        };
+        wiring.streams = match command.terminal {
+            Some(size) => Streams::Terminal(size),
+            None => wiring.open_pipes(command, read)?,
+        };
+        wiring.given.extend(command.extra.drain(..).map(|(_, fd)| fd));
+        for fd in &wiring.given {
+            // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
+            // program, and two programs can share one. Nobody else can name it.
+            if sys::is_pipe(fd.as_fd())? {
+                sys::fchmod(fd.as_fd(), 0o666)?;
+            }
+        }
+        Ok(wiring)
+    }
+
+    fn open_pipes(&mut self, command: &mut Command, read: Option<OwnedFd>) -> io::Result<Streams> {
+        let mut output = |output: &mut Output, capture: &mut Capture| -> io::Result<bool> {
+            self.given.push(match std::mem::take(output) {
+                Output::Capture => capture.open_pipe()?,
+                Output::Handle(write) => write,
+                Output::Stdout => return Ok(true),
+            });
+            Ok(false)
+        };
+        output(&mut command.stdout, &mut self.captured.stdout)?;
+        let merged = output(&mut command.stderr, &mut self.captured.stderr)?;
+        let has_stdin = if let Some(read) = read {
+            self.given.push(read);
+            true
+        } else if self.input.pending.is_empty() && self.input.live.is_none() {
+            false
+        } else {
+            let (read, write) = sys::pipe()?;
+            sys::set_nonblocking(write.as_fd())?;
+            self.input.entrance = Some(Entrance::Pipe(pipe::Sender::from_owned_fd(write)?));
+            self.given.push(read);
+            true
+        };
+        Ok(Streams::Given { merged, has_stdin })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Limits;
+
+    /// Keeps what it gets.
+    #[derive(Default)]
+    struct Kept(Vec<u8>);
+
+    impl OutputSink for Kept {
+        fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
+            self.0.extend_from_slice(bytes);
+        }
+    }
+
+    /// Kept, given to the sink, whether it is not all.
+    fn capture(max: u64, kept: Option<u64>, chunks: &[&[u8]]) -> (Vec<u8>, Vec<u8>, bool) {
+        let limits = Limits { output_bytes: max, ..Limits::default() };
+        let command = Command { limits, kept_bytes: kept, ..Command::default() };
+        let mut capture = Capture::new(Stream::Stdout, &command);
+        let mut sink = Kept::default();
+        for chunk in chunks {
+            capture.room = chunk.to_vec();
+            capture.filled = chunk.len();
+            capture.take(&mut sink);
+        }
+        let (kept, truncated) = capture.finish();
+        (kept, sink.0, truncated)
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_given_have_limits_of_their_own() {
+        let all = |s: &str| s.as_bytes().to_vec();
+        let chunks: &[&[u8]] = &[b"ab", b"cd", b"ef"];
+        assert_eq!(capture(9, None, chunks), (all("abcdef"), all("abcdef"), false));
+        assert_eq!(capture(6, Some(9), chunks), (all("abcdef"), all("abcdef"), false));
+        assert_eq!(capture(5, None, chunks), (all("abcde"), all("abcde"), true));
+        assert_eq!(capture(9, Some(3), chunks), (all("abc"), all("abcdef"), false));
+        assert_eq!(capture(5, Some(0), chunks), (all(""), all("abcde"), true));
+        assert_eq!(capture(0, None, chunks), (all(""), all(""), true));
+    }
+}

@@ -1,0 +1,46 @@
+//! Terminals of a sandbox, made by its guest init: an instance of devpts that nobody else has.
+//!
+//! The program gets one side as its standard streams and as its controlling terminal; the other
+//! goes to the server and never stays here. The program may make more of them for its own use, up
+//! to the maximum of the instance.
+
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::failure::{Failure, Step};
+use crate::spec::TerminalSize;
+use crate::sys;
+
+/// Where the image has a place for it.
+const PLACE: &CStr = c"/dev/pts";
+/// Terminals of one sandbox: the kernel has a few thousand for all. Everybody may make one, for
+/// programs such as `script`; each belongs to its user.
+const OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=16";
+
+/// Both sides of a terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    /// For the server.
+    pub(crate) controller: OwnedFd,
+    /// For the program.
+    pub(crate) program: OwnedFd,
+}
+
+/// Mounts a fresh instance, over that of an earlier command, and makes a terminal in it that
+/// belongs to `user`. Needs the privileges of setting up.
+pub(crate) fn make(size: TerminalSize, user: Option<u32>) -> Result<Terminal, Failure> {
+    // Without nodev, because terminals are devices; the file system holds nothing else.
+    let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
+    sys::mount(Some(c"devpts"), PLACE, Some(c"devpts"), flags, Some(OPTIONS))
+        .step("mount terminals")?;
+    let controller =
+        sys::open(c"/dev/pts/ptmx", libc::O_RDWR | libc::O_NOCTTY).step("make a terminal")?;
+    sys::unlock_terminal(controller.as_fd()).step("unlock a terminal")?;
+    sys::set_terminal_size(controller.as_fd(), size.rows, size.cols)
+        .step("set the size of a terminal")?;
+    let program = sys::open_terminal_peer(controller.as_fd()).step("open a terminal")?;
+    if let Some(user) = user {
+        sys::fchown(program.as_fd(), user, user).step("hand over a terminal")?;
+    }
+    Ok(Terminal { controller, program })
+}
