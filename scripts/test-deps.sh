@@ -28,6 +28,13 @@ need golang-go go
 need nodejs node
 # What makes JavaScript of TypeScript.
 need esbuild esbuild
+# The store's other engine, the queue's other back end, and certificates for both. Debian keeps the
+# programs of PostgreSQL beside PATH.
+[ -n "$(compgen -G '/usr/lib/postgresql/*/bin/postgres')" ] || need postgresql postgres initdb psql
+need redis-server redis-server
+need openssl openssl
+# Starts them without privileges.
+need util-linux setpriv
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 # The header of the C library, not just the compiler.

@@ -1,4 +1,4 @@
-//! Plumbing that services share: clock, tokens, HTTP shell, telemetry, draining.
+//! Plumbing that services share: clock, tokens, store, HTTP shell, telemetry, draining.
 //!
 //! This crate knows no service. A thing is here when two services use it and it holds no rule of
 //! either. Nothing else in the workspace reads the clock, checks a token, accepts a connection,
@@ -11,6 +11,7 @@
 //! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::Principal`] |
 //! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
+//! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`telemetry`] | logs and Prometheus metrics |
 //!
 //! A handler has the whole shape of a service's HTTP face:
@@ -27,7 +28,9 @@ pub mod clock;
 pub mod data_dir;
 pub mod drain;
 pub mod http;
+pub mod store;
 pub mod telemetry;
+mod tls;
 
 #[cfg(test)]
 mod testing;

@@ -20,6 +20,7 @@
 //! | `http.rs` | blocking HTTP/1.1 client |
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
+//! | `service.rs`, `postgres.rs`, `redis.rs` | real servers beside Cove |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
@@ -27,14 +28,19 @@
 mod host;
 mod http;
 mod log;
+mod postgres;
 pub mod process;
+mod redis;
 mod scratch;
 mod server;
+mod service;
 mod wait;
 
 pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;
+pub use postgres::Postgres;
+pub use redis::Redis;
 pub use scratch::Scratch;
 pub use server::{Server, command};
 pub use wait::{Stopwatch, eventually, until};

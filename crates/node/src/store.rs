@@ -1,0 +1,334 @@
+//! The store: SQL in one dialect, kept by SQLite or by PostgreSQL.
+//!
+//! A service hands over a closure and gets back what it answers once that is durable:
+//!
+//! ```ignore
+//! let taken = store
+//!     .transact("jobs.take", move |transaction| {
+//!         transaction.execute("UPDATE jobs SET state = 'running' WHERE id = $1", &[id.into()])
+//!     })
+//!     .await?;
+//! ```
+//!
+//! - **One text for both engines.** Parameters are `$1`, `$2`, …; columns are `BIGINT`,
+//!   `DOUBLE PRECISION`, `TEXT` and `BYTEA`; `ON CONFLICT` and `RETURNING` exist in both. Sums are
+//!   cast: `CAST(SUM(x) AS BIGINT)`. Where the texts must differ there is [`Store::dialect`].
+//! - **Transactions are serialisable** and all or nothing. A statement that fails spoils its
+//!   transaction, even when the closure looks away.
+//! - **A closure may run more than once**: what it answers is what its last run answered. So it
+//!   changes nothing but the transaction, does no I/O and waits for nothing.
+//! - **SQLite** has one writer, which commits everything that waits at once (group commit), and
+//!   readers of their own. **PostgreSQL** has a few connections; serialisation failures and lost
+//!   connections are tried again.
+//!
+//! Dropping the future of a transaction does not undo it: it may be written or not. This file knows
+//! no table but the one that counts migrations.
+
+mod error;
+mod metrics;
+mod migrate;
+mod postgres;
+mod queue;
+mod sqlite;
+mod value;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use self::metrics::StoreMetrics;
+use self::queue::{Access, Job, Queue};
+use crate::clock;
+use crate::telemetry::Registry;
+
+pub use self::error::StoreError;
+pub use self::migrate::Migration;
+pub use self::value::{FromValue, Row, Value};
+
+/// Which database keeps the state.
+#[derive(Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// A file of this machine; it is made when it is missing.
+    Sqlite(PathBuf),
+    /// `postgres://user:password@host:port/database?sslmode=…`. May contain a password, so it is
+    /// never shown.
+    Postgres(String),
+}
+
+impl FromStr for StoreUrl {
+    type Err = StoreError;
+
+    /// `sqlite:PATH`, `postgres://…` or `postgresql://…`.
+    fn from_str(text: &str) -> Result<StoreUrl, StoreError> {
+        if let Some(path) = text.strip_prefix("sqlite:").filter(|path| !path.is_empty()) {
+            return Ok(StoreUrl::Sqlite(PathBuf::from(path)));
+        }
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            postgres::check_url(text)?;
+            return Ok(StoreUrl::Postgres(text.to_owned()));
+        }
+        // The text is not repeated: it may be a password in the wrong place.
+        let message = "expected `sqlite:PATH` or `postgres://USER:PASSWORD@HOST/DATABASE`";
+        Err(StoreError::Url(message.to_owned()))
+    }
+}
+
+impl fmt::Debug for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreUrl::Sqlite(path) => f.debug_tuple("Sqlite").field(path).finish(),
+            StoreUrl::Postgres(_) => f.write_str("Postgres(..)"),
+        }
+    }
+}
+
+/// What an answered transaction survives, in SQLite. PostgreSQL has its own setting for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The end of the process, however it comes. A power failure may lose the last moments, but
+    /// leaves the database whole.
+    #[default]
+    Process,
+    /// A power failure as well: every group of transactions waits for the disk.
+    Power,
+}
+
+/// What the store needs to know.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Which database.
+    pub url: StoreUrl,
+    /// What an answer means, in SQLite.
+    pub durability: Durability,
+    /// Transactions that wait, for each of reading and writing; beyond it
+    /// [`StoreError::Busy`].
+    pub waiting_max: usize,
+    /// Write transactions that SQLite commits together.
+    pub group_max: usize,
+    /// Threads that read, in SQLite, each with a connection.
+    pub readers: usize,
+    /// Connections to PostgreSQL, each with a thread.
+    pub connections: usize,
+    /// How often a transaction is run that loses against others, in PostgreSQL; beyond it
+    /// [`StoreError::Contended`].
+    pub attempts_max: u32,
+    /// Rows that one statement may answer; beyond it [`StoreError::TooManyRows`].
+    pub rows_max: usize,
+    /// Time to connect to PostgreSQL.
+    pub connect_max: Duration,
+    /// Time for one statement in PostgreSQL, and for one transaction that stands idle.
+    pub statement_max: Duration,
+}
+
+impl StoreConfig {
+    /// The defaults for a database.
+    pub fn new(url: StoreUrl) -> StoreConfig {
+        StoreConfig {
+            url,
+            durability: Durability::default(),
+            waiting_max: 10_000,
+            group_max: 128,
+            readers: 2,
+            connections: 4,
+            attempts_max: 12,
+            rows_max: 100_000,
+            connect_max: Duration::from_secs(10),
+            statement_max: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Which of the two engines it is, for the few statements that must differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// SQLite.
+    Sqlite,
+    /// PostgreSQL, or CockroachDB.
+    Postgres,
+}
+
+/// A transaction in progress. It ends with the closure that got it.
+pub trait Transaction {
+    /// Runs a statement that answers no rows and says how many it changed.
+    ///
+    /// # Errors
+    /// When the statement fails; the transaction is spoiled then.
+    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, StoreError>;
+
+    /// Runs a statement that answers rows, be it `SELECT` or `… RETURNING`.
+    ///
+    /// # Errors
+    /// When the statement fails or answers too many rows; the transaction is spoiled then.
+    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError>;
+
+    /// Runs statements without parameters, one after the other, divided by semicolons. For
+    /// migrations: nothing of it is kept prepared.
+    ///
+    /// # Errors
+    /// When one fails; the transaction is spoiled then.
+    fn batch(&mut self, sql: &str) -> Result<(), StoreError>;
+
+    /// The one row that a statement answers, or none.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::query`]. Of several rows it is the first.
+    fn query_one(&mut self, sql: &str, parameters: &[Value]) -> Result<Option<Row>, StoreError> {
+        Ok(self.query(sql, parameters)?.into_iter().next())
+    }
+
+    /// Which engine this is.
+    fn dialect(&self) -> Dialect;
+}
+
+/// What threads of the store share.
+struct Context {
+    config: StoreConfig,
+    metrics: StoreMetrics,
+    /// Counts the threads that are still there: each holds a receiver.
+    running: watch::Receiver<()>,
+}
+
+/// A database. Cheap to clone; the threads behind it end with the last clone, or by
+/// [`Store::close`], having done what waited.
+#[derive(Clone)]
+pub struct Store(Arc<Handle>);
+
+struct Handle {
+    reads: Arc<Queue>,
+    writes: Arc<Queue>,
+    dialect: Dialect,
+    metrics: StoreMetrics,
+    running: watch::Sender<()>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.reads.close();
+        self.writes.close();
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("dialect", &self.0.dialect).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Opens the database and starts the threads that talk to it. A SQLite file must belong to this
+    /// process alone, which the data directory's lock ensures.
+    ///
+    /// # Errors
+    /// When it cannot be opened or reached.
+    pub async fn open(config: StoreConfig, registry: &mut Registry) -> Result<Store, StoreError> {
+        let metrics = StoreMetrics::new(registry);
+        let (running, receiver) = watch::channel(());
+        let writes = Arc::new(Queue::new(config.waiting_max));
+        let context = Context { config, metrics: metrics.clone(), running: receiver };
+        let (dialect, reads) = match context.config.url.clone() {
+            StoreUrl::Sqlite(path) => {
+                let reads = Arc::new(Queue::new(context.config.waiting_max));
+                sqlite::start(&path, context, &reads, &writes).await?;
+                (Dialect::Sqlite, reads)
+            }
+            StoreUrl::Postgres(url) => {
+                postgres::start(&url, context, &writes).await?;
+                (Dialect::Postgres, Arc::clone(&writes))
+            }
+        };
+        Ok(Store(Arc::new(Handle { reads, writes, dialect, metrics, running })))
+    }
+
+    /// Runs a transaction that may write; what it answers is durable when this returns. `name` is
+    /// what metrics call it.
+    ///
+    /// # Errors
+    /// Those of the closure and of the database; see [`StoreError`].
+    pub async fn transact<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(name, Access::Write, body).await
+    }
+
+    /// The same for a transaction that may as well happen twice: it is run again when the
+    /// connection was lost during the commit, so it never ends in [`StoreError::OutcomeUnknown`].
+    ///
+    /// # Errors
+    /// Those of the closure and of the database; see [`StoreError`].
+    pub async fn transact_idempotent<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(name, Access::WriteAgain, body).await
+    }
+
+    /// Runs a transaction that only looks. It sees everything that was answered before it began.
+    ///
+    /// # Errors
+    /// Those of the closure and of the database, which refuses to write; see [`StoreError`].
+    pub async fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.run(name, Access::Read, body).await
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        access: Access,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let started = clock::now();
+        let (job, answer) = Job::new(name, access, body);
+        let queue = match access {
+            Access::Read => &self.0.reads,
+            Access::Write | Access::WriteAgain => &self.0.writes,
+        };
+        let result = match queue.push(job) {
+            // An answer that never comes means that the thread is gone.
+            Ok(()) => answer.await.unwrap_or(Err(StoreError::Closed)),
+            Err(error) => Err(error),
+        };
+        let took = clock::now().duration_since(started);
+        self.0.metrics.finished(name, took, result.is_ok());
+        result
+    }
+
+    /// Brings the tables of a service to their newest version. Version `n` is what the first `n` of
+    /// `steps` make, so that steps are only ever added at the end.
+    ///
+    /// # Errors
+    /// When a step fails, or the database has more versions than there are steps.
+    pub async fn migrate(
+        &self,
+        service: &'static str,
+        steps: &[Migration],
+    ) -> Result<(), StoreError> {
+        migrate::migrate(self, service, steps).await
+    }
+
+    /// Which engine it is.
+    pub fn dialect(&self) -> Dialect {
+        self.0.dialect
+    }
+
+    /// Takes no more transactions, finishes those that wait, and returns when the database is
+    /// closed.
+    pub async fn close(&self) {
+        self.0.reads.close();
+        self.0.writes.close();
+        self.0.running.closed().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

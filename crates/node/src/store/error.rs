@@ -1,0 +1,176 @@
+//! Why a transaction did not happen, whose fault that is, and whether to try again.
+
+use std::error::Error;
+
+/// What the database itself says, or whatever else is the cause.
+pub(super) type Cause = Box<dyn Error + Send + Sync>;
+
+/// Longest part of a statement that a message shows, in characters.
+const SQL_CHARS_MAX: usize = 200;
+
+/// Why a transaction did not happen. Unless the variant says otherwise, nothing of it was written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The address of the store is none.
+    #[error("`store`: {0}")]
+    Url(String),
+    /// The database cannot be opened.
+    #[error("open the store `{name}`")]
+    Open {
+        /// Which one, without credentials.
+        name: String,
+        /// Why.
+        source: Cause,
+    },
+    /// A statement failed. It is the fault of whoever wrote it, or of the disk.
+    #[error("run `{sql}`")]
+    Statement {
+        /// The statement, shortened.
+        sql: String,
+        /// Why.
+        source: Cause,
+    },
+    /// A statement would break a rule of the schema: unique, not null, check, foreign key.
+    #[error("run `{sql}`: a constraint forbids it")]
+    Constraint {
+        /// The statement, shortened.
+        sql: String,
+        /// Which one.
+        source: Cause,
+    },
+    /// The parameters do not fit the statement.
+    #[error("run `{sql}`: {problem}")]
+    Parameters {
+        /// The statement, shortened.
+        sql: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A statement answered more rows than a transaction may hold.
+    #[error("run `{sql}`: it answers more than {rows_max} rows")]
+    TooManyRows {
+        /// The statement, shortened.
+        sql: String,
+        /// The limit.
+        rows_max: usize,
+    },
+    /// A column is not what was expected.
+    #[error("column {index} is {found}, expected {expected}")]
+    Column {
+        /// Which, from 0.
+        index: usize,
+        /// What it was read as.
+        expected: &'static str,
+        /// What it is.
+        found: &'static str,
+    },
+    /// An earlier statement of the transaction failed, so that it can only be rolled back.
+    #[error("a statement of the transaction failed before")]
+    Spoiled,
+    /// The transaction's own reason to be rolled back.
+    #[error("the transaction was refused")]
+    Refused(#[source] Cause),
+    /// The transaction's code panicked.
+    #[error("the transaction panicked: {0}")]
+    Panicked(String),
+    /// Too many transactions wait. Try again later.
+    #[error("{waiting_max} transactions wait for the store, which is its limit")]
+    Busy {
+        /// The limit.
+        waiting_max: usize,
+    },
+    /// Others kept changing the same rows. Try again.
+    #[error("the transaction lost against others {attempts} times")]
+    Contended {
+        /// How often it was tried.
+        attempts: u32,
+        /// What the last attempt met.
+        source: Cause,
+    },
+    /// The database cannot be reached. Try again later.
+    #[error("reach the store")]
+    Unavailable(#[source] Cause),
+    /// The connection was lost while the transaction was committed: it may be written or not.
+    #[error("the connection to the store was lost during the commit: the outcome is not known")]
+    OutcomeUnknown(#[source] Cause),
+    /// The store was closed.
+    #[error("the store is closed")]
+    Closed,
+    /// The database was written by a newer version of Cove.
+    #[error(
+        "the store has version {found} of `{service}`, this version of cove knows up to {known}"
+    )]
+    TooNew {
+        /// Whose tables.
+        service: &'static str,
+        /// What is there.
+        found: usize,
+        /// What is known.
+        known: usize,
+    },
+    /// A step of a migration failed.
+    #[error("bring `{service}` to version {version}")]
+    Migrate {
+        /// Whose tables.
+        service: &'static str,
+        /// The version that was to be reached.
+        version: usize,
+        /// Why.
+        source: Box<StoreError>,
+    },
+}
+
+impl StoreError {
+    /// Rolls the transaction back for a reason of the caller's, who gets it back by
+    /// [`StoreError::refusal`].
+    pub fn refuse(reason: impl Error + Send + Sync + 'static) -> StoreError {
+        StoreError::Refused(Box::new(reason))
+    }
+
+    /// The reason the transaction itself gave, when it is an `E`.
+    ///
+    /// # Errors
+    /// Itself, when it is anything else.
+    pub fn refusal<E: Error + 'static>(self) -> Result<E, StoreError> {
+        match self {
+            StoreError::Refused(reason) => match reason.downcast() {
+                Ok(reason) => Ok(*reason),
+                Err(reason) => Err(StoreError::Refused(reason)),
+            },
+            other => Err(other),
+        }
+    }
+
+    /// Whether the same transaction may succeed later, and trying again does no harm.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            StoreError::Busy { .. } | StoreError::Contended { .. } | StoreError::Unavailable(_) => {
+                true
+            }
+            StoreError::Url(_)
+            | StoreError::Open { .. }
+            | StoreError::Statement { .. }
+            | StoreError::Constraint { .. }
+            | StoreError::Parameters { .. }
+            | StoreError::TooManyRows { .. }
+            | StoreError::Column { .. }
+            | StoreError::Spoiled
+            | StoreError::Refused(_)
+            | StoreError::Panicked(_)
+            | StoreError::OutcomeUnknown(_)
+            | StoreError::Closed
+            | StoreError::TooNew { .. }
+            | StoreError::Migrate { .. } => false,
+        }
+    }
+}
+
+/// A statement as messages show it: on one line, and not all of it.
+pub(super) fn shown(sql: &str) -> String {
+    let mut line: String = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+    if let Some((end, _)) = line.char_indices().nth(SQL_CHARS_MAX) {
+        line.truncate(end);
+        line.push('…');
+    }
+    line
+}

@@ -1,0 +1,104 @@
+//! Migrations: numbered for each service, forward only, each in a transaction of its own.
+
+use super::error::StoreError;
+use super::{Dialect, Store, Transaction};
+
+/// One step from a version of the tables to the next.
+#[derive(Clone, Copy, Debug)]
+pub enum Migration {
+    /// Statements that both engines understand.
+    Same(&'static str),
+    /// Statements for each.
+    Each {
+        /// For SQLite.
+        sqlite: &'static str,
+        /// For PostgreSQL.
+        postgres: &'static str,
+    },
+}
+
+impl Migration {
+    fn sql(&self, dialect: Dialect) -> &'static str {
+        match (self, dialect) {
+            (Migration::Same(sql), _)
+            | (Migration::Each { sqlite: sql, .. }, Dialect::Sqlite)
+            | (Migration::Each { postgres: sql, .. }, Dialect::Postgres) => sql,
+        }
+    }
+}
+
+/// Which versions of which service's tables were made.
+const TABLE: &str = "CREATE TABLE IF NOT EXISTS cove_migrations (
+    service TEXT NOT NULL,
+    version BIGINT NOT NULL,
+    PRIMARY KEY (service, version)
+)";
+
+/// How often a step is tried: several servers may start at once, and `CREATE TABLE IF NOT EXISTS`
+/// of PostgreSQL fails when two run side by side.
+const ATTEMPTS_MAX: usize = 5;
+
+pub(super) async fn migrate(
+    store: &Store,
+    service: &'static str,
+    steps: &[Migration],
+) -> Result<(), StoreError> {
+    let failed =
+        |version| move |source| StoreError::Migrate { service, version, source: Box::new(source) };
+    attempt(store, || |transaction: &mut dyn Transaction| transaction.batch(TABLE))
+        .await
+        .map_err(failed(0))?;
+    let found = version(store, service).await.map_err(failed(0))?;
+    if found > steps.len() {
+        return Err(StoreError::TooNew { service, found, known: steps.len() });
+    }
+    let dialect = store.dialect();
+    for (index, step) in steps.iter().enumerate().skip(found) {
+        let (number, sql) = (index + 1, step.sql(dialect));
+        let step =
+            || move |transaction: &mut dyn Transaction| apply(transaction, service, number, sql);
+        attempt(store, step).await.map_err(failed(number))?;
+        tracing::info!(service, version = number, "migrated the store");
+    }
+    Ok(())
+}
+
+async fn version(store: &Store, service: &'static str) -> Result<usize, StoreError> {
+    let sql = "SELECT COALESCE(MAX(version), 0) FROM cove_migrations WHERE service = $1";
+    store
+        .read("store.version", move |transaction| {
+            let row = transaction.query_one(sql, &[service.into()])?;
+            row.map_or(Ok(0), |row| row.get(0))
+        })
+        .await
+}
+
+/// Makes one version, unless another server has done so meanwhile.
+fn apply(
+    transaction: &mut dyn Transaction,
+    service: &'static str,
+    number: usize,
+    sql: &str,
+) -> Result<(), StoreError> {
+    let version = i64::try_from(number).unwrap_or(i64::MAX);
+    // First, because another server that does the same waits for this row.
+    let mine = transaction.execute(
+        "INSERT INTO cove_migrations (service, version) VALUES ($1, $2) ON CONFLICT DO NOTHING",
+        &[service.into(), version.into()],
+    )?;
+    if mine == 0 { Ok(()) } else { transaction.batch(sql) }
+}
+
+async fn attempt<F>(store: &Store, body: impl Fn() -> F) -> Result<(), StoreError>
+where
+    F: FnMut(&mut dyn Transaction) -> Result<(), StoreError> + Send + 'static,
+{
+    for _ in 1..ATTEMPTS_MAX {
+        match store.transact_idempotent("store.migrate", body()).await {
+            // Two servers made the same table at the same moment: the next attempt finds it.
+            Err(StoreError::Constraint { .. } | StoreError::Contended { .. }) => {}
+            other => return other,
+        }
+    }
+    store.transact_idempotent("store.migrate", body()).await
+}

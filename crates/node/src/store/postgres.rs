@@ -1,0 +1,323 @@
+//! PostgreSQL: a few connections, each with a thread; whoever loses against others tries again.
+//!
+//! Nothing here needs more than plain SQL and serialisable transactions, so that CockroachDB will
+//! do as well: no advisory locks, no `LISTEN`.
+
+mod tls;
+mod transaction;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ::postgres::error::SqlState;
+use ::postgres::{Client, IsolationLevel};
+use tokio::sync::oneshot;
+
+use self::tls::{Settings, parse};
+use self::transaction::{PostgresTransaction, Statements};
+use super::error::{Cause, StoreError, shown};
+use super::queue::{Access, Job, Queue};
+use super::{Context, StoreConfig};
+use crate::clock;
+
+/// How often a transaction is run that loses its connection before the commit.
+const CONNECTIONS_LOST_MAX: u32 = 3;
+
+/// After a failed attempt to connect, transactions fail at once for this long.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
+
+/// Pause before the first repetition; it doubles with each, and a random part of it is waited.
+const BACKOFF: Duration = Duration::from_millis(1);
+
+/// Longest pause between two repetitions.
+const BACKOFF_MAX: Duration = Duration::from_millis(100);
+
+/// How long a silent peer is believed in.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+
+/// Whether the address can be understood.
+pub(super) fn check_url(url: &str) -> Result<(), StoreError> {
+    parse(url).map(drop)
+}
+
+/// Connects once, to find out whether that works, and starts the threads.
+pub(super) async fn start(
+    url: &str,
+    context: Context,
+    queue: &Arc<Queue>,
+) -> Result<(), StoreError> {
+    let settings = Arc::new(parse(url)?);
+    let context = Arc::new(context);
+    for number in 0..context.config.connections.max(1) {
+        let (opened, is_open) = oneshot::channel();
+        let (queue, context) = (Arc::clone(queue), Arc::clone(&context));
+        let mut engine = Engine {
+            settings: Arc::clone(&settings),
+            context: Arc::clone(&context),
+            connection: None,
+            failed: None,
+        };
+        let body = move || {
+            // Counts this thread for as long as it is there.
+            let _running = context.running.clone();
+            // The others connect when they are needed.
+            let result = if number == 0 { engine.connect() } else { Ok(()) };
+            let failed = result.is_err();
+            drop(opened.send(result));
+            if !failed {
+                engine.run_all(&queue);
+            }
+        };
+        let open_error = |source: Cause| StoreError::Open { name: settings.name.clone(), source };
+        let thread = thread::Builder::new().name("cove-store".to_owned()).spawn(body);
+        thread.map_err(|error| open_error(error.into()))?;
+        let result = is_open.await.map_err(|error| open_error(error.into()))?;
+        result.map_err(|error| open_error(error.into()))?;
+    }
+    Ok(())
+}
+
+/// One connection's thread.
+struct Engine {
+    settings: Arc<Settings>,
+    context: Arc<Context>,
+    connection: Option<Connection>,
+    /// When connecting failed last, and how.
+    failed: Option<(Instant, String)>,
+}
+
+struct Connection {
+    client: Client,
+    statements: Statements,
+}
+
+/// How an attempt at a transaction ended.
+enum Attempt {
+    /// For good, one way or the other.
+    Done(Result<(), StoreError>),
+    /// Rolled back, because of others.
+    Conflict(StoreError),
+    /// Rolled back, because the connection is gone.
+    Lost(StoreError),
+    /// The connection went while it was committed.
+    Unknown(Cause),
+}
+
+impl Engine {
+    fn run_all(&mut self, queue: &Queue) {
+        while let Some(jobs) = queue.take(1) {
+            for mut job in jobs {
+                if !job.is_abandoned() {
+                    let result = self.run(&mut job, queue);
+                    job.finish(result);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, job: &mut Job, queue: &Queue) -> Result<(), StoreError> {
+        let (mut conflicts, mut lost) = (0, 0);
+        loop {
+            self.connect()?;
+            let attempt = self.attempt(job);
+            let gone = match attempt {
+                Attempt::Done(result) => return result,
+                Attempt::Conflict(error) => {
+                    conflicts += 1;
+                    if conflicts >= self.context.config.attempts_max {
+                        return Err(contended(error, conflicts));
+                    }
+                    queue.pause(clock::now() + backoff(conflicts));
+                    self.context.metrics.retried(job.name);
+                    continue;
+                }
+                Attempt::Unknown(source) if job.access == Access::Write => {
+                    self.connection = None;
+                    return Err(StoreError::OutcomeUnknown(source));
+                }
+                Attempt::Unknown(source) => StoreError::Unavailable(source),
+                Attempt::Lost(error) => error,
+            };
+            self.connection = None;
+            lost += 1;
+            if lost >= CONNECTIONS_LOST_MAX {
+                return Err(gone);
+            }
+            self.context.metrics.retried(job.name);
+        }
+    }
+
+    /// Makes sure that there is a connection.
+    fn connect(&mut self) -> Result<(), StoreError> {
+        if self.connection.as_ref().is_some_and(|connection| !connection.client.is_closed()) {
+            return Ok(());
+        }
+        self.connection = None;
+        if let Some((at, message)) = &self.failed
+            && clock::now().duration_since(*at) < RECONNECT_PAUSE
+        {
+            return Err(StoreError::Unavailable(message.clone().into()));
+        }
+        match open(&self.settings, &self.context.config) {
+            Ok(client) => {
+                let statements = Statements::default();
+                self.connection = Some(Connection { client, statements });
+                self.failed = None;
+                Ok(())
+            }
+            Err(error) => {
+                let message = chain(&error);
+                // Once for each outage and thread, not for each transaction.
+                if self.failed.is_none() {
+                    tracing::warn!(error = message, store = self.settings.name, "lost the store");
+                }
+                self.failed = Some((clock::now(), message));
+                Err(StoreError::Unavailable(error.into()))
+            }
+        }
+    }
+
+    fn attempt(&mut self, job: &mut Job) -> Attempt {
+        let Some(Connection { client, statements }) = &mut self.connection else {
+            return Attempt::Done(Err(StoreError::Closed));
+        };
+        let begin = client.build_transaction().isolation_level(IsolationLevel::Serializable);
+        let inner = match begin.read_only(job.access == Access::Read).start() {
+            Ok(inner) => inner,
+            Err(error) => return ended(failure("BEGIN", error)),
+        };
+        let rows_max = self.context.config.rows_max;
+        let mut transaction = PostgresTransaction::new(inner, statements, rows_max);
+        let result = job.run(&mut transaction);
+        let (inner, fate) = transaction.into_parts();
+        let result = match (result, fate) {
+            (Ok(()), None) => return commit(inner),
+            // Whatever the closure made of it: the transaction did not fail by itself.
+            (Err(error), Some(Fate::Conflict | Fate::StalePlan)) => Attempt::Conflict(error),
+            (Ok(()), Some(Fate::Conflict | Fate::StalePlan)) => {
+                Attempt::Conflict(StoreError::Spoiled)
+            }
+            (Err(error), Some(Fate::Lost)) => return Attempt::Lost(error),
+            (Ok(()), Some(Fate::Lost)) => return Attempt::Lost(StoreError::Spoiled),
+            (Ok(()), Some(Fate::Failed)) => Attempt::Done(Err(StoreError::Spoiled)),
+            (Err(error), Some(Fate::Failed) | None) => Attempt::Done(Err(error)),
+        };
+        if fate == Some(Fate::StalePlan) {
+            statements.clear();
+        }
+        if let Err(error) = inner.rollback() {
+            tracing::debug!(error = &error as &dyn std::error::Error, "roll back");
+            // What it was in the middle of ends with the connection.
+            self.connection = None;
+        }
+        result
+    }
+}
+
+fn commit(transaction: ::postgres::Transaction<'_>) -> Attempt {
+    let Err(error) = transaction.commit() else { return Attempt::Done(Ok(())) };
+    match fate(&error) {
+        Fate::Lost => Attempt::Unknown(error.into()),
+        Fate::Conflict | Fate::StalePlan | Fate::Failed => ended(failure("COMMIT", error)),
+    }
+}
+
+fn ended((fate, error): (Fate, StoreError)) -> Attempt {
+    match fate {
+        Fate::Conflict | Fate::StalePlan => Attempt::Conflict(error),
+        Fate::Lost => Attempt::Lost(error),
+        Fate::Failed => Attempt::Done(Err(error)),
+    }
+}
+
+fn open(settings: &Settings, config: &StoreConfig) -> Result<Client, ::postgres::Error> {
+    let mut options = settings.options.clone();
+    options.connect_timeout(config.connect_max);
+    options.tcp_user_timeout(SILENCE_MAX).keepalives_idle(SILENCE_MAX / 3);
+    options.keepalives_interval(SILENCE_MAX / 3).keepalives_retries(2);
+    let mut client = match &settings.tls {
+        None => options.connect(::postgres::NoTls)?,
+        Some(tls) => options.connect(tls.clone())?,
+    };
+    let ms = config.statement_max.as_millis();
+    client.batch_execute(&format!(
+        "SET statement_timeout = {ms}; SET idle_in_transaction_session_timeout = {ms}"
+    ))?;
+    Ok(client)
+}
+
+/// What an error means for the transaction it happened in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It lost against others.
+    Conflict,
+    /// A prepared statement does not fit the tables any more, which somebody has changed.
+    StalePlan,
+    /// The connection is gone, or the server is going.
+    Lost,
+    /// It is wrong itself.
+    Failed,
+}
+
+fn fate(error: &::postgres::Error) -> Fate {
+    let Some(state) = error.code() else {
+        let io =
+            std::error::Error::source(error).is_some_and(|source| source.is::<std::io::Error>());
+        return if io || error.is_closed() { Fate::Lost } else { Fate::Failed };
+    };
+    let message = error.as_db_error().map_or("", |error| error.message());
+    match state.code() {
+        "40001" | "40P01" => Fate::Conflict,
+        "0A000" if message.contains("cached plan") => Fate::StalePlan,
+        // Shut down by the administrator, crashed, starting; CockroachDB: completion not known.
+        "57P01" | "57P02" | "57P03" | "40003" => Fate::Lost,
+        code if code.starts_with("08") => Fate::Lost,
+        _ => Fate::Failed,
+    }
+}
+
+/// The error of a statement, as others see it, and what it means for the transaction.
+fn failure(sql: &str, error: ::postgres::Error) -> (Fate, StoreError) {
+    let fate = fate(&error);
+    let constraint = error.code().is_some_and(|state| state.code().starts_with("23"))
+        || error.code() == Some(&SqlState::DUPLICATE_TABLE);
+    let sql = shown(sql);
+    let shown = match fate {
+        Fate::Conflict | Fate::StalePlan => {
+            StoreError::Contended { attempts: 1, source: error.into() }
+        }
+        Fate::Lost => StoreError::Unavailable(error.into()),
+        Fate::Failed if constraint => StoreError::Constraint { sql, source: error.into() },
+        Fate::Failed => StoreError::Statement { sql, source: error.into() },
+    };
+    (fate, shown)
+}
+
+fn contended(error: StoreError, attempts: u32) -> StoreError {
+    match error {
+        StoreError::Contended { source, .. } => StoreError::Contended { attempts, source },
+        other => StoreError::Contended { attempts, source: other.into() },
+    }
+}
+
+/// Half of a pause that doubles, and a random part of the other half: two that met do not meet
+/// again.
+fn backoff(conflicts: u32) -> Duration {
+    let whole = BACKOFF.saturating_mul(1 << conflicts.min(10)).min(BACKOFF_MAX);
+    // Without randomness the pause is merely not spread.
+    let random = getrandom::u32().unwrap_or(0) % 256;
+    whole / 2 + whole / 2 * random / 255
+}
+
+/// An error with its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,150 @@
+//! The address of a PostgreSQL server: options, and how much TLS is asked for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use ::postgres::Config;
+use ::postgres::config::{Host, SslMode};
+use tokio_postgres_rustls::MakeRustlsConnect;
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{
+    ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
+};
+
+use super::super::error::StoreError;
+use crate::tls;
+
+/// What is needed to connect.
+pub(super) struct Settings {
+    /// Host and database, for messages: never the user or a password.
+    pub(super) name: String,
+    /// Everything else.
+    pub(super) options: Config,
+    /// None when TLS is not wanted.
+    pub(super) tls: Option<MakeRustlsConnect>,
+}
+
+/// Takes an address apart. Beside what the driver knows there are `sslmode` with libpq's meanings
+/// (`disable`; `prefer` and `require`, which encrypt and verify nobody; `verify-full`) and
+/// `sslrootcert`, a file of authorities in place of the machine's.
+pub(super) fn parse(url: &str) -> Result<Settings, StoreError> {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let (mut mode, mut roots, mut rest) = ("prefer", None, Vec::new());
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=') {
+            Some(("sslmode", value)) => mode = value,
+            Some(("sslrootcert", value)) => roots = Some(value),
+            _ => rest.push(pair),
+        }
+    }
+    let plain = format!("{base}?{}", rest.join("&"));
+    // The driver's message may quote the address, and with it a password.
+    let mut options: Config = plain
+        .trim_end_matches('?')
+        .parse()
+        .map_err(|_| StoreError::Url("it is not a valid address of a PostgreSQL server".into()))?;
+    if options.get_hosts().is_empty() && options.get_hostaddrs().is_empty() {
+        return Err(StoreError::Url("the address of the PostgreSQL server has no host".into()));
+    }
+    if options.get_application_name().is_none() {
+        options.application_name("cove");
+    }
+    let (ssl_mode, config) = match mode {
+        "disable" => (SslMode::Disable, None),
+        "prefer" => (SslMode::Prefer, Some(unverified()?)),
+        "require" if roots.is_none() => (SslMode::Require, Some(unverified()?)),
+        // With a file of authorities libpq verifies their signature; we verify the name as well.
+        "require" | "verify-full" => (SslMode::Require, Some(verified(roots)?)),
+        _ => {
+            let modes = "`disable`, `prefer`, `require` and `verify-full`";
+            return Err(StoreError::Url(format!("`sslmode` is none of {modes}")));
+        }
+    };
+    options.ssl_mode(ssl_mode);
+    let name = name(&options);
+    Ok(Settings { name, options, tls: config.map(MakeRustlsConnect::new) })
+}
+
+fn name(options: &Config) -> String {
+    let host = options.get_hosts().first().map(|host| match host {
+        Host::Tcp(name) => name.clone(),
+        Host::Unix(path) => path.display().to_string(),
+    });
+    let host = host.or_else(|| options.get_hostaddrs().first().map(ToString::to_string));
+    let database = options.get_dbname().or(options.get_user()).unwrap_or_default();
+    format!("postgres://{}/{database}", host.unwrap_or_default())
+}
+
+fn verified(file: Option<&str>) -> Result<ClientConfig, StoreError> {
+    let roots = match file {
+        None => tls::machine_roots().map_err(unusable)?,
+        Some(file) => {
+            let mut roots = RootCertStore::empty();
+            for certificate in CertificateDer::pem_file_iter(file).map_err(unusable)? {
+                roots.add(certificate.map_err(unusable)?).map_err(unusable)?;
+            }
+            roots
+        }
+    };
+    let config = tls::client_config().map_err(unusable)?;
+    Ok(config.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn unverified() -> Result<ClientConfig, StoreError> {
+    let verifier = Arc::new(Nobody(tls::provider()));
+    let config = tls::client_config().map_err(unusable)?.dangerous();
+    Ok(config.with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+fn unusable(error: impl fmt::Display) -> StoreError {
+    StoreError::Url(format!("TLS cannot be used: {error}"))
+}
+
+/// Accepts whatever certificate comes, as libpq does below `verify-ca`: what is sent is encrypted,
+/// but who reads it is not known.
+#[derive(Debug)]
+struct Nobody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Nobody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, RustlsError> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, RustlsError> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,224 @@
+//! A transaction on PostgreSQL: statements, values and what became of it.
+
+use std::collections::HashMap;
+use std::error::Error;
+
+use ::postgres::Statement;
+use ::postgres::fallible_iterator::FallibleIterator as _;
+use ::postgres::types::private::BytesMut;
+use ::postgres::types::{FromSql, IsNull, ToSql, Type};
+
+use super::super::error::{StoreError, shown};
+use super::super::sqlite::check_parameters;
+use super::super::value::{Row, Value};
+use super::super::{Dialect, Transaction};
+use super::{Fate, failure};
+
+/// Statements that a connection keeps prepared.
+const STATEMENTS_MAX: usize = 256;
+
+/// Prepared statements of one connection, by their text.
+#[derive(Default)]
+pub(super) struct Statements(HashMap<String, Statement>);
+
+impl Statements {
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    fn keep(&mut self, sql: &str, statement: &Statement) {
+        // The texts are in the code, so that this happens only when they are put together.
+        if self.0.len() >= STATEMENTS_MAX {
+            self.0.clear();
+        }
+        self.0.insert(sql.to_owned(), statement.clone());
+    }
+}
+
+pub(super) struct PostgresTransaction<'c, 's> {
+    inner: ::postgres::Transaction<'c>,
+    statements: &'s mut Statements,
+    rows_max: usize,
+    /// What the first statement that failed means for the whole.
+    fate: Option<Fate>,
+}
+
+impl<'c, 's> PostgresTransaction<'c, 's> {
+    pub(super) fn new(
+        inner: ::postgres::Transaction<'c>,
+        statements: &'s mut Statements,
+        rows_max: usize,
+    ) -> Self {
+        PostgresTransaction { inner, statements, rows_max, fate: None }
+    }
+
+    /// The transaction, to be ended, and what became of it.
+    pub(super) fn into_parts(self) -> (::postgres::Transaction<'c>, Option<Fate>) {
+        (self.inner, self.fate)
+    }
+
+    /// Runs `body` unless something failed before, and remembers whether it failed.
+    fn guarded<T>(
+        &mut self,
+        body: impl FnOnce(&mut Self) -> Result<T, (Fate, StoreError)>,
+    ) -> Result<T, StoreError> {
+        if self.fate.is_some() {
+            return Err(StoreError::Spoiled);
+        }
+        body(self).map_err(|(fate, error)| {
+            self.fate = Some(fate);
+            error
+        })
+    }
+
+    fn prepare(
+        &mut self,
+        sql: &str,
+        parameters: &[Value],
+    ) -> Result<Statement, (Fate, StoreError)> {
+        let statement = match self.statements.0.get(sql) {
+            Some(statement) => statement.clone(),
+            None => {
+                let statement = self.inner.prepare(sql).map_err(|error| failure(sql, error))?;
+                self.statements.keep(sql, &statement);
+                statement
+            }
+        };
+        let checked = check_parameters(sql, statement.params().len(), parameters)
+            .and_then(|()| check_types(sql, statement.params(), parameters));
+        checked.map_err(|error| (Fate::Failed, error))?;
+        Ok(statement)
+    }
+
+    fn rows(
+        &mut self,
+        sql: &str,
+        statement: &Statement,
+        parameters: &[Value],
+    ) -> Result<Vec<Row>, (Fate, StoreError)> {
+        let columns = statement.columns().len();
+        let mut found = Vec::new();
+        let parameters = parameters.iter().map(|value| value as &(dyn ToSql + Sync));
+        let rows = self.inner.query_raw(statement, parameters);
+        let mut rows = rows.map_err(|error| failure(sql, error))?;
+        while let Some(row) = rows.next().map_err(|error| failure(sql, error))? {
+            if found.len() == self.rows_max {
+                let error = StoreError::TooManyRows { sql: shown(sql), rows_max: self.rows_max };
+                return Err((Fate::Failed, error));
+            }
+            let mut values = Vec::with_capacity(columns);
+            for index in 0..columns {
+                let value = row.try_get::<_, Option<Decoded>>(index);
+                let value = value.map_err(|error| failure(sql, error))?;
+                values.push(value.map_or(Value::Null, |decoded| decoded.0));
+            }
+            found.push(Row::new(values));
+        }
+        Ok(found)
+    }
+}
+
+impl Transaction for PostgresTransaction<'_, '_> {
+    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+        self.guarded(|this| {
+            let statement = this.prepare(sql, parameters)?;
+            let parameters: Vec<&(dyn ToSql + Sync)> =
+                parameters.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
+            this.inner.execute(&statement, &parameters).map_err(|error| failure(sql, error))
+        })
+    }
+
+    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+        self.guarded(|this| {
+            let statement = this.prepare(sql, parameters)?;
+            this.rows(sql, &statement, parameters)
+        })
+    }
+
+    fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+        self.guarded(|this| this.inner.batch_execute(sql).map_err(|error| failure(sql, error)))
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Postgres
+    }
+}
+
+/// Whether each value can be what the statement wants. SQLite takes anything anywhere; here a
+/// mistake is found.
+fn check_types(sql: &str, types: &[Type], parameters: &[Value]) -> Result<(), StoreError> {
+    for (index, (kind, value)) in types.iter().zip(parameters).enumerate() {
+        let fits = match value {
+            Value::Null => true,
+            Value::Int(number) => match *kind {
+                Type::INT8 => true,
+                Type::INT4 => i32::try_from(*number).is_ok(),
+                Type::INT2 => i16::try_from(*number).is_ok(),
+                Type::BOOL => matches!(number, 0 | 1),
+                _ => false,
+            },
+            Value::Real(_) => *kind == Type::FLOAT8,
+            Value::Text(_) => <&str as ToSql>::accepts(kind),
+            Value::Blob(_) => *kind == Type::BYTEA,
+        };
+        if !fits {
+            let (number, value) = (index + 1, value.kind());
+            let problem = format!("`${number}` is {value}, which does not fit `{kind}`");
+            return Err(StoreError::Parameters { sql: shown(sql), problem });
+        }
+    }
+    Ok(())
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        match self {
+            Value::Null => Ok(IsNull::Yes),
+            Value::Int(number) => match *kind {
+                Type::INT4 => i32::try_from(*number)?.to_sql(kind, out),
+                Type::INT2 => i16::try_from(*number)?.to_sql(kind, out),
+                Type::BOOL => (*number != 0).to_sql(kind, out),
+                _ => number.to_sql(kind, out),
+            },
+            Value::Real(number) => number.to_sql(kind, out),
+            Value::Text(text) => text.to_sql(kind, out),
+            Value::Blob(bytes) => bytes.to_sql(kind, out),
+        }
+    }
+
+    /// All: `check_types` was asked before, and says which parameter is wrong.
+    fn accepts(_kind: &Type) -> bool {
+        true
+    }
+
+    ::postgres::types::to_sql_checked!();
+}
+
+/// A column as one of our values.
+struct Decoded(Value);
+
+impl<'a> FromSql<'a> for Decoded {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        Ok(Decoded(match *kind {
+            Type::INT8 => Value::Int(i64::from_sql(kind, raw)?),
+            Type::INT4 => Value::Int(i64::from(i32::from_sql(kind, raw)?)),
+            Type::INT2 => Value::Int(i64::from(i16::from_sql(kind, raw)?)),
+            Type::BOOL => Value::Int(i64::from(bool::from_sql(kind, raw)?)),
+            Type::FLOAT8 => Value::Real(f64::from_sql(kind, raw)?),
+            Type::BYTEA => Value::Blob(raw.to_vec()),
+            _ => Value::Text(String::from_sql(kind, raw)?),
+        }))
+    }
+
+    /// `NUMERIC`, which sums of `BIGINT` are, has to be cast: it may not fit.
+    fn accepts(kind: &Type) -> bool {
+        matches!(
+            *kind,
+            Type::INT8 | Type::INT4 | Type::INT2 | Type::BOOL | Type::FLOAT8 | Type::BYTEA
+        ) || <String as FromSql<'_>>::accepts(kind)
+    }
+}

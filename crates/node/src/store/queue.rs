@@ -1,0 +1,185 @@
+//! Transactions that wait for a thread of the store.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::Transaction;
+use super::error::StoreError;
+
+/// What a transaction needs of the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Only looks.
+    Read,
+    /// Writes; run at most once to its end.
+    Write,
+    /// Writes, and may be run again when nobody knows whether it was committed.
+    WriteAgain,
+}
+
+/// One transaction on its way, with whoever waits for it.
+pub(super) struct Job {
+    /// Names it in metrics.
+    pub(super) name: &'static str,
+    /// What it needs.
+    pub(super) access: Access,
+    work: Box<dyn Work>,
+}
+
+trait Work: Send {
+    fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError>;
+    fn is_abandoned(&self) -> bool;
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>);
+}
+
+struct Typed<T, F> {
+    body: F,
+    value: Option<T>,
+    answer: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<T, F> Work for Typed<T, F>
+where
+    T: Send,
+    F: FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send,
+{
+    fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError> {
+        self.value = None;
+        // The transaction is rolled back, and the body is not run again.
+        let result = catch_unwind(AssertUnwindSafe(|| (self.body)(transaction)));
+        self.value = Some(result.unwrap_or_else(|panic| Err(panicked(&*panic)))?);
+        Ok(())
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    fn finish(self: Box<Self>, committed: Result<(), StoreError>) {
+        let Typed { value, answer, body } = *self;
+        let result = committed.and_then(|()| value.ok_or(StoreError::Spoiled));
+        // Nobody waits any more, which changes nothing about what is written.
+        drop(answer.send(result));
+        // After the answer: what the body holds is not what its caller waits for.
+        drop(body);
+    }
+}
+
+fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    StoreError::Panicked(text.unwrap_or("not a text").to_owned())
+}
+
+impl Job {
+    pub(super) fn new<T, F>(
+        name: &'static str,
+        access: Access,
+        body: F,
+    ) -> (Job, oneshot::Receiver<Result<T, StoreError>>)
+    where
+        T: Send + 'static,
+        F: FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    {
+        let (answer, receiver) = oneshot::channel();
+        let work = Box::new(Typed { body, value: None, answer });
+        (Job { name, access, work }, receiver)
+    }
+
+    /// Runs its statements. May be called again after a roll-back.
+    pub(super) fn run(&mut self, transaction: &mut dyn Transaction) -> Result<(), StoreError> {
+        self.work.run(transaction)
+    }
+
+    /// Whether nobody waits for it any more; then it need not begin.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.work.is_abandoned()
+    }
+
+    /// Answers it.
+    pub(super) fn finish(self, committed: Result<(), StoreError>) {
+        self.work.finish(committed);
+    }
+}
+
+/// Jobs in the order they came, for one or more threads.
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// There is work, or the queue is closed.
+    changed: Condvar,
+    /// The queue is closed. Apart from the other, so that a pause takes nobody's wake-up.
+    closing: Condvar,
+    waiting_max: usize,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Job>,
+    closed: bool,
+}
+
+impl Queue {
+    pub(super) fn new(waiting_max: usize) -> Queue {
+        Queue {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            closing: Condvar::new(),
+            waiting_max,
+        }
+    }
+
+    /// Adds a job, or says why not.
+    pub(super) fn push(&self, job: Job) -> Result<(), StoreError> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(StoreError::Closed);
+        }
+        if state.waiting.len() >= self.waiting_max {
+            return Err(StoreError::Busy { waiting_max: self.waiting_max });
+        }
+        state.waiting.push_back(job);
+        drop(state);
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    /// Waits for work and takes up to `count_max` jobs of it. None when the queue is closed and
+    /// empty.
+    pub(super) fn take(&self, count_max: usize) -> Option<Vec<Job>> {
+        let mut state = self.state.lock();
+        loop {
+            if !state.waiting.is_empty() {
+                let count = state.waiting.len().min(count_max);
+                return Some(state.waiting.drain(..count).collect());
+            }
+            if state.closed {
+                return None;
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Jobs that no thread has taken yet.
+    #[cfg(test)]
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().waiting.len()
+    }
+
+    /// Takes no more jobs; those that wait are still done.
+    pub(super) fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_all();
+        self.closing.notify_all();
+    }
+
+    /// Waits for a time, or until the queue is closed.
+    pub(super) fn pause(&self, until: Instant) {
+        let mut state = self.state.lock();
+        while !state.closed && !self.closing.wait_until(&mut state, until).timed_out() {}
+    }
+}

@@ -1,0 +1,355 @@
+//! SQLite: one thread writes, committing all that waits at once; others read.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use rusqlite::types::{ToSqlOutput, ValueRef};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
+use tokio::sync::oneshot;
+
+use super::error::{Cause, StoreError, shown};
+use super::queue::{Job, Queue};
+use super::value::{Row, Value};
+use super::{Context, Dialect, Durability, Transaction};
+use crate::data_dir;
+
+/// How long a statement waits for a lock. Only another process could hold one, such as a backup.
+const BUSY_MAX: Duration = Duration::from_secs(10);
+
+/// Statements that a connection keeps prepared.
+const STATEMENTS_MAX: usize = 256;
+
+/// Size that the write-ahead log is cut back to once all of it is in the database, in bytes.
+const WAL_BYTES_KEPT: u32 = 64 << 20;
+
+/// Opens the database and starts its threads.
+pub(super) async fn start(
+    path: &Path,
+    context: Context,
+    reads: &Arc<Queue>,
+    writes: &Arc<Queue>,
+) -> Result<(), StoreError> {
+    let open_error = |source: Cause| StoreError::Open { name: path.display().to_string(), source };
+    // SQLite gives its other files the mode of this one.
+    data_dir::open_private(path, false).map_err(|error| open_error(error.into()))?;
+    let context = Arc::new(context);
+    // The writer first: it makes the file a database, and readers need one.
+    let roles = std::iter::once(Role::Writer);
+    for role in roles.chain((0..context.config.readers.max(1)).map(|_| Role::Reader)) {
+        let (opened, is_open) = oneshot::channel();
+        let queue = Arc::clone(if role == Role::Writer { writes } else { reads });
+        let (path, context) = (path.to_owned(), Arc::clone(&context));
+        let body = move || {
+            // Counts this thread for as long as it is there.
+            let _running = context.running.clone();
+            match open(&path, role, context.config.durability) {
+                Err(error) => drop(opened.send(Err(error))),
+                Ok(connection) => {
+                    drop(opened.send(Ok(())));
+                    let engine = Engine { connection, context: Arc::clone(&context) };
+                    match role {
+                        Role::Writer => engine.write_all(&queue),
+                        Role::Reader => engine.read_all(&queue),
+                    }
+                }
+            }
+        };
+        let name = if role == Role::Writer { "cove-store-w" } else { "cove-store-r" };
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(body);
+        thread.map_err(|error| open_error(error.into()))?;
+        let result = is_open.await;
+        let result = result.map_err(|error| open_error(error.into()))?;
+        result.map_err(|error| open_error(error.into()))?;
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Writer,
+    Reader,
+}
+
+fn open(path: &Path, role: Role, durability: Durability) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_MAX)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+    if role == Role::Reader {
+        connection.pragma_update(None, "query_only", true)?;
+        return Ok(connection);
+    }
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    let synchronous = match durability {
+        // The log is written, not flushed: the kernel has it when the process dies.
+        Durability::Process => "NORMAL",
+        Durability::Power => "FULL",
+    };
+    connection.pragma_update(None, "synchronous", synchronous)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    connection.pragma_update(None, "journal_size_limit", WAL_BYTES_KEPT)?;
+    // Nothing in the file is code: it may have been restored from somewhere.
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+struct Engine {
+    connection: Connection,
+    context: Arc<Context>,
+}
+
+impl Engine {
+    fn write_all(&self, queue: &Queue) {
+        while let Some(jobs) = queue.take(self.context.config.group_max.max(1)) {
+            self.write_group(jobs);
+        }
+    }
+
+    /// Runs jobs in one transaction and answers them when it is committed.
+    fn write_group(&self, mut jobs: Vec<Job>) {
+        jobs.retain(|job| !job.is_abandoned());
+        if jobs.is_empty() {
+            return;
+        }
+        self.context.metrics.committed_together(jobs.len());
+        if jobs.len() > 1
+            && let Some(results) = self.commit_together(&mut jobs)
+        {
+            return jobs.into_iter().zip(results).for_each(|(job, result)| job.finish(result));
+        }
+        for mut job in jobs {
+            let result = self.commit_alone("BEGIN IMMEDIATE", &mut job);
+            job.finish(result);
+        }
+    }
+
+    /// One transaction with a savepoint for each job, so that one that fails takes back only
+    /// itself. None when the whole transaction was rolled back, as by a full disk: then each job
+    /// has to try alone, and learns its own error.
+    fn commit_together(&self, jobs: &mut [Job]) -> Option<Vec<Result<(), StoreError>>> {
+        self.statement("BEGIN IMMEDIATE").ok()?;
+        let mut results = Vec::with_capacity(jobs.len());
+        for job in jobs {
+            let result = self.in_savepoint(job);
+            // Also left when a savepoint could not be ended: nothing of it may be committed.
+            match result {
+                Some(result) if !self.connection.is_autocommit() => results.push(result),
+                _ => {
+                    self.roll_back();
+                    return None;
+                }
+            }
+        }
+        match self.statement("COMMIT") {
+            Ok(()) => Some(results),
+            Err(_) => {
+                self.roll_back();
+                None
+            }
+        }
+    }
+
+    fn in_savepoint(&self, job: &mut Job) -> Option<Result<(), StoreError>> {
+        self.statement("SAVEPOINT job").ok()?;
+        let result = self.statements_of(job);
+        if result.is_err() {
+            self.statement("ROLLBACK TO job").ok()?;
+        }
+        self.statement("RELEASE job").ok()?;
+        Some(result)
+    }
+
+    fn commit_alone(&self, begin: &'static str, job: &mut Job) -> Result<(), StoreError> {
+        self.statement(begin)?;
+        let result = self.statements_of(job).and_then(|()| self.statement("COMMIT"));
+        if result.is_err() {
+            self.roll_back();
+        }
+        result
+    }
+
+    fn statements_of(&self, job: &mut Job) -> Result<(), StoreError> {
+        let rows_max = self.context.config.rows_max;
+        let mut transaction =
+            SqliteTransaction { connection: &self.connection, rows_max, spoiled: false };
+        job.run(&mut transaction)?;
+        if transaction.spoiled { Err(StoreError::Spoiled) } else { Ok(()) }
+    }
+
+    /// Ends a transaction that is to leave nothing. SQLite may have ended it already.
+    fn roll_back(&self) {
+        if !self.connection.is_autocommit()
+            && let Err(error) = self.statement("ROLLBACK")
+        {
+            // The next BEGIN fails as well, so that nothing of it can be committed.
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to roll back");
+        }
+    }
+
+    fn read_all(&self, queue: &Queue) {
+        while let Some(jobs) = queue.take(1) {
+            for mut job in jobs {
+                if !job.is_abandoned() {
+                    let result = self.commit_alone("BEGIN", &mut job);
+                    job.finish(result);
+                }
+            }
+        }
+    }
+
+    fn statement(&self, sql: &'static str) -> Result<(), StoreError> {
+        let run = || self.connection.prepare_cached(sql)?.raw_execute();
+        run().map(drop).map_err(|error| failure(sql, error))
+    }
+}
+
+struct SqliteTransaction<'a> {
+    connection: &'a Connection,
+    rows_max: usize,
+    /// A statement failed.
+    spoiled: bool,
+}
+
+impl SqliteTransaction<'_> {
+    fn run<T>(
+        &mut self,
+        sql: &str,
+        parameters: &[Value],
+        run: impl FnOnce(&mut Statement<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.spoiled {
+            return Err(StoreError::Spoiled);
+        }
+        // Stays so when anything below fails.
+        self.spoiled = true;
+        let statement = self.connection.prepare_cached(sql);
+        let mut statement = statement.map_err(|error| failure(sql, error))?;
+        bind(&mut statement, sql, parameters)?;
+        let result = run(&mut statement)?;
+        self.spoiled = false;
+        Ok(result)
+    }
+}
+
+impl Transaction for SqliteTransaction<'_> {
+    fn execute(&mut self, sql: &str, parameters: &[Value]) -> Result<u64, StoreError> {
+        self.run(sql, parameters, |statement| {
+            let changed = statement.raw_execute().map_err(|error| failure(sql, error))?;
+            Ok(u64::try_from(changed).unwrap_or(u64::MAX))
+        })
+    }
+
+    fn query(&mut self, sql: &str, parameters: &[Value]) -> Result<Vec<Row>, StoreError> {
+        let rows_max = self.rows_max;
+        self.run(sql, parameters, |statement| {
+            let columns = statement.column_count();
+            let mut found = Vec::new();
+            let mut rows = statement.raw_query();
+            while let Some(row) = rows.next().map_err(|error| failure(sql, error))? {
+                if found.len() == rows_max {
+                    return Err(StoreError::TooManyRows { sql: shown(sql), rows_max });
+                }
+                let mut values = Vec::with_capacity(columns);
+                for index in 0..columns {
+                    let value = row.get_ref(index).map_err(|error| failure(sql, error))?;
+                    values.push(owned(value));
+                }
+                found.push(Row::new(values));
+            }
+            Ok(found)
+        })
+    }
+
+    fn batch(&mut self, sql: &str) -> Result<(), StoreError> {
+        if self.spoiled {
+            return Err(StoreError::Spoiled);
+        }
+        let result = self.connection.execute_batch(sql).map_err(|error| failure(sql, error));
+        self.spoiled = result.is_err();
+        result
+    }
+
+    fn dialect(&self) -> Dialect {
+        Dialect::Sqlite
+    }
+}
+
+/// Binds `$1` to the first parameter and so on, whatever order they come in.
+///
+/// SQLite takes `$1` as a name and numbers names by their first occurrence.
+fn bind(statement: &mut Statement<'_>, sql: &str, parameters: &[Value]) -> Result<(), StoreError> {
+    let wrong = |problem| StoreError::Parameters { sql: shown(sql), problem };
+    let mut highest = 0;
+    for place in 1..=statement.parameter_count() {
+        let name = statement.parameter_name(place).unwrap_or("?");
+        let number = name.strip_prefix('$').and_then(|digits| digits.parse::<usize>().ok());
+        let number = number.filter(|number| *number > 0);
+        let number = number.ok_or_else(|| wrong(format!("`{name}` is no parameter like `$1`")))?;
+        highest = highest.max(number);
+        if let Some(value) = parameters.get(number - 1) {
+            let bound = statement.raw_bind_parameter(place, value);
+            bound.map_err(|error| failure(sql, error))?;
+        }
+    }
+    check_parameters(sql, highest, parameters)
+}
+
+/// What both engines ask of parameters.
+pub(super) fn check_parameters(
+    sql: &str,
+    wanted: usize,
+    parameters: &[Value],
+) -> Result<(), StoreError> {
+    let wrong = |problem| Err(StoreError::Parameters { sql: shown(sql), problem });
+    if wanted != parameters.len() {
+        return wrong(format!("it has {wanted} parameters and was given {}", parameters.len()));
+    }
+    for (index, value) in parameters.iter().enumerate() {
+        if let Value::Text(text) = value
+            && text.contains('\0')
+        {
+            return wrong(format!("`${}` contains the character NUL", index + 1));
+        }
+    }
+    Ok(())
+}
+
+impl ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(match self {
+            Value::Null => ValueRef::Null,
+            Value::Int(number) => ValueRef::Integer(*number),
+            Value::Real(number) => ValueRef::Real(*number),
+            Value::Text(text) => ValueRef::Text(text.as_bytes()),
+            Value::Blob(bytes) => ValueRef::Blob(bytes),
+        }))
+    }
+}
+
+fn owned(value: ValueRef<'_>) -> Value {
+    match value {
+        ValueRef::Null => Value::Null,
+        ValueRef::Integer(number) => Value::Int(number),
+        ValueRef::Real(number) => Value::Real(number),
+        // What is not UTF-8 was not written by us.
+        ValueRef::Text(bytes) => Value::Text(String::from_utf8_lossy(bytes).into_owned()),
+        ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+    }
+}
+
+fn failure(sql: &str, error: rusqlite::Error) -> StoreError {
+    let sql = shown(sql);
+    match error.sqlite_error_code() {
+        Some(ErrorCode::ConstraintViolation) => {
+            StoreError::Constraint { sql, source: error.into() }
+        }
+        // Another process, such as a backup, held the file for all of `BUSY_MAX`.
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            StoreError::Contended { attempts: 1, source: error.into() }
+        }
+        _ => StoreError::Statement { sql, source: error.into() },
+    }
+}

@@ -1,0 +1,632 @@
+//! What a store promises, tried on both engines; then what only one of them can do.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+
+use testkit::Postgres;
+use tokio::task::JoinSet;
+
+use super::*;
+use crate::telemetry::Metrics;
+use crate::testing::TempDir;
+
+const TABLES: &[Migration] = &[Migration::Same(
+    "CREATE TABLE things (
+        id BIGINT PRIMARY KEY,
+        real DOUBLE PRECISION,
+        text TEXT,
+        blob BYTEA,
+        number BIGINT CHECK (number < 1000)
+    );
+    CREATE INDEX things_by_text ON things (text)",
+)];
+
+/// A store on a fresh database, and what keeps the database alive.
+struct Fresh {
+    store: Store,
+    config: StoreConfig,
+    registry: Registry,
+    /// Nothing else refers to it.
+    _temp: TempDir,
+    server: Option<Arc<Postgres>>,
+}
+
+impl Fresh {
+    async fn open(dialect: Dialect, adjust: impl FnOnce(&mut StoreConfig)) -> Fresh {
+        let temp = TempDir::new();
+        let (url, server) = match dialect {
+            Dialect::Sqlite => (StoreUrl::Sqlite(temp.path().join("cove.db")), None),
+            Dialect::Postgres => {
+                let starting = tokio::task::spawn_blocking(|| {
+                    let server = Postgres::shared();
+                    (server.database().parse().unwrap(), server)
+                });
+                let (url, server) = starting.await.unwrap();
+                (url, Some(server))
+            }
+        };
+        let mut config = StoreConfig::new(url);
+        adjust(&mut config);
+        let mut registry = Registry::default();
+        let store = Store::open(config.clone(), &mut registry).await.unwrap();
+        store.migrate("things", TABLES).await.unwrap();
+        Fresh { store, config, registry, _temp: temp, server }
+    }
+
+    async fn again(&self) -> Result<Store, StoreError> {
+        Store::open(self.config.clone(), &mut Registry::default()).await
+    }
+}
+
+/// Tries a claim on both engines.
+async fn check(claim: impl AsyncFn(&Fresh)) {
+    check_with(|_| {}, claim).await;
+}
+
+async fn check_with(adjust: impl Fn(&mut StoreConfig), claim: impl AsyncFn(&Fresh)) {
+    for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+        let fresh = Fresh::open(dialect, &adjust).await;
+        assert_eq!(fresh.store.dialect(), dialect);
+        claim(&fresh).await;
+        fresh.store.close().await;
+    }
+}
+
+async fn write(
+    store: &Store,
+    sql: &'static str,
+    parameters: Vec<Value>,
+) -> Result<u64, StoreError> {
+    store.transact("test", move |transaction| transaction.execute(sql, &parameters)).await
+}
+
+async fn ask(
+    store: &Store,
+    sql: &'static str,
+    parameters: Vec<Value>,
+) -> Result<Vec<Row>, StoreError> {
+    store.read("test", move |transaction| transaction.query(sql, &parameters)).await
+}
+
+async fn count(store: &Store) -> i64 {
+    ask(store, "SELECT COUNT(*) FROM things", vec![]).await.unwrap()[0].get(0).unwrap()
+}
+
+const INSERT: &str = "INSERT INTO things (id, number) VALUES ($1, $2)";
+
+fn add(transaction: &mut dyn Transaction, id: i64, number: i64) -> Result<u64, StoreError> {
+    transaction.execute(INSERT, &[id.into(), number.into()])
+}
+
+#[tokio::test]
+async fn values_come_back_as_they_went_in() {
+    check(async |Fresh { store, .. }| {
+        let rows = [
+            [Value::Int(i64::MIN), Value::Null, Value::Null, Value::Null, Value::Null],
+            [1.into(), 0.1.into(), "".into(), Value::Blob(vec![]), 0.into()],
+            [
+                i64::MAX.into(),
+                f64::MIN_POSITIVE.into(),
+                "a'b\n\u{1f980}".into(),
+                vec![0, 255].into(),
+                true.into(),
+            ],
+        ];
+        for row in rows.clone() {
+            let sql = "INSERT INTO things (id, real, text, blob, number)
+                       VALUES ($1, $2, $3, $4, $5)";
+            assert_eq!(write(store, sql, row.to_vec()).await.unwrap(), 1);
+        }
+        let sql = "SELECT id, real, text, blob, number FROM things ORDER BY id";
+        let found = ask(store, sql, vec![]).await.unwrap();
+        assert_eq!(
+            found.iter().map(Row::values).collect::<Vec<_>>(),
+            rows.iter().collect::<Vec<_>>()
+        );
+        let sql = "SELECT id FROM things WHERE text = $1 OR blob = $2 ORDER BY id";
+        let found = ask(store, sql, vec!["".into(), vec![0, 255].into()]).await.unwrap();
+        assert_eq!(found.len(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn parameters_go_by_their_numbers() {
+    check(async |Fresh { store, .. }| {
+        let sql = "INSERT INTO things (number, text, id) VALUES ($3, $1, $2)";
+        write(store, sql, vec!["x".into(), 7.into(), 9.into()]).await.unwrap();
+        let sql = "SELECT id, number FROM things WHERE text = $2 AND id < $1 AND number < $1";
+        let found = ask(store, sql, vec![10_i64.into(), "x".into()]).await.unwrap();
+        assert_eq!(found[0].values(), [Value::Int(7), Value::Int(9)]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn wrong_statements_are_refused_and_change_nothing() {
+    let cases: [(&str, Vec<Value>, &str); 8] = [
+        (INSERT, vec![1.into()], "it has 2 parameters and was given 1"),
+        (INSERT, vec![1.into(), 2.into(), 3.into()], "it has 2 parameters and was given 3"),
+        ("UPDATE things SET text = $1", vec!["a\0".into()], "`$1` contains the character NUL"),
+        ("UPDATE things SET number = $2", vec![1.into()], ""),
+        ("DELETE FROM nothing", vec![], "run `DELETE FROM nothing`"),
+        ("DELETE FROM things; DELETE FROM things", vec![], "run `DELETE FROM things; DELETE"),
+        ("INSERT INTO things (id) VALUES (?)", vec![1.into()], "run `INSERT INTO things (id)"),
+        ("UPDATE things SET number = 1000", vec![], "a constraint forbids it"),
+    ];
+    check(async |Fresh { store, .. }| {
+        write(store, INSERT, vec![1.into(), 5.into()]).await.unwrap();
+        for (sql, parameters, message) in &cases {
+            let error = write(store, sql, parameters.clone()).await.unwrap_err();
+            assert!(error.to_string().contains(message), "{sql}: {error}");
+            assert!(!error.is_temporary(), "{error:?}");
+        }
+        let rows = ask(store, "SELECT number, text FROM things", vec![]).await.unwrap();
+        assert_eq!(rows[0].values(), [Value::Int(5), Value::Null]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn constraints_are_told_from_mistakes() {
+    check(async |Fresh { store, .. }| {
+        write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
+        let error = write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap_err();
+        assert!(matches!(error, StoreError::Constraint { .. }), "{error:?}");
+        let sql = "INSERT INTO things (id, number) VALUES ($1, $2)
+                   ON CONFLICT (id) DO UPDATE SET number = excluded.number RETURNING number";
+        let body = move |transaction: &mut dyn Transaction| {
+            transaction.query_one(sql, &[1.into(), 2.into()])
+        };
+        let row = store.transact("test", body).await.unwrap().unwrap();
+        assert_eq!(row.get::<i64>(0).unwrap(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_failed_statement_spoils_its_transaction() {
+    check(async |Fresh { store, .. }| {
+        let body = |transaction: &mut dyn Transaction| {
+            add(transaction, 1, 1)?;
+            drop(add(transaction, 1, 1).unwrap_err());
+            assert!(matches!(add(transaction, 2, 1), Err(StoreError::Spoiled)));
+            assert!(matches!(transaction.query("SELECT 1", &[]), Err(StoreError::Spoiled)));
+            assert!(matches!(transaction.batch("SELECT 1"), Err(StoreError::Spoiled)));
+            Ok(())
+        };
+        let error = store.transact("test", body).await.unwrap_err();
+        assert!(matches!(error, StoreError::Spoiled), "{error:?}");
+        assert_eq!(count(store).await, 0);
+    })
+    .await;
+}
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+#[error("enough")]
+struct Enough(u8);
+
+#[tokio::test]
+async fn a_transaction_that_refuses_or_panics_leaves_nothing() {
+    check(async |Fresh { store, .. }| {
+        let refuse = |transaction: &mut dyn Transaction| {
+            add(transaction, 1, 1)?;
+            Err::<(), _>(StoreError::refuse(Enough(3)))
+        };
+        let error = store.transact("test", refuse).await.unwrap_err();
+        assert_eq!(error.refusal::<Enough>().unwrap(), Enough(3));
+        let panic = |transaction: &mut dyn Transaction| -> Result<(), StoreError> {
+            add(transaction, 1, 1)?;
+            panic!("oh");
+        };
+        let error = store.transact("test", panic).await.unwrap_err();
+        assert_eq!(error.to_string(), "the transaction panicked: oh");
+        assert_eq!(count(store).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_reads_cannot_write() {
+    check(async |Fresh { store, .. }| {
+        let body = |transaction: &mut dyn Transaction| add(transaction, 1, 1);
+        let error = store.read("test", body).await.unwrap_err();
+        assert!(matches!(error, StoreError::Statement { .. }), "{error:?}");
+        assert_eq!(count(store).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rows_are_bounded() {
+    check_with(
+        |config| config.rows_max = 10,
+        async |Fresh { store, .. }| {
+            for id in 0..11_i64 {
+                write(store, INSERT, vec![id.into(), 1.into()]).await.unwrap();
+            }
+            let sql = "SELECT id FROM things WHERE id < $1";
+            assert_eq!(ask(store, sql, vec![10_i64.into()]).await.unwrap().len(), 10);
+            let error = ask(store, sql, vec![11_i64.into()]).await.unwrap_err();
+            assert!(matches!(error, StoreError::TooManyRows { rows_max: 10, .. }), "{error:?}");
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_side_by_side_lose_nothing() {
+    check_with(
+        |config| config.attempts_max = 1000,
+        async |Fresh { store, .. }| {
+            write(store, INSERT, vec![0.into(), 0.into()]).await.unwrap();
+            let mut tasks = JoinSet::new();
+            for _ in 0..100 {
+                let store = store.clone();
+                tasks.spawn(async move {
+                    // Reads, then writes what it read: only serialisable transactions count right.
+                    let body = |transaction: &mut dyn Transaction| {
+                        let sql = "SELECT number FROM things WHERE id = 0";
+                        let row = transaction.query_one(sql, &[])?.unwrap();
+                        let next = row.get::<i64>(0)? + 1;
+                        let sql = "UPDATE things SET number = $1 WHERE id = 0";
+                        transaction.execute(sql, &[next.into()])
+                    };
+                    store.transact("test", body).await.unwrap()
+                });
+            }
+            assert!(tasks.join_all().await.iter().all(|changed| *changed == 1));
+            let rows = ask(store, "SELECT number FROM things", vec![]).await.unwrap();
+            assert_eq!(rows[0].get::<i64>(0).unwrap(), 100);
+        },
+    )
+    .await;
+}
+
+/// Keeps the only thread busy until the sender is dropped.
+async fn block(store: &Store) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel::<()>();
+    let (entered, mut has_entered) = tokio::sync::mpsc::unbounded_channel();
+    let blocking = store.clone();
+    tokio::spawn(async move {
+        let body = move |_: &mut dyn Transaction| {
+            entered.send(()).unwrap();
+            released.recv().ok();
+            Ok(())
+        };
+        blocking.transact("test", body).await
+    });
+    has_entered.recv().await.unwrap();
+    release
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_fails_in_a_group_fails_alone() {
+    check_with(
+        |config| config.connections = 1,
+        async |fresh| {
+            let store = &fresh.store;
+            write(store, INSERT, vec![0.into(), 0.into()]).await.unwrap();
+            let release = block(store).await;
+            // All of these wait together, so that they are one group in SQLite.
+            let waiting: Vec<_> = (0..20_i64)
+                .map(|id| {
+                    let body = move |transaction: &mut dyn Transaction| {
+                        add(transaction, id, 1)?;
+                        add(transaction, if id % 3 == 0 { 0 } else { 100 + id }, 1)
+                    };
+                    let store = store.clone();
+                    tokio::spawn(async move { store.transact("test", body).await })
+                })
+                .collect();
+            until_waiting(store, waiting.len()).await;
+            drop(release);
+            let mut good = 0;
+            for (id, task) in waiting.into_iter().enumerate() {
+                let result = task.await.unwrap();
+                assert_eq!(result.is_ok(), id % 3 != 0, "{id}: {result:?}");
+                good += i64::from(result.is_ok());
+            }
+            assert_eq!(count(store).await, 1 + 2 * good);
+        },
+    )
+    .await;
+}
+
+async fn until_waiting(store: &Store, count: usize) {
+    let reached = async {
+        while store.0.writes.waiting() != count {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), reached).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_is_bounded_and_who_leaves_is_not_run() {
+    let adjust = |config: &mut StoreConfig| {
+        config.waiting_max = 1;
+        config.connections = 1;
+    };
+    check_with(adjust, async |Fresh { store, .. }| {
+        let release = block(store).await;
+        let leaving = store.clone();
+        let leaver = tokio::spawn(async move {
+            leaving.transact("test", |transaction| add(transaction, 1, 1)).await
+        });
+        until_waiting(store, 1).await;
+        let error = write(store, INSERT, vec![2.into(), 1.into()]).await.unwrap_err();
+        assert!(matches!(error, StoreError::Busy { waiting_max: 1 }) && error.is_temporary());
+        leaver.abort();
+        leaver.await.unwrap_err();
+        drop(release);
+        until_waiting(store, 0).await;
+        assert_eq!(count(store).await, 0);
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_finishes_what_waits_and_keeps_it() {
+    check_with(
+        |config| config.connections = 1,
+        async |fresh| {
+            let store = &fresh.store;
+            let release = block(store).await;
+            let other = store.clone();
+            let waiting = tokio::spawn(async move {
+                other.transact("test", |transaction| add(transaction, 1, 1)).await
+            });
+            until_waiting(store, 1).await;
+            let closing = store.clone();
+            let closed = tokio::spawn(async move { closing.close().await });
+            let refused = async {
+                while !matches!(ask(store, "SELECT 1", vec![]).await, Err(StoreError::Closed)) {}
+            };
+            // One thread serves both in PostgreSQL, so that asking may wait for the release.
+            drop(release);
+            refused.await;
+            assert_eq!(waiting.await.unwrap().unwrap(), 1);
+            closed.await.unwrap();
+            let again = fresh.again().await.unwrap();
+            assert_eq!(count(&again).await, 1);
+            again.close().await;
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn threads_end_with_the_last_clone() {
+    check(async |fresh| {
+        let store = fresh.again().await.unwrap();
+        let running = store.0.running.clone();
+        drop(store);
+        tokio::time::timeout(Duration::from_secs(30), running.closed()).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn transactions_are_measured() {
+    for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+        let fresh = Fresh::open(dialect, |_| {}).await;
+        write(&fresh.store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
+        write(&fresh.store, INSERT, vec![1.into(), 1.into()]).await.unwrap_err();
+        let text = Metrics::new(fresh.registry).render().unwrap();
+        for line in [
+            "cove_store_transaction_duration_seconds_count{name=\"test\"} 2",
+            "cove_store_transaction_errors_total{name=\"test\"} 1",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        fresh.store.close().await;
+    }
+}
+
+const STEPS: &[Migration] = &[
+    Migration::Same("CREATE TABLE a (x BIGINT); INSERT INTO a VALUES (1)"),
+    Migration::Each {
+        sqlite: "ALTER TABLE a ADD COLUMN y TEXT DEFAULT 'sqlite'",
+        postgres: "ALTER TABLE a ADD COLUMN y TEXT DEFAULT 'postgres'",
+    },
+    Migration::Same("UPDATE a SET x = x + 10; CREATE TABLE b (z BIGINT)"),
+];
+
+async fn check_migrated(store: &Store, name: &'static str) {
+    let rows = ask(store, "SELECT x, y FROM a", vec![]).await.unwrap();
+    assert_eq!(rows[0].values(), [Value::Int(11), name.into()]);
+    assert!(ask(store, "SELECT z FROM b", vec![]).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn migrations_lead_from_every_version_to_the_newest() {
+    for older in 0..=STEPS.len() {
+        check(async |fresh| {
+            let store = &fresh.store;
+            store.migrate("a", &STEPS[..older]).await.unwrap();
+            store.migrate("a", STEPS).await.unwrap();
+            store.migrate("a", STEPS).await.unwrap();
+            let name = match store.dialect() {
+                Dialect::Sqlite => "sqlite",
+                Dialect::Postgres => "postgres",
+            };
+            check_migrated(store, name).await;
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_newer_database_is_refused() {
+    check(async |Fresh { store, .. }| {
+        store.migrate("a", STEPS).await.unwrap();
+        let error = store.migrate("a", &STEPS[..2]).await.unwrap_err();
+        assert!(matches!(error, StoreError::TooNew { service: "a", found: 3, known: 2 }));
+        // Services do not share numbers.
+        store.migrate("b", &[]).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_step_that_fails_leaves_the_version_before() {
+    check(async |Fresh { store, .. }| {
+        let broken = [STEPS[0], Migration::Same("CREATE TABLE b (z BIGINT); DROP TABLE nothing")];
+        let error = store.migrate("a", &broken).await.unwrap_err();
+        assert!(matches!(error, StoreError::Migrate { version: 2, .. }), "{error:?}");
+        store.migrate("a", STEPS).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_start_together_migrate_once() {
+    let fresh = Fresh::open(Dialect::Postgres, |_| {}).await;
+    let mut tasks = JoinSet::new();
+    for _ in 0..4 {
+        let store = fresh.again().await.unwrap();
+        tasks.spawn(async move { store.migrate("a", STEPS).await });
+    }
+    for result in tasks.join_all().await {
+        result.unwrap();
+    }
+    check_migrated(&fresh.store, "postgres").await;
+}
+
+#[test]
+fn addresses_are_understood_and_passwords_not_shown() {
+    for (text, good) in [
+        ("sqlite:/var/lib/cove/cove.db", true),
+        ("postgres://cove:secret@db.example:5432/cove", true),
+        ("postgresql://cove@db.example/cove?sslmode=verify-full", true),
+        ("postgres://cove@db.example/cove?sslmode=require", true),
+        ("postgres:///cove?host=/run/postgresql&sslmode=disable", true),
+        ("postgres://cove:secret@db.example/cove?sslmode=secret", false),
+        ("postgres://cove:secret@db.example/cove?sslmode=verify-full&sslrootcert=/none", false),
+        ("postgres://cove:secret@db.example:port/cove", false),
+        ("postgres:///cove?user=secret", false),
+        ("sqlite:", false),
+        ("mysql://secret@db", false),
+    ] {
+        let url: Result<StoreUrl, _> = text.parse();
+        assert_eq!(url.is_ok(), good, "{text}: {url:?}");
+        assert!(!format!("{url:?}").contains("secret"), "{url:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_is_no_database_is_refused() {
+    let temp = TempDir::new();
+    let path = temp.path().join("cove.db");
+    std::fs::write(&path, "something else, and longer than a header ".repeat(100)).unwrap();
+    let config = StoreConfig::new(StoreUrl::Sqlite(path));
+    let error = Store::open(config, &mut Registry::default()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Open { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn the_files_of_sqlite_are_their_owners_alone() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let fresh = Fresh::open(Dialect::Sqlite, |_| {}).await;
+    let files = std::fs::read_dir(fresh._temp.path()).unwrap();
+    let modes: Vec<_> =
+        files.map(|file| file.unwrap().metadata().unwrap().permissions().mode() & 0o777).collect();
+    assert_eq!(modes, [0o600; 3]);
+}
+
+/// On a machine without PostgreSQL nothing answers at this address.
+#[tokio::test]
+async fn a_server_that_is_not_there_is_no_store() {
+    let url: StoreUrl = "postgres://cove:secret@127.0.0.1:1/cove".parse().unwrap();
+    let error = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap_err();
+    assert_eq!(error.to_string(), "open the store `postgres://127.0.0.1/cove`");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_was_cut_is_made_again() {
+    // A server of its own: others would lose their connections as well.
+    let server = tokio::task::spawn_blocking(Postgres::start).await.unwrap();
+    let mut config = StoreConfig::new(server.url("postgres").parse().unwrap());
+    config.connections = 1;
+    let store = Store::open(config, &mut Registry::default()).await.unwrap();
+    store.migrate("things", TABLES).await.unwrap();
+    // While nothing happens, ...
+    server.cut_connections();
+    assert_eq!(write(&store, INSERT, vec![1.into(), 1.into()]).await.unwrap(), 1);
+    // ... and in the middle of a transaction, which is run again.
+    let runs = Arc::new(AtomicU32::new(0));
+    let (server, counted) = (Arc::new(server), Arc::clone(&runs));
+    let cutting = Arc::clone(&server);
+    let body = move |transaction: &mut dyn Transaction| {
+        add(transaction, 2, 1)?;
+        if counted.fetch_add(1, Ordering::Relaxed) == 0 {
+            cutting.cut_connections();
+        }
+        add(transaction, 3, 1)
+    };
+    store.transact("test", body).await.unwrap();
+    assert_eq!((runs.load(Ordering::Relaxed), count(&store).await), (2, 3));
+
+    drop(server);
+    let error = write(&store, INSERT, vec![9.into(), 1.into()]).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)) && error.is_temporary(), "{error:?}");
+    store.close().await;
+}
+
+/// Makes the first commit of a row end the connection; a sequence is not rolled back.
+const DIE_AT_COMMIT: &str = "
+    CREATE SEQUENCE deaths;
+    CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            IF nextval('deaths') = 1 THEN
+                PERFORM pg_terminate_backend(pg_backend_pid());
+            END IF;
+            RETURN NULL;
+        END $$;
+    CREATE CONSTRAINT TRIGGER die AFTER INSERT ON things DEFERRABLE INITIALLY DEFERRED
+        FOR EACH ROW EXECUTE FUNCTION die()";
+
+#[tokio::test]
+async fn a_commit_whose_outcome_is_unknown_is_said_or_repeated() {
+    for repeat in [false, true] {
+        let fresh = Fresh::open(Dialect::Postgres, |_| {}).await;
+        let store = &fresh.store;
+        let body = |transaction: &mut dyn Transaction| transaction.batch(DIE_AT_COMMIT);
+        store.transact("test", body).await.unwrap();
+        let body = |transaction: &mut dyn Transaction| add(transaction, 1, 1);
+        if repeat {
+            store.transact_idempotent("test", body).await.unwrap();
+            assert_eq!(count(store).await, 1);
+        } else {
+            let error = store.transact("test", body).await.unwrap_err();
+            assert!(matches!(error, StoreError::OutcomeUnknown(_)), "{error:?}");
+            assert!(!error.is_temporary());
+        }
+        assert!(fresh.server.is_some());
+    }
+}
+
+#[tokio::test]
+async fn a_table_that_changes_under_a_prepared_statement_does_no_harm() {
+    let fresh = Fresh::open(Dialect::Postgres, |config| config.connections = 1).await;
+    let store = &fresh.store;
+    let sql = "SELECT * FROM things";
+    write(store, INSERT, vec![1.into(), 1.into()]).await.unwrap();
+    assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 5);
+    let body =
+        |transaction: &mut dyn Transaction| transaction.batch("ALTER TABLE things ADD z BIGINT");
+    store.transact("test", body).await.unwrap();
+    assert_eq!(ask(store, sql, vec![]).await.unwrap()[0].values().len(), 6);
+}
+
+#[tokio::test]
+async fn sums_have_to_be_cast() {
+    check(async |Fresh { store, .. }| {
+        write(store, INSERT, vec![1.into(), 5.into()]).await.unwrap();
+        let sql = "SELECT CAST(SUM(number) AS BIGINT), COUNT(*) FROM things";
+        let rows = ask(store, sql, vec![]).await.unwrap();
+        assert_eq!(rows[0].values(), [Value::Int(5), Value::Int(1)]);
+    })
+    .await;
+}

@@ -1,0 +1,243 @@
+//! What goes into a statement and what comes out: values, rows and their conversions.
+
+use super::error::StoreError;
+
+/// A parameter of a statement, or one column of a row.
+///
+/// Both engines keep these five kinds apart. Columns are `BIGINT`, `DOUBLE PRECISION`, `TEXT` and
+/// `BYTEA`, which both understand; a truth is `BIGINT` 0 or 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A whole number.
+    Int(i64),
+    /// A floating-point number.
+    Real(f64),
+    /// Text without the character NUL, which PostgreSQL cannot store.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+impl Value {
+    /// What kind of value this is, for messages.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Value::Null => "null",
+            Value::Int(_) => "a whole number",
+            Value::Real(_) => "a floating-point number",
+            Value::Text(_) => "text",
+            Value::Blob(_) => "bytes",
+        }
+    }
+}
+
+macro_rules! from_whole {
+    ($($type:ty),*) => {$(
+        impl From<$type> for Value {
+            fn from(number: $type) -> Value {
+                Value::Int(i64::from(number))
+            }
+        }
+    )*};
+}
+from_whole!(i64, i32, u32, i16, u16, u8, bool);
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Value {
+        Value::Real(number)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Value {
+        Value::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Value {
+        Value::Text(text)
+    }
+}
+
+impl From<&String> for Value {
+    fn from(text: &String) -> Value {
+        Value::Text(text.clone())
+    }
+}
+
+impl From<&[u8]> for Value {
+    fn from(bytes: &[u8]) -> Value {
+        Value::Blob(bytes.to_vec())
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Value {
+        Value::Blob(bytes)
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Value {
+        value.map_or(Value::Null, Into::into)
+    }
+}
+
+/// What a column can be read as.
+pub trait FromValue: Sized {
+    /// What is expected, for messages.
+    const EXPECTED: &'static str;
+
+    /// The value as this type; nothing when it is of another kind or out of range.
+    fn from_value(value: &Value) -> Option<Self>;
+}
+
+macro_rules! to_whole {
+    ($($type:ty),*) => {$(
+        impl FromValue for $type {
+            const EXPECTED: &'static str = concat!("a whole number (", stringify!($type), ")");
+
+            fn from_value(value: &Value) -> Option<Self> {
+                match value {
+                    Value::Int(number) => <$type>::try_from(*number).ok(),
+                    _ => None,
+                }
+            }
+        }
+    )*};
+}
+to_whole!(i64, u64, i32, u32, i16, u16, u8, usize);
+
+impl FromValue for bool {
+    const EXPECTED: &'static str = "0 or 1";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Int(0) => Some(false),
+            Value::Int(1) => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue for f64 {
+    const EXPECTED: &'static str = "a floating-point number";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Real(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue for String {
+    const EXPECTED: &'static str = "text";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue for Vec<u8> {
+    const EXPECTED: &'static str = "bytes";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Blob(bytes) => Some(bytes.clone()),
+            _ => None,
+        }
+    }
+}
+
+impl FromValue for Value {
+    const EXPECTED: &'static str = "a value";
+
+    fn from_value(value: &Value) -> Option<Self> {
+        Some(value.clone())
+    }
+}
+
+impl<T: FromValue> FromValue for Option<T> {
+    const EXPECTED: &'static str = T::EXPECTED;
+
+    fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::Null => Some(None),
+            other => T::from_value(other).map(Some),
+        }
+    }
+}
+
+/// One row of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row(Vec<Value>);
+
+impl Row {
+    pub(super) fn new(values: Vec<Value>) -> Row {
+        Row(values)
+    }
+
+    /// The column at `index`, from 0, as `T`; an `Option` takes null.
+    ///
+    /// # Errors
+    /// When there is no such column, or it holds something else.
+    pub fn get<T: FromValue>(&self, index: usize) -> Result<T, StoreError> {
+        let value = self.0.get(index).ok_or(StoreError::Column {
+            index,
+            expected: T::EXPECTED,
+            found: "no such column",
+        })?;
+        T::from_value(value).ok_or(StoreError::Column {
+            index,
+            expected: T::EXPECTED,
+            found: value.kind(),
+        })
+    }
+
+    /// All columns.
+    pub fn values(&self) -> &[Value] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_column_is_read_as_what_it_is_and_as_nothing_else() {
+        let row = Row::new(vec![
+            Value::from(300_i64),
+            Value::from("text"),
+            Value::from(b"\x00\xff".as_slice()),
+            Value::from(0.5),
+            Value::from(None::<i64>),
+            Value::from(true),
+        ]);
+        assert_eq!(row.get::<i64>(0).unwrap(), 300);
+        assert_eq!(row.get::<Option<u64>>(0).unwrap(), Some(300));
+        assert_eq!(row.get::<String>(1).unwrap(), "text");
+        assert_eq!(row.get::<Vec<u8>>(2).unwrap(), [0, 255]);
+        assert_eq!(row.get::<f64>(3).unwrap(), 0.5);
+        assert_eq!(row.get::<Option<String>>(4).unwrap(), None);
+        assert!(row.get::<bool>(5).unwrap());
+        for error in [
+            row.get::<u8>(0).unwrap_err(),
+            row.get::<String>(0).unwrap_err(),
+            row.get::<i64>(4).unwrap_err(),
+            row.get::<bool>(0).unwrap_err(),
+            row.get::<i64>(6).unwrap_err(),
+        ] {
+            assert!(matches!(error, StoreError::Column { .. }), "{error}");
+        }
+        let message = row.get::<u8>(0).unwrap_err().to_string();
+        assert_eq!(message, "column 0 is a whole number, expected a whole number (u8)");
+    }
+}

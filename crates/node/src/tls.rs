@@ -1,0 +1,41 @@
+//! TLS towards others: which authorities are trusted, by which cryptography.
+
+use std::sync::Arc;
+
+use rustls_native_certs::load_native_certs;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TlsError {
+    /// The machine trusts nobody, so that nobody can be verified.
+    #[error("find the certificate authorities of this machine{}", first_problem(.0))]
+    NoRoots(Vec<rustls_native_certs::Error>),
+    /// The library refuses the configuration.
+    #[error("configure TLS")]
+    Configure(#[from] tokio_rustls::rustls::Error),
+}
+
+fn first_problem(problems: &[rustls_native_certs::Error]) -> String {
+    problems.first().map_or(String::new(), |problem| format!(": {problem}"))
+}
+
+/// The authorities that the machine trusts.
+pub(crate) fn machine_roots() -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let found = load_native_certs();
+    // One that is malformed is not trusted; that is no reason to do without the others.
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() { Err(TlsError::NoRoots(found.errors)) } else { Ok(roots) }
+}
+
+/// The cryptography, named explicitly: a process-wide default could be set by anybody.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// A configuration that lacks only whom it trusts.
+pub(crate) fn client_config() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, TlsError> {
+    Ok(ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?)
+}

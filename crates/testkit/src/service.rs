@@ -1,0 +1,147 @@
+//! Real servers that tests need beside Cove: each in a directory of its own, on a port of its own,
+//! ended with its value and with the process of the test.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::{Scratch, process, until};
+
+/// Who runs the servers when the test runs as root, which PostgreSQL refuses to.
+const USER: &str = "nobody";
+/// Time to come up on a busy machine.
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// A server's process and its directory.
+#[derive(Debug)]
+pub(crate) struct Service {
+    scratch: Scratch,
+    pid: u32,
+    /// The signal that ends it at once and in order.
+    stop: &'static str,
+    waiter: Option<JoinHandle<()>>,
+}
+
+/// Finds a program in `PATH` and in these directories.
+pub(crate) fn find(program: &str, directories: &[PathBuf]) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let candidates = std::env::split_paths(&path).chain(directories.iter().cloned());
+    let mut candidates = candidates.map(|directory| directory.join(program));
+    candidates
+        .find(|candidate| candidate.is_file())
+        .unwrap_or_else(|| panic!("there is no `{program}`; scripts/test-deps.sh installs it"))
+}
+
+/// A directory for a server: empty, and its user's own.
+pub(crate) fn directory() -> Scratch {
+    let scratch = Scratch::new();
+    if let Some((uid, gid)) = dropped() {
+        chown(scratch.path(), Some(uid), Some(gid)).expect("give the directory away");
+    }
+    scratch
+}
+
+/// User and group ids to run under; none when the test is no root itself.
+fn dropped() -> Option<(u32, u32)> {
+    let status = fs::read_to_string("/proc/self/status").expect("read /proc/self/status");
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("a user id");
+    // Real, effective, saved, file system (proc_pid_status(5)).
+    if line.split_whitespace().nth(1) != Some("0") {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("read /etc/passwd");
+    let line = users.lines().find(|line| line.split(':').next() == Some(USER));
+    let fields: Vec<&str> = line.unwrap_or_else(|| panic!("no user {USER}")).split(':').collect();
+    let number = |index: usize| fields[index].parse().expect("a number in /etc/passwd");
+    Some((number(2), number(3)))
+}
+
+/// A command that runs without privileges and gets `signal` when the thread ends that started it.
+pub(crate) fn unprivileged(program: &Path, signal: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    if let Some((uid, gid)) = dropped() {
+        command.args([format!("--reuid={uid}"), format!("--regid={gid}")]);
+        command.arg("--clear-groups");
+    }
+    command.arg("--pdeathsig").arg(signal).arg("--").arg(program);
+    // The directory of the test may be closed to the server.
+    command.current_dir("/").stdin(Stdio::null());
+    command
+}
+
+impl Service {
+    /// Starts `program` in `scratch`; its log is the file `log` there.
+    pub(crate) fn start(
+        scratch: Scratch,
+        program: &Path,
+        arguments: Vec<OsString>,
+        stop: &'static str,
+    ) -> Service {
+        let log = File::create(scratch.path().join("log")).expect("create the log");
+        let errors = log.try_clone().expect("share the log");
+        let mut command = unprivileged(program, stop);
+        command.args(arguments).stdout(log).stderr(errors);
+        let (started, pid) = mpsc::channel();
+        // The kernel sends the signal when the thread ends that started the process, and threads
+        // of tests end before the values that tests share. This one ends with the process.
+        let waiter = thread::spawn(move || {
+            let mut child: Child = command.spawn().expect("start the server");
+            started.send(child.id()).expect("somebody waits for the id");
+            child.wait().expect("wait for the server");
+        });
+        let pid = pid.recv().expect("the server was started");
+        Service { scratch, pid, stop, waiter: Some(waiter) }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// Waits until `probe` says that it answers; fails with its log.
+    pub(crate) fn wait_ready(&self, what: &str, mut probe: impl FnMut() -> Result<(), String>) {
+        until(what, START_LIMIT, || {
+            if self.waiter.as_ref().is_some_and(JoinHandle::is_finished) {
+                panic!("{what} ended at its start:\n{}", self.log());
+            }
+            probe().map_err(|error| format!("{error}\n{}", self.log()))
+        });
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path().join("log")).unwrap_or_default()
+    }
+
+    /// Sends it a signal, named without `SIG`.
+    pub(crate) fn signal(&self, name: &str) {
+        process::signal(self.pid, name);
+    }
+
+    /// Ends it and waits until it is gone.
+    pub(crate) fn stop(&mut self) {
+        if let Some(waiter) = self.waiter.take() {
+            if !waiter.is_finished() {
+                process::signal(self.pid, self.stop);
+            }
+            drop(waiter.join());
+        }
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// A TCP port that nobody listens at. Somebody else may take it before the server does, which then
+/// fails to start; tests use Unix sockets where the clients can.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
+    listener.local_addr().expect("the port").port()
+}
