@@ -21,6 +21,8 @@
 //!
 //! `now_ms` is milliseconds since 1970 by the caller's clock everywhere, so that tests own time.
 
+mod schedule;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -1,0 +1,206 @@
+//! Which of the jobs that wait goes next: pure, without a clock.
+//!
+//! Tenants that wait stand in a ring and take turns, one job each: deficit round robin with equal
+//! weights and a cost of one. A tenant joins at the end of the ring, so one that comes late is not
+//! owed what it did not ask for, and one that sends a single job waits one round at most.
+//!
+//! Within a tenant the order is by effective priority: the priority and one step for each
+//! `ageing` of waiting. All jobs age at the same rate, so which of two goes first never changes,
+//! and `created - priority × ageing` says it once and for all.
+
+mod ordered;
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::ExecutionId;
+
+use self::ordered::Ordered;
+
+/// What the schedule knows of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// Its id.
+    pub(crate) id: ExecutionId,
+    /// Whose it is.
+    pub(crate) tenant: String,
+    /// From -100 to 100; higher goes first.
+    pub(crate) priority: i32,
+    /// When it was accepted, in milliseconds.
+    pub(crate) created_ms: u64,
+    /// From when on it must not be started any more.
+    pub(crate) deadline_ms: Option<u64>,
+}
+
+/// The constant that orders jobs of a tenant: lower goes first. `created_ms` says how old it is
+/// and `ageing` how long a step of priority takes.
+pub(crate) fn rank(priority: i32, created_ms: u64, ageing: Duration) -> i64 {
+    let created = i64::try_from(created_ms).unwrap_or(i64::MAX);
+    let ageing = i64::try_from(ageing.as_millis()).unwrap_or(i64::MAX);
+    created.saturating_sub(i64::from(priority).saturating_mul(ageing))
+}
+
+/// A job's place among those of its tenant.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    rank: i64,
+    created_ms: u64,
+    id: Arc<str>,
+}
+
+/// Everything that waits, in order. Every operation but [`Schedule::position`] takes time that
+/// grows at most with the logarithm of what waits, or with what it takes out.
+#[derive(Debug)]
+pub(crate) struct Schedule {
+    ageing: Duration,
+    jobs: HashMap<Arc<str>, Entry>,
+    tenants: HashMap<Arc<str>, Tenant>,
+    /// Whose turn it is, the next one first. Each tenant is in it once; one that has nothing left
+    /// stays until its turn comes.
+    ring: VecDeque<Arc<str>>,
+    /// Of what waits: when it has to be gone.
+    deadlines: BTreeSet<(u64, Arc<str>)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tenant: Arc<str>,
+    place: Place,
+    priority: i32,
+    deadline_ms: Option<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Tenant {
+    waiting: Ordered<Place>,
+}
+
+impl Schedule {
+    pub(crate) fn new(ageing: Duration) -> Schedule {
+        Schedule {
+            ageing,
+            jobs: HashMap::new(),
+            tenants: HashMap::new(),
+            ring: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+        }
+    }
+
+    /// A job begins to wait. One that waits already stays where it is.
+    pub(crate) fn insert(&mut self, job: Waiting) {
+        let Waiting { id, tenant, priority, created_ms, deadline_ms } = job;
+        if self.jobs.contains_key(id.0.as_str()) {
+            return;
+        }
+        let id: Arc<str> = id.0.into();
+        let tenant = match self.tenants.get_key_value(tenant.as_str()) {
+            Some((name, _)) => Arc::clone(name),
+            None => {
+                let name: Arc<str> = tenant.into();
+                self.tenants.insert(Arc::clone(&name), Tenant::default());
+                self.ring.push_back(Arc::clone(&name));
+                name
+            }
+        };
+        let rank = rank(priority, created_ms, self.ageing);
+        let place = Place { rank, created_ms, id: Arc::clone(&id) };
+        if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
+            of_tenant.waiting.insert(place.clone());
+        }
+        if let Some(deadline_ms) = deadline_ms {
+            self.deadlines.insert((deadline_ms, Arc::clone(&id)));
+        }
+        self.jobs.insert(id, Entry { tenant, place, priority, deadline_ms });
+    }
+
+    /// A job waits no more. Nothing happens when it did not wait.
+    pub(crate) fn remove(&mut self, id: &ExecutionId) {
+        if let Some((id, entry)) = self.jobs.remove_entry(id.0.as_str())
+            && let Some(of_tenant) = self.tenants.get_mut(&entry.tenant)
+        {
+            of_tenant.waiting.remove(&entry.place);
+            if let Some(deadline_ms) = entry.deadline_ms {
+                self.deadlines.remove(&(deadline_ms, id));
+            }
+        }
+    }
+
+    /// Takes out up to `count_max` jobs, those whose turn it is. What is past its deadline is never
+    /// among them: it is out of the order from then on.
+    pub(crate) fn take(&mut self, count_max: usize, now_ms: u64) -> Vec<Waiting> {
+        self.drop_overdue(now_ms);
+        let mut taken = Vec::new();
+        while taken.len() < count_max
+            && let Some(job) = self.take_one()
+        {
+            taken.push(job);
+        }
+        taken
+    }
+
+    fn take_one(&mut self) -> Option<Waiting> {
+        loop {
+            let name = self.ring.pop_front()?;
+            let Some(place) = self.tenants.get_mut(&name).and_then(|it| it.waiting.pop_first())
+            else {
+                // It joins again, at the end, when it has something.
+                self.tenants.remove(&name);
+                continue;
+            };
+            self.ring.push_back(name);
+            if let Some((id, entry)) = self.jobs.remove_entry(&place.id) {
+                if let Some(deadline_ms) = entry.deadline_ms {
+                    self.deadlines.remove(&(deadline_ms, Arc::clone(&id)));
+                }
+                return Some(Waiting {
+                    id: ExecutionId(id.as_ref().to_owned()),
+                    tenant: entry.tenant.as_ref().to_owned(),
+                    priority: entry.priority,
+                    created_ms: place.created_ms,
+                    deadline_ms: entry.deadline_ms,
+                });
+            }
+        }
+    }
+
+    fn drop_overdue(&mut self, now_ms: u64) {
+        while let Some((deadline_ms, id)) = self.deadlines.first()
+            && *deadline_ms <= now_ms
+        {
+            let id = ExecutionId(id.as_ref().to_owned());
+            self.remove(&id);
+        }
+    }
+
+    /// How many go before this one, when nothing else comes and nothing is cancelled: exact then.
+    /// Takes time that grows with the number of tenants, not with that of jobs.
+    pub(crate) fn position(&self, id: &ExecutionId) -> Option<u64> {
+        let entry = self.jobs.get(id.0.as_str())?;
+        let within = self.tenants.get(&entry.tenant)?.waiting.before(&entry.place);
+        let mut before = within;
+        // Those whose turn is sooner take one turn more than those whose turn is later.
+        let mut turns = within + 1;
+        for name in &self.ring {
+            if *name == entry.tenant {
+                turns = within;
+            } else if let Some(other) = self.tenants.get(name) {
+                before += other.waiting.len().min(turns);
+            }
+        }
+        u64::try_from(before).ok()
+    }
+
+    /// Whether nothing waits that may still run.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jobs.is_empty()
+    }
+
+    /// How many of a tenant wait.
+    pub(crate) fn of_tenant(&self, tenant: &str) -> usize {
+        self.tenants.get(tenant).map_or(0, |it| it.waiting.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,94 @@
+//! A sorted set that also knows how many of its elements are below a given one.
+//!
+//! The elements are in sorted runs of bounded length. With the tens of thousands that a queue
+//! holds there are some hundred runs, so walking over their lengths costs less than the pointers
+//! of a balanced tree would.
+
+/// A run is split when it gets longer.
+const RUN_MAX: usize = 256;
+
+/// The set. No run is empty; all elements of a run are below all of the next one.
+#[derive(Debug)]
+pub(super) struct Ordered<T> {
+    runs: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T> Default for Ordered<T> {
+    fn default() -> Ordered<T> {
+        Ordered { runs: Vec::new(), len: 0 }
+    }
+}
+
+impl<T: Ord> Ordered<T> {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The run where an element is, or would be: the last one that begins at or below it.
+    fn run_of(&self, element: &T) -> usize {
+        let begins_below = |run: &Vec<T>| run.first().is_some_and(|first| first <= element);
+        self.runs.partition_point(begins_below).saturating_sub(1)
+    }
+
+    /// Adds an element; nothing happens when it is there already.
+    pub(super) fn insert(&mut self, element: T) {
+        let index = self.run_of(&element);
+        let Some(run) = self.runs.get_mut(index) else {
+            self.runs.push(vec![element]);
+            self.len += 1;
+            return;
+        };
+        let Err(place) = run.binary_search(&element) else {
+            return;
+        };
+        run.insert(place, element);
+        self.len += 1;
+        if run.len() > RUN_MAX {
+            // Most come at the end: a full run there stays full, and the next one begins.
+            let is_last = index + 1 == self.runs.len();
+            let keep = if is_last { RUN_MAX } else { RUN_MAX / 2 };
+            let rest = self.runs.get_mut(index).map(|run| run.split_off(keep));
+            self.runs.insert(index + 1, rest.unwrap_or_default());
+        }
+    }
+
+    /// Removes an element; tells whether it was there.
+    pub(super) fn remove(&mut self, element: &T) -> bool {
+        let index = self.run_of(element);
+        let Some(run) = self.runs.get_mut(index) else {
+            return false;
+        };
+        let Ok(place) = run.binary_search(element) else {
+            return false;
+        };
+        run.remove(place);
+        self.forget(index);
+        true
+    }
+
+    /// Removes the lowest element.
+    pub(super) fn pop_first(&mut self) -> Option<T> {
+        let run = self.runs.first_mut()?;
+        let element = run.remove(0);
+        self.forget(0);
+        Some(element)
+    }
+
+    /// Counts one element of a run less.
+    fn forget(&mut self, index: usize) {
+        self.len -= 1;
+        if self.runs.get(index).is_some_and(Vec::is_empty) {
+            self.runs.remove(index);
+        }
+    }
+
+    /// How many elements are below this one.
+    pub(super) fn before(&self, element: &T) -> usize {
+        let index = self.run_of(element);
+        let whole: usize = self.runs.iter().take(index).map(Vec::len).sum();
+        let part = self.runs.get(index).map_or(0, |run| run.partition_point(|it| it < element));
+        whole + part
+    }
+}
