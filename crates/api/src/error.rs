@@ -38,6 +38,8 @@ pub enum ErrorCode {
     LanguageUnavailable,
     /// No token, or one that is not known (401).
     Unauthenticated,
+    /// The token is known, but may not do this (403).
+    Forbidden,
     /// No such resource, or none that this caller may know of (404).
     NotFound,
     /// The resource does not support this method (405).

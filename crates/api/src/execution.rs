@@ -102,6 +102,11 @@ fn is_zero(value: &i32) -> bool {
     *value == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands references to predicates")]
+fn is_zero_u64(value: &u64) -> bool {
+    *value == 0
+}
+
 /// One input for a program, and what is expected of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
@@ -300,6 +305,9 @@ pub struct Execution {
     /// Results of the test cases that ran, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tests: Vec<TestResult>,
+    /// Number of its last event; 0 for an execution without events.
+    #[serde(default, skip_serializing_if = "is_zero_u64")]
+    pub last_seq: u64,
 }
 
 /// How one test case went.

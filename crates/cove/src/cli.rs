@@ -125,6 +125,9 @@ pub(crate) enum TokenCommand {
         /// What to call it
         #[arg(long)]
         name: String,
+        /// Let it pause, drain and see the whole queue
+        #[arg(long)]
+        operator: bool,
     },
     /// List tokens: id, when it was made, name
     List,

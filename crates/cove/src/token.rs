@@ -27,14 +27,15 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>) -> Result<()> 
             let text = fs::read_to_string(&path).map_err(|error| explain(error, &path))?;
             writeln!(out, "{}", text.trim())?;
         }
-        Some(TokenCommand::Create { name }) => {
-            let (record, secret) = tokens.create(&name).context("failed to create a token")?;
+        Some(TokenCommand::Create { name, operator }) => {
+            let (record, secret) = tokens.create(&name, operator).context("failed to create a token")?;
             writeln!(out, "{}", secret.expose())?;
             note(&format!("`{}` is {}; this is the only time it is shown", record.name, record.id));
         }
         Some(TokenCommand::List) => {
             for record in tokens.list() {
-                writeln!(out, "{}  {}  {}", record.id, record.created, record.name)?;
+                let mark = if record.operator { "  (operator)" } else { "" };
+                writeln!(out, "{}  {}  {}{mark}", record.id, record.created, record.name)?;
             }
         }
         Some(TokenCommand::Revoke { id }) => {

@@ -85,6 +85,11 @@ impl Admission {
         Ok(self.permit(memory_bytes))
     }
 
+    /// The bounds it keeps to.
+    pub(crate) fn bounds(&self) -> Bounds {
+        self.queue.lock().bounds()
+    }
+
     /// How much runs and waits now.
     pub(crate) fn load(&self) -> Load {
         self.queue.lock().load()

@@ -1,9 +1,93 @@
 //! The `[executions]` table of cove.toml.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use api::LimitSpec;
 use serde::Deserialize;
+
+use crate::queue::QueueConfig;
+
+/// The `[executions.jobs]` table: executions that outlive their request.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct JobsConfig {
+    /// Where they wait: left out, in the server's own store; `redis://…` for a Redis server, in
+    /// BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
+    pub redis: Option<String>,
+    /// Name of the BullMQ queue, and the beginning of the names of the tenants' own.
+    pub redis_queue: String,
+    /// Name of the tenant that jobs of foreign BullMQ producers belong to.
+    pub redis_tenant: String,
+    /// Jobs that may wait, over all tenants.
+    pub queued_max: u64,
+    /// Jobs of one token that may wait.
+    pub queued_max_per_tenant: u64,
+    /// Executions of one batch.
+    pub batch_max: usize,
+    /// How often an execution is started when the server fails at it.
+    pub attempts_max: u32,
+    /// How long a server may be silent before its executions are given to another, in seconds.
+    pub lease_s: u64,
+    /// Waiting this long counts as one step of priority, in seconds.
+    pub ageing_s: u64,
+    /// How long results are kept, in seconds.
+    pub keep_s: u64,
+    /// How many results are kept; the oldest goes first.
+    pub kept_max: u64,
+    /// Networks and hosts that webhooks may reach although they are internal: `10.1.0.0/16`,
+    /// `hooks.example.internal`.
+    pub webhook_allow: Vec<String>,
+    /// How often a webhook is tried.
+    pub webhook_attempts_max: u32,
+    /// How long a receiver may take to answer, in seconds.
+    pub webhook_timeout_s: u64,
+}
+
+impl Default for JobsConfig {
+    fn default() -> JobsConfig {
+        let queue = QueueConfig::default();
+        JobsConfig {
+            redis: None,
+            redis_queue: "cove".to_owned(),
+            redis_tenant: "bullmq".to_owned(),
+            queued_max: queue.queued_max,
+            queued_max_per_tenant: queue.queued_max_per_tenant,
+            batch_max: 100,
+            attempts_max: queue.attempts_max,
+            lease_s: queue.lease.as_secs(),
+            ageing_s: queue.ageing.as_secs(),
+            keep_s: queue.keep.as_secs(),
+            kept_max: queue.kept_max,
+            webhook_allow: Vec::new(),
+            webhook_attempts_max: 8,
+            webhook_timeout_s: 10,
+        }
+    }
+}
+
+impl JobsConfig {
+    /// What the queue needs of it.
+    pub fn queue(&self) -> QueueConfig {
+        QueueConfig {
+            queued_max: self.queued_max,
+            queued_max_per_tenant: self.queued_max_per_tenant,
+            lease: self.lease(),
+            attempts_max: self.attempts_max.max(1),
+            ageing: Duration::from_secs(self.ageing_s.max(1)),
+            keep: self.keep(),
+            kept_max: self.kept_max,
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Duration {
+        Duration::from_secs(self.lease_s.max(3))
+    }
+
+    pub(crate) fn keep(&self) -> Duration {
+        Duration::from_secs(self.keep_s)
+    }
+}
 
 /// How executions are limited and queued.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -11,6 +95,8 @@ use serde::Deserialize;
 pub struct Config {
     /// A file of the shape of the built-in `languages.toml` whose entries replace or join it.
     pub languages: Option<PathBuf>,
+    /// Executions that outlive their request.
+    pub jobs: JobsConfig,
     /// Executions that run at one time. Left out: twice the cores, at least 4.
     pub running_max: Option<usize>,
     /// Executions that may wait for a place.
@@ -37,12 +123,26 @@ pub struct Config {
     pub outputs_max: usize,
     /// Bytes of all output files of one request together.
     pub outputs_bytes_max: u64,
+    /// Test cases of one request.
+    pub tests_max: usize,
+    /// Bytes of input and of expected output of all test cases of one request together.
+    pub tests_bytes_max: u64,
+    /// Bytes of output of all test cases of one request together that the answer may hold.
+    pub tests_output_bytes_max: u64,
+    /// Bytes that the compile cache may hold, in memory; 0 keeps nothing.
+    pub compile_cache_bytes_max: u64,
+    /// Whether one token is given what another one has compiled. How fast an answer comes then
+    /// tells whether somebody sent the same program before.
+    pub compile_cache_shared: bool,
+    /// Whether runtimes that were started ahead are used.
+    pub warm_runtimes: bool,
 }
 
 impl Default for Config {
     fn default() -> Config {
         Config {
             languages: None,
+            jobs: JobsConfig::default(),
             running_max: None,
             queue_max: 256,
             // One tenant can not fill the queue alone.
@@ -57,6 +157,12 @@ impl Default for Config {
             stdin_bytes_max: 16 << 20,
             outputs_max: 64,
             outputs_bytes_max: 16 << 20,
+            tests_max: 1000,
+            tests_bytes_max: 32 << 20,
+            tests_output_bytes_max: 16 << 20,
+            compile_cache_bytes_max: 256 << 20,
+            compile_cache_shared: false,
+            warm_runtimes: true,
         }
     }
 }

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use api::{ErrorCode, ErrorDetail};
 
+use crate::queue::QueueError;
+
 /// Short enough to be worth waiting for, long enough not to be a busy loop.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,38 @@ pub enum Error {
         /// `queue_max` of the configuration.
         queue_max: usize,
     },
+    /// There is no such execution, or none that this caller may know of.
+    #[error("there is no such execution")]
+    NotFound,
+    /// The execution is not in a state that allows this.
+    #[error("{0}")]
+    Conflict(String),
+    /// This token may not do that.
+    #[error("{0}")]
+    Forbidden(&'static str),
+    /// The queue's back end cannot be reached.
+    #[error("the queue cannot be reached at present")]
+    Unavailable,
+}
+
+impl From<QueueError> for Error {
+    fn from(error: QueueError) -> Error {
+        let count = |max: u64| usize::try_from(max).unwrap_or(usize::MAX);
+        match error {
+            QueueError::Full { queued_max } => Error::QueueFull { queue_max: count(queued_max) },
+            QueueError::TenantFull { queued_max } => {
+                Error::TooManyWaiting { waiting_max: count(queued_max) }
+            }
+            QueueError::KeyReused => {
+                let message = "was used for another request";
+                Refusal::new(ErrorCode::Conflict, "idempotency-key", message).into()
+            }
+            QueueError::Unavailable(cause) => {
+                tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
+                Error::Unavailable
+            }
+        }
+    }
 }
 
 /// What is wrong with a request.
@@ -54,12 +88,26 @@ impl Refusal {
 }
 
 impl Error {
+    /// The same error, of one of several executions.
+    pub(crate) fn at(self, index: usize) -> Error {
+        match self {
+            Error::Refused(refusal) => {
+                let field = format!("executions[{index}].{}", refusal.field);
+                Error::Refused(Refusal { field, ..refusal })
+            }
+            other => other,
+        }
+    }
+
     /// What to match on.
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::Refused(refusal) => refusal.code,
             Error::TooManyWaiting { .. } => ErrorCode::TooManyRequests,
-            Error::QueueFull { .. } => ErrorCode::Overloaded,
+            Error::QueueFull { .. } | Error::Unavailable => ErrorCode::Overloaded,
+            Error::NotFound => ErrorCode::NotFound,
+            Error::Conflict(_) => ErrorCode::Conflict,
+            Error::Forbidden(_) => ErrorCode::Forbidden,
         }
     }
 
@@ -67,7 +115,7 @@ impl Error {
     pub fn detail(&self) -> ErrorDetail {
         let field = match self {
             Error::Refused(refusal) => Some(refusal.field.clone()),
-            Error::TooManyWaiting { .. } | Error::QueueFull { .. } => None,
+            _ => None,
         };
         let retry = self.retry_after().is_some();
         ErrorDetail { code: self.code(), message: self.to_string(), field, retry }
@@ -76,8 +124,13 @@ impl Error {
     /// When the same request may succeed without being changed.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Error::Refused(_) => None,
-            Error::TooManyWaiting { .. } | Error::QueueFull { .. } => Some(RETRY_AFTER),
+            Error::Refused(_)
+            | Error::NotFound
+            | Error::Conflict(_)
+            | Error::Forbidden(_) => None,
+            Error::TooManyWaiting { .. } | Error::QueueFull { .. } | Error::Unavailable => {
+                Some(RETRY_AFTER)
+            }
         }
     }
 }

@@ -1,63 +1,302 @@
 //! The native HTTP face: parse, call, reply.
 
-use api::{Execution, ExecutionRequest, LanguageList};
+mod live;
+
+use api::{
+    BatchAnswer, BatchRequest, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
+    LanguageList, QueueChange, QueueStats, State as JobState,
+};
 use axum::Router;
-use axum::extract::{RawQuery, State};
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use node::auth::Principal;
 use node::http::{self, Json};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::Error;
-use crate::service::{Io, Service};
+use crate::jobs::{Jobs, Submission};
+use crate::queue::Filter;
+use crate::service::Io;
 
-/// `POST /v1/executions` and `GET /v1/languages`, for [`node::http::Shell`] to wrap.
-pub fn routes(service: Service) -> Router {
+/// Makes a second submission of the same harmless (draft-ietf-httpapi-idempotency-key-header).
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+/// Executions on a page of a list, unless the caller says otherwise.
+const PAGE_DEFAULT: usize = 50;
+
+/// Everything below `/v1/executions`, `/v1/queue` and `/v1/languages`, for
+/// [`node::http::Shell`] to wrap.
+pub fn routes(jobs: Jobs) -> Router {
     Router::new()
-        .route("/v1/executions", post(execute))
+        .route("/v1/executions", post(submit).get(list))
+        .route("/v1/executions/batch", post(batch))
+        .route("/v1/executions/{id}", get(fetch).delete(cancel))
+        .route("/v1/executions/{id}/events", get(live::events))
+        .route("/v1/executions/{id}/retry", post(retry))
+        .route("/v1/queue", get(stats))
+        .route("/v1/queue/pause", post(pause))
+        .route("/v1/queue/resume", post(resume))
+        .route("/v1/queue/drain", post(drain))
+        .route("/v1/queue/retry", post(retry_all))
         .route("/v1/languages", get(languages))
-        .with_state(service)
+        .with_state(jobs)
 }
 
-async fn execute(
-    State(service): State<Service>,
-    who: Principal,
-    RawQuery(query): RawQuery,
-    Json(request): Json<ExecutionRequest>,
-) -> Result<axum::Json<Execution>, http::Error> {
-    if !wait(query.as_deref())? {
-        let message = "asynchronous executions are not supported yet; ask with `?wait=true`";
-        return Err(http::Error::invalid(message).at("wait"));
-    }
-    // Boxed: it holds a request and its result, and stays where it is while it waits.
-    let execution = Box::pin(service.execute(&who.token_id, request, Io::default(), &mut ())).await?;
-    Ok(axum::Json(execution))
-}
-
-/// The only parameter of `POST /v1/executions`: whether to answer when the program has ended.
-fn wait(query: Option<&str>) -> Result<bool, http::Error> {
-    let mut wait = None;
-    for parameter in query.unwrap_or_default().split('&').filter(|it| !it.is_empty()) {
-        let value = match parameter.split_once('=').unwrap_or((parameter, "")) {
-            ("wait", "true") => true,
-            ("wait", "false") => false,
-            ("wait", _) => {
-                return Err(http::Error::invalid("must be `true` or `false`").at("wait"));
-            }
-            (name, _) => {
-                let name: String = name.chars().take(64).collect();
-                let message = format!("there is no parameter {name:?}; there is `wait`");
-                return Err(http::Error::invalid(message));
-            }
-        };
-        if wait.replace(value).is_some() {
-            return Err(http::Error::invalid("is given twice").at("wait"));
+/// Reads a query strictly: what is not known, or given twice, is an error that says so.
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, http::Error> {
+    match Query::<T>::try_from_uri(uri) {
+        Ok(Query(query)) => Ok(query),
+        Err(rejection) => {
+            let text = rejection.body_text();
+            let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            Err(http::Error::invalid(format!("the query is wrong: {text}")))
         }
     }
-    Ok(wait.unwrap_or(false))
 }
 
-async fn languages(State(service): State<Service>, _who: Principal) -> axum::Json<LanguageList> {
-    axum::Json(service.languages().await)
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Wait {
+    /// Whether to answer when the execution has ended.
+    wait: bool,
+}
+
+async fn submit(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    uri: Uri,
+    headers: HeaderMap,
+    Json(request): Json<ExecutionRequest>,
+) -> Result<Response, http::Error> {
+    let Wait { wait } = query(&uri)?;
+    let idempotency_key = idempotency_key(&headers)?;
+    if !wait {
+        let submission = Submission { request, idempotency_key, face: None };
+        let records = Box::pin(jobs.submit(&who.token_id, vec![submission])).await?;
+        let record = records.into_iter().next().ok_or_else(http::Error::internal)?;
+        let location = format!("/v1/executions/{}", record.id);
+        let headers = [(header::LOCATION, location)];
+        return Ok((StatusCode::ACCEPTED, headers, axum::Json(record)).into_response());
+    }
+    for (given, field) in [
+        (idempotency_key.is_some(), IDEMPOTENCY_KEY),
+        (request.webhook.is_some(), "webhook"),
+        (request.deadline_ms.is_some(), "deadline_ms"),
+        (request.interactive, "interactive"),
+        (request.terminal.is_some(), "terminal"),
+    ] {
+        if given {
+            let message = "is for asynchronous executions; leave out `wait=true`";
+            return Err(http::Error::invalid(message).at(field));
+        }
+    }
+    // Boxed: it holds a request and its result, and stays where it is while it waits.
+    let service = jobs.service();
+    let execution =
+        Box::pin(service.execute(&who.token_id, request, Io::default(), &mut ())).await?;
+    Ok(axum::Json(execution).into_response())
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, http::Error> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    let refuse = |message: &str| http::Error::invalid(message).at(IDEMPOTENCY_KEY);
+    if values.next().is_some() {
+        return Err(refuse("is given twice"));
+    }
+    let text = value.to_str().map_err(|_| refuse("must be printable ASCII"))?;
+    Ok(Some(text.to_owned()))
+}
+
+async fn batch(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    headers: HeaderMap,
+    Json(request): Json<BatchRequest>,
+) -> Result<(StatusCode, axum::Json<BatchAnswer>), http::Error> {
+    let key = idempotency_key(&headers)?;
+    let submissions = request.executions.into_iter().enumerate().map(|(index, request)| {
+        // One key for the batch is one for each of its executions.
+        let idempotency_key = key.as_ref().map(|key| format!("{key}#{index}"));
+        Submission { request, idempotency_key, face: None }
+    });
+    let executions = Box::pin(jobs.submit(&who.token_id, submissions.collect())).await?;
+    Ok((StatusCode::ACCEPTED, axum::Json(BatchAnswer { executions })))
+}
+
+async fn fetch(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<axum::Json<ExecutionRecord>, http::Error> {
+    let Wait { wait } = query(&uri)?;
+    let id = ExecutionId(id);
+    let record = match wait {
+        true => Box::pin(jobs.ended(&who.token_id, &id)).await?,
+        false => jobs.get(&who.token_id, &id).await?,
+    };
+    Ok(axum::Json(record))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Listing {
+    /// Names of states, separated by commas.
+    state: Option<String>,
+    language: Option<String>,
+    label: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+impl Listing {
+    fn filter(self) -> Result<Filter, http::Error> {
+        let limit = self.limit.unwrap_or(PAGE_DEFAULT);
+        if limit == 0 || limit > crate::jobs::PAGE_MAX {
+            let message = format!("must be 1 to {}", crate::jobs::PAGE_MAX);
+            return Err(http::Error::invalid(message).at("limit"));
+        }
+        let mut states = Vec::new();
+        for name in self.state.iter().flat_map(|names| names.split(',')) {
+            states.push(state(name).ok_or_else(|| {
+                let message = format!(
+                    "there is no state {:?}; there are {}",
+                    name.chars().take(64).collect::<String>(),
+                    STATES.map(JobState::as_str).join(", ")
+                );
+                http::Error::invalid(message).at("state")
+            })?);
+        }
+        let before = self.cursor.map(ExecutionId);
+        Ok(Filter {
+            tenant: None,
+            states,
+            language: self.language,
+            label: self.label,
+            before,
+            limit,
+        })
+    }
+}
+
+const STATES: [JobState; 6] = [
+    JobState::Queued,
+    JobState::Running,
+    JobState::Finished,
+    JobState::Cancelled,
+    JobState::Expired,
+    JobState::Dead,
+];
+
+fn state(name: &str) -> Option<JobState> {
+    STATES.into_iter().find(|state| state.as_str() == name)
+}
+
+async fn list(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<ExecutionList>, http::Error> {
+    let filter = query::<Listing>(&uri)?.filter()?;
+    Ok(axum::Json(jobs.list(&who.token_id, filter).await?))
+}
+
+async fn cancel(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    Path(id): Path<String>,
+) -> Result<axum::Json<ExecutionRecord>, http::Error> {
+    Ok(axum::Json(jobs.cancel(&who.token_id, &ExecutionId(id)).await?))
+}
+
+async fn retry(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    Path(id): Path<String>,
+) -> Result<axum::Json<ExecutionRecord>, http::Error> {
+    let id = ExecutionId(id);
+    jobs.replay(Some(&who.token_id), Some(&id)).await?;
+    Ok(axum::Json(jobs.get(&who.token_id, &id).await?))
+}
+
+/// On whose executions an operation on the queue works.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Scope {
+    /// Everybody's; only for operators.
+    all: bool,
+}
+
+impl Scope {
+    fn of<'a>(uri: &Uri, who: &'a Principal) -> Result<Option<&'a str>, http::Error> {
+        let Scope { all } = query(uri)?;
+        if all {
+            operator(who)?;
+        }
+        Ok(if all { None } else { Some(&who.token_id) })
+    }
+}
+
+fn operator(who: &Principal) -> Result<(), Error> {
+    let message = "only an operator's token may do this to everybody's executions";
+    if who.operator { Ok(()) } else { Err(Error::Forbidden(message)) }
+}
+
+async fn stats(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<QueueStats>, http::Error> {
+    Ok(axum::Json(jobs.stats(Scope::of(&uri, &who)?).await?))
+}
+
+async fn pause(
+    State(jobs): State<Jobs>,
+    who: Principal,
+) -> Result<axum::Json<QueueStats>, http::Error> {
+    set_paused(&jobs, &who, true).await
+}
+
+async fn resume(
+    State(jobs): State<Jobs>,
+    who: Principal,
+) -> Result<axum::Json<QueueStats>, http::Error> {
+    set_paused(&jobs, &who, false).await
+}
+
+async fn set_paused(
+    jobs: &Jobs,
+    who: &Principal,
+    paused: bool,
+) -> Result<axum::Json<QueueStats>, http::Error> {
+    operator(who)?;
+    jobs.set_paused(paused).await?;
+    Ok(axum::Json(jobs.stats(None).await?))
+}
+
+async fn drain(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<QueueChange>, http::Error> {
+    let changed = jobs.drain(Scope::of(&uri, &who)?).await?;
+    Ok(axum::Json(QueueChange { changed }))
+}
+
+async fn retry_all(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<QueueChange>, http::Error> {
+    let changed = jobs.replay(Scope::of(&uri, &who)?, None).await?;
+    Ok(axum::Json(QueueChange { changed }))
+}
+
+async fn languages(State(jobs): State<Jobs>, _who: Principal) -> axum::Json<LanguageList> {
+    axum::Json(jobs.service().languages().await)
 }
 
 impl From<Error> for http::Error {
@@ -81,25 +320,48 @@ mod tests {
     use super::*;
     use crate::error::Refusal;
 
+    fn uri(query: &str) -> Uri {
+        format!("/v1/executions{query}").parse().unwrap()
+    }
+
     #[test]
     fn the_query_is_read_strictly() {
-        for (query, expected) in [
-            (None, Ok(false)),
-            (Some(""), Ok(false)),
-            (Some("wait=true"), Ok(true)),
-            (Some("&wait=false&"), Ok(false)),
-            (Some("wait"), Err("wait: must be")),
-            (Some("wait=1"), Err("wait: must be")),
-            (Some("wait=true&wait=true"), Err("wait: is given twice")),
-            (Some("wait=true&x=1"), Err("there is no parameter \"x\"")),
+        for (text, expected) in [
+            ("", Ok(false)),
+            ("?", Ok(false)),
+            ("?wait=true", Ok(true)),
+            ("?wait=false", Ok(false)),
+            ("?wait", Err("the query is wrong: wait")),
+            ("?wait=1", Err("the query is wrong: wait")),
+            ("?wait=true&wait=true", Err("the query is wrong: duplicate field `wait`")),
+            ("?wait=true&x=1", Err("the query is wrong: x: unknown field `x`")),
         ] {
-            match (wait(query), expected) {
-                (Ok(wait), Ok(expected)) => assert_eq!(wait, expected, "{query:?}"),
+            match (query::<Wait>(&uri(text)), expected) {
+                (Ok(Wait { wait }), Ok(expected)) => assert_eq!(wait, expected, "{text:?}"),
                 (Err(error), Err(says)) => {
-                    assert!(error.to_string().starts_with(says), "{query:?}: {error}");
+                    assert!(error.to_string().starts_with(says), "{text:?}: {error}");
                 }
-                (answer, _) => panic!("{query:?} gave {answer:?}"),
+                (answer, _) => panic!("{text:?} gave {answer:?}"),
             }
+        }
+    }
+
+    #[test]
+    fn a_listing_is_checked() {
+        let filter = |text: &str| query::<Listing>(&uri(text)).and_then(Listing::filter);
+        let found = filter("?state=queued,dead&language=c%2B%2B&limit=7&cursor=ex_1").unwrap();
+        assert_eq!(found.states, [JobState::Queued, JobState::Dead]);
+        assert_eq!(found.language.as_deref(), Some("c++"));
+        assert_eq!((found.limit, found.before), (7, Some(ExecutionId("ex_1".to_owned()))));
+        for (text, says) in [
+            ("?state=done", "state: there is no state \"done\""),
+            ("?limit=0", "limit: must be 1 to 200"),
+            ("?limit=201", "limit: must be 1 to 200"),
+            ("?limit=x", "the query is wrong: limit"),
+            ("?tenant=x", "the query is wrong: tenant: unknown field"),
+        ] {
+            let error = filter(text).unwrap_err().to_string();
+            assert!(error.starts_with(says), "{text:?}: {error}");
         }
     }
 

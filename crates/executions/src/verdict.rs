@@ -125,9 +125,15 @@ fn not_started(errno: i32) -> (i32, String) {
     (NOT_STARTED, why.to_owned())
 }
 
-/// Linux's name of a signal.
-fn signal_name(signal: i32) -> String {
-    const NAMES: [&str; 31] = [
+/// The number of a signal by Linux's name of it, with or without `SIG`.
+pub(crate) fn signal_number(name: &str) -> Option<i32> {
+    let short = name.strip_prefix("SIG").unwrap_or(name);
+    let place = SIGNAL_NAMES.iter().position(|known| known.strip_prefix("SIG") == Some(short))?;
+    i32::try_from(place + 1).ok()
+}
+
+/// Linux's names of the signals from 1 on (signal(7)).
+const SIGNAL_NAMES: [&str; 31] = [
         "SIGHUP",
         "SIGINT",
         "SIGQUIT",
@@ -159,9 +165,12 @@ fn signal_name(signal: i32) -> String {
         "SIGIO",
         "SIGPWR",
         "SIGSYS",
-    ];
+];
+
+/// Linux's name of a signal.
+fn signal_name(signal: i32) -> String {
     let index = usize::try_from(signal).ok().and_then(|signal| signal.checked_sub(1));
-    match index.and_then(|index| NAMES.get(index)) {
+    match index.and_then(|index| SIGNAL_NAMES.get(index)) {
         Some(name) => (*name).to_owned(),
         // Real-time signals have numbers, not names (signal(7)).
         None => format!("SIG{signal}"),

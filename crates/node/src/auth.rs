@@ -58,6 +58,8 @@ pub struct Principal {
     pub token_id: Arc<str>,
     /// What its owner calls it.
     pub name: Arc<str>,
+    /// Whether it may do what concerns everybody: pause the queue, see all figures.
+    pub operator: bool,
 }
 
 /// What is kept of a token.
@@ -73,6 +75,13 @@ pub struct TokenRecord {
     pub sha256: String,
     /// When it was made (RFC 3339).
     pub created: String,
+    /// Whether it may do what concerns everybody. Left out by versions that knew no difference.
+    #[serde(default = "yes")]
+    pub operator: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// The plain text of a token. It has no `Display`, so that no log line shows it by accident.
@@ -196,7 +205,7 @@ impl Tokens {
         // The plain text goes first: a crash in between leaves a token that does not work yet and
         // is replaced at the next start, rather than one that works and that nobody has.
         write_atomic(&self.first_token_path(), text.as_bytes())?;
-        self.add(FIRST_TOKEN_NAME, &secret)?;
+        self.add(FIRST_TOKEN_NAME, true, &secret)?;
         Ok(())
     }
 
@@ -266,9 +275,9 @@ impl Tokens {
     ///
     /// # Errors
     /// When the name is unusable, there are too many, or the file cannot be written.
-    pub fn create(&self, name: &str) -> Result<(TokenRecord, Secret), Error> {
+    pub fn create(&self, name: &str, operator: bool) -> Result<(TokenRecord, Secret), Error> {
         let secret = new_secret()?;
-        let record = self.add(name, &secret)?;
+        let record = self.add(name, operator, &secret)?;
         Ok((record, secret))
     }
 
@@ -289,7 +298,7 @@ impl Tokens {
         Ok(revoked)
     }
 
-    fn add(&self, name: &str, secret: &Secret) -> Result<TokenRecord, Error> {
+    fn add(&self, name: &str, operator: bool, secret: &Secret) -> Result<TokenRecord, Error> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(Error::BadName);
         }
@@ -298,6 +307,7 @@ impl Tokens {
             name: name.to_owned(),
             sha256: hex(&hash(secret.expose())),
             created: clock::rfc3339(clock::wall()),
+            operator,
         };
         self.change(|records| {
             if records.len() >= TOKENS_MAX {
@@ -360,8 +370,11 @@ fn load(path: &Path) -> Result<Loaded, Error> {
         })?;
         let hash = unhex(&record.sha256)
             .ok_or_else(|| Error::NotAHash { path: path.to_owned(), line: line_number })?;
-        let principal =
-            Principal { token_id: record.id.as_str().into(), name: record.name.as_str().into() };
+        let principal = Principal {
+            token_id: record.id.as_str().into(),
+            name: record.name.as_str().into(),
+            operator: record.operator,
+        };
         loaded.by_hash.insert(hash, principal);
         loaded.records.push(record);
     }

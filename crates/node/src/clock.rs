@@ -25,11 +25,20 @@ pub fn wall() -> SystemTime {
 
 /// `2026-11-21T03:05:09Z`. Times before 1970 are shown as 1970.
 pub fn rfc3339(time: SystemTime) -> String {
-    let seconds = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
+    format!("{}Z", date_time(time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()))
+}
+
+/// `2026-11-21T03:05:09.123Z`. Times before 1970 are shown as 1970.
+pub fn rfc3339_ms(time: SystemTime) -> String {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    format!("{}.{:03}Z", date_time(since.as_secs()), since.subsec_millis())
+}
+
+fn date_time(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil_date(days);
     let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Year, month and day of a number of days since 1970-01-01, in the Gregorian calendar.

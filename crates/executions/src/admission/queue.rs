@@ -49,6 +49,10 @@ struct Waiter<W> {
 }
 
 impl<W: Clone> Queue<W> {
+    pub(super) fn bounds(&self) -> Bounds {
+        self.bounds
+    }
+
     pub(super) fn new(bounds: Bounds) -> Queue<W> {
         Queue {
             bounds,

@@ -30,7 +30,7 @@ fn the_first_start_makes_one_token_and_later_ones_keep_it() {
 fn the_file_does_not_hold_the_token() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
-    let (record, secret) = tokens.create("ci").unwrap();
+    let (record, secret) = tokens.create("ci", false).unwrap();
     let text = fs::read_to_string(temp.path().join(TOKENS_FILE)).unwrap();
     assert!(text.contains(&record.sha256) && !text.contains(secret.expose()));
     assert_eq!(format!("{secret:?}"), "Secret(..)");
@@ -40,7 +40,7 @@ fn the_file_does_not_hold_the_token() {
 fn only_the_exact_token_is_known() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
-    let (record, secret) = tokens.create("ci").unwrap();
+    let (record, secret) = tokens.create("ci", false).unwrap();
     let token = secret.expose();
     assert_eq!(&*tokens.verify(token).unwrap().token_id, record.id.as_str());
     let mut flipped = token.to_owned();
@@ -57,7 +57,7 @@ fn another_process_creates_and_revokes_and_the_server_notices() {
     server.ensure_first().unwrap();
     let command_line = Tokens::open(temp.path()).unwrap();
 
-    let (record, secret) = command_line.create("ci").unwrap();
+    let (record, secret) = command_line.create("ci", false).unwrap();
     assert!(server.verify(secret.expose()).is_some(), "found by the look at the file on a miss");
 
     command_line.revoke(&record.id).unwrap();
@@ -71,7 +71,7 @@ fn another_process_creates_and_revokes_and_the_server_notices() {
 fn a_known_token_needs_no_disk() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
-    let (_, secret) = tokens.create("ci").unwrap();
+    let (_, secret) = tokens.create("ci", false).unwrap();
     fs::remove_file(temp.path().join(TOKENS_FILE)).unwrap();
     assert!(tokens.verify(secret.expose()).is_some());
 }
@@ -81,7 +81,7 @@ fn revoking_the_first_token_removes_its_file() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
     tokens.ensure_first().unwrap();
-    let (other, _) = tokens.create("ci").unwrap();
+    let (other, _) = tokens.create("ci", false).unwrap();
     tokens.revoke(&other.id).unwrap();
     assert!(temp.path().join("token").exists());
     tokens.revoke(&tokens.list()[0].id).unwrap();
@@ -101,7 +101,7 @@ fn concurrent_changes_are_all_kept() {
             scope.spawn(move || {
                 let tokens = Tokens::open(directory).unwrap();
                 for index in 0..5 {
-                    tokens.create(&format!("{thread}-{index}")).unwrap();
+                    tokens.create(&format!("{thread}-{index}"), false).unwrap();
                 }
             });
         }
@@ -113,7 +113,7 @@ fn concurrent_changes_are_all_kept() {
 fn a_damaged_file_is_named_with_its_line_and_changes_nothing() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
-    let (_, secret) = tokens.create("ci").unwrap();
+    let (_, secret) = tokens.create("ci", false).unwrap();
     let file = temp.path().join(TOKENS_FILE);
     let good = fs::read_to_string(&file).unwrap();
     for (bad, expected) in [
@@ -132,7 +132,7 @@ fn names_are_printable() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
     for bad in ["", "a\nb", &"x".repeat(101)] {
-        assert!(matches!(tokens.create(bad), Err(Error::BadName)));
+        assert!(matches!(tokens.create(bad, false), Err(Error::BadName)));
     }
 }
 

@@ -1,0 +1,432 @@
+//! The events of one execution, in memory: written once, read by any number of listeners.
+//!
+//! A [`Log`] keeps the latest [`KEPT_BYTES_MAX`] of chunks. Who reads slower than that finds a
+//! [`EventKind::Gap`]. Nobody is waited for, except for the one listener that the execution is
+//! attached to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so that the
+//! program waits in its `write` and memory stays flat.
+//!
+//! Sequence numbers count from 1 in the first attempt and from `attempt - 1` times 2^32 in a later
+//! one, so that they grow over a restart of the server, which forgets the log of the attempt before.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use api::{Chunk, Event, EventKind, Mode, Outcome, StageName};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use parking_lot::Mutex;
+use sandbox::Stream;
+use tokio::sync::watch;
+
+use crate::service::Progress;
+
+/// Bytes of events that one log keeps.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+/// What an event weighs besides its bytes.
+const EVENT_BYTES: usize = 128;
+/// How far an execution may be ahead of the listener that it is attached to.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
+/// Events that a listener takes at a time.
+const BATCH_MAX: usize = 64;
+
+/// Sequence numbers of one attempt.
+const ATTEMPT_SPAN: u64 = 1 << 32;
+
+/// The number before the first one of an attempt.
+pub(crate) fn base(attempt: u32) -> u64 {
+    u64::from(attempt.saturating_sub(1)) * ATTEMPT_SPAN
+}
+
+/// The last number an attempt can have: that of an end nobody numbered.
+pub(crate) fn last(attempt: u32) -> u64 {
+    base(attempt) + ATTEMPT_SPAN - 1
+}
+
+/// Events of one execution.
+#[derive(Debug)]
+pub(crate) struct Log {
+    state: Mutex<State>,
+    /// The latest sequence number, for listeners to wait on.
+    latest: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    next: u64,
+    /// Bytes of everything ever written.
+    written: u64,
+    /// How much of that the attached listener has taken; `None` while there is none.
+    taken: Option<u64>,
+    /// Waits until the attached listener has caught up.
+    blocked: Option<Waker>,
+    closed: bool,
+}
+
+impl Log {
+    pub(crate) fn new(attempt: u32) -> Log {
+        let next = base(attempt) + 1;
+        Log {
+            state: Mutex::new(State { next, ..State::default() }),
+            latest: watch::Sender::new(next - 1),
+        }
+    }
+
+    /// Goes on with the numbers of a later attempt.
+    pub(crate) fn begin_attempt(&self, attempt: u32) {
+        let mut state = self.state.lock();
+        state.next = state.next.max(base(attempt) + 1);
+    }
+
+    /// The number of the next event.
+    pub(crate) fn next_seq(&self) -> u64 {
+        self.state.lock().next
+    }
+
+    /// Appends an event; nothing is appended after the last one.
+    pub(crate) fn push(&self, kind: EventKind) {
+        let seq = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            state.closed = kind.is_last();
+            let seq = state.next;
+            state.next += 1;
+            let weight = weight(&kind);
+            state.bytes += weight;
+            state.written += weight as u64;
+            state.events.push_back(Arc::new(Event { seq, kind }));
+            while state.bytes > KEPT_BYTES_MAX && state.events.len() > 1 {
+                let Some(oldest) = state.events.pop_front() else { break };
+                state.bytes -= weight_of(&oldest);
+            }
+            seq
+        };
+        self.latest.send_replace(seq);
+    }
+
+    /// Ends the log without a last event: whoever listens has to ask elsewhere.
+    pub(crate) fn abandon(&self) {
+        self.state.lock().closed = true;
+        self.latest.send_modify(|_| {});
+    }
+
+    /// Listens to what comes after the event `after`.
+    pub(crate) fn listen(self: &Arc<Log>, after: u64) -> Listener {
+        Listener { log: Arc::clone(self), next: after + 1, latest: self.latest.subscribe() }
+    }
+
+    /// Whether the attached listener has kept up; else wakes the task when it has.
+    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        let behind = state.taken.map_or(0, |taken| state.written.saturating_sub(taken));
+        if behind <= AHEAD_BYTES_MAX as u64 {
+            return Poll::Ready(());
+        }
+        state.blocked = Some(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// From now on this execution waits for a listener that has seen what is up to `after` and calls
+    /// [`Log::taken`].
+    pub(crate) fn attach(&self, after: u64) {
+        let mut state = self.state.lock();
+        let unseen = state.events.iter().filter(|event| event.seq > after);
+        let unseen: u64 = unseen.map(|event| weight_of(event) as u64).sum();
+        state.taken = Some(state.written.saturating_sub(unseen));
+    }
+
+    /// Nobody is waited for any more.
+    pub(crate) fn detach(&self) {
+        let woken = {
+            let mut state = self.state.lock();
+            state.taken = None;
+            state.blocked.take()
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    /// The attached listener has handed these on.
+    pub(crate) fn taken(&self, events: &[Arc<Event>]) {
+        let woken = {
+            let mut state = self.state.lock();
+            let written = state.written;
+            let Some(taken) = &mut state.taken else { return };
+            *taken += events.iter().map(|event| weight_of(event) as u64).sum::<u64>();
+            let behind = written.saturating_sub(*taken);
+            if behind <= AHEAD_BYTES_MAX as u64 { state.blocked.take() } else { None }
+        };
+        woken.into_iter().for_each(Waker::wake);
+    }
+}
+
+fn weight_of(event: &Event) -> usize {
+    weight(&event.kind)
+}
+
+fn weight(kind: &EventKind) -> usize {
+    let bytes = match kind {
+        EventKind::Stdout(chunk) | EventKind::Stderr(chunk) => {
+            chunk.data.as_ref().or(chunk.data_base64.as_ref()).map_or(0, String::len)
+        }
+        // The result is held elsewhere too; it ends the log and is never dropped for its size.
+        _ => 0,
+    };
+    EVENT_BYTES + bytes
+}
+
+/// One reader of a log.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    log: Arc<Log>,
+    next: u64,
+    latest: watch::Receiver<u64>,
+}
+
+impl Listener {
+    /// The next events; `None` when none will come. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<Event>>> {
+        loop {
+            // Seen before the look, so that what comes during it is not missed.
+            self.latest.borrow_and_update();
+            let (events, closed) = self.take();
+            if !events.is_empty() {
+                return Some(events);
+            }
+            // The sender is the log's own, so that it cannot be gone.
+            if closed || self.latest.changed().await.is_err() {
+                return None;
+            }
+        }
+    }
+
+    fn take(&mut self) -> (Vec<Arc<Event>>, bool) {
+        let state = self.log.state.lock();
+        let mut events = Vec::new();
+        let position = state.events.partition_point(|event| event.seq < self.next);
+        // Numbers jump to the first one of an attempt; that is no gap.
+        if let Some(first) = state.events.get(position)
+            && first.seq > self.next
+            && (first.seq - 1) % ATTEMPT_SPAN != 0
+        {
+            let from = self.next.max(first.seq - (first.seq - 1) % ATTEMPT_SPAN);
+            let kind = EventKind::Gap { from, to: first.seq - 1 };
+            events.push(Arc::new(Event { seq: first.seq - 1, kind }));
+        }
+        events.extend(state.events.range(position..).take(BATCH_MAX).cloned());
+        if let Some(last) = events.last() {
+            self.next = last.seq + 1;
+        }
+        (events, state.closed)
+    }
+}
+
+/// Bytes as JSON can carry them.
+pub(crate) fn chunk(bytes: &[u8]) -> Chunk {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Chunk { data: Some(text.to_owned()), data_base64: None },
+        Err(_) => Chunk { data: None, data_base64: Some(BASE64.encode(bytes)) },
+    }
+}
+
+/// Writes down what an execution does.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    log: Arc<Log>,
+    /// The beginning of a character that has not come to its end, by stream.
+    partial: [Vec<u8>; 2],
+}
+
+impl Recorder {
+    pub(crate) fn new(log: Arc<Log>) -> Recorder {
+        Recorder { log, partial: [Vec::new(), Vec::new()] }
+    }
+
+    fn write(&self, stream: Stream, bytes: &[u8]) {
+        let chunk = chunk(bytes);
+        self.log.push(match stream {
+            Stream::Stdout => EventKind::Stdout(chunk),
+            Stream::Stderr => EventKind::Stderr(chunk),
+        });
+    }
+
+    /// What was held back in the hope of more.
+    fn flush(&mut self) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let rest = std::mem::take(&mut self.partial[index(stream)]);
+            if !rest.is_empty() {
+                self.write(stream, &rest);
+            }
+        }
+    }
+}
+
+fn index(stream: Stream) -> usize {
+    match stream {
+        Stream::Stdout => 0,
+        Stream::Stderr => 1,
+    }
+}
+
+/// Where the last character of `bytes` begins if it is cut off, else their end.
+fn cut(bytes: &[u8]) -> usize {
+    match std::str::from_utf8(bytes) {
+        Err(error) if error.error_len().is_none() => error.valid_up_to(),
+        _ => bytes.len(),
+    }
+}
+
+impl Progress for Recorder {
+    fn stage(&mut self, stage: StageName, test: Option<u32>) {
+        self.flush();
+        self.log.push(EventKind::Stage { stage, test });
+    }
+
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        let partial = &mut self.partial[index(stream)];
+        if partial.is_empty() {
+            let end = cut(bytes);
+            partial.extend_from_slice(&bytes[end..]);
+            if end > 0 {
+                self.write(stream, &bytes[..end]);
+            }
+            return;
+        }
+        partial.extend_from_slice(bytes);
+        let joined = std::mem::take(partial);
+        let end = cut(&joined);
+        self.partial[index(stream)].extend_from_slice(&joined[end..]);
+        if end > 0 {
+            self.write(stream, &joined[..end]);
+        }
+    }
+
+    fn exit(&mut self, stage: StageName, test: Option<u32>, mode: Mode, outcome: &Outcome) {
+        self.flush();
+        self.log.push(EventKind::from((outcome, stage, test, mode)));
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.log.poll_ready(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(events: &[Arc<Event>]) -> Vec<String> {
+        events
+            .iter()
+            .map(|event| match &event.kind {
+                EventKind::Stdout(Chunk { data: Some(text), .. }) => {
+                    format!("{} {text}", event.seq)
+                }
+                EventKind::Stdout(Chunk { data_base64: Some(text), .. }) => {
+                    format!("{} ={text}", event.seq)
+                }
+                EventKind::Gap { from, to } => format!("gap {from}-{to}"),
+                other => format!("{} {}", event.seq, other.name()),
+            })
+            .collect()
+    }
+
+    fn written(log: &Arc<Log>, chunks: &[&[u8]]) -> Vec<String> {
+        let mut recorder = Recorder::new(Arc::clone(log));
+        for bytes in chunks {
+            recorder.chunk(Stream::Stdout, bytes);
+        }
+        recorder.flush();
+        texts(&log.listen(0).take().0)
+    }
+
+    #[test]
+    fn characters_stay_whole_and_bytes_intact() {
+        for (chunks, expected) in [
+            (&[&b"a"[..], b"b"][..], vec!["1 a", "2 b"]),
+            (&["ä".as_bytes(), &"ä".as_bytes()[..1], &"ä".as_bytes()[1..]], vec!["1 ä", "2 ä"]),
+            (
+                &[&"x€".as_bytes()[..2], &"€".as_bytes()[1..2], &"€y".as_bytes()[2..]],
+                vec!["1 x", "2 €y"],
+            ),
+            (&[b"\xff\xfe", b"a"], vec!["1 =//4=", "2 a"]),
+            // A character that never comes to its end.
+            (&[b"a\xe2\x82"], vec!["1 a", "2 =4oI="]),
+        ] {
+            assert_eq!(written(&Arc::new(Log::new(1)), chunks), expected, "{chunks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn listeners_see_everything_once_and_the_end() {
+        let log = Arc::new(Log::new(1));
+        let mut early = log.listen(0);
+        log.push(EventKind::Queued { position: None });
+        log.push(EventKind::Started { attempt: 1 });
+        assert_eq!(texts(&early.next().await.unwrap()), ["1 queued", "2 started"]);
+        let state = api::State::Cancelled;
+        log.push(EventKind::Ended { state, message: None });
+        log.push(EventKind::Queued { position: None });
+        assert_eq!(texts(&early.next().await.unwrap()), ["3 ended"]);
+        assert!(early.next().await.is_none());
+        assert_eq!(texts(&log.listen(2).next().await.unwrap()), ["3 ended"]);
+        assert!(log.listen(3).next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn who_is_too_slow_is_told_what_is_missing() {
+        let log = Arc::new(Log::new(1));
+        let mut slow = log.listen(0);
+        let text = vec![b'x'; KEPT_BYTES_MAX / 4];
+        written(&log, &[&text, &text, &text, &text, &text]);
+        let events = slow.next().await.unwrap();
+        assert_eq!(texts(&events)[0], "gap 1-2");
+        assert_eq!(events[1].seq, 3);
+        assert!(log.state.lock().bytes <= KEPT_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_later_attempt_has_higher_numbers_and_no_gap() {
+        let log = Arc::new(Log::new(1));
+        let mut listener = log.listen(0);
+        log.push(EventKind::Started { attempt: 1 });
+        log.begin_attempt(2);
+        log.push(EventKind::Started { attempt: 2 });
+        let first = ATTEMPT_SPAN + 1;
+        assert_eq!(
+            texts(&listener.next().await.unwrap()),
+            ["1 started".to_owned(), format!("{first} started")]
+        );
+        // Another process knows the second attempt only.
+        let log = Arc::new(Log::new(2));
+        log.push(EventKind::Started { attempt: 2 });
+        assert_eq!(texts(&log.listen(7).next().await.unwrap()), [format!("{first} started")]);
+    }
+
+    #[tokio::test]
+    async fn only_an_attached_listener_holds_a_program_back() {
+        let log = Arc::new(Log::new(1));
+        let mut recorder = Recorder::new(Arc::clone(&log));
+        let text = vec![b'x'; AHEAD_BYTES_MAX];
+        let ready = |recorder: &mut Recorder| {
+            recorder.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        recorder.chunk(Stream::Stdout, &text);
+        recorder.chunk(Stream::Stdout, &text);
+        assert!(ready(&mut recorder), "nobody is attached");
+        log.attach(2);
+        let mut listener = log.listen(2);
+        recorder.chunk(Stream::Stdout, &text);
+        assert!(!ready(&mut recorder));
+        let events = listener.next().await.unwrap();
+        log.taken(&events);
+        assert!(ready(&mut recorder));
+        recorder.chunk(Stream::Stdout, &text);
+        assert!(!ready(&mut recorder));
+        log.detach();
+        assert!(ready(&mut recorder));
+    }
+}

@@ -1,0 +1,345 @@
+//! `/v1/executions/{id}/events`: server-sent events, or a WebSocket where one is asked for.
+//!
+//! Both send every event as one JSON object with its sequence number. A WebSocket also takes
+//! [`ClientMessage`]s; an interactive execution is attached to the first one that comes, and ends
+//! with it. `attach=true` attaches any other execution in the same way.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ClientMessage, Event, ExecutionId};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use axum::extract::{FromRequestParts as _, Path, Request, State, WebSocketUpgrade};
+use axum::http::HeaderMap;
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::stream::{self, SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use node::auth::Principal;
+use node::http;
+use sandbox::{Control, TerminalSize};
+use serde::Deserialize;
+use tokio::time;
+
+use super::query;
+use crate::events::Log;
+use crate::jobs::{Attachment, Jobs, Subscription};
+use crate::queue::Parts;
+use crate::verdict;
+
+/// How often a comment or a ping shows that the connection is alive.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a client may leave a message unread before it counts as gone. A program it is attached
+/// to has its own wall limit.
+const SEND_TIMEOUT: Duration = Duration::from_secs(300);
+/// Largest message of a client.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+/// Bytes of input that wait for a program that does not read. Beyond them, the socket is not read.
+const PENDING_BYTES_MAX: usize = 1 << 20;
+/// What a client sent that is not a message (RFC 6455 §7.4.2: private use).
+const CLOSE_MALFORMED: u16 = 4400;
+/// Somebody else is attached.
+const CLOSE_CONFLICT: u16 = 4409;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Following {
+    /// Number of the last event that was seen.
+    after: Option<u64>,
+    /// Whether the execution ends with this connection.
+    attach: bool,
+}
+
+/// `GET /v1/executions/{id}/events`.
+pub(super) async fn events(
+    State(jobs): State<Jobs>,
+    who: Principal,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, http::Error> {
+    let following: Following = query(request.uri())?;
+    let after = match following.after {
+        Some(after) => after,
+        None => last_event_id(request.headers())?.unwrap_or(0),
+    };
+    let id = ExecutionId(id);
+    let tenant = Arc::clone(&who.token_id);
+    let subscription = jobs.subscribe(&tenant, &id, after).await?;
+    let (mut parts, _body) = request.into_parts();
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
+    let Ok(upgrade) = upgrade else {
+        if following.attach {
+            let message = "an execution can be attached to a WebSocket only";
+            return Err(http::Error::new(api::ErrorCode::UpgradeRequired, message).at("attach"));
+        }
+        return Ok(server_sent(subscription));
+    };
+    let job = jobs.job(&tenant, &id, Parts { request: true, result: false }).await?;
+    let attach = following.attach || is_interactive(job.request.as_deref());
+    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    Ok(upgrade.on_upgrade(move |socket| async move {
+        let attachment = match attach && !job.state.is_final() {
+            false => None,
+            true => match jobs.attach(&id, after) {
+                Ok(attachment) => Some(attachment),
+                Err(error) => return close(socket, CLOSE_CONFLICT, &error.to_string()).await,
+            },
+        };
+        let attached = attachment.is_some();
+        let incoming = Incoming { jobs: jobs.clone(), tenant: Arc::clone(&tenant), id: id.clone() };
+        Box::pin(talk(socket, incoming, subscription, attachment)).await;
+        if attached {
+            // Also what has not started yet. An end that came first is as good.
+            let _ended = jobs.cancel(&tenant, &id).await;
+        }
+    }))
+}
+
+/// What an event source says it has seen (WHATWG HTML §9.2.4).
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, http::Error> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    match number {
+        Some(number) => Ok(Some(number)),
+        None => Err(http::Error::invalid("must be the number of an event").at("last-event-id")),
+    }
+}
+
+/// Only the one field; the rest of a stored request is not looked at.
+fn is_interactive(request: Option<&[u8]>) -> bool {
+    #[derive(Default, Deserialize)]
+    #[serde(default)]
+    struct Shape {
+        interactive: bool,
+    }
+    request
+        .and_then(|text| serde_json::from_slice::<Shape>(text).ok())
+        .unwrap_or_default()
+        .interactive
+}
+
+fn server_sent(subscription: Subscription) -> Response {
+    let events = stream::unfold(subscription, |mut subscription| async move {
+        let events = subscription.next().await?;
+        let events: Vec<Result<sse::Event, Infallible>> =
+            events.iter().map(|event| Ok(as_sse(event))).collect();
+        Some((stream::iter(events), subscription))
+    });
+    let answer = Sse::new(events.flatten()).keep_alive(KeepAlive::new().interval(HEARTBEAT));
+    // Proxies must hand events on as they come.
+    ([("x-accel-buffering", "no")], answer).into_response()
+}
+
+fn as_sse(event: &Event) -> sse::Event {
+    let text = serde_json::to_string(event).unwrap_or_default();
+    sse::Event::default().id(event.seq.to_string()).event(event.kind.name()).data(text)
+}
+
+/// Says goodbye. A client that does not take it is gone already.
+async fn close(mut socket: WebSocket, code: u16, reason: &str) {
+    let _gone = time::timeout(SEND_TIMEOUT, socket.send(goodbye(code, reason))).await;
+}
+
+fn goodbye(code: u16, reason: &str) -> Message {
+    // RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code.
+    let mut reason = reason.to_owned();
+    while reason.len() > 120 {
+        reason.pop();
+    }
+    Message::Close(Some(CloseFrame { code, reason: reason.into() }))
+}
+
+/// Why a conversation is over.
+enum Over {
+    /// The last event was sent.
+    Done,
+    /// The client is gone.
+    Gone,
+    /// The client sent something that is not a message.
+    Malformed(String),
+}
+
+/// Sends events and takes messages, each without waiting for the other.
+async fn talk(
+    socket: WebSocket,
+    incoming: Incoming,
+    subscription: Subscription,
+    mut attachment: Option<Attachment>,
+) {
+    let (mut sink, stream) = socket.split();
+    let log = attachment.as_ref().map(Attachment::log);
+    let over = tokio::select! {
+        over = send_events(&mut sink, subscription, log) => over,
+        over = incoming.run(stream, attachment.as_mut()) => over,
+    };
+    // Before the goodbye, which a client may leave unread.
+    drop(attachment);
+    let goodbye = match over {
+        Over::Done => goodbye(close_code::NORMAL, ""),
+        Over::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
+        Over::Gone => return,
+    };
+    let _gone = send(&mut sink, goodbye).await;
+}
+
+/// Sends every event, and a ping now and then.
+async fn send_events(
+    sink: &mut SplitSink<WebSocket, Message>,
+    mut subscription: Subscription,
+    log: Option<Arc<Log>>,
+) -> Over {
+    let mut heartbeat = time::interval(HEARTBEAT);
+    loop {
+        tokio::select! {
+            events = subscription.next() => {
+                let Some(events) = events else { return Over::Done };
+                for event in &events {
+                    let text = serde_json::to_string(&**event).unwrap_or_default();
+                    if !send(sink, Message::Text(text.into())).await {
+                        return Over::Gone;
+                    }
+                }
+                if let Some(log) = &log {
+                    log.taken(&events);
+                }
+            }
+            _ = heartbeat.tick() => {
+                if !send(sink, Message::Ping(Vec::new().into())).await {
+                    return Over::Gone;
+                }
+            }
+        }
+    }
+}
+
+/// Whether the message was taken; a client that reads nothing for long counts as gone.
+async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
+    matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
+}
+
+/// What comes from the client.
+struct Incoming {
+    jobs: Jobs,
+    tenant: Arc<str>,
+    id: ExecutionId,
+}
+
+/// What waits to reach the program, in order.
+#[derive(Default)]
+struct Pending {
+    /// Chunks of input; `None` is its end.
+    input: VecDeque<Option<Vec<u8>>>,
+    bytes: usize,
+}
+
+impl Incoming {
+    async fn run(
+        self,
+        mut stream: SplitStream<WebSocket>,
+        mut attachment: Option<&mut Attachment>,
+    ) -> Over {
+        let mut pending = Pending::default();
+        loop {
+            tokio::select! {
+                message = stream.next(), if pending.bytes < PENDING_BYTES_MAX => {
+                    let taken = match message {
+                        None | Some(Err(_) | Ok(Message::Close(_))) => return Over::Gone,
+                        Some(Ok(Message::Ping(_) | Message::Pong(_))) => Ok(()),
+                        // Bytes for standard input, as they are.
+                        Some(Ok(Message::Binary(bytes))) => {
+                            pending.push(bytes.to_vec());
+                            Ok(())
+                        }
+                        Some(Ok(Message::Text(text))) => {
+                            self.take(text.as_str(), &mut pending, attachment.as_deref()).await
+                        }
+                    };
+                    if let Err(why) = taken {
+                        return Over::Malformed(why);
+                    }
+                    if attachment.is_none() {
+                        // Nobody reads it.
+                        pending = Pending::default();
+                    }
+                }
+                () = pending.hand_on(attachment.as_deref_mut()) => {}
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        text: &str,
+        pending: &mut Pending,
+        attachment: Option<&Attachment>,
+    ) -> Result<(), String> {
+        let message: ClientMessage =
+            serde_json::from_str(text).map_err(|error| format!("not a message: {error}"))?;
+        let control = match message {
+            ClientMessage::Stdin { data: Some(text), data_base64: None } => {
+                pending.push(text.into_bytes());
+                return Ok(());
+            }
+            ClientMessage::Stdin { data: None, data_base64: Some(text) } => {
+                let bytes = BASE64.decode(text).map_err(|error| format!("data_base64: {error}"))?;
+                pending.push(bytes);
+                return Ok(());
+            }
+            ClientMessage::Stdin { .. } => {
+                return Err("exactly one of data and data_base64 is needed".to_owned());
+            }
+            ClientMessage::Eof => {
+                pending.input.push_back(None);
+                return Ok(());
+            }
+            ClientMessage::Cancel => {
+                // One that has ended meanwhile needs no cancelling.
+                let _ended = self.jobs.cancel(&self.tenant, &self.id).await;
+                return Ok(());
+            }
+            ClientMessage::Signal { signal } => match verdict::signal_number(&signal) {
+                Some(number) => Control::Signal(number),
+                None => return Err(format!("there is no signal {signal:.20}")),
+            },
+            ClientMessage::Resize(size) => {
+                Control::Resize(TerminalSize { rows: size.rows, cols: size.cols })
+            }
+        };
+        if let Some(attachment) = attachment {
+            attachment.control(control);
+        }
+        Ok(())
+    }
+}
+
+impl Pending {
+    fn push(&mut self, bytes: Vec<u8>) {
+        self.bytes += bytes.len();
+        self.input.push_back(Some(bytes));
+    }
+
+    /// Hands the first chunk to the program; waits while there is none. Cancel-safe.
+    async fn hand_on(&mut self, attachment: Option<&mut Attachment>) {
+        let (Some(attachment), Some(first)) = (attachment, self.input.front()) else {
+            return std::future::pending().await;
+        };
+        match first {
+            None => attachment.close_stdin(),
+            Some(bytes) => {
+                let Some(room) = attachment.room().await else {
+                    // A program that has closed its input is within its rights.
+                    self.bytes = 0;
+                    self.input.clear();
+                    return;
+                };
+                self.bytes -= bytes.len();
+                room.send(bytes.clone());
+            }
+        }
+        self.input.pop_front();
+    }
+}

@@ -1,0 +1,410 @@
+//! Asynchronous executions: accepted durably, run by workers, followed live.
+//!
+//! [`Jobs`] has the operations; `worker` takes jobs from the queue and runs them; `live` is what
+//! this process knows of executions beyond the queue: their events, and who is attached.
+
+mod live;
+mod worker;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use api::{
+    Event, EventKind, Execution, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
+    QueueStats, State,
+};
+use node::clock;
+use sha2::{Digest, Sha256};
+use tokio::sync::Notify;
+
+use self::live::Lives;
+pub(crate) use self::live::{Attachment, Subscription};
+use self::worker::{Held, Pace};
+use crate::config::JobsConfig;
+use crate::error::{Error, Refusal};
+use crate::events;
+use crate::queue::{CancelAnswer, Filter, Idempotency, Job, NewJob, Parts, Pushed, Queue};
+use crate::service::Service;
+
+/// Longest idempotency key, in bytes.
+const KEY_BYTES_MAX: usize = 255;
+/// How often an end is looked for that another server may have brought about.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Executions on one page of a list.
+pub(crate) const PAGE_MAX: usize = 200;
+
+/// Runs programs that outlive their request. Cheap to clone.
+#[derive(Clone)]
+pub struct Jobs {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    service: Service,
+    queue: Arc<dyn Queue>,
+    config: JobsConfig,
+    lives: Lives,
+    held: Held,
+    /// How long executions take, for estimates.
+    pace: Pace,
+    /// A webhook may be due.
+    webhooks: Notify,
+}
+
+/// One execution to accept.
+#[derive(Clone, Debug, Default)]
+pub struct Submission {
+    /// What to run.
+    pub request: ExecutionRequest,
+    /// Makes a second submission of the same harmless.
+    pub idempotency_key: Option<String>,
+    /// What the face that took it in wants to remember; opaque.
+    pub face: Option<String>,
+}
+
+impl Jobs {
+    /// Executions of `service` that wait in `queue`. Nothing runs before [`Jobs::work`].
+    pub fn new(service: Service, queue: Arc<dyn Queue>, config: JobsConfig) -> Jobs {
+        let (lives, held, pace) = (Lives::default(), Held::default(), Pace::default());
+        let webhooks = Notify::new();
+        Jobs { inner: Arc::new(Inner { service, queue, config, lives, held, pace, webhooks }) }
+    }
+
+    /// The synchronous operations.
+    pub fn service(&self) -> &Service {
+        &self.inner.service
+    }
+
+    /// The queue they wait in.
+    pub fn queue(&self) -> &dyn Queue {
+        &*self.inner.queue
+    }
+
+    /// Accepts all of the submissions, durably, or none.
+    ///
+    /// # Errors
+    /// When one of them cannot be run as it is, or there is no room.
+    pub async fn submit(
+        &self,
+        tenant: &str,
+        submissions: Vec<Submission>,
+    ) -> Result<Vec<ExecutionRecord>, Error> {
+        let inner = &*self.inner;
+        let count = submissions.len();
+        if count == 0 || count > inner.config.batch_max {
+            let message = format!("there must be 1 to {} executions", inner.config.batch_max);
+            return Err(Refusal::invalid("executions", message).into());
+        }
+        let mut jobs = Vec::with_capacity(count);
+        for (index, submission) in submissions.into_iter().enumerate() {
+            let job = self.new_job(tenant, submission).await;
+            jobs.push(if count == 1 { job? } else { job.map_err(|error| error.at(index))? });
+        }
+        let ids: Vec<ExecutionId> = jobs.iter().map(|job| job.id.clone()).collect();
+        let records: Vec<ExecutionRecord> = jobs.iter().map(accepted).collect();
+        let pushed = inner.queue.push(jobs).await?;
+        let mut answer = Vec::with_capacity(count);
+        for ((pushed, id), record) in pushed.into_iter().zip(ids).zip(records) {
+            match pushed {
+                Pushed::New => answer.push(self.with_place(record).await?),
+                Pushed::Before(before) if before == id => answer.push(record),
+                Pushed::Before(before) => answer.push(self.get(tenant, &before).await?),
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn new_job(&self, tenant: &str, submission: Submission) -> Result<NewJob, Error> {
+        let Submission { mut request, idempotency_key, face } = submission;
+        // Implied by a terminal; the worker looks at one of them only.
+        request.interactive |= request.terminal.is_some();
+        let language = self.inner.service.check(request.clone()).await?;
+        let text = serde_json::to_vec(&request)
+            .map_err(|error| Refusal::invalid("", format!("cannot be stored: {error}")))?;
+        let idempotency = match idempotency_key {
+            None => None,
+            Some(key) if key.is_empty() || key.len() > KEY_BYTES_MAX => {
+                let message = format!("must have 1 to {KEY_BYTES_MAX} bytes");
+                return Err(Refusal::invalid("idempotency-key", message).into());
+            }
+            Some(key) => Some(Idempotency { key, fingerprint: Sha256::digest(&text).into() }),
+        };
+        let created_ms = now_ms();
+        Ok(NewJob {
+            id: self.inner.service.next_id(),
+            tenant: tenant.to_owned(),
+            language,
+            label: request.label,
+            priority: request.priority,
+            created_ms,
+            deadline_ms: request.deadline_ms.map(|after| created_ms.saturating_add(after)),
+            idempotency,
+            request: text,
+            face,
+            webhook: request.webhook.is_some(),
+        })
+    }
+
+    /// What is known of an execution of this tenant.
+    ///
+    /// # Errors
+    /// When there is none with this id.
+    pub async fn get(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+        let job = self.job(tenant, id, Parts { request: false, result: true }).await?;
+        self.with_place(self.record(job)).await
+    }
+
+    /// The job as the queue has it.
+    ///
+    /// # Errors
+    /// When there is none with this id.
+    pub async fn job(&self, tenant: &str, id: &ExecutionId, parts: Parts) -> Result<Job, Error> {
+        let job = self.inner.queue.get(id.clone(), parts).await?;
+        job.filter(|job| job.tenant == tenant).ok_or(Error::NotFound)
+    }
+
+    /// Jobs of this tenant as the queue has them, newest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn jobs(&self, tenant: &str, filter: Filter) -> Result<Vec<Job>, Error> {
+        let filter = Filter { tenant: Some(tenant.to_owned()), ..filter };
+        Ok(self.inner.queue.list(filter).await?)
+    }
+
+    /// One page of this tenant's executions, newest first.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn list(&self, tenant: &str, filter: Filter) -> Result<ExecutionList, Error> {
+        let limit = filter.limit.clamp(1, PAGE_MAX);
+        // One more tells whether there is another page.
+        let mut jobs = self.jobs(tenant, Filter { limit: limit + 1, ..filter }).await?;
+        let more = jobs.len() > limit;
+        jobs.truncate(limit);
+        let next_cursor = jobs.last().filter(|_| more).map(|job| job.id.0.clone());
+        let executions = jobs.into_iter().map(|job| self.record(job)).collect();
+        Ok(ExecutionList { executions, next_cursor })
+    }
+
+    /// Cancels an execution that waits or runs.
+    ///
+    /// # Errors
+    /// When there is none with this id, or it has ended already.
+    pub async fn cancel(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+        let message = "cancelled by its owner".to_owned();
+        let owner = tenant.to_owned();
+        match self.inner.queue.cancel(owner, id.clone(), message.clone(), now_ms()).await? {
+            CancelAnswer::Unknown => return Err(Error::NotFound),
+            CancelAnswer::Ended(state) => {
+                let message = format!("the execution is {} already", state.as_str());
+                return Err(Error::Conflict(message));
+            }
+            CancelAnswer::Cancelled => self.publish_end(id, State::Cancelled, Some(message)),
+            // At once where it runs here; else its server learns of it by its next heartbeat.
+            CancelAnswer::Running => self.inner.lives.cancel(id, &message),
+        }
+        self.inner.webhooks.notify_one();
+        self.get(tenant, id).await
+    }
+
+    /// Waits until an execution has ended. Cancel-safe.
+    ///
+    /// # Errors
+    /// When there is none with this id.
+    pub async fn ended(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+        let mut subscription = self.subscribe(tenant, id, 0).await?;
+        while subscription.next().await.is_some() {}
+        self.get(tenant, id).await
+    }
+
+    /// Follows an execution from the event after `after`; 0 is from the beginning.
+    ///
+    /// # Errors
+    /// When there is none with this id.
+    pub(crate) async fn subscribe(
+        &self,
+        tenant: &str,
+        id: &ExecutionId,
+        after: u64,
+    ) -> Result<Subscription, Error> {
+        let job = self.job(tenant, id, Parts::default()).await?;
+        Ok(Subscription::new(self.clone(), &job, after))
+    }
+
+    /// Takes over an execution's input; it ends when the attachment is dropped.
+    ///
+    /// # Errors
+    /// When somebody else is attached, or it has ended.
+    pub(crate) fn attach(&self, id: &ExecutionId, after: u64) -> Result<Attachment, Error> {
+        self.inner.lives.attach(id, after)
+    }
+
+    /// The last event of an execution that has ended, from what the queue keeps.
+    async fn last_event(&self, id: &ExecutionId) -> Result<Option<Event>, Error> {
+        let parts = Parts { request: false, result: true };
+        let job = self.inner.queue.get(id.clone(), parts).await?.ok_or(Error::NotFound)?;
+        if !job.state.is_final() {
+            return Ok(None);
+        }
+        let attempts = job.attempts.max(1);
+        let record = self.record(job);
+        Ok(Some(match record.result {
+            Some(result) => Event {
+                seq: if result.last_seq > 0 { result.last_seq } else { events::last(attempts) },
+                kind: EventKind::Verdict {
+                    verdict: result.outcome.verdict,
+                    result: Box::new(result),
+                },
+            },
+            None => Event {
+                seq: events::last(attempts),
+                kind: EventKind::Ended { state: record.state, message: record.message },
+            },
+        }))
+    }
+
+    /// Figures of a tenant, or of all.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn stats(&self, tenant: Option<&str>) -> Result<QueueStats, Error> {
+        Ok(self.inner.queue.stats(tenant.map(str::to_owned), now_ms()).await?)
+    }
+
+    /// Stops starting executions, or goes on; for all tenants, over restarts.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn set_paused(&self, paused: bool) -> Result<(), Error> {
+        Ok(self.inner.queue.set_paused(paused).await?)
+    }
+
+    /// Cancels everything that waits, of a tenant or of all.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached.
+    pub async fn drain(&self, tenant: Option<&str>) -> Result<u64, Error> {
+        let drained = self.inner.queue.drain(tenant.map(str::to_owned), now_ms()).await?;
+        for id in &drained {
+            let message = Some("the queue was drained".to_owned());
+            self.publish_end(id, State::Cancelled, message);
+        }
+        self.inner.webhooks.notify_one();
+        Ok(u64::try_from(drained.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Queues dead executions again, one or all, of a tenant or of all.
+    ///
+    /// # Errors
+    /// When the queue cannot be reached, or there is no such dead execution.
+    pub async fn replay(
+        &self,
+        tenant: Option<&str>,
+        id: Option<&ExecutionId>,
+    ) -> Result<u64, Error> {
+        let queue = &self.inner.queue;
+        let replayed =
+            queue.replay(tenant.map(str::to_owned), id.cloned(), now_ms()).await?;
+        for id in &replayed {
+            self.inner.lives.forget(id);
+        }
+        if let (true, Some(id)) = (replayed.is_empty(), id) {
+            let job = queue.get(id.clone(), Parts::default()).await?;
+            let visible = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
+            let state = visible.ok_or(Error::NotFound)?.state;
+            let message = format!("only dead executions are retried; this one is {}", state.as_str());
+            return Err(Error::Conflict(message));
+        }
+        Ok(u64::try_from(replayed.len()).unwrap_or(u64::MAX))
+    }
+
+    /// Says in the events of this process that an execution has ended without a result.
+    fn publish_end(&self, id: &ExecutionId, state: State, message: Option<String>) {
+        self.inner.lives.end(id, EventKind::Ended { state, message });
+    }
+
+    /// A job in the words of the interface.
+    pub fn record(&self, job: Job) -> ExecutionRecord {
+        let keep_ms = u64::try_from(self.inner.config.keep().as_millis()).unwrap_or(u64::MAX);
+        let result = job.result.as_deref().and_then(|text| parse_result(&job.id, text));
+        ExecutionRecord {
+            state: job.state,
+            language: job.language,
+            priority: job.priority,
+            label: job.label,
+            created_at: date(job.created_ms),
+            started_at: job.started_ms.map(date),
+            finished_at: job.finished_ms.map(date),
+            expires_at: job.finished_ms.map(|ms| date(ms.saturating_add(keep_ms))),
+            attempts: job.attempts,
+            position: None,
+            estimated_start_ms: None,
+            message: job.message,
+            result,
+            id: job.id,
+        }
+    }
+
+    /// Adds the place in the queue and what follows from it.
+    async fn with_place(&self, record: ExecutionRecord) -> Result<ExecutionRecord, Error> {
+        if record.state != State::Queued {
+            return Ok(record);
+        }
+        let position = self.inner.queue.position(record.id.clone(), now_ms()).await?;
+        let workers = self.inner.service.running_max();
+        let estimated_start_ms =
+            position.and_then(|place| self.inner.pace.wait_ms(place, workers));
+        Ok(ExecutionRecord { position, estimated_start_ms, ..record })
+    }
+}
+
+/// What is said of a job that was accepted a moment ago.
+fn accepted(job: &NewJob) -> ExecutionRecord {
+    ExecutionRecord {
+        id: job.id.clone(),
+        state: State::Queued,
+        language: job.language.clone(),
+        priority: job.priority,
+        label: job.label.clone(),
+        created_at: date(job.created_ms),
+        started_at: None,
+        finished_at: None,
+        expires_at: None,
+        attempts: 0,
+        position: None,
+        estimated_start_ms: None,
+        message: None,
+        result: None,
+    }
+}
+
+fn parse_result(id: &ExecutionId, text: &[u8]) -> Option<Execution> {
+    serde_json::from_slice(text)
+        .inspect_err(|error| {
+            // Written by this server or by its like; something else has touched it.
+            let error = error as &dyn std::error::Error;
+            tracing::error!(execution = %id, error, "a stored result cannot be read");
+        })
+        .ok()
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = clock::wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn date(ms: u64) -> String {
+    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+impl fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Jobs").field("queue", &self.inner.queue).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

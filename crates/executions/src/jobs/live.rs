@@ -1,0 +1,288 @@
+//! What this process knows of executions beyond the queue: their events, who is attached to them,
+//! and the wish to end one that runs here.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::{Event, EventKind, ExecutionId, State};
+use node::clock;
+use parking_lot::Mutex;
+use sandbox::{Control, Stdin};
+use tokio::sync::{mpsc, watch};
+use tokio::time;
+
+use super::{Jobs, POLL_INTERVAL};
+use crate::error::Error;
+use crate::events::{Listener, Log};
+use crate::queue::Job;
+use crate::service::Io;
+
+/// How long the events of what has ended are kept for those who come late.
+const ENDED_AGE_MAX: Duration = Duration::from_secs(60);
+/// How many are kept at most.
+const ENDED_MAX: usize = 1_000;
+/// Chunks of input that wait for the program to read them, and controls that wait for the sandbox.
+const INPUTS_MAX: usize = 16;
+
+/// All of them, by id.
+#[derive(Debug, Default)]
+pub(super) struct Lives {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    lives: HashMap<ExecutionId, Arc<Live>>,
+    ended: VecDeque<(Instant, ExecutionId)>,
+}
+
+/// One execution.
+#[derive(Debug)]
+pub(crate) struct Live {
+    pub(super) log: Arc<Log>,
+    /// Why it is to end, once somebody wants that.
+    cancel: watch::Sender<Option<String>>,
+    /// Whether somebody else has the job.
+    lost: watch::Sender<bool>,
+    /// Whether somebody is, or was, attached.
+    attached: watch::Sender<bool>,
+    /// What they send; taken by the worker.
+    io: Mutex<Option<Box<Io>>>,
+}
+
+impl Live {
+    fn new(attempt: u32) -> Live {
+        let log = Arc::new(Log::new(attempt));
+        log.push(EventKind::Queued { position: None });
+        Live {
+            log,
+            cancel: watch::Sender::new(None),
+            lost: watch::Sender::new(false),
+            attached: watch::Sender::new(false),
+            io: Mutex::new(None),
+        }
+    }
+
+    /// Somebody else has the job: what runs here is of no use.
+    pub(super) fn lose(&self) {
+        self.lost.send_replace(true);
+    }
+
+    /// Returns when somebody else has the job.
+    pub(super) async fn lost(&self) {
+        until(&self.lost).await;
+    }
+
+    /// Returns when it is to end, with the reason.
+    pub(super) async fn cancelled(&self) -> String {
+        let mut cancel = self.cancel.subscribe();
+        // The sender is our own, so that the wait ends in no other way.
+        let reason = cancel.wait_for(Option::is_some).await.ok().and_then(|it| it.clone());
+        reason.unwrap_or_default()
+    }
+
+    /// Waits until somebody is attached and takes what they send. Only once.
+    pub(super) async fn attached(&self) -> Io {
+        until(&self.attached).await;
+        self.io.lock().take().map(|io| *io).unwrap_or_default()
+    }
+
+    pub(super) fn cancel(&self, reason: &str) {
+        self.cancel.send_if_modified(|cancel| {
+            let first = cancel.is_none();
+            if first {
+                *cancel = Some(reason.to_owned());
+            }
+            first
+        });
+    }
+}
+
+/// Returns when the flag is up.
+async fn until(flag: &watch::Sender<bool>) {
+    // The sender outlives the wait, so that it ends in no other way.
+    let _up = flag.subscribe().wait_for(|up| *up).await.is_ok();
+}
+
+impl Lives {
+    /// The execution, known to this process from now on. `attempt` is its next or current one.
+    pub(super) fn get_or_create(&self, id: &ExecutionId, attempt: u32) -> Arc<Live> {
+        let mut table = self.table.lock();
+        let live = table.lives.entry(id.clone()).or_insert_with(|| Arc::new(Live::new(attempt)));
+        Arc::clone(live)
+    }
+
+    pub(super) fn get(&self, id: &ExecutionId) -> Option<Arc<Live>> {
+        self.table.lock().lives.get(id).cloned()
+    }
+
+    pub(super) fn cancel(&self, id: &ExecutionId, reason: &str) {
+        if let Some(live) = self.get(id) {
+            live.cancel(reason);
+        }
+    }
+
+    /// Appends the last event, where somebody may be listening.
+    pub(super) fn end(&self, id: &ExecutionId, kind: EventKind) {
+        let mut table = self.table.lock();
+        if let Some(live) = table.lives.get(id) {
+            live.log.push(kind);
+            table.ended.push_back((clock::now(), id.clone()));
+        }
+    }
+
+    /// It begins anew: what is known of it is no longer true.
+    pub(super) fn forget(&self, id: &ExecutionId) {
+        if let Some(live) = self.table.lock().lives.remove(id) {
+            live.log.abandon();
+        }
+    }
+
+    /// Drops what nobody holds and what has ended some time ago.
+    pub(super) fn tidy(&self, now: Instant) {
+        let mut table = self.table.lock();
+        let Table { lives, ended } = &mut *table;
+        while let Some((since, _)) = ended.front()
+            && (ended.len() > ENDED_MAX || now.saturating_duration_since(*since) > ENDED_AGE_MAX)
+        {
+            if let Some((_, id)) = ended.pop_front() {
+                lives.remove(&id);
+            }
+        }
+        if lives.len() > ended.len() {
+            let kept: std::collections::HashSet<&ExecutionId> =
+                ended.iter().map(|(_, id)| id).collect();
+            lives.retain(|id, live| Arc::strong_count(live) > 1 || kept.contains(id));
+        }
+    }
+
+    /// See [`Jobs::attach`].
+    pub(super) fn attach(&self, id: &ExecutionId, after: u64) -> Result<Attachment, Error> {
+        let live = self.get(id).ok_or(Error::NotFound)?;
+        let (stdin, input) = mpsc::channel(INPUTS_MAX);
+        let (control, controls) = mpsc::channel(INPUTS_MAX);
+        let io = Io { stdin: Some(Stdin::Live(input)), control: Some(controls) };
+        {
+            // Held over both, so that of two who attach at once only one is let in.
+            let mut place = live.io.lock();
+            if *live.attached.borrow() {
+                return Err(Error::Conflict("somebody is attached to this execution".to_owned()));
+            }
+            *place = Some(Box::new(io));
+            live.log.attach(after);
+            live.attached.send_replace(true);
+        }
+        Ok(Attachment { live, stdin: Some(stdin), control })
+    }
+}
+
+/// The hold on an execution that ends with its caller.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    live: Arc<Live>,
+    stdin: Option<mpsc::Sender<Vec<u8>>>,
+    control: mpsc::Sender<Control>,
+}
+
+impl Attachment {
+    /// Waits until the program takes another chunk of input; `None` when it will not.
+    pub(crate) async fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
+        self.stdin.as_ref()?.reserve().await.ok()
+    }
+
+    /// Ends standard input.
+    pub(crate) fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// Hands a signal or a size to the sandbox. One that cannot keep up misses some; so does a
+    /// program that has not started or has ended.
+    pub(crate) fn control(&self, control: Control) {
+        if self.control.try_send(control).is_err() {
+            tracing::debug!("a signal or a size was not delivered");
+        }
+    }
+
+    /// The events, to be told how much of them has reached the caller.
+    pub(crate) fn log(&self) -> Arc<Log> {
+        Arc::clone(&self.live.log)
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.live.cancel("its caller went away");
+        self.live.log.detach();
+    }
+}
+
+/// The events of one execution, wherever it runs.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    jobs: Jobs,
+    id: ExecutionId,
+    /// Number of the last event that was handed out.
+    after: u64,
+    /// Keeps the execution known here; `None` for one that had ended before anybody listened.
+    listening: Option<(Listener, Arc<Live>)>,
+    over: bool,
+}
+
+impl Subscription {
+    pub(super) fn new(jobs: Jobs, job: &Job, after: u64) -> Subscription {
+        let lives = &jobs.inner.lives;
+        let live = match (lives.get(&job.id), job.state) {
+            (Some(live), _) => Some(live),
+            (None, State::Queued) => Some(lives.get_or_create(&job.id, job.attempts + 1)),
+            (None, State::Running) => Some(lives.get_or_create(&job.id, job.attempts)),
+            (None, _) => None,
+        };
+        let listening = live.map(|live| (live.log.listen(after), live));
+        Subscription { id: job.id.clone(), after, listening, over: false, jobs }
+    }
+
+    /// The next events; `None` after the last one. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<Event>>> {
+        while !self.over {
+            let events = match &mut self.listening {
+                // What ends on another server, or without anybody here noticing, is found by asking.
+                Some((listener, _)) => match time::timeout(POLL_INTERVAL, listener.next()).await {
+                    Ok(Some(events)) => events,
+                    Ok(None) => {
+                        self.listening = None;
+                        continue;
+                    }
+                    Err(_) => self.ask().await,
+                },
+                None => {
+                    let events = self.ask().await;
+                    if events.is_empty() && !self.over {
+                        time::sleep(POLL_INTERVAL).await;
+                    }
+                    events
+                }
+            };
+            if let Some(last) = events.last() {
+                self.after = last.seq;
+                self.over = last.kind.is_last();
+                return Some(events);
+            }
+        }
+        None
+    }
+
+    /// Looks into the queue for the end.
+    async fn ask(&mut self) -> Vec<Arc<Event>> {
+        match self.jobs.last_event(&self.id).await {
+            Ok(Some(event)) if event.seq > self.after => vec![Arc::new(event)],
+            // Seen already, or forgotten meanwhile.
+            Ok(Some(_)) | Err(Error::NotFound) => {
+                self.over = true;
+                Vec::new()
+            }
+            // Not over, or the queue is away for a moment: asked again.
+            Ok(None) | Err(_) => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Takes jobs from the queue, runs them and publishes how they ended.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{EventKind, Execution, ExecutionId, ExecutionRequest, State, Verdict};
+use node::clock;
+use node::drain::Drain;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time;
+
+use super::live::Live;
+use super::{Inner, Jobs, now_ms};
+use crate::error::Error;
+use crate::events::Recorder;
+use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};
+use crate::service::Io;
+
+/// Jobs taken from the queue at one time.
+const CLAIMS_MAX: usize = 16;
+/// Pause after the queue failed, so that one that is away is not asked without end.
+const QUEUE_PAUSE: Duration = Duration::from_millis(500);
+/// Pause before it is looked again whether there is room beside synchronous executions.
+const ROOM_PAUSE: Duration = Duration::from_millis(20);
+/// How often the end of an attempt is told to a queue that does not answer.
+const FINISH_TRIES: u32 = 120;
+/// How long an interactive execution waits for its caller.
+const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interactive executions that wait for their callers at one time.
+const ATTACHING_MAX: usize = 256;
+/// How often the queue is swept.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Weight of the latest execution in the average of their times.
+const PACE_WEIGHT: f64 = 0.1;
+
+/// How long executions take lately.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    average_ms: Mutex<Option<f64>>,
+}
+
+impl Pace {
+    fn note(&self, took: Duration) {
+        let took = took.as_secs_f64() * 1000.0;
+        let mut average = self.average_ms.lock();
+        *average = Some(average.map_or(took, |old| old + (took - old) * PACE_WEIGHT));
+    }
+
+    /// In how long the one at a place will start; `None` before anything ran.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an estimate, clamped to what fits"
+    )]
+    pub(super) fn wait_ms(&self, place: u64, workers: usize) -> Option<u64> {
+        let average = (*self.average_ms.lock())?;
+        let wait = average * (place as f64 + 1.0) / workers.max(1) as f64;
+        Some(wait.clamp(0.0, 1e15) as u64)
+    }
+}
+
+/// Jobs that this process holds.
+#[derive(Debug, Default)]
+pub(super) struct Held(Mutex<HashMap<Lease, Arc<Live>>>);
+
+/// A job in hand; no longer held once dropped.
+struct Hold<'a>(&'a Held, Lease);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().remove(&self.1);
+    }
+}
+
+/// How an attempt was left.
+enum Attempt {
+    Ran(Box<Execution>),
+    Cancelled(String),
+    Failed(String),
+    /// Somebody else has the job now.
+    Lost,
+    Returned,
+}
+
+impl Jobs {
+    /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
+    /// ends what runs; it is run again by the next server.
+    pub async fn work(&self, drain: &Drain) {
+        let beats = self.keep_leases();
+        let sweeps = self.sweep();
+        tokio::select! {
+            () = self.take_jobs(drain) => {}
+            () = async { tokio::join!(beats, sweeps); } => {}
+        }
+    }
+
+    async fn take_jobs(&self, drain: &Drain) {
+        let queue = &self.inner.queue;
+        let room = Arc::new(Semaphore::new(self.inner.service.running_max()));
+        let attaching = Arc::new(Semaphore::new(ATTACHING_MAX));
+        let mut running = JoinSet::new();
+        while !drain.is_draining() {
+            let permit = tokio::select! {
+                permit = Arc::clone(&room).acquire_owned() => permit,
+                () = drain.begun() => break,
+            };
+            // Never closed.
+            let Ok(permit) = permit else { break };
+            let mut permits = vec![permit];
+            while permits.len() < CLAIMS_MAX
+                && let Ok(more) = Arc::clone(&room).try_acquire_owned()
+            {
+                permits.push(more);
+            }
+            let claims = match queue.claim(permits.len(), now_ms()).await {
+                Ok(claims) => claims,
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "no jobs can be taken from the queue");
+                    time::sleep(QUEUE_PAUSE).await;
+                    continue;
+                }
+            };
+            let idle = claims.is_empty();
+            for (claim, permit) in claims.into_iter().zip(permits) {
+                // Counted as work, so that the server waits for it when it drains.
+                let working = drain.work();
+                let worker = Worker {
+                    jobs: self.clone(),
+                    room: Arc::clone(&room),
+                    attaching: Arc::clone(&attaching),
+                    drain: drain.clone(),
+                };
+                running.spawn(async move {
+                    Box::pin(worker.run(claim, permit)).await;
+                    drop(working);
+                });
+            }
+            // Results of those that have ended; without it they would pile up.
+            while running.try_join_next().is_some() {}
+            if idle {
+                tokio::select! {
+                    _ = queue.changed() => {}
+                    () = drain.begun() => {}
+                }
+            }
+        }
+        // Ends in time: what still runs when the time to drain is up is returned to the queue.
+        while running.join_next().await.is_some() {}
+    }
+
+    /// Renews the leases of what runs here.
+    async fn keep_leases(&self) {
+        let mut interval = time::interval(self.inner.config.lease() / 3);
+        interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            let held: Vec<(Lease, Arc<Live>)> = {
+                let held = self.inner.held.0.lock();
+                held.iter().map(|(lease, live)| (lease.clone(), Arc::clone(live))).collect()
+            };
+            if held.is_empty() {
+                continue;
+            }
+            let leases = held.iter().map(|(lease, _)| lease.clone()).collect();
+            match self.inner.queue.heartbeat(leases, now_ms()).await {
+                Ok(beats) => {
+                    for ((_, live), beat) in held.iter().zip(beats) {
+                        match beat {
+                            Beat::Held => {}
+                            Beat::CancelWanted => live.cancel("cancelled by its owner"),
+                            Beat::Lost => live.lose(),
+                        }
+                    }
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "leases cannot be renewed");
+                }
+            }
+        }
+    }
+
+    /// Looks after the queue, and forgets events that nobody needs any more.
+    async fn sweep(&self) {
+        let mut interval = time::interval(SWEEP_INTERVAL);
+        interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            self.inner.lives.tidy(clock::now());
+            match self.inner.queue.sweep(now_ms()).await {
+                Ok(swept) => {
+                    for id in &swept.requeued {
+                        tracing::warn!(execution = %id, "its worker was lost; it is queued again");
+                    }
+                    let ended = !swept.ended.is_empty();
+                    for (id, state) in swept.ended {
+                        let message = match state {
+                            State::Expired => "did not start before its deadline",
+                            _ => "the server failed at it as often as it may",
+                        };
+                        self.publish_end(&id, state, Some(message.to_owned()));
+                    }
+                    if ended {
+                        self.inner.webhooks.notify_one();
+                    }
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, "the queue cannot be swept");
+                }
+            }
+        }
+    }
+}
+
+/// What runs one job.
+struct Worker {
+    jobs: Jobs,
+    room: Arc<Semaphore>,
+    attaching: Arc<Semaphore>,
+    drain: Drain,
+}
+
+impl Worker {
+    fn inner(&self) -> &Inner {
+        &self.jobs.inner
+    }
+
+    /// Runs a job to its end and publishes it.
+    async fn run(self, claim: Claim, permit: OwnedSemaphorePermit) {
+        let Claim { lease, tenant, attempt, request } = claim;
+        let id = lease.id.clone();
+        let live = self.inner().lives.get_or_create(&id, attempt);
+        self.inner().held.0.lock().insert(lease.clone(), Arc::clone(&live));
+        let hold = Hold(&self.inner().held, lease.clone());
+        let began = clock::now();
+        let left = self.attempt(&live, &id, &tenant, attempt, &request, permit).await;
+        self.inner().pace.note(clock::now().saturating_duration_since(began));
+        self.publish(lease, attempt, &live, left).await;
+        drop(hold);
+    }
+
+    async fn attempt(
+        &self,
+        live: &Live,
+        id: &ExecutionId,
+        tenant: &str,
+        attempt: u32,
+        request: &[u8],
+        permit: OwnedSemaphorePermit,
+    ) -> Attempt {
+        let request: ExecutionRequest = match serde_json::from_slice(request) {
+            Ok(request) => request,
+            Err(error) => return Attempt::Failed(format!("its request is malformed: {error}")),
+        };
+        let interactive = request.interactive;
+        let running = async {
+            let mut permit = Some(permit);
+            let io = match request.interactive {
+                false => Io::default(),
+                true => {
+                    // Whoever waits for a caller keeps nobody else from running.
+                    permit = None;
+                    match self.attached(live).await {
+                        Ok(io) => io,
+                        Err(attempt) => return attempt,
+                    }
+                }
+            };
+            if permit.is_none() {
+                permit = Arc::clone(&self.room).acquire_owned().await.ok();
+            }
+            live.log.begin_attempt(attempt);
+            live.log.push(EventKind::Started { attempt });
+            let ran = self.execute(live, id, tenant, request, io).await;
+            drop(permit);
+            ran
+        };
+        let left = tokio::select! {
+            // In this order, so that a job that was cancelled while it waited does not start.
+            biased;
+            () = live.lost() => Attempt::Lost,
+            reason = live.cancelled() => Attempt::Cancelled(reason),
+            () = self.drain.cancelled() => Attempt::Returned,
+            left = Box::pin(running) => left,
+        };
+        match left {
+            // What its caller has sent is gone; it cannot begin anew.
+            Attempt::Failed(message) if interactive => Attempt::Cancelled(message),
+            Attempt::Returned if interactive => {
+                Attempt::Cancelled("the server shuts down".to_owned())
+            }
+            left => left,
+        }
+    }
+
+    /// Waits for the caller of an interactive execution.
+    async fn attached(&self, live: &Live) -> Result<Io, Attempt> {
+        let Ok(_place) = Arc::clone(&self.attaching).try_acquire_owned() else {
+            let message = format!("{ATTACHING_MAX} executions wait for their callers already");
+            return Err(Attempt::Cancelled(message));
+        };
+        tokio::select! {
+            io = time::timeout(ATTACH_TIMEOUT, live.attached()) => io.map_err(|_| {
+                let seconds = ATTACH_TIMEOUT.as_secs();
+                Attempt::Cancelled(format!("nobody attached to it within {seconds} s"))
+            }),
+            () = self.drain.begun() => Err(Attempt::Returned),
+        }
+    }
+
+    async fn execute(
+        &self,
+        live: &Live,
+        id: &ExecutionId,
+        tenant: &str,
+        request: ExecutionRequest,
+        mut io: Io,
+    ) -> Attempt {
+        let service = &self.inner().service;
+        loop {
+            let mut recorder = Recorder::new(Arc::clone(&live.log));
+            // Only what reaches it live cannot be given twice; such a request is refused at most
+            // once, because it is the first to be tried.
+            let this = std::mem::take(&mut io);
+            let ran =
+                service.execute_as(id.clone(), tenant, request.clone(), this, &mut recorder).await;
+            return match ran {
+                Ok(execution) if execution.outcome.verdict == Verdict::Ie => {
+                    let message = execution.outcome.message;
+                    Attempt::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
+                }
+                Ok(execution) => Attempt::Ran(Box::new(execution)),
+                // Synchronous executions fill the room at the moment.
+                Err(error) if error.retry_after().is_some() && !request.interactive => {
+                    time::sleep(ROOM_PAUSE).await;
+                    continue;
+                }
+                Err(error) => Attempt::Failed(refused(&error)),
+            };
+        }
+    }
+
+    /// Tells the queue how the attempt was left, and then those who listen.
+    async fn publish(&self, lease: Lease, attempt: u32, live: &Live, left: Attempt) {
+        let id = lease.id.clone();
+        let (finish, last) = match left {
+            Attempt::Ran(mut execution) => {
+                execution.last_seq = live.log.next_seq();
+                let verdict = execution.outcome.verdict;
+                match serde_json::to_vec(&execution) {
+                    Ok(text) => (
+                        Finish::Result(text),
+                        Some(EventKind::Verdict { verdict, result: execution }),
+                    ),
+                    Err(error) => (Finish::Failed { message: error.to_string() }, None),
+                }
+            }
+            Attempt::Cancelled(message) => {
+                let (state, text) = (State::Cancelled, Some(message.clone()));
+                (Finish::Cancelled { message }, Some(EventKind::Ended { state, message: text }))
+            }
+            Attempt::Failed(message) => (Finish::Failed { message }, None),
+            Attempt::Returned => (Finish::Returned, None),
+            Attempt::Lost => {
+                tracing::warn!(execution = %id, attempt, "its lease was lost; it runs elsewhere");
+                self.inner().lives.forget(&id);
+                return;
+            }
+        };
+        let message = match &finish {
+            Finish::Failed { message } => Some(message.clone()),
+            _ => None,
+        };
+        let lives = &self.inner().lives;
+        match self.finish(lease, finish).await {
+            Some(Ended::Now(State::Dead)) => {
+                tracing::error!(execution = %id, attempt, message, "given up; `cove queue retry`");
+                lives.end(&id, EventKind::Ended { state: State::Dead, message });
+            }
+            Some(Ended::Now(State::Queued | State::Running)) => {
+                tracing::warn!(execution = %id, attempt, message, "failed; it is queued again");
+                live.log.push(EventKind::Queued { position: None });
+            }
+            Some(Ended::Now(_)) => {
+                if let Some(last) = last {
+                    lives.end(&id, last);
+                }
+            }
+            Some(Ended::Fenced) | None => {
+                tracing::warn!(execution = %id, attempt, "its lease was lost; its end is not ours");
+                lives.forget(&id);
+            }
+        }
+        self.inner().webhooks.notify_one();
+    }
+
+    /// Tells the queue until it has heard: a result that exists must not get lost.
+    async fn finish(&self, lease: Lease, finish: Finish) -> Option<Ended> {
+        for _ in 0..FINISH_TRIES {
+            match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms()).await {
+                Ok(ended) => return Some(ended),
+                Err(QueueError::Unavailable(cause)) => {
+                    let error = &*cause as &dyn std::error::Error;
+                    tracing::error!(execution = %lease.id, error, "its end cannot be published yet");
+                }
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(execution = %lease.id, error, "its end cannot be published");
+                    return None;
+                }
+            }
+            time::sleep(QUEUE_PAUSE).await;
+        }
+        None
+    }
+}
+
+/// Why a request was refused that had been accepted.
+fn refused(error: &Error) -> String {
+    let detail = error.detail();
+    match detail.field {
+        Some(field) => format!("{field}: {}", detail.message),
+        None => detail.message,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_what_ran() {
+        let pace = Pace::default();
+        assert_eq!(pace.wait_ms(5, 4), None);
+        pace.note(Duration::from_millis(100));
+        assert_eq!((pace.wait_ms(0, 1), pace.wait_ms(9, 2)), (Some(100), Some(500)));
+        for _ in 0..200 {
+            pace.note(Duration::from_millis(200));
+        }
+        assert!(pace.wait_ms(0, 1).is_some_and(|ms| (199..=200).contains(&ms)));
+    }
+}
