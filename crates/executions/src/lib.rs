@@ -52,7 +52,9 @@
 mod admission;
 mod config;
 mod error;
+mod events;
 pub mod http;
+mod jobs;
 mod languages;
 mod limits;
 mod metrics;
@@ -62,8 +64,9 @@ mod sandboxes;
 mod service;
 mod verdict;
 
-pub use config::{Capacity, Config, ConfigError};
+pub use config::{Capacity, Config, ConfigError, JobsConfig};
 pub use error::{Error, Refusal};
+pub use jobs::{Jobs, Submission};
 pub use languages::{Host, Languages, LoadError, Tie};
 pub use service::{Io, Progress, Service, StartError};
 

@@ -148,6 +148,11 @@ impl Service {
         Ok(self.inner.plan(request, None).await?.language)
     }
 
+    /// How many run at one time.
+    pub(crate) fn running_max(&self) -> usize {
+        self.inner.admission.bounds().running_max
+    }
+
     /// A new id.
     pub(crate) fn next_id(&self) -> ExecutionId {
         ExecutionId(self.inner.ids.next("ex_"))
@@ -204,7 +209,7 @@ impl Service {
             execution = %id, tenant, language, verdict = %outcome.verdict,
             took = ?ended.duration_since(started), "executed"
         );
-        Ok(Execution { id, outcome, mode: Mode::Fresh, stages, files, tests: Vec::new() })
+        Ok(Execution { id, outcome, mode: Mode::Fresh, stages, files, tests: Vec::new(), last_seq: 0 })
     }
 }
 
