@@ -1,0 +1,65 @@
+//! The settings of the go-judge face.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// How much of what the go-judge face takes and keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Programs of one request; each has a sandbox of its own, all at the same time.
+    pub cmds_max: usize,
+    /// Pipes between the programs of one request.
+    pub pipes_max: usize,
+    /// Files that one token may have stored.
+    pub stored_files_max_per_tenant: usize,
+    /// Files that are stored in all. Each costs the server a descriptor.
+    pub stored_files_max: usize,
+    /// Bytes of one stored file.
+    pub stored_file_bytes_max: u64,
+    /// Bytes that one token may have stored. They are in memory.
+    pub stored_bytes_max_per_tenant: u64,
+    /// Bytes that are stored in all.
+    pub stored_bytes_max: u64,
+    /// Seconds for which a stored file is kept. Left out: until it is deleted, or the server ends.
+    pub stored_file_ttl_s: Option<u64>,
+    /// Directories of the host whose files requests may name with `src`. None: no such file.
+    pub src_prefixes: Vec<PathBuf>,
+    /// Bytes of one message of a WebSocket.
+    pub message_bytes_max: usize,
+    /// Requests that are under way on one WebSocket.
+    pub socket_requests_max: usize,
+    /// Bytes that one stream of `/stream` may carry.
+    pub stream_bytes_max: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            cmds_max: 16,
+            pipes_max: 64,
+            stored_files_max_per_tenant: 256,
+            stored_files_max: 512,
+            stored_file_bytes_max: 64 << 20,
+            stored_bytes_max_per_tenant: 256 << 20,
+            stored_bytes_max: 512 << 20,
+            stored_file_ttl_s: None,
+            src_prefixes: Vec::new(),
+            message_bytes_max: 16 << 20,
+            socket_requests_max: 128,
+            stream_bytes_max: 1 << 30,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_table_is_the_default_and_unknown_keys_are_errors() {
+        assert_eq!(toml::from_str::<Config>("").unwrap(), Config::default());
+        assert!(toml::from_str::<Config>("cmd_max = 1").is_err());
+    }
+}

@@ -1,0 +1,329 @@
+//! Connects the descriptors of programs: to the engine, to each other, to files and to the caller.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use sandbox::{Output, OutputSink, SharedFile, Stdin, Stream as Standard};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::OwnedPermit;
+use tokio::sync::mpsc::error::SendError;
+use tokio::task::JoinSet;
+
+use super::pipes::{self, Budget, Kept};
+use super::plan::{Pipe, Plan, Program, Stream, is_collected_as};
+use super::run::Remote;
+use super::stream::{self, Chunk};
+
+/// What a stream beside the captured ones has become.
+#[derive(Debug)]
+pub(super) struct Collected {
+    /// Index of the program that wrote it.
+    pub(super) program: usize,
+    pub(super) name: String,
+    pub(super) kept: Kept,
+    /// Whether more than was kept is an exceeded limit.
+    pub(super) is_limited: bool,
+}
+
+/// What becomes of a captured stream.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Capture {
+    /// Nothing.
+    Nothing,
+    /// A file of the answer.
+    Keep { name: String, bytes_max: u64 },
+    /// It is sent to the caller.
+    Send(u8),
+}
+
+/// A program whose streams are connected.
+pub(super) struct Connected {
+    /// Of standard output and standard error.
+    pub(super) captures: [Capture; 2],
+    pub(super) sink: Sink,
+}
+
+/// What is there to be connected.
+pub(super) struct Wires {
+    /// Ends of pipes, by program and descriptor.
+    ends: HashMap<(usize, usize), OwnedFd>,
+    inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
+    output: Option<mpsc::Sender<Chunk>>,
+    /// What may be kept of each program beside its captured streams.
+    budgets: Vec<Arc<Budget>>,
+    stream_bytes_max: u64,
+}
+
+impl Wires {
+    /// Makes the pipes between programs and starts the relays.
+    pub(super) fn lay(
+        plan: &Plan,
+        remote: &mut Remote,
+        stream_bytes_max: u64,
+        tasks: &mut JoinSet<Option<Collected>>,
+    ) -> io::Result<Wires> {
+        let budget = |program: &Program| Budget::new(program.stream_bytes_max);
+        let budgets: Vec<Arc<Budget>> = plan.programs.iter().map(budget).collect();
+        let mut ends = HashMap::new();
+        for pipe in &plan.pipes {
+            let (read, write) = io::pipe()?;
+            ends.insert(pipe.source, write.into());
+            if !pipe.is_relayed {
+                ends.insert(pipe.target, read.into());
+                continue;
+            }
+            let (far_read, far_write) = io::pipe()?;
+            ends.insert(pipe.target, far_read.into());
+            let budget = budgets.get(pipe.source.0).map_or_else(|| Budget::new(0), Arc::clone);
+            let keep_max = pipe.keep.as_ref().map(|(_, bytes_max)| *bytes_max);
+            let relay =
+                pipes::relay(pipes::reader(read)?, pipes::writer(far_write)?, keep_max, budget);
+            let Pipe { source: (program, _), keep, .. } = pipe;
+            let (program, name) = (*program, keep.as_ref().map(|(name, _)| name.clone()));
+            tasks.spawn(async move {
+                let kept = relay.await;
+                name.map(|name| Collected { program, name, kept, is_limited: false })
+            });
+        }
+        let inputs = std::mem::take(&mut remote.inputs);
+        Ok(Wires { ends, inputs, output: remote.output.take(), budgets, stream_bytes_max })
+    }
+
+    /// Gives the program at `index` its streams.
+    pub(super) fn connect(
+        &mut self,
+        index: usize,
+        program: &mut Program,
+        tasks: &mut JoinSet<Option<Collected>>,
+    ) -> io::Result<Connected> {
+        let streams = std::mem::take(&mut program.streams);
+        let captures = match program.has_terminal {
+            true => self.connect_terminal(index, program, streams)?,
+            false => self.connect_each(index, program, streams, tasks)?,
+        };
+        let limits = &mut program.command.limits;
+        let wanted = captures.iter().map(|capture| match capture {
+            Capture::Nothing => (0, 0),
+            // One more than is wanted shows that there was more.
+            Capture::Keep { bytes_max, .. } => (*bytes_max, bytes_max.saturating_add(1)),
+            Capture::Send(_) => (self.stream_bytes_max, 0),
+        });
+        let (output, kept) = wanted.fold((1, 0), |(a, b), (c, d)| (a.max(c), b.max(d)));
+        limits.output_bytes = output;
+        program.command.kept_bytes = Some(kept);
+        let tags = captures.each_ref().map(|capture| match capture {
+            Capture::Send(tag) => Some(*tag),
+            Capture::Nothing | Capture::Keep { .. } => None,
+        });
+        Ok(Connected { captures, sink: Sink::new(tags, self.output.clone()) })
+    }
+
+    /// A terminal is all three streams; what it shows goes to the first that wants output.
+    fn connect_terminal(
+        &mut self,
+        index: usize,
+        program: &mut Program,
+        streams: Vec<Stream>,
+    ) -> io::Result<[Capture; 2]> {
+        let mut shown = Capture::Nothing;
+        for (fd, stream) in streams.into_iter().enumerate() {
+            let is_first = shown == Capture::Nothing;
+            match stream {
+                Stream::Collect { name, bytes_max } if is_first => {
+                    shown = Capture::Keep { name, bytes_max };
+                }
+                Stream::Out if is_first => shown = Capture::Send(stream::tag(index, fd)),
+                Stream::In => {
+                    program.command.stdin = self.live(stream::tag(index, fd));
+                }
+                Stream::Bytes(bytes) if fd == 0 => program.command.stdin = Stdin::Bytes(bytes),
+                Stream::Shared(file) if fd == 0 => program.command.stdin = Stdin::Bytes(file.read()?),
+                Stream::Collect { .. }
+                | Stream::Out
+                | Stream::Bytes(_)
+                | Stream::Shared(_)
+                | Stream::Null
+                | Stream::Absent
+                | Stream::Piped => {}
+            }
+        }
+        Ok([shown, Capture::Nothing])
+    }
+
+    fn connect_each(
+        &mut self,
+        index: usize,
+        program: &mut Program,
+        streams: Vec<Stream>,
+        tasks: &mut JoinSet<Option<Collected>>,
+    ) -> io::Result<[Capture; 2]> {
+        let mut captures = [Capture::Nothing, Capture::Nothing];
+        let is_merged = matches!((streams.get(1), streams.get(2)),
+            (Some(out), Some(Stream::Collect { name, .. })) if is_collected_as(out, name));
+        let mut streams = streams.into_iter();
+        let mut standard = || streams.next().unwrap_or(Stream::Absent);
+        let (stdin, stdout, stderr) = (standard(), standard(), standard());
+        let command = &mut program.command;
+        command.stdin = match stdin {
+            Stream::Absent | Stream::Null => Stdin::Empty,
+            Stream::In => self.live(stream::tag(index, 0)),
+            other => Stdin::Handle(self.handle(index, 0, other, tasks)?),
+        };
+        let outputs = [(1, stdout, &mut command.stdout), (2, stderr, &mut command.stderr)];
+        for ((fd, stream, output), capture) in outputs.into_iter().zip(&mut captures) {
+            *output = match stream {
+                Stream::Collect { .. } if fd == 2 && is_merged => Output::Stdout,
+                Stream::Collect { name, bytes_max } => {
+                    *capture = Capture::Keep { name, bytes_max };
+                    Output::Capture
+                }
+                Stream::Out => {
+                    *capture = Capture::Send(stream::tag(index, fd));
+                    Output::Capture
+                }
+                other => Output::Handle(self.handle(index, fd, other, tasks)?),
+            };
+        }
+        for (fd, stream) in (3..).zip(streams) {
+            if !matches!(stream, Stream::Absent) {
+                let number = u32::try_from(fd).unwrap_or(u32::MAX);
+                command.extra.push((number, self.handle(index, fd, stream, tasks)?));
+            }
+        }
+        Ok(captures)
+    }
+
+    fn live(&mut self, tag: u8) -> Stdin {
+        self.inputs.remove(&tag).map_or(Stdin::Empty, Stdin::Live)
+    }
+
+    /// A descriptor that stands for a stream, and whoever is at its other end.
+    fn handle(
+        &mut self,
+        index: usize,
+        fd: usize,
+        stream: Stream,
+        tasks: &mut JoinSet<Option<Collected>>,
+    ) -> io::Result<OwnedFd> {
+        match stream {
+            Stream::Absent | Stream::Null => pipes::null(),
+            Stream::Bytes(bytes) => pipes::open_shared(&SharedFile::from_bytes(&bytes)?),
+            Stream::Shared(file) => pipes::open_shared(&file),
+            Stream::Collect { name, bytes_max } => {
+                let (read, write) = io::pipe()?;
+                let budget = self.budgets.get(index).map_or_else(|| Budget::new(0), Arc::clone);
+                let collect = pipes::collect(pipes::reader(read)?, bytes_max, budget);
+                tasks.spawn(async move {
+                    let kept = collect.await;
+                    Some(Collected { program: index, name, kept, is_limited: true })
+                });
+                Ok(write.into())
+            }
+            Stream::In => {
+                let (read, write) = io::pipe()?;
+                let write = pipes::writer(write)?;
+                if let Some(input) = self.inputs.remove(&stream::tag(index, fd)) {
+                    // Ends with its reader; what it still waits for then is of no use to anybody.
+                    tokio::spawn(pipes::feed(input, write));
+                }
+                Ok(read.into())
+            }
+            Stream::Out => {
+                let (read, write) = io::pipe()?;
+                if let Some(output) = self.output.clone() {
+                    let forward =
+                        pipes::forward(pipes::reader(read)?, stream::tag(index, fd), output);
+                    tasks.spawn(async move {
+                        forward.await;
+                        None
+                    });
+                }
+                Ok(write.into())
+            }
+            // Laid before; it is there once.
+            Stream::Piped => match self.ends.remove(&(index, fd)) {
+                Some(end) => Ok(end),
+                None => Err(io::ErrorKind::NotFound.into()),
+            },
+        }
+    }
+}
+
+type Reserving =
+    Pin<Box<dyn Future<Output = Result<OwnedPermit<Chunk>, SendError<()>>> + Send>>;
+
+/// Sends the captured output that the caller wants to see. While it takes none, the program waits.
+pub(super) struct Sink {
+    tags: [Option<u8>; 2],
+    /// `None` when there is nobody to send to, or nobody any more.
+    output: Option<mpsc::Sender<Chunk>>,
+    /// Waits for room.
+    reserving: Option<Reserving>,
+    /// Room for one chunk.
+    permit: Option<OwnedPermit<Chunk>>,
+    /// Chunks that came without room: at most one of each stream for each time there was some.
+    waiting: VecDeque<Chunk>,
+}
+
+impl Sink {
+    fn new(tags: [Option<u8>; 2], output: Option<mpsc::Sender<Chunk>>) -> Sink {
+        let output = output.filter(|_| tags.iter().any(Option::is_some));
+        Sink { tags, output, reserving: None, permit: None, waiting: VecDeque::new() }
+    }
+
+    /// Sends what still waits.
+    pub(super) async fn flush(&mut self) {
+        self.permit = None;
+        self.reserving = None;
+        let Some(output) = self.output.take() else { return };
+        for chunk in self.waiting.drain(..) {
+            if output.send(chunk).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn poll_permit(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        while self.permit.is_none() {
+            let Some(output) = &self.output else { return Poll::Ready(()) };
+            let output = output.clone();
+            let reserving =
+                self.reserving.get_or_insert_with(|| Box::pin(output.reserve_owned()));
+            let reserved = ready!(reserving.as_mut().poll(context));
+            self.reserving = None;
+            match reserved {
+                Ok(permit) => match self.waiting.pop_front() {
+                    Some(chunk) => drop(permit.send(chunk)),
+                    None => self.permit = Some(permit),
+                },
+                // Nobody looks any more; the connection's end will end the program.
+                Err(_) => self.output = None,
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl OutputSink for Sink {
+    fn chunk(&mut self, stream: Standard, bytes: &[u8]) {
+        let tag = match stream {
+            Standard::Stdout => self.tags[0],
+            Standard::Stderr => self.tags[1],
+        };
+        let Some(tag) = tag.filter(|_| self.output.is_some()) else { return };
+        let chunk = Chunk { tag, bytes: bytes.to_vec() };
+        match self.permit.take() {
+            Some(permit) if self.waiting.is_empty() => drop(permit.send(chunk)),
+            _ => self.waiting.push_back(chunk),
+        }
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.poll_permit(context)
+    }
+}

@@ -1,0 +1,522 @@
+//! From a request to programs with their streams: every check there is.
+//!
+//! What is wrong with the request itself is refused; a file that cannot be placed is, as in
+//! go-judge, the outcome of its program.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::LimitSpec;
+use sandbox::{Command, Content, EXTRA_MAX, File, Limits, Profile, SharedFile};
+
+use super::config::Config;
+use super::run::RunError;
+use super::store::Store;
+use super::wire::{
+    self, Cmd, CmdFile, FileError, FileErrorKind, Outcome, PipeIndex, PipeMap, Status,
+};
+use crate::limits::Rules;
+
+/// Where go-judge's programs work, a link to the workspace here, and the workspace.
+const WORK_DIRECTORIES: [&str; 2] = ["/w/", "/workspace/"];
+/// Longest target of a symbolic link: the kernel's `PATH_MAX` without its end.
+const TARGET_BYTES_MAX: usize = 4095;
+/// Descriptors of one program.
+const DESCRIPTORS_MAX: usize = 3 + EXTRA_MAX;
+/// Shortest CPU and wall limit, so that what is meant as "little" is not "none".
+const TIME_MIN: Duration = Duration::from_millis(1);
+
+/// What plans depend on beside the request.
+pub(super) struct Planner<'a> {
+    pub(super) config: &'a Config,
+    pub(super) store: &'a Store,
+    pub(super) tenant: &'a str,
+    pub(super) now: Instant,
+    /// Limits of programs.
+    pub(super) run: &'a Rules,
+    /// Limits of programs whose products are kept: compilers.
+    pub(super) compile: &'a Rules,
+    /// Programs that can run at the same time.
+    pub(super) running_max: usize,
+    /// Files of one program.
+    pub(super) files_max: usize,
+    /// Bytes of all its files that are handed back.
+    pub(super) outputs_bytes_max: u64,
+    /// Whether there is a caller to stream to.
+    pub(super) has_streams: bool,
+}
+
+/// A request after every check.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) programs: Vec<Program>,
+    pub(super) pipes: Vec<Pipe>,
+    /// What all programs together may use.
+    pub(super) memory_bytes: u64,
+}
+
+/// One program.
+#[derive(Debug)]
+pub(super) struct Program {
+    /// Complete but for its streams.
+    pub(super) command: Command,
+    /// By descriptor.
+    pub(super) streams: Vec<Stream>,
+    pub(super) has_terminal: bool,
+    /// The files to return, in the order of the command's outputs.
+    pub(super) outputs: Vec<CopyOut>,
+    /// Those that could not even be asked for.
+    pub(super) refused_outputs: Vec<FileError>,
+    /// What is to be stored rather than sent.
+    pub(super) cached: HashSet<String>,
+    /// Bytes of one returned file.
+    pub(super) output_bytes_max: u64,
+    /// Whether the beginning of what is larger is returned.
+    pub(super) truncates: bool,
+    /// What is kept of a stream that is captured, at most.
+    pub(super) stream_bytes_max: u64,
+    /// Why it is not run at all.
+    pub(super) refused: Option<Outcome>,
+}
+
+/// What a descriptor of a program is.
+#[derive(Debug)]
+pub(super) enum Stream {
+    /// Not given.
+    Absent,
+    /// Nothing to read.
+    Null,
+    /// These bytes.
+    Bytes(Vec<u8>),
+    /// A stored file.
+    Shared(Arc<SharedFile>),
+    /// What is written becomes a file of the answer.
+    Collect { name: String, bytes_max: u64 },
+    /// What the caller sends.
+    In,
+    /// What is sent to the caller.
+    Out,
+    /// One end of a pipe.
+    Piped,
+}
+
+/// A file to return.
+#[derive(Debug)]
+pub(super) struct CopyOut {
+    /// As the caller named it.
+    pub(super) name: String,
+    /// Whether it may be missing.
+    pub(super) is_optional: bool,
+}
+
+/// A pipe between two descriptors, each a program's index and its number.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub(super) source: (usize, usize),
+    pub(super) target: (usize, usize),
+    /// Through the server.
+    pub(super) is_relayed: bool,
+    /// What is kept of the traffic: its name among the files of the source, and how much.
+    pub(super) keep: Option<(String, u64)>,
+}
+
+impl Planner<'_> {
+    /// Checks a request and turns it into programs.
+    pub(super) fn plan(&self, request: wire::Request) -> Result<Plan, RunError> {
+        let count = request.cmd.len();
+        if count == 0 {
+            return Err(RunError::invalid("", "no cmd provided"));
+        }
+        let cmds_max = self.config.cmds_max.min(self.running_max);
+        if count > cmds_max {
+            let message = format!("there are {count}, and at most {cmds_max} may run at once");
+            return Err(RunError::invalid("cmd", message));
+        }
+        if request.pipe_mapping.len() > self.config.pipes_max {
+            let message = format!("there may be at most {}", self.config.pipes_max);
+            return Err(RunError::invalid("pipeMapping", message));
+        }
+        let mut programs = Vec::with_capacity(count);
+        let is_pipe_file = |index: usize, name: &str| {
+            let is_from = |pipe: &PipeMap| usize::try_from(pipe.source.index) == Ok(index);
+            let mut pipes = request.pipe_mapping.iter();
+            pipes.any(|pipe| pipe.proxy && is_from(pipe) && pipe.name == name)
+        };
+        for (index, cmd) in request.cmd.into_iter().enumerate() {
+            let program = self.program(cmd, &|name| is_pipe_file(index, name));
+            programs.push(program.map_err(|error| error.within(&format!("cmd[{index}]")))?);
+        }
+        let mut pipes = Vec::with_capacity(request.pipe_mapping.len());
+        for (index, pipe) in request.pipe_mapping.into_iter().enumerate() {
+            let pipe = self.pipe(pipe, &mut programs);
+            pipes.push(pipe.map_err(|error| error.within(&format!("pipeMapping[{index}]")))?);
+        }
+        let memory = programs.iter().map(|program| program.command.limits.memory_bytes);
+        let memory_bytes = memory.fold(0, u64::saturating_add);
+        Ok(Plan { programs, pipes, memory_bytes })
+    }
+
+    fn program(
+        &self,
+        mut cmd: Cmd,
+        is_pipe_file: &dyn Fn(&str) -> bool,
+    ) -> Result<Program, RunError> {
+        check_words(&cmd)?;
+        let keeps_products = !cmd.copy_out_cached.is_empty();
+        let rules = if keeps_products { self.compile } else { self.run };
+        let (limits, stream_bytes_max) = limits(&cmd, rules);
+        let files = std::mem::take(&mut cmd.files);
+        let streams = self.streams(files, cmd.tty, stream_bytes_max)?;
+        let (outputs, cached, refused_outputs) = copy_out(&cmd, &streams, is_pipe_file)?;
+        let Placed { files, symlinks, refused } =
+            self.copy_in(std::mem::take(&mut cmd.copy_in))?;
+        let output_bytes_max = match cmd.copy_out_max {
+            0 => self.outputs_bytes_max,
+            asked => asked.min(self.outputs_bytes_max),
+        };
+        let command = Command {
+            argv: cmd.args.into_iter().map(String::into_bytes).collect(),
+            env: cmd.env.into_iter().map(String::into_bytes).collect(),
+            files,
+            symlinks,
+            outputs: outputs.iter().map(|(path, _)| path.clone()).collect(),
+            outputs_bytes_max: self.outputs_bytes_max,
+            limits,
+            profile: if keeps_products { Profile::Compile } else { Profile::Run },
+            last: true,
+            ..Command::default()
+        };
+        Ok(Program {
+            command,
+            streams,
+            has_terminal: cmd.tty,
+            outputs: outputs.into_iter().map(|(_, output)| output).collect(),
+            refused_outputs,
+            cached,
+            output_bytes_max,
+            truncates: cmd.copy_out_truncate,
+            stream_bytes_max,
+            refused,
+        })
+    }
+
+    fn streams(
+        &self,
+        files: Vec<Option<CmdFile>>,
+        has_terminal: bool,
+        bytes_max: u64,
+    ) -> Result<Vec<Stream>, RunError> {
+        if files.len() > DESCRIPTORS_MAX {
+            let message = format!("there may be at most {DESCRIPTORS_MAX}");
+            return Err(RunError::invalid("files", message));
+        }
+        let mut streams = Vec::with_capacity(files.len());
+        for (fd, file) in files.into_iter().enumerate() {
+            let stream = match file {
+                None => Stream::Absent,
+                Some(file) => {
+                    let stream = self.stream(file, bytes_max);
+                    stream.map_err(|error| error.within(&format!("files[{fd}]")))?
+                }
+            };
+            if has_terminal && fd > 2 && !matches!(stream, Stream::Absent) {
+                let message = "a program with a terminal has only the first three files";
+                return Err(RunError::invalid("tty", message));
+            }
+            let is_known = |name: &str| streams.iter().any(|other| is_collected_as(other, name));
+            // Both output streams may be one file, in the order of what is written.
+            if let Stream::Collect { name, .. } = &stream
+                && is_known(name)
+                && !(fd == 2 && streams.get(1).is_some_and(|other| is_collected_as(other, name)))
+            {
+                let message = "is the name of an earlier one";
+                return Err(RunError::invalid(&format!("files[{fd}].name"), message));
+            }
+            streams.push(stream);
+        }
+        Ok(streams)
+    }
+
+    fn stream(&self, file: CmdFile, bytes_max: u64) -> Result<Stream, RunError> {
+        match file {
+            CmdFile { stream_in: true, .. } if self.has_streams => Ok(Stream::In),
+            CmdFile { stream_out: true, .. } if self.has_streams => Ok(Stream::Out),
+            CmdFile { src: Some(src), .. } if src == "/dev/null" => Ok(Stream::Null),
+            CmdFile { src: Some(src), .. } => Ok(Stream::Shared(self.host_file(&src)?)),
+            CmdFile { content: Some(content), .. } => Ok(Stream::Bytes(content.into_bytes())),
+            CmdFile { file_id: Some(id), .. } => Ok(Stream::Shared(self.stored_file(&id)?)),
+            CmdFile { name: Some(name), max: Some(max), .. } => {
+                let max = u64::try_from(max)
+                    .map_err(|_| RunError::invalid("max", "must not be negative"))?;
+                Ok(Stream::Collect { name, bytes_max: max.min(bytes_max) })
+            }
+            CmdFile { stream_in: true, .. } | CmdFile { stream_out: true, .. } => {
+                Err(RunError::invalid("", "streams need a connection to /stream"))
+            }
+            CmdFile { .. } => {
+                Err(RunError::invalid("", "must have src, content, fileId, or name with max"))
+            }
+        }
+    }
+
+    /// Files and links to place, or why the program cannot be run.
+    fn copy_in(&self, files: BTreeMap<String, CmdFile>) -> Result<Placed, RunError> {
+        if files.len() > self.files_max {
+            let message = format!("there may be at most {} files", self.files_max);
+            return Err(RunError::invalid("copyIn", message));
+        }
+        let mut placed = Placed::default();
+        let mut errors = Vec::new();
+        let mut paths = BTreeSet::new();
+        for (name, file) in files {
+            let is_link = file.symlink.is_some();
+            let path = match workspace_path(&name).and_then(|path| claim(&mut paths, path)) {
+                Ok(path) => path,
+                Err(problem) => {
+                    let kind = match is_link {
+                        true => FileErrorKind::Symlink,
+                        false => FileErrorKind::CopyInCreateFile,
+                    };
+                    let message = format!("{name:?} {problem}");
+                    errors.push(FileError { name, kind, message });
+                    continue;
+                }
+            };
+            let within = |error: RunError| error.within(&format!("copyIn[{name:?}]"));
+            match file.symlink {
+                Some(target) => placed.symlinks.push((path, link_target(target).map_err(within)?)),
+                None => {
+                    let content = self.content(file).map_err(within)?;
+                    // Everything may be run, as in go-judge, where files have mode 0777.
+                    placed.files.push(File { path, content, executable: true });
+                }
+            }
+        }
+        if let Some(first) = errors.first() {
+            let mut outcome = Outcome::new(Status::FileError, first.message.clone());
+            outcome.file_error = errors;
+            placed.refused = Some(outcome);
+        }
+        Ok(placed)
+    }
+
+    fn content(&self, file: CmdFile) -> Result<Content, RunError> {
+        match file {
+            CmdFile { src: Some(src), .. } if src == "/dev/null" => Ok(Content::default()),
+            CmdFile { src: Some(src), .. } => Ok(Content::Shared(self.host_file(&src)?)),
+            CmdFile { content: Some(content), .. } => Ok(Content::Bytes(content.into_bytes())),
+            CmdFile { file_id: Some(id), .. } => Ok(Content::Shared(self.stored_file(&id)?)),
+            _ => Err(RunError::invalid("", "must have src, content, fileId or symlink")),
+        }
+    }
+
+    fn stored_file(&self, id: &str) -> Result<Arc<SharedFile>, RunError> {
+        match self.store.get(self.tenant, id, self.now) {
+            Some((_, file)) => Ok(file),
+            None => {
+                let id: String = id.chars().take(64).collect();
+                Err(RunError::NoSuchFile(format!("file does not exists with id: {id:?}")))
+            }
+        }
+    }
+
+    /// A file of the host, below one of the directories that the operator names. It is opened after
+    /// its links were followed, and no link is followed then; who may change those directories may
+    /// let other files be read.
+    fn host_file(&self, path: &str) -> Result<Arc<SharedFile>, RunError> {
+        let refuse = || {
+            let path: String = path.chars().take(256).collect();
+            let message = format!("file ({path}) is not under a directory of `src_prefixes`");
+            RunError::invalid("src", message)
+        };
+        if self.config.src_prefixes.is_empty() {
+            return Err(refuse());
+        }
+        let resolved = fs::canonicalize(path).map_err(|_| refuse())?;
+        let prefixes = self.config.src_prefixes.iter();
+        let mut prefixes = prefixes.filter_map(|prefix| fs::canonicalize(prefix).ok());
+        if !prefixes.any(|prefix| resolved.starts_with(prefix)) {
+            return Err(refuse());
+        }
+        SharedFile::open(&resolved).map(Arc::new).map_err(|_| refuse())
+    }
+
+    fn pipe(&self, pipe: PipeMap, programs: &mut [Program]) -> Result<Pipe, RunError> {
+        let source = take_end(pipe.source, programs).map_err(|error| error.within("in"))?;
+        let target = take_end(pipe.target, programs).map_err(|error| error.within("out"))?;
+        let max = u64::try_from(pipe.max)
+            .map_err(|_| RunError::invalid("max", "must not be negative"))?;
+        let kept_max = programs.get(source.0).map_or(0, |program| program.stream_bytes_max);
+        let keep = (pipe.proxy && !pipe.name.is_empty()).then(|| (pipe.name, max.min(kept_max)));
+        Ok(Pipe { source, target, is_relayed: pipe.proxy, keep })
+    }
+}
+
+/// What is placed before a program starts.
+#[derive(Default)]
+struct Placed {
+    files: Vec<File>,
+    symlinks: Vec<(String, String)>,
+    /// Why it cannot be.
+    refused: Option<Outcome>,
+}
+
+/// Words without NUL, and nothing that this server would have to ignore.
+fn check_words(cmd: &Cmd) -> Result<(), RunError> {
+    if cmd.args.is_empty() {
+        return Err(RunError::invalid("args", "must not be empty"));
+    }
+    for (field, words) in [("args", &cmd.args), ("env", &cmd.env)] {
+        if let Some(index) = words.iter().position(|word| word.contains('\0')) {
+            return Err(RunError::invalid(&format!("{field}[{index}]"), "contains a NUL character"));
+        }
+    }
+    let memory = "this server limits the memory of all processes together; send memoryLimit alone";
+    let unsupported = [
+        (!cmd.cpu_set_limit.is_empty(), "cpuSetLimit", "this server binds no program to cores"),
+        (cmd.cpu_rate_limit != 0, "cpuRateLimit", "this server limits no program's share of a core"),
+        (cmd.address_space_limit, "addressSpaceLimit", memory),
+        (cmd.data_segment_limit, "dataSegmentLimit", memory),
+        (cmd.strict_memory_limit, "strictMemoryLimit", memory),
+    ];
+    match unsupported.iter().find(|(is_asked, ..)| *is_asked) {
+        Some((_, field, message)) => Err(RunError::invalid(field, *message)),
+        None => Ok(()),
+    }
+}
+
+/// What a program may use, within the configured maxima, and how much is kept of a stream. What is
+/// zero or left out has the server's default; without a clock limit the CPU limit is one, as in
+/// go-judge.
+fn limits(cmd: &Cmd, rules: &Rules) -> (Limits, u64) {
+    let given = |value: u64| (value > 0).then_some(value);
+    let ms = |ns: u64| given(ns).map(|ns| ns.div_ceil(1_000_000));
+    let clock = [cmd.real_cpu_limit, cmd.clock_limit, cmd.cpu_limit].into_iter().find_map(given);
+    let memory = given(cmd.memory_limit);
+    let asked = LimitSpec {
+        cpu_ms: ms(cmd.cpu_limit),
+        wall_ms: ms(clock.unwrap_or(0)),
+        memory_bytes: memory,
+        processes: given(cmd.proc_limit),
+        stack_bytes: given(cmd.stack_limit).map(|stack| stack.min(memory.unwrap_or(stack))),
+        output_bytes: Some(u64::MAX),
+        ..LimitSpec::default()
+    };
+    let mut limits = rules.capped(&asked);
+    // The rules count in milliseconds.
+    for (limit, asked) in [(&mut limits.cpu, given(cmd.cpu_limit)), (&mut limits.wall, clock)] {
+        if let Some(asked) = asked {
+            *limit = Duration::from_nanos(asked).max(TIME_MIN).min(*limit);
+        }
+    }
+    (limits, limits.output_bytes)
+}
+
+/// The files to return, those to be stored, and those that cannot be asked for.
+fn copy_out(
+    cmd: &Cmd,
+    streams: &[Stream],
+    is_pipe_file: &dyn Fn(&str) -> bool,
+) -> Result<(Vec<(String, CopyOut)>, HashSet<String>, Vec<FileError>), RunError> {
+    let is_collected = |wanted: &str| {
+        streams.iter().any(|stream| is_collected_as(stream, wanted)) || is_pipe_file(wanted)
+    };
+    let split = |name: &str| match name.strip_suffix('?') {
+        Some(name) => (name.to_owned(), true),
+        None => (name.to_owned(), false),
+    };
+    let cached: HashSet<String> = cmd.copy_out_cached.iter().map(|name| split(name).0).collect();
+    let (mut outputs, mut refused, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    for name in cmd.copy_out.iter().chain(&cmd.copy_out_cached) {
+        let (name, is_optional) = split(name);
+        // What a stream becomes by that name is there anyway.
+        if is_collected(&name) || !seen.insert(name.clone()) {
+            continue;
+        }
+        match workspace_path(&name) {
+            Ok(path) => outputs.push((path, CopyOut { name, is_optional })),
+            Err(_) if is_optional => {}
+            Err(problem) => {
+                let message = format!("{name:?} {problem}");
+                refused.push(FileError { name, kind: FileErrorKind::CopyOutOpen, message });
+            }
+        }
+    }
+    if outputs.len() > sandbox::OUTPUTS_MAX {
+        let message = format!("there may be at most {} files", sandbox::OUTPUTS_MAX);
+        return Err(RunError::invalid("copyOut", message));
+    }
+    Ok((outputs, cached, refused))
+}
+
+/// Whether a stream becomes a file of this name.
+pub(super) fn is_collected_as(stream: &Stream, wanted: &str) -> bool {
+    matches!(stream, Stream::Collect { name, .. } if name == wanted)
+}
+
+/// Takes a descriptor of a program for a pipe.
+fn take_end(end: PipeIndex, programs: &mut [Program]) -> Result<(usize, usize), RunError> {
+    let index = usize::try_from(end.index).ok().filter(|index| *index < programs.len());
+    let Some((index, program)) = index.and_then(|index| Some((index, programs.get_mut(index)?)))
+    else {
+        return Err(RunError::invalid("index", format!("there is no cmd[{}]", end.index)));
+    };
+    let fd = usize::try_from(end.fd).ok().filter(|fd| *fd < DESCRIPTORS_MAX);
+    let Some(fd) = fd else {
+        let message = format!("must be from 0 to {}", DESCRIPTORS_MAX - 1);
+        return Err(RunError::invalid("fd", message));
+    };
+    if program.has_terminal {
+        let message = format!("cmd[{index}] has a terminal, which takes the place of pipes");
+        return Err(RunError::invalid("index", message));
+    }
+    if program.streams.len() <= fd {
+        program.streams.resize_with(fd + 1, || Stream::Absent);
+    }
+    match program.streams.get_mut(fd) {
+        Some(stream @ Stream::Absent) => *stream = Stream::Piped,
+        _ => {
+            let message = format!("{fd} of cmd[{index}] is something else already");
+            return Err(RunError::invalid("fd", message));
+        }
+    }
+    Ok((index, fd))
+}
+
+/// A path as programs know it, from the workspace: relative, or below `/w` or `/workspace`.
+fn workspace_path(path: &str) -> Result<String, &'static str> {
+    let prefix = WORK_DIRECTORIES.iter().find_map(|prefix| path.strip_prefix(prefix));
+    let relative = prefix.unwrap_or(path);
+    if relative.starts_with('/') && prefix.is_none() {
+        return Err("is outside of the working directory /w");
+    }
+    let parts = relative.split('/').filter(|part| !part.is_empty() && *part != ".");
+    let path = parts.collect::<Vec<&str>>().join("/");
+    crate::plan::check_path(&path)?;
+    Ok(path)
+}
+
+/// Notes that there is something at a path: a file cannot be a directory, and nothing is there
+/// twice.
+fn claim(paths: &mut BTreeSet<String>, path: String) -> Result<String, &'static str> {
+    let mut parents = path.match_indices('/').filter_map(|(at, _)| path.get(..at));
+    let below = format!("{path}/");
+    let has_below = paths.range(below.clone()..).next().is_some_and(|it| it.starts_with(&below));
+    if has_below || paths.contains(&path) || parents.any(|parent| paths.contains(parent)) {
+        return Err("is in the way of another file");
+    }
+    paths.insert(path.clone());
+    Ok(path)
+}
+
+fn link_target(target: String) -> Result<String, RunError> {
+    let problem = match &*target {
+        "" => "must not be empty",
+        target if target.contains('\0') => "contains a NUL character",
+        target if target.len() > TARGET_BYTES_MAX => "is too long",
+        _ => return Ok(target),
+    };
+    Err(RunError::invalid("symlink", problem))
+}

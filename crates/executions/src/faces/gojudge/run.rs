@@ -1,0 +1,370 @@
+//! Runs the programs of a request side by side, each in a sandbox of its own.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use node::clock;
+use sandbox::{Command, Control, Exit, TerminalSize};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use super::config::Config;
+use super::connect::{Collected, Connected, Wires};
+use super::outcome;
+use super::plan::{Plan, Planner};
+use super::store::Store;
+use super::stream::Chunk;
+use super::wire::{self, Outcome, Status};
+use crate::admission::Permit;
+use crate::error::Error;
+use crate::limits::Kind;
+use crate::sandboxes::Failure;
+use crate::service::Service;
+
+/// Groups of programs that wait for their turn to gather sandboxes.
+const GROUPS_WAITING_MAX: usize = 256;
+/// What may wait to be done to one program: more than a caller has reason to ask at once.
+const CONTROLS_MAX: usize = 16;
+/// When to come again after all places were taken.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// What a terminal measures before its caller says anything.
+const TERMINAL_SIZE: TerminalSize = TerminalSize { rows: 24, cols: 80 };
+
+/// Why nothing was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RunError {
+    /// The request cannot be run as it is.
+    Invalid { field: String, message: String },
+    /// It names a file that is not stored.
+    NoSuchFile(String),
+    /// There is no room for it now.
+    Full(String),
+    /// The caller no longer wants it.
+    Cancelled,
+    /// The server failed; the log has the details.
+    Internal,
+}
+
+impl RunError {
+    pub(super) fn invalid(field: &str, message: impl Into<String>) -> RunError {
+        RunError::Invalid { field: field.to_owned(), message: message.into() }
+    }
+
+    /// The same, seen from outside of `parent`.
+    pub(super) fn within(self, parent: &str) -> RunError {
+        match self {
+            RunError::Invalid { field, message } if field.is_empty() => {
+                RunError::Invalid { field: parent.to_owned(), message }
+            }
+            RunError::Invalid { field, message } => {
+                RunError::Invalid { field: format!("{parent}.{field}"), message }
+            }
+            other => other,
+        }
+    }
+
+    /// When the same request may be sent again.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        matches!(self, RunError::Full(_)).then_some(RETRY_AFTER)
+    }
+}
+
+impl std::fmt::Display for RunError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            RunError::Invalid { field, message } if field.is_empty() => f.write_str(message),
+            RunError::Invalid { field, message } => write!(f, "{field}: {message}"),
+            RunError::NoSuchFile(message) | RunError::Full(message) => f.write_str(message),
+            RunError::Cancelled => f.write_str("request cancelled before execute"),
+            RunError::Internal => f.write_str("the server failed; its log has the details"),
+        }
+    }
+}
+
+impl From<Error> for RunError {
+    fn from(error: Error) -> RunError {
+        let text = error.to_string();
+        match error {
+            Error::Refused(refusal) => RunError::invalid("memoryLimit", refusal.message),
+            Error::QueueFull { .. } | Error::TooManyWaiting { .. } | Error::Unavailable => {
+                RunError::Full(format!("worker queue is full: {text}"))
+            }
+            Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => {
+                RunError::invalid("", text)
+            }
+        }
+    }
+}
+
+/// What a caller may want while programs run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// To end all of them.
+    Cancel,
+    /// Another size for the terminal of one.
+    Resize(usize, TerminalSize),
+}
+
+/// The caller's part in programs that run.
+#[derive(Debug, Default)]
+pub(super) struct Remote {
+    /// What it wants; nothing once its sender is gone.
+    pub(super) asked: Option<mpsc::Receiver<Asked>>,
+    /// What it sends, by the tag of the stream.
+    pub(super) inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
+    /// Where what it wants to see goes.
+    pub(super) output: Option<mpsc::Sender<Chunk>>,
+}
+
+/// Runs requests. Shared by all connections.
+pub(super) struct Runner {
+    pub(super) service: Service,
+    pub(super) config: Config,
+    pub(super) store: Store,
+    /// Held by the group that gathers its places. Two groups that each had half of theirs would
+    /// wait for each other for ever; what runs alone has all it needs.
+    gathering: Semaphore,
+    gathering_waiting: AtomicUsize,
+}
+
+impl Runner {
+    pub(super) fn new(service: Service, config: Config) -> Runner {
+        let store = Store::new(&config);
+        let gathering_waiting = AtomicUsize::new(0);
+        Runner { service, config, store, gathering: Semaphore::new(1), gathering_waiting }
+    }
+
+    /// Runs a request to its end. Dropping the future ends what runs.
+    pub(super) async fn run(
+        &self,
+        tenant: &str,
+        request: wire::Request,
+        mut remote: Remote,
+    ) -> Result<Vec<Outcome>, RunError> {
+        let mut plan = self.plan(tenant, request, remote.output.is_some())?;
+        let mut sizes = HashMap::new();
+        let admitted = self.admit(tenant, plan.programs.len(), plan.memory_bytes);
+        let permits = tokio::select! {
+            permits = admitted => permits?,
+            // Nothing else is asked before there is anything.
+            () = until_cancelled(&mut remote.asked, &mut sizes) => return Err(RunError::Cancelled),
+        };
+        for (index, program) in plan.programs.iter_mut().enumerate() {
+            if program.has_terminal {
+                program.command.terminal = Some(*sizes.get(&index).unwrap_or(&TERMINAL_SIZE));
+            }
+        }
+        let outcomes = self.run_admitted(tenant, plan, remote).await;
+        drop(permits);
+        outcomes
+    }
+
+    fn plan(
+        &self,
+        tenant: &str,
+        request: wire::Request,
+        has_streams: bool,
+    ) -> Result<Plan, RunError> {
+        let planner = self.service.planner();
+        let limits = planner.config();
+        let planner = Planner {
+            config: &self.config,
+            store: &self.store,
+            tenant,
+            now: clock::now(),
+            run: planner.rules(Kind::Run),
+            compile: planner.rules(Kind::Compile),
+            running_max: self.service.running_max(),
+            files_max: limits.files_max,
+            outputs_bytes_max: limits.outputs_bytes_max,
+            has_streams,
+        };
+        planner.plan(request)
+    }
+
+    /// Waits for as many places as there are programs.
+    async fn admit(
+        &self,
+        tenant: &str,
+        count: usize,
+        memory_bytes: u64,
+    ) -> Result<Vec<Permit>, RunError> {
+        let admission = self.service.admission();
+        if count == 1 {
+            return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
+        }
+        let waiting = Waiting::enter(&self.gathering_waiting)?;
+        let turn = self.gathering.acquire().await.map_err(|_| RunError::Internal)?;
+        drop(waiting);
+        let mut permits = vec![admission.enter(tenant, memory_bytes).await?];
+        while permits.len() < count {
+            permits.push(admission.enter(tenant, 0).await?);
+        }
+        drop(turn);
+        Ok(permits)
+    }
+
+    async fn run_admitted(
+        &self,
+        tenant: &str,
+        plan: Plan,
+        mut remote: Remote,
+    ) -> Result<Vec<Outcome>, RunError> {
+        let mut tasks: JoinSet<Option<Collected>> = JoinSet::new();
+        let mut wires = Wires::lay(&plan, &mut remote, self.config.stream_bytes_max, &mut tasks)
+            .map_err(failed)?;
+        let mut controls = Vec::with_capacity(plan.programs.len());
+        let mut running = FuturesUnordered::new();
+        for (index, mut program) in plan.programs.into_iter().enumerate() {
+            let mut connected = wires.connect(index, &mut program, &mut tasks).map_err(failed)?;
+            let mut command = std::mem::take(&mut program.command);
+            if remote.asked.is_some() {
+                let (control, asked) = mpsc::channel(CONTROLS_MAX);
+                command.control = Some(asked);
+                controls.push(control);
+            }
+            running.push(async move {
+                let ended = match program.refused.take() {
+                    Some(refused) => {
+                        // Its ends of pipes go with it.
+                        drop(command);
+                        Ended::Refused(refused)
+                    }
+                    None => self.run_program(command, &mut connected).await,
+                };
+                (index, program, connected.captures, ended)
+            });
+        }
+        // Ends that nobody was given would keep pipes open.
+        drop(wires);
+        let mut ended = Vec::with_capacity(running.len());
+        loop {
+            tokio::select! {
+                one = running.next() => match one {
+                    Some(one) => ended.push(one),
+                    None => break,
+                },
+                asked = next(&mut remote.asked) => match asked {
+                    Some(asked) => heed(asked, &controls),
+                    None => remote.asked = None,
+                },
+            }
+        }
+        drop(running);
+        ended.sort_by_key(|(index, ..)| *index);
+        // Every program is gone, and so are the other ends of these pipes.
+        let mut collected: HashMap<usize, Vec<Collected>> = HashMap::new();
+        while let Some(task) = tasks.join_next().await {
+            if let Some(kept) = task.map_err(failed)? {
+                collected.entry(kept.program).or_default().push(kept);
+            }
+        }
+        let keep = |name: &str, bytes: &[u8]| {
+            self.store.add(tenant, name, bytes, clock::now()).map_err(|error| error.to_string())
+        };
+        let outcomes = ended.into_iter().map(|(index, program, captures, ended)| {
+            let collected = collected.remove(&index).unwrap_or_default();
+            outcome::outcome(program, captures, collected, ended, &keep)
+        });
+        Ok(outcomes.collect())
+    }
+
+    async fn run_program(&self, command: Command, connected: &mut Connected) -> Ended {
+        let ran = async {
+            let mut sandbox = self.service.sandboxes().sandbox().await?;
+            sandbox.run(command, &mut connected.sink).await
+        };
+        let ended = match ran.await {
+            Ok(exit) => Ended::Exit(Box::new(exit)),
+            Err(Failure::NoRoom) => Ended::NoRoom,
+            Err(Failure::Infrastructure(error)) => {
+                tracing::error!(error = &*error as &dyn StdError, "failed to run a program");
+                Ended::Refused(Outcome::new(Status::InternalError, RunError::Internal.to_string()))
+            }
+        };
+        connected.sink.flush().await;
+        ended
+    }
+}
+
+/// How a program ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Exit(Box<Exit>),
+    /// Its files do not fit.
+    NoRoom,
+    /// It was not run.
+    Refused(Outcome),
+}
+
+/// One of those who wait to gather places.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Waiting<'_> {
+    fn enter(count: &AtomicUsize) -> Result<Waiting<'_>, RunError> {
+        if count.fetch_add(1, Ordering::Relaxed) >= GROUPS_WAITING_MAX {
+            count.fetch_sub(1, Ordering::Relaxed);
+            let message = format!("worker queue is full: {GROUPS_WAITING_MAX} groups are waiting");
+            return Err(RunError::Full(message));
+        }
+        Ok(Waiting(count))
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Waits for what comes next; for ever where nothing can.
+async fn next(asked: &mut Option<mpsc::Receiver<Asked>>) -> Option<Asked> {
+    match asked {
+        Some(asked) => asked.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until the caller gives up. Sizes of terminals that it asks for until then are noted.
+async fn until_cancelled(
+    asked: &mut Option<mpsc::Receiver<Asked>>,
+    sizes: &mut HashMap<usize, TerminalSize>,
+) {
+    loop {
+        match next(asked).await {
+            Some(Asked::Cancel) => return,
+            Some(Asked::Resize(index, size)) => {
+                sizes.insert(index, size);
+            }
+            None => *asked = None,
+        }
+    }
+}
+
+/// Passes on what the caller wants. A program that has ended does not heed it.
+fn heed(asked: Asked, controls: &[mpsc::Sender<Control>]) {
+    match asked {
+        Asked::Cancel => {
+            for control in controls {
+                control.try_send(Control::Stop).ok();
+            }
+        }
+        Asked::Resize(index, size) => {
+            // One place is kept for the end.
+            if let Some(control) = controls.get(index).filter(|control| control.capacity() > 1) {
+                control.try_send(Control::Resize(size)).ok();
+            }
+        }
+    }
+}
+
+/// Tells the log what the caller is not told.
+fn failed(error: impl Into<Box<dyn StdError + Send + Sync>>) -> RunError {
+    let error = error.into();
+    tracing::error!(error = &*error as &dyn StdError, "failed to prepare the streams of programs");
+    RunError::Internal
+}

@@ -1,0 +1,348 @@
+//! Files that callers keep with the server between requests, each its tenant's own.
+//!
+//! Content is in sealed anonymous files: nothing is written to a disk, programs get a copy made by
+//! the kernel, and what is deleted while a program is being given it stays whole for that program.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use sandbox::SharedFile;
+
+use super::config::Config;
+
+/// Random bytes of an id: enough that nobody finds one by trying.
+const ID_BYTES: usize = 15;
+/// Longest name of a file; what is longer is cut.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Why a file was not stored.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    /// One file is too large.
+    #[error("the file is larger than {0} bytes")]
+    FileTooLarge(u64),
+    /// This tenant has stored as much as one may.
+    #[error("this token has {0} stored already; delete some files first")]
+    TenantFull(String),
+    /// All tenants together have.
+    #[error("the server has {0} stored already")]
+    Full(String),
+    /// The kernel gave no memory, descriptor or random bytes.
+    #[error("the file cannot be stored")]
+    Io(#[from] io::Error),
+}
+
+/// The stored files of all tenants. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(super) struct Store {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    bounds: Bounds,
+    /// Every file there is, and how much is whose.
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Bounds {
+    files_per_tenant: usize,
+    files: usize,
+    file_bytes: u64,
+    bytes_per_tenant: u64,
+    bytes: u64,
+    ttl: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    files: HashMap<String, Entry>,
+    total: Usage,
+    /// No entry for who has nothing.
+    per_tenant: HashMap<Arc<str>, Usage>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Usage {
+    files: usize,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    tenant: Arc<str>,
+    name: String,
+    content: Arc<SharedFile>,
+    since: Instant,
+}
+
+/// Room that is set aside for one file, given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    shared: Arc<Shared>,
+    tenant: Arc<str>,
+    bytes: u64,
+    is_filled: bool,
+}
+
+impl Store {
+    pub(super) fn new(config: &Config) -> Store {
+        let bounds = Bounds {
+            files_per_tenant: config.stored_files_max_per_tenant,
+            files: config.stored_files_max,
+            file_bytes: config.stored_file_bytes_max,
+            bytes_per_tenant: config.stored_bytes_max_per_tenant,
+            bytes: config.stored_bytes_max,
+            ttl: config.stored_file_ttl_s.map(Duration::from_secs),
+        };
+        Store { shared: Arc::new(Shared { bounds, kept: Mutex::default() }) }
+    }
+
+    /// Sets room aside for an empty file, to grow while its content arrives.
+    pub(super) fn reserve(&self, tenant: &str, now: Instant) -> Result<Room, StoreError> {
+        let Shared { bounds, kept } = &*self.shared;
+        let mut kept = kept.lock();
+        kept.forget_old(bounds, now);
+        let of_tenant = kept.per_tenant.get(tenant).map_or(0, |usage| usage.files);
+        if of_tenant >= bounds.files_per_tenant {
+            return Err(StoreError::TenantFull(format!("{of_tenant} files")));
+        }
+        if kept.total.files >= bounds.files {
+            return Err(StoreError::Full(format!("{} files", kept.total.files)));
+        }
+        let tenant: Arc<str> = match kept.per_tenant.get_key_value(tenant) {
+            Some((known, _)) => Arc::clone(known),
+            None => tenant.into(),
+        };
+        kept.total.files += 1;
+        kept.per_tenant.entry(Arc::clone(&tenant)).or_default().files += 1;
+        Ok(Room { shared: Arc::clone(&self.shared), tenant, bytes: 0, is_filled: false })
+    }
+
+    /// Stores bytes; the answer is their id.
+    pub(super) fn add(
+        &self,
+        tenant: &str,
+        name: &str,
+        content: &[u8],
+        now: Instant,
+    ) -> Result<String, StoreError> {
+        let mut room = self.reserve(tenant, now)?;
+        room.grow(content.len())?;
+        room.fill(name, content, now)
+    }
+
+    /// A file of this tenant with its name.
+    pub(super) fn get(
+        &self,
+        tenant: &str,
+        id: &str,
+        now: Instant,
+    ) -> Option<(String, Arc<SharedFile>)> {
+        let mut kept = self.shared.kept.lock();
+        kept.forget_old(&self.shared.bounds, now);
+        let entry = kept.files.get(id).filter(|entry| *entry.tenant == *tenant)?;
+        Some((entry.name.clone(), Arc::clone(&entry.content)))
+    }
+
+    /// Names of all files of this tenant by id.
+    pub(super) fn list(&self, tenant: &str, now: Instant) -> BTreeMap<String, String> {
+        let mut kept = self.shared.kept.lock();
+        kept.forget_old(&self.shared.bounds, now);
+        let own = kept.files.iter().filter(|(_, entry)| *entry.tenant == *tenant);
+        own.map(|(id, entry)| (id.clone(), entry.name.clone())).collect()
+    }
+
+    /// Forgets a file of this tenant; says whether there was one.
+    pub(super) fn remove(&self, tenant: &str, id: &str, now: Instant) -> bool {
+        let mut kept = self.shared.kept.lock();
+        kept.forget_old(&self.shared.bounds, now);
+        let is_own = kept.files.get(id).is_some_and(|entry| *entry.tenant == *tenant);
+        is_own && kept.remove(id)
+    }
+}
+
+impl Room {
+    /// Makes room for so many more bytes.
+    pub(super) fn grow(&mut self, more: usize) -> Result<(), StoreError> {
+        let bounds = &self.shared.bounds;
+        let more = u64::try_from(more).unwrap_or(u64::MAX);
+        if self.bytes.saturating_add(more) > bounds.file_bytes {
+            return Err(StoreError::FileTooLarge(bounds.file_bytes));
+        }
+        let mut kept = self.shared.kept.lock();
+        let total = kept.total.bytes;
+        let of_tenant = kept.per_tenant.get(&self.tenant).map_or(0, |usage| usage.bytes);
+        if of_tenant.saturating_add(more) > bounds.bytes_per_tenant {
+            return Err(StoreError::TenantFull(format!("{of_tenant} bytes")));
+        }
+        if total.saturating_add(more) > bounds.bytes {
+            return Err(StoreError::Full(format!("{total} bytes")));
+        }
+        kept.total.bytes += more;
+        if let Some(usage) = kept.per_tenant.get_mut(&self.tenant) {
+            usage.bytes += more;
+        }
+        self.bytes += more;
+        Ok(())
+    }
+
+    /// Puts a file in its place; the room must be as large as the content.
+    pub(super) fn fill(
+        mut self,
+        name: &str,
+        content: &[u8],
+        now: Instant,
+    ) -> Result<String, StoreError> {
+        assert_eq!(u64::try_from(content.len()).ok(), Some(self.bytes), "the room fits the content");
+        let content = Arc::new(SharedFile::from_bytes(content)?);
+        let id = new_id()?;
+        let name = name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or(name).to_owned();
+        let entry = Entry { tenant: Arc::clone(&self.tenant), name, content, since: now };
+        // From here on the entry is what the figures count.
+        self.shared.kept.lock().files.insert(id.clone(), entry);
+        self.is_filled = true;
+        Ok(id)
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if !self.is_filled {
+            self.shared.kept.lock().subtract(&self.tenant, self.bytes);
+        }
+    }
+}
+
+impl Kept {
+    fn forget_old(&mut self, bounds: &Bounds, now: Instant) {
+        let Some(ttl) = bounds.ttl else { return };
+        let is_old = |entry: &Entry| now.saturating_duration_since(entry.since) >= ttl;
+        let old = self.files.iter().filter(|(_, entry)| is_old(entry));
+        let old: Vec<String> = old.map(|(id, _)| id.clone()).collect();
+        for id in old {
+            self.remove(&id);
+        }
+    }
+
+    fn remove(&mut self, id: &str) -> bool {
+        let Some(entry) = self.files.remove(id) else { return false };
+        self.subtract(&entry.tenant, entry.content.len());
+        true
+    }
+
+    fn subtract(&mut self, tenant: &str, bytes: u64) {
+        self.total.files = self.total.files.saturating_sub(1);
+        self.total.bytes = self.total.bytes.saturating_sub(bytes);
+        if let Some(usage) = self.per_tenant.get_mut(tenant) {
+            usage.files = usage.files.saturating_sub(1);
+            usage.bytes = usage.bytes.saturating_sub(bytes);
+            if usage.files == 0 {
+                self.per_tenant.remove(tenant);
+            }
+        }
+    }
+}
+
+/// Letters and digits, as in go-judge, but enough of them that nobody guesses one.
+fn new_id() -> io::Result<String> {
+    const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let mut random = [0; ID_BYTES];
+    getrandom::fill(&mut random).map_err(io::Error::from)?;
+    let mut id = String::with_capacity(ID_BYTES * 8 / 5);
+    for five in random.chunks(5) {
+        let mut bytes = [0; 8];
+        for (to, from) in bytes.iter_mut().skip(3).zip(five) {
+            *to = *from;
+        }
+        let number = u64::from_be_bytes(bytes);
+        for place in (0..8).rev() {
+            let digit = (number >> (5 * place)).to_le_bytes()[0] & 31;
+            id.push(char::from(DIGITS[usize::from(digit)]));
+        }
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use node::clock;
+
+    use super::*;
+
+    fn store(change: impl FnOnce(&mut Config)) -> Store {
+        let mut config = Config::default();
+        change(&mut config);
+        Store::new(&config)
+    }
+
+    #[test]
+    fn a_file_is_its_tenant_s_alone() {
+        let (store, now) = (store(|_| {}), clock::now());
+        let id = store.add("a", "x.bin", b"\0\xff", now).unwrap();
+        assert_eq!(id.len(), 24);
+        let (name, content) = store.get("a", &id, now).unwrap();
+        assert_eq!((name.as_str(), content.read().unwrap()), ("x.bin", b"\0\xff".to_vec()));
+        assert!(store.get("b", &id, now).is_none() && store.list("b", now).is_empty());
+        assert!(!store.remove("b", &id, now));
+        assert_eq!(store.list("a", now), BTreeMap::from([(id.clone(), "x.bin".to_owned())]));
+        assert!(store.remove("a", &id, now) && !store.remove("a", &id, now));
+        assert!(store.get("a", &id, now).is_none());
+        assert_eq!(store.shared.kept.lock().total, Usage::default());
+        assert!(store.shared.kept.lock().per_tenant.is_empty());
+    }
+
+    #[test]
+    fn every_bound_holds_and_what_is_given_back_can_be_used_again() {
+        let now = clock::now();
+        let check = |store: &Store, tenant: &str, bytes: usize, says: Option<&str>| {
+            let result = store.add(tenant, "f", &vec![b'x'; bytes], now);
+            match (result, says) {
+                (Ok(_), None) => {}
+                (Err(error), Some(says)) => assert!(error.to_string().contains(says), "{error}"),
+                (result, _) => panic!("{tenant} {bytes}: {result:?}"),
+            }
+        };
+        let small = store(|config| {
+            config.stored_files_max_per_tenant = 2;
+            config.stored_files_max = 3;
+            config.stored_file_bytes_max = 10;
+            config.stored_bytes_max_per_tenant = 15;
+            config.stored_bytes_max = 20;
+        });
+        check(&small, "a", 11, Some("larger than 10 bytes"));
+        check(&small, "a", 10, None);
+        check(&small, "a", 6, Some("has 10 bytes stored"));
+        check(&small, "a", 5, None);
+        check(&small, "a", 0, Some("has 2 files stored"));
+        check(&small, "b", 6, Some("server has 15 bytes"));
+        check(&small, "b", 5, None);
+        check(&small, "c", 0, Some("server has 3 files"));
+        let id = small.list("a", now).into_keys().next().unwrap();
+        assert!(small.remove("a", &id, now));
+        check(&small, "c", 0, None);
+    }
+
+    #[test]
+    fn a_file_that_does_not_come_leaves_nothing() {
+        let (store, now) = (store(|_| {}), clock::now());
+        let mut room = store.reserve("a", now).unwrap();
+        room.grow(5).unwrap();
+        assert_eq!(store.shared.kept.lock().total, Usage { files: 1, bytes: 5 });
+        drop(room);
+        assert_eq!(store.shared.kept.lock().total, Usage::default());
+    }
+
+    #[test]
+    fn files_go_when_their_time_is_over() {
+        let (store, now) = (store(|config| config.stored_file_ttl_s = Some(60)), clock::now());
+        let id = store.add("a", "f", b"1", now).unwrap();
+        assert!(store.get("a", &id, now + Duration::from_secs(59)).is_some());
+        assert!(store.get("a", &id, now + Duration::from_secs(60)).is_none());
+        assert_eq!(store.shared.kept.lock().total, Usage::default());
+    }
+}

@@ -1,0 +1,236 @@
+//! Piston v2: `/api/v2/*` and its WebSocket.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `request` | from a body to an execution, with Piston's complaints |
+//! | `runtimes`, `version` | Piston's names of languages; selectors of versions |
+//! | `stage` | results in Piston's words |
+//! | `connect` | the WebSocket |
+
+mod connect;
+mod request;
+mod runtimes;
+mod stage;
+mod version;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use node::auth::Principal;
+use node::http::Json;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use self::stage::Together;
+use crate::error::Error;
+use crate::service::{Io, Service};
+
+/// The `[compat.piston]` table of cove.toml. As in Piston, a limit is what holds when a request
+/// names none, and also the most that a request may name. What exceeds the server's own limits is
+/// refused all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Wall time of the compile stage, in milliseconds.
+    pub compile_timeout: u64,
+    /// Wall time of the run stage, in milliseconds.
+    pub run_timeout: u64,
+    /// CPU time of the compile stage, in milliseconds.
+    pub compile_cpu_time: u64,
+    /// CPU time of the run stage, in milliseconds.
+    pub run_cpu_time: u64,
+    /// Memory of the compile stage, in bytes; left out, the language's own.
+    pub compile_memory_limit: Option<u64>,
+    /// Memory of the run stage, in bytes; left out, the language's own.
+    pub run_memory_limit: Option<u64>,
+    /// Bytes of standard output and of standard error, each.
+    pub output_max_size: u64,
+    /// The same for programs on the WebSocket, whose output is not kept.
+    pub stream_max_size: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            // Piston's own.
+            compile_timeout: 10_000,
+            run_timeout: 3_000,
+            compile_cpu_time: 10_000,
+            run_cpu_time: 3_000,
+            compile_memory_limit: None,
+            run_memory_limit: None,
+            // Piston's 1024 bytes end ordinary programs.
+            output_max_size: 64 << 10,
+            stream_max_size: 16 << 20,
+        }
+    }
+}
+
+/// What the handlers share.
+#[derive(Clone, Debug)]
+struct Face {
+    service: Service,
+    config: Arc<Config>,
+}
+
+/// An error in Piston's shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Failure {
+    status: StatusCode,
+    message: String,
+    /// In seconds.
+    retry_after: Option<u64>,
+}
+
+/// Piston's own paths, for [`node::http::Shell`] to wrap.
+pub fn routes(service: Service, config: Config) -> Router {
+    let face = Face { service, config: Arc::new(config) };
+    let v2 = Router::new()
+        .route("/runtimes", get(runtimes))
+        .route("/packages", get(packages).post(install).delete(uninstall))
+        .route("/execute", axum::routing::post(execute))
+        .route("/connect", get(connect::connect))
+        .method_not_allowed_fallback(|| async {
+            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed")
+        })
+        .layer(middleware::from_fn(require_json))
+        .with_state(face);
+    let about = || async {
+        let name = concat!("Piston v2 by Cove ", env!("CARGO_PKG_VERSION"));
+        axum::Json(json!({ "message": name }))
+    };
+    // The public instance had its paths below `/api/v2/piston`.
+    Router::new()
+        .route("/", get(about))
+        .nest("/api/v2/piston", v2.clone())
+        .nest("/api/v2", v2)
+        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "Not Found") })
+}
+
+impl Failure {
+    fn new(status: StatusCode, message: impl Into<String>) -> Failure {
+        Failure { status, message: message.into(), retry_after: None }
+    }
+
+    fn bad(message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::BAD_REQUEST, message)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        if let Error::Refused(refusal) = &error {
+            return Failure::bad(request::refusal(refusal));
+        }
+        let retry_after = error.retry_after().map(|wait| wait.as_secs().max(1));
+        let native = node::http::Error::from(error);
+        Failure { retry_after, ..Failure::from(native) }
+    }
+}
+
+impl From<node::http::Error> for Failure {
+    fn from(error: node::http::Error) -> Failure {
+        Failure::new(error.status(), error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = axum::Json(json!({ "message": self.message }));
+        let mut response = (self.status, body).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// Piston looks at the content type of everything that is not a mere question.
+async fn require_json(request: Request, next: Next) -> Response {
+    let question = [Method::GET, Method::HEAD, Method::OPTIONS].contains(request.method());
+    let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let json = kind.is_some_and(|kind| {
+        let name = b"application/json";
+        kind.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
+    });
+    if question || json {
+        return next.run(request).await;
+    }
+    let message = "requests must be of type application/json";
+    Failure::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, message).into_response()
+}
+
+async fn runtimes(State(face): State<Face>, _who: Principal) -> axum::Json<Value> {
+    let languages = face.service.languages().await.languages;
+    axum::Json(runtimes::all(&languages).iter().map(runtimes::entry).collect())
+}
+
+async fn execute(
+    State(face): State<Face>,
+    who: Principal,
+    request: Request,
+) -> Result<axum::Json<Value>, Failure> {
+    let body = body(request).await?;
+    let languages = face.service.languages().await.languages;
+    let mut job = request::parse(&body, &languages, &face.config).map_err(Failure::bad)?;
+    drop(body);
+    let request = std::mem::take(&mut job.request);
+    let mut together = Together::default();
+    let execution = face.service.execute(&who.token_id, request, Io::default(), &mut together);
+    // Boxed: it holds a request and its result, and stays where it is while it waits.
+    let execution = Box::pin(execution).await?;
+    Ok(axum::Json(stage::answer(&job, &execution, &together)))
+}
+
+async fn body(request: Request) -> Result<Value, Failure> {
+    let Json(body) = Json::<Value>::from_request(request, &()).await?;
+    Ok(body)
+}
+
+async fn packages(State(face): State<Face>, _who: Principal) -> axum::Json<Value> {
+    let languages = face.service.languages().await.languages;
+    axum::Json(runtimes::all(&languages).iter().map(runtimes::package).collect())
+}
+
+/// Languages are the host's: what is there is installed, and nothing else can be.
+async fn install(
+    State(face): State<Face>,
+    _who: Principal,
+    request: Request,
+) -> Result<Response, Failure> {
+    face.package(request).await?;
+    Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, "Already installed"))
+}
+
+async fn uninstall(
+    State(face): State<Face>,
+    _who: Principal,
+    request: Request,
+) -> Result<Response, Failure> {
+    face.package(request).await?;
+    let message = "languages are the host's; they are removed there";
+    Err(Failure::new(StatusCode::INTERNAL_SERVER_ERROR, message))
+}
+
+impl Face {
+    /// Whether the package that a body names is there.
+    async fn package(&self, request: Request) -> Result<(), Failure> {
+        let body = body(request).await?;
+        let text = |name: &str| body.get(name).and_then(Value::as_str);
+        let required = |name: &str| format!("{name} is required as a string");
+        let language = text("language").ok_or_else(|| Failure::bad(required("language")))?;
+        let version = text("version").ok_or_else(|| Failure::bad(required("version")))?;
+        let languages = self.service.languages().await.languages;
+        if runtimes::choose(&languages, language, version).is_some() {
+            return Ok(());
+        }
+        let (language, version) = (super::shown(language), super::shown(version));
+        let message = format!("Requested package {language}-{version} does not exist");
+        Err(Failure::new(StatusCode::NOT_FOUND, message))
+    }
+}

@@ -1,0 +1,528 @@
+//! The WebSocket: a program while it runs.
+//!
+//! The first message says what to run. From then on the client sends input, the end of input and
+//! signals, and is sent stages, output and ends. When either side closes, the program is ended.
+//! Nothing piles up: a client that does not read stops the program's output, and a program that
+//! does not read stops the client's input.
+
+use std::collections::VecDeque;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use api::{Mode, Outcome, StageName, Verdict};
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use node::auth::Principal;
+use parking_lot::Mutex;
+use sandbox::{Control, Stdin, Stream};
+use serde_json::{Value, json};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+
+use super::request::{self, Job};
+use super::stage::{End, SIGNALS};
+use super::{Face, Failure};
+use crate::service::{Io, Progress};
+
+/// Time for the first message.
+const INIT_MAX: Duration = Duration::from_secs(1);
+/// Time for the client to take the last messages and to close its side.
+const CLOSE_MAX: Duration = Duration::from_secs(5);
+/// Largest message: the first one holds a whole program.
+const MESSAGE_BYTES_MAX: usize = 32 << 20;
+/// Output that waits for the client; beyond it the program's output is not read.
+const OUTBOX_BYTES_MAX: usize = 256 << 10;
+/// Input that waits for the program; beyond it the client's messages are not read.
+const INBOX_BYTES_MAX: usize = 1 << 20;
+/// Chunks of input on their way to the program.
+const STDIN_CHUNKS_MAX: usize = 16;
+/// Signals on their way to the program.
+const SIGNALS_MAX: usize = 64;
+
+/// Why a connection is closed: code and reason.
+type Close = (u16, &'static str);
+
+const ALREADY_INITIALIZED: Close = (4000, "Already Initialized");
+const INIT_TIMEOUT: Close = (4001, "Initialization Timeout");
+const NOTIFIED_ERROR: Close = (4002, "Notified Error");
+const NOT_INITIALIZED: Close = (4003, "Not yet initialized");
+const ONLY_STDIN: Close = (4004, "Can only write to stdin");
+const INVALID_SIGNAL: Close = (4005, "Invalid signal");
+const COMPLETED: Close = (4999, "Job Completed");
+
+pub(super) async fn connect(
+    State(face): State<Face>,
+    who: Principal,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    match upgrade {
+        Err(rejection) => Failure::new(rejection.status(), rejection.body_text()).into_response(),
+        Ok(upgrade) => upgrade
+            .max_message_size(MESSAGE_BYTES_MAX)
+            .max_frame_size(MESSAGE_BYTES_MAX)
+            .on_upgrade(move |socket| serve(face, who, socket)),
+    }
+}
+
+/// How a connection comes to its end.
+#[derive(Debug, PartialEq, Eq)]
+enum Stop {
+    /// The other side is not there any more.
+    Gone,
+    /// With this code.
+    Close(Close),
+    /// With [`NOTIFIED_ERROR`], after a message that says why.
+    Error(String),
+}
+
+async fn serve(face: Face, who: Principal, socket: WebSocket) {
+    let (mut sink, mut stream) = socket.split();
+    let stop = Box::pin(session(&face, &who, &mut sink, &mut stream)).await;
+    let (code, reason) = match stop {
+        Stop::Gone => return,
+        Stop::Close(close) => close,
+        Stop::Error(message) => {
+            let message = json!({ "type": "error", "message": message }).to_string();
+            if !matches!(timeout(CLOSE_MAX, sink.send(message.into())).await, Ok(Ok(()))) {
+                return;
+            }
+            NOTIFIED_ERROR
+        }
+    };
+    let frame = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+    let close = async {
+        if sink.send(frame).await.is_ok() {
+            // The client's answer; closing before it may lose what was sent last.
+            while let Some(Ok(_)) = stream.next().await {}
+        }
+    };
+    // A client that does not close has had its time.
+    drop(timeout(CLOSE_MAX, close).await);
+}
+
+type Sink = SplitSink<WebSocket, Message>;
+type Messages = SplitStream<WebSocket>;
+
+async fn session(face: &Face, who: &Principal, sink: &mut Sink, stream: &mut Messages) -> Stop {
+    let body = match timeout(INIT_MAX, init(stream)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(stop)) => return stop,
+        Err(_) => return Stop::Close(INIT_TIMEOUT),
+    };
+    let languages = face.service.languages().await.languages;
+    let mut job = match request::parse(&body, &languages, &face.config) {
+        Ok(job) => job,
+        Err(message) => return Stop::Error(message),
+    };
+    let outbox = Outbox::default();
+    outbox.push(&json!({
+        "type": "runtime",
+        "language": job.runtime.language,
+        "version": job.runtime.version.to_string(),
+    }));
+    job.request.limits.output_bytes = Some(face.config.stream_max_size);
+    // What the first message has for standard input comes first; the line end is the client's.
+    job.request.stdin = None;
+    let first = body.get("stdin").and_then(Value::as_str).unwrap_or_default().to_owned();
+    drop(body);
+
+    let (stdin, stdin_end) = mpsc::channel(STDIN_CHUNKS_MAX);
+    let (control, control_end) = mpsc::channel(SIGNALS_MAX);
+    let io = Io { stdin: Some(Stdin::Live(stdin_end)), control: Some(control_end) };
+    let run = async {
+        let stop = run(face, who, job, io, &outbox).await;
+        outbox.close();
+        Ok(stop)
+    };
+    let write = async {
+        while let Some(message) = outbox.pop().await {
+            sink.send(message.into()).await.map_err(|_| Stop::Gone)?;
+        }
+        Ok(())
+    };
+    let both = async { tokio::try_join!(run, write).map_or_else(|gone| gone, |(stop, ())| stop) };
+    let mut inbox = Inbox::new(stdin, control, first);
+    tokio::select! {
+        stop = both => stop,
+        // Leaving drops the run, which ends the program.
+        stop = inbox.listen(stream) => stop,
+    }
+}
+
+async fn run(face: &Face, who: &Principal, job: Job, io: Io, outbox: &Outbox) -> Stop {
+    let mut live = Live { outbox, text: [Text::default(), Text::default()] };
+    let run = face.service.execute(&who.token_id, job.request, io, &mut live);
+    match Box::pin(run).await {
+        Err(crate::Error::Refused(refusal)) => Stop::Error(request::refusal(&refusal)),
+        Err(error) => Stop::Error(error.to_string()),
+        Ok(execution) if execution.outcome.verdict == Verdict::Ie => {
+            Stop::Error(execution.outcome.message.unwrap_or_else(|| "internal error".to_owned()))
+        }
+        Ok(_) => Stop::Close(COMPLETED),
+    }
+}
+
+/// What a client says.
+#[derive(Debug, PartialEq)]
+enum Said {
+    Init(Value),
+    Stdin(Vec<u8>),
+    Eof,
+    Signal(i32),
+}
+
+/// Reads one message; none when it is not for us (pings).
+fn said(message: Message) -> Result<Option<Said>, Stop> {
+    let bytes = match message {
+        Message::Text(text) => axum::body::Bytes::from(text),
+        Message::Binary(bytes) => bytes,
+        Message::Ping(_) | Message::Pong(_) => return Ok(None),
+        Message::Close(_) => return Err(Stop::Gone),
+    };
+    let invalid = |error: serde_json::Error| Stop::Error(format!("not a message: {error}"));
+    let mut message: Value = serde_json::from_slice(&bytes).map_err(invalid)?;
+    let text = |name: &str| message.get(name).and_then(Value::as_str);
+    match text("type") {
+        Some("init") => Ok(Some(Said::Init(message))),
+        Some("eof") => Ok(Some(Said::Eof)),
+        Some("signal") => {
+            let signal = SIGNALS.iter().position(|name| Some(*name) == text("signal"));
+            let number = signal.and_then(|index| i32::try_from(index + 1).ok());
+            number.map(|number| Some(Said::Signal(number))).ok_or(Stop::Close(INVALID_SIGNAL))
+        }
+        Some("data") if text("stream") != Some("stdin") => Err(Stop::Close(ONLY_STDIN)),
+        Some("data") => match message.get_mut("data").map(Value::take) {
+            Some(Value::String(data)) => Ok(Some(Said::Stdin(data.into_bytes()))),
+            _ => Err(Stop::Error("data is required as a string".to_owned())),
+        },
+        Some(other) => Err(Stop::Error(format!(
+            "there is no message of type {:?}",
+            crate::faces::shown(other)
+        ))),
+        None => Err(Stop::Error("type is required as a string".to_owned())),
+    }
+}
+
+/// Waits for the message that says what to run.
+async fn init(stream: &mut Messages) -> Result<Value, Stop> {
+    loop {
+        let Some(Ok(message)) = stream.next().await else { return Err(Stop::Gone) };
+        match said(message) {
+            Ok(Some(Said::Init(body))) => return Ok(body),
+            Ok(Some(_)) | Err(Stop::Close(_)) => return Err(Stop::Close(NOT_INITIALIZED)),
+            Ok(None) => {}
+            Err(stop) => return Err(stop),
+        }
+    }
+}
+
+/// What the client sends, on its way to the program.
+struct Inbox {
+    /// Gone once the input has ended, from either side.
+    stdin: Option<mpsc::Sender<Vec<u8>>>,
+    control: mpsc::Sender<Control>,
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    ended: bool,
+}
+
+impl Inbox {
+    fn new(stdin: mpsc::Sender<Vec<u8>>, control: mpsc::Sender<Control>, first: String) -> Inbox {
+        let mut inbox = Inbox {
+            stdin: Some(stdin),
+            control,
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            ended: false,
+        };
+        inbox.keep(first.into_bytes());
+        inbox
+    }
+
+    fn keep(&mut self, bytes: Vec<u8>) {
+        if self.stdin.is_some() && !self.ended && !bytes.is_empty() {
+            self.waiting_bytes = self.waiting_bytes.saturating_add(bytes.len());
+            self.waiting.push_back(bytes);
+        }
+    }
+
+    /// Hands input and signals on until the client says something that ends the connection.
+    async fn listen(&mut self, stream: &mut Messages) -> Stop {
+        loop {
+            if self.ended && self.waiting.is_empty() {
+                self.stdin = None;
+            }
+            let room = self.waiting_bytes < INBOX_BYTES_MAX;
+            let sender = self.stdin.clone();
+            let place = async {
+                match sender {
+                    Some(sender) => sender.reserve_owned().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                place = place, if !self.waiting.is_empty() => match place {
+                    Ok(place) => {
+                        let bytes = self.waiting.pop_front().unwrap_or_default();
+                        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes.len());
+                        drop(place.send(bytes));
+                    }
+                    // The program reads no more.
+                    Err(_) => {
+                        self.stdin = None;
+                        self.waiting.clear();
+                        self.waiting_bytes = 0;
+                    }
+                },
+                message = stream.next(), if room => {
+                    let Some(Ok(message)) = message else { return Stop::Gone };
+                    match said(message) {
+                        Ok(None) => {}
+                        Ok(Some(Said::Init(_))) => return Stop::Close(ALREADY_INITIALIZED),
+                        Ok(Some(Said::Stdin(bytes))) => self.keep(bytes),
+                        Ok(Some(Said::Eof)) => self.ended = true,
+                        // Signals do not queue up in a kernel either: where there are too many,
+                        // the same are on their way already.
+                        Ok(Some(Said::Signal(number))) => {
+                            drop(self.control.try_send(Control::Signal(number)));
+                        }
+                        Err(stop) => return stop,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Messages on their way to the client.
+#[derive(Debug, Default)]
+struct Outbox {
+    state: Mutex<Waiting>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    messages: VecDeque<String>,
+    bytes: usize,
+    closed: bool,
+    /// Of the run that waits for room.
+    waker: Option<Waker>,
+}
+
+impl Outbox {
+    fn push(&self, message: &Value) {
+        let message = message.to_string();
+        let mut waiting = self.state.lock();
+        waiting.bytes = waiting.bytes.saturating_add(message.len());
+        waiting.messages.push_back(message);
+        drop(waiting);
+        self.changed.notify_one();
+    }
+
+    /// Nothing more is pushed.
+    fn close(&self) {
+        self.state.lock().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// The next message; none when it is closed and empty. For one task only.
+    async fn pop(&self) -> Option<String> {
+        loop {
+            {
+                let mut waiting = self.state.lock();
+                if let Some(message) = waiting.messages.pop_front() {
+                    waiting.bytes = waiting.bytes.saturating_sub(message.len());
+                    let waker = waiting.waker.take();
+                    drop(waiting);
+                    waker.into_iter().for_each(Waker::wake);
+                    return Some(message);
+                }
+                if waiting.closed {
+                    return None;
+                }
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut waiting = self.state.lock();
+        if waiting.bytes < OUTBOX_BYTES_MAX {
+            return Poll::Ready(());
+        }
+        waiting.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// Puts what happens into the outbox.
+struct Live<'a> {
+    outbox: &'a Outbox,
+    /// Of standard output and standard error.
+    text: [Text; 2],
+}
+
+impl Live<'_> {
+    fn data(&self, stream: Stream, text: &str) {
+        if !text.is_empty() {
+            let stream = match stream {
+                Stream::Stdout => "stdout",
+                Stream::Stderr => "stderr",
+            };
+            self.outbox.push(&json!({ "type": "data", "stream": stream, "data": text }));
+        }
+    }
+
+    fn text(&mut self, stream: Stream) -> &mut Text {
+        match stream {
+            Stream::Stdout => &mut self.text[0],
+            Stream::Stderr => &mut self.text[1],
+        }
+    }
+}
+
+fn stage_name(stage: StageName) -> &'static str {
+    if stage == StageName::Compile { "compile" } else { "run" }
+}
+
+impl Progress for Live<'_> {
+    fn stage(&mut self, stage: StageName, _test: Option<u32>) {
+        self.outbox.push(&json!({ "type": "stage", "stage": stage_name(stage) }));
+    }
+
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        let text = self.text(stream).push(bytes);
+        self.data(stream, &text);
+    }
+
+    fn exit(&mut self, stage: StageName, _test: Option<u32>, _mode: Mode, outcome: &Outcome) {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let rest = self.text(stream).end();
+            self.data(stream, &rest);
+        }
+        let end = End::of(outcome);
+        let mut message = json!({
+            "type": "exit", "stage": stage_name(stage), "code": end.code, "signal": end.signal,
+        });
+        // Only where Cove, and not the program, brought the end about.
+        if outcome.limit.is_some() || end.status == Some("XX") {
+            message["error"] = end.message.into();
+        }
+        self.outbox.push(&message);
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.outbox.poll_room(context)
+    }
+}
+
+/// Makes text of chunks without cutting characters: the beginning of one waits for its end.
+#[derive(Debug, Default)]
+struct Text {
+    /// Up to 3 bytes.
+    rest: Vec<u8>,
+}
+
+impl Text {
+    fn push(&mut self, bytes: &[u8]) -> String {
+        let mut all = std::mem::take(&mut self.rest);
+        all.extend_from_slice(bytes);
+        let begins = |at: &usize| {
+            let tail = std::str::from_utf8(&all[*at..]);
+            tail.is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
+        };
+        if let Some(at) = (all.len().saturating_sub(3)..all.len()).find(begins) {
+            self.rest = all.split_off(at);
+        }
+        String::from_utf8(all)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    }
+
+    fn end(&mut self) -> String {
+        String::from_utf8_lossy(&std::mem::take(&mut self.rest)).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn characters_stay_whole_wherever_the_chunks_end() {
+        let text = "a€😀é\u{7ff}z";
+        for size in 1..=text.len() {
+            let mut whole = Text::default();
+            let mut out = String::new();
+            for chunk in text.as_bytes().chunks(size) {
+                let part = whole.push(chunk);
+                assert!(!part.contains('\u{fffd}'), "{size}: {part:?}");
+                out += &part;
+            }
+            out += &whole.end();
+            assert_eq!(out, text, "{size}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_text_is_replaced_and_holds_nothing_up() {
+        let mut text = Text::default();
+        assert_eq!(text.push(b"a\xffb\xc3"), "a\u{fffd}b");
+        assert_eq!(text.push(b"(\xf0\x9f\x98"), "\u{fffd}(");
+        assert_eq!(text.end(), "\u{fffd}");
+        assert_eq!(text.end(), "");
+        // A surrogate never becomes a character, so that nothing is gained by waiting.
+        assert_eq!(text.push(b"\xed\xa0"), "\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        let text = |text: &str| said(Message::Text(text.into()));
+        assert_eq!(
+            text(r#"{"type":"data","stream":"stdin","data":"x"}"#),
+            Ok(Some(Said::Stdin(b"x".to_vec())))
+        );
+        assert_eq!(text(r#"{"type":"signal","signal":"SIGINT"}"#), Ok(Some(Said::Signal(2))));
+        assert_eq!(text(r#"{"type":"eof"}"#), Ok(Some(Said::Eof)));
+        for (message, close) in [
+            (r#"{"type":"data","stream":"stdout","data":"x"}"#, ONLY_STDIN),
+            (r#"{"type":"data","data":"x"}"#, ONLY_STDIN),
+            (r#"{"type":"signal","signal":"SIGNOPE"}"#, INVALID_SIGNAL),
+            (r#"{"type":"signal","signal":2}"#, INVALID_SIGNAL),
+        ] {
+            assert_eq!(text(message), Err(Stop::Close(close)), "{message}");
+        }
+        for message in [
+            "",
+            "[]",
+            "{}",
+            "null",
+            "{",
+            r#"{"type":7}"#,
+            r#"{"type":"x"}"#,
+            r#"{"type":"data","stream":"stdin"}"#,
+        ] {
+            assert!(matches!(text(message), Err(Stop::Error(_))), "{message}");
+        }
+        assert_eq!(said(Message::Ping(Vec::new().into())), Ok(None));
+        assert_eq!(said(Message::Close(None)), Err(Stop::Gone));
+    }
+
+    #[tokio::test]
+    async fn a_full_outbox_makes_the_run_wait_until_something_is_taken() {
+        let outbox = Outbox::default();
+        let large = json!("x".repeat(OUTBOX_BYTES_MAX));
+        assert!(std::future::poll_fn(|cx| Poll::Ready(outbox.poll_room(cx))).await.is_ready());
+        outbox.push(&large);
+        assert!(std::future::poll_fn(|cx| Poll::Ready(outbox.poll_room(cx))).await.is_pending());
+        let (taken, ()) =
+            tokio::join!(outbox.pop(), std::future::poll_fn(|cx| outbox.poll_room(cx)));
+        assert_eq!(taken.map(|text| text.len()), Some(OUTBOX_BYTES_MAX + 2));
+        outbox.close();
+        assert_eq!(outbox.pop().await, None);
+    }
+}

@@ -1,0 +1,139 @@
+//! Cove's languages under the names that Piston's packages have.
+
+use api::Language;
+use serde_json::{Value, json};
+
+use super::version::{self, Version};
+
+/// What Piston calls a language of this host.
+#[derive(Clone, Debug)]
+pub(super) struct Runtime {
+    /// Piston's name.
+    pub(super) language: String,
+    /// Piston's other names, and Cove's.
+    pub(super) aliases: Vec<String>,
+    /// The tool, where several could run the language.
+    pub(super) runtime: Option<&'static str>,
+    /// The tool's version.
+    pub(super) version: Version,
+    /// The language here.
+    pub(super) cove: Language,
+}
+
+/// Cove's name, Piston's name, Piston's aliases, and the tool that Piston names.
+const NAMES: [(&str, &str, &[&str], Option<&str>); 9] = [
+    ("bash", "bash", &["sh"], None),
+    ("c", "c", &["gcc"], Some("gcc")),
+    ("cpp", "c++", &["cpp", "g++"], Some("gcc")),
+    ("go", "go", &["go", "golang"], None),
+    ("java", "java", &[], None),
+    ("javascript", "javascript", &["node-javascript", "node-js", "javascript", "js"], Some("node")),
+    ("python", "python", &["py", "py3", "python3", "python3.x"], None),
+    ("rust", "rust", &["rs"], None),
+    ("typescript", "typescript", &["ts", "node-ts", "tsc", "typescript5", "ts5"], None),
+];
+
+/// Everything that can be run here.
+pub(super) fn all(languages: &[Language]) -> Vec<Runtime> {
+    languages.iter().filter(|language| language.available).map(runtime).collect()
+}
+
+fn runtime(cove: &Language) -> Runtime {
+    let known = NAMES.iter().find(|(name, ..)| *name == cove.name);
+    let (language, aliases, tool) = match known {
+        Some((_, language, aliases, tool)) => (*language, *aliases, *tool),
+        None => (cove.name.as_str(), &[][..], None),
+    };
+    let mut aliases: Vec<String> = aliases.iter().map(|&alias| alias.to_owned()).collect();
+    for name in std::iter::once(&cove.name).chain(&cove.aliases) {
+        if name != language && !aliases.contains(name) {
+            aliases.push(name.clone());
+        }
+    }
+    let text = cove.version.as_deref().unwrap_or_default();
+    Runtime {
+        language: language.to_owned(),
+        aliases,
+        // What the tool says of itself is better than what it usually is.
+        runtime: tool.map(|tool| if text.contains("clang") { "clang" } else { tool }),
+        // A tool that tells no version still runs programs.
+        version: Version::in_text(text).unwrap_or_default(),
+        cove: cove.clone(),
+    }
+}
+
+/// The newest runtime of the language that the selector means.
+pub(super) fn choose(languages: &[Language], language: &str, selector: &str) -> Option<Runtime> {
+    let called = |runtime: &Runtime| {
+        runtime.language == language || runtime.aliases.iter().any(|alias| alias == language)
+    };
+    let means = |runtime: &Runtime| version::satisfies(runtime.version, selector);
+    let fitting = all(languages).into_iter().filter(called).filter(means);
+    fitting.max_by_key(|runtime| runtime.version)
+}
+
+/// An entry of `GET /runtimes`.
+pub(super) fn entry(runtime: &Runtime) -> Value {
+    let mut entry = json!({
+        "language": runtime.language,
+        "version": runtime.version.to_string(),
+        "aliases": runtime.aliases,
+    });
+    if let Some(tool) = runtime.runtime {
+        entry["runtime"] = tool.into();
+    }
+    entry
+}
+
+/// An entry of `GET /packages`: what is on the host is installed.
+pub(super) fn package(runtime: &Runtime) -> Value {
+    json!({
+        "language": runtime.language,
+        "language_version": runtime.version.to_string(),
+        "installed": true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn language(name: &str, aliases: &[&str], version: &str) -> Language {
+        Language {
+            name: name.to_owned(),
+            aliases: aliases.iter().map(|&alias| alias.to_owned()).collect(),
+            extensions: Vec::new(),
+            version: Some(version.to_owned()),
+            compiled: false,
+            available: true,
+            reason: None,
+        }
+    }
+
+    #[test]
+    fn runtimes_have_piston_s_names_and_the_tools_versions() {
+        let languages = [
+            language("cpp", &["c++", "cxx"], "g++ (Debian 12.2.0-14) 12.2.0"),
+            language("zig", &["z"], "0.14.1"),
+            Language { available: false, ..language("rust", &[], "rustc 1.95.0") },
+        ];
+        let entries: Vec<Value> = all(&languages).iter().map(entry).collect();
+        let expected = json!([
+            {"language": "c++", "version": "12.2.0", "aliases": ["cpp", "g++", "cxx"],
+             "runtime": "gcc"},
+            {"language": "zig", "version": "0.14.1", "aliases": ["z"]},
+        ]);
+        assert_eq!(Value::Array(entries), expected);
+        for (language, selector, found) in [
+            ("c++", "*", Some("cpp")),
+            ("g++", "12.x", Some("cpp")),
+            ("cxx", "^12.1", Some("cpp")),
+            ("cpp", "10.2.0", None),
+            ("rust", "*", None),
+            ("nothing", "*", None),
+        ] {
+            let chosen = choose(&languages, language, selector).map(|runtime| runtime.cove.name);
+            assert_eq!(chosen.as_deref(), found, "{language} {selector}");
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Results in Piston's words.
+
+use api::{Execution, LimitHit, Outcome, Stage, StageName};
+use sandbox::Stream;
+use serde_json::{Map, Value, json};
+
+use super::request::Job;
+use crate::service::Progress;
+
+/// Signals by number, 1 to 31, as Linux numbers them on every machine that Cove runs on.
+pub(super) const SIGNALS: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
+/// Collects what each stage wrote, both streams together in the order in which it came.
+#[derive(Debug, Default)]
+pub(super) struct Together {
+    stages: Vec<Vec<u8>>,
+}
+
+impl Progress for Together {
+    fn stage(&mut self, _stage: StageName, _test: Option<u32>) {
+        self.stages.push(Vec::new());
+    }
+
+    fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
+        // Bounded by the output limits of the streams.
+        if let Some(stage) = self.stages.last_mut() {
+            stage.extend_from_slice(bytes);
+        }
+    }
+
+    fn exit(&mut self, _: StageName, _: Option<u32>, _: api::Mode, _: &Outcome) {}
+}
+
+/// The answer of `/execute`.
+pub(super) fn answer(job: &Job, execution: &Execution, together: &Together) -> Value {
+    let mut answer = Map::new();
+    let mut last = Value::Null;
+    for (index, Stage { name, outcome, .. }) in execution.stages.iter().enumerate() {
+        let output = together.stages.get(index).filter(|output| !output.is_empty());
+        let output = output.map(|output| String::from_utf8_lossy(output).into_owned());
+        last = stage(outcome, output);
+        let name = if *name == StageName::Compile { "compile" } else { "run" };
+        answer.insert(name.to_owned(), last.clone());
+    }
+    // A program that did not compile has a run stage all the same: a copy.
+    answer.entry("run").or_insert(last);
+    answer.insert("language".to_owned(), job.runtime.language.clone().into());
+    answer.insert("version".to_owned(), job.runtime.version.to_string().into());
+    Value::Object(answer)
+}
+
+/// One stage. Without `output` (what a cache repeats has none), the streams stand one behind the
+/// other in it.
+fn stage(outcome: &Outcome, output: Option<String>) -> Value {
+    let end = End::of(outcome);
+    let output = output.unwrap_or_else(|| format!("{}{}", outcome.stdout, outcome.stderr));
+    json!({
+        "signal": end.signal,
+        "stdout": outcome.stdout,
+        "stderr": outcome.stderr,
+        "code": end.code,
+        "output": output,
+        "memory": outcome.memory_peak_bytes,
+        "message": end.message,
+        "status": end.status,
+        "cpu_time": milliseconds(outcome.cpu_ms),
+        "wall_time": milliseconds(outcome.wall_ms),
+    })
+}
+
+/// How a stage ended, as Piston says it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct End {
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<String>,
+    pub(super) status: Option<&'static str>,
+    pub(super) message: Option<String>,
+}
+
+impl End {
+    pub(super) fn of(outcome: &Outcome) -> End {
+        // Whatever a limit ended is shown as killed, even where the program exited just before.
+        let killed = |status, message: &str| End {
+            code: None,
+            signal: Some("SIGKILL".to_owned()),
+            status: Some(status),
+            message: Some(message.to_owned()),
+        };
+        match outcome.limit {
+            Some(LimitHit::Cpu) => return killed("TO", "Time limit exceeded"),
+            Some(LimitHit::Wall) => return killed("TO", "Time limit exceeded (wall clock)"),
+            Some(LimitHit::Output) if outcome.truncated.stderr && !outcome.truncated.stdout => {
+                return killed("EL", "stderr length exceeded");
+            }
+            Some(LimitHit::Output) => return killed("OL", "stdout length exceeded"),
+            Some(LimitHit::Memory) => return killed("SG", "Memory limit exceeded"),
+            None => {}
+        }
+        let (status, message) = match (&outcome.signal, outcome.exit_code) {
+            _ if outcome.verdict == api::Verdict::Ie => (Some("XX"), None),
+            (Some(signal), _) => (Some("SG"), Some(fatal(signal))),
+            (None, Some(0)) => (None, None),
+            (None, Some(code)) => (Some("RE"), Some(format!("Exited with error status {code}"))),
+            (None, None) => (Some("XX"), None),
+        };
+        End {
+            code: outcome.exit_code,
+            signal: outcome.signal.clone(),
+            status,
+            // Why a program could not be started says more than its code.
+            message: outcome.message.clone().or(message),
+        }
+    }
+}
+
+fn fatal(signal: &str) -> String {
+    match SIGNALS.iter().position(|name| *name == signal) {
+        Some(index) => format!("Caught fatal signal {}", index + 1),
+        None => format!("Caught fatal signal {}", signal.trim_start_matches("SIG")),
+    }
+}
+
+/// Whole milliseconds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "times of runs are positive and bounded by their limits; `as` saturates"
+)]
+fn milliseconds(ms: f64) -> u64 {
+    ms.round() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use api::{Truncated, Verdict};
+
+    use super::*;
+    use crate::verdict::infrastructure_failure;
+
+    fn outcome(code: Option<i32>, signal: Option<&str>, limit: Option<LimitHit>) -> Outcome {
+        Outcome {
+            verdict: Verdict::Re,
+            exit_code: code,
+            signal: signal.map(str::to_owned),
+            limit,
+            message: None,
+            stdout: "out".to_owned(),
+            stderr: "err".to_owned(),
+            cpu_ms: 1.4,
+            wall_ms: 2.5,
+            memory_peak_bytes: 1000,
+            ..infrastructure_failure()
+        }
+    }
+
+    #[test]
+    fn every_end_has_its_status() {
+        let stderr_only = Outcome {
+            truncated: Truncated { stdout: false, stderr: true },
+            ..outcome(None, Some("SIGKILL"), Some(LimitHit::Output))
+        };
+        let not_started =
+            Outcome { message: Some("start `x`: no".to_owned()), ..outcome(Some(127), None, None) };
+        for (outcome, code, signal, status, message) in [
+            (outcome(Some(0), None, None), Some(0), None, None, None),
+            (
+                outcome(Some(3), None, None),
+                Some(3),
+                None,
+                Some("RE"),
+                Some("Exited with error status 3"),
+            ),
+            (
+                outcome(None, Some("SIGSEGV"), None),
+                None,
+                Some("SIGSEGV"),
+                Some("SG"),
+                Some("Caught fatal signal 11"),
+            ),
+            (
+                outcome(None, Some("SIG34"), None),
+                None,
+                Some("SIG34"),
+                Some("SG"),
+                Some("Caught fatal signal 34"),
+            ),
+            (
+                outcome(Some(1), None, Some(LimitHit::Cpu)),
+                None,
+                Some("SIGKILL"),
+                Some("TO"),
+                Some("Time limit exceeded"),
+            ),
+            (
+                outcome(None, None, Some(LimitHit::Wall)),
+                None,
+                Some("SIGKILL"),
+                Some("TO"),
+                Some("Time limit exceeded (wall clock)"),
+            ),
+            (
+                outcome(Some(0), None, Some(LimitHit::Output)),
+                None,
+                Some("SIGKILL"),
+                Some("OL"),
+                Some("stdout length exceeded"),
+            ),
+            (stderr_only, None, Some("SIGKILL"), Some("EL"), Some("stderr length exceeded")),
+            (
+                outcome(Some(0), None, Some(LimitHit::Memory)),
+                None,
+                Some("SIGKILL"),
+                Some("SG"),
+                Some("Memory limit exceeded"),
+            ),
+            (not_started, Some(127), None, Some("RE"), Some("start `x`: no")),
+            (
+                infrastructure_failure(),
+                None,
+                None,
+                Some("XX"),
+                infrastructure_failure().message.as_deref(),
+            ),
+        ] {
+            let end = End::of(&outcome);
+            let seen = (end.code, end.signal.as_deref(), end.status, end.message.as_deref());
+            assert_eq!(seen, (code, signal, status, message), "{outcome:?}");
+        }
+    }
+
+    #[test]
+    fn a_stage_is_complete_and_its_output_is_in_order() {
+        let expected = json!({
+            "signal": null, "stdout": "out", "stderr": "err", "code": 0, "output": "eorurt",
+            "memory": 1000, "message": null, "status": null, "cpu_time": 1, "wall_time": 3,
+        });
+        let outcome = outcome(Some(0), None, None);
+        assert_eq!(stage(&outcome, Some("eorurt".to_owned())), expected);
+        assert_eq!(stage(&outcome, None)["output"], "outerr");
+    }
+}

@@ -1,0 +1,283 @@
+//! Versions of runtimes and the selectors that choose among them, by the rules of node-semver.
+//!
+//! A selector is alternatives joined by `||`; an alternative is comparators that must all hold. The
+//! short forms (`3.x`, `~1.2`, `^1.2.3`, `1.2 - 2`) stand for two comparators each.
+
+/// Longest selector that is looked at.
+pub(super) const SELECTOR_BYTES_MAX: usize = 256;
+
+/// A version. A pre-release comes before the release of the same numbers; pre-releases of the same
+/// numbers are not told apart, because no tool of a host is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version {
+    numbers: [u64; 3],
+    release: bool,
+}
+
+impl Version {
+    /// The first version in what a tool prints: `gcc (Debian 12.2.0-14) 12.2.0` has two, and the
+    /// first that has a point in it counts. Missing parts are 0.
+    pub(super) fn in_text(text: &str) -> Option<Version> {
+        let mut numbers_only = None;
+        let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
+        for word in words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
+            let parts: Vec<u64> = word.split('.').map_while(|part| part.parse().ok()).collect();
+            let part = |index| parts.get(index).copied().unwrap_or(0);
+            let version = Version { numbers: [part(0), part(1), part(2)], release: true };
+            if parts.len() > 1 {
+                return Some(version);
+            }
+            if numbers_only.is_none() && !parts.is_empty() {
+                numbers_only = Some(version);
+            }
+        }
+        numbers_only
+    }
+
+    /// The least version with these numbers, its pre-releases included.
+    fn before(numbers: [u64; 3]) -> Version {
+        Version { numbers, release: false }
+    }
+}
+
+impl std::fmt::Display for Version {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [major, minor, patch] = self.numbers;
+        write!(f, "{major}.{minor}.{patch}")
+    }
+}
+
+/// Whether `version` is one that `selector` means. A selector that is not one means none.
+pub(super) fn satisfies(version: Version, selector: &str) -> bool {
+    if selector.len() > SELECTOR_BYTES_MAX {
+        return false;
+    }
+    selector.split("||").any(|alternative| {
+        range(alternative).is_some_and(|bounds| bounds.iter().all(|bound| bound.holds(version)))
+    })
+}
+
+/// One end of a range.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bound {
+    AtLeast(Version),
+    Above(Version),
+    AtMost(Version),
+    Below(Version),
+    Never,
+}
+
+impl Bound {
+    fn holds(self, version: Version) -> bool {
+        match self {
+            Bound::AtLeast(bound) => version >= bound,
+            Bound::Above(bound) => version > bound,
+            Bound::AtMost(bound) => version <= bound,
+            Bound::Below(bound) => version < bound,
+            Bound::Never => false,
+        }
+    }
+}
+
+/// A version of which the end may be left open: `3`, `3.x`, `*`.
+#[derive(Clone, Copy, Debug)]
+struct Partial {
+    major: Option<u64>,
+    minor: Option<u64>,
+    patch: Option<u64>,
+    release: bool,
+}
+
+impl Partial {
+    fn parse(text: &str) -> Option<Partial> {
+        let text = text.strip_prefix(['v', '=']).unwrap_or(text);
+        // What follows `+` names a build and never counts.
+        let text = text.split_once('+').map_or(text, |(version, _build)| version);
+        let (numbers, pre) = text.split_once('-').map_or((text, None), |(a, b)| (a, Some(b)));
+        if pre.is_some_and(|pre| {
+            pre.is_empty()
+                || !pre.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-".contains(&byte))
+        }) {
+            return None;
+        }
+        let mut parts = numbers.split('.').map(|part| match part {
+            "x" | "X" | "*" => Some(None),
+            digits if digits.bytes().all(|byte| byte.is_ascii_digit()) => {
+                digits.parse().ok().map(Some)
+            }
+            _ => None,
+        });
+        let major = parts.next()??;
+        let minor = parts.next().unwrap_or(Some(None))?;
+        let patch = parts.next().unwrap_or(Some(None))?;
+        if parts.next().is_some() {
+            return None;
+        }
+        // After an open part everything is open.
+        let minor = major.and(minor);
+        let patch = minor.and(patch);
+        Some(Partial { major, minor, patch, release: pre.is_none() })
+    }
+
+    /// The least version it means.
+    fn lowest(self) -> Version {
+        let numbers = [self.major, self.minor, self.patch].map(|part| part.unwrap_or(0));
+        Version { numbers, release: self.release }
+    }
+
+    /// The least version above all it means; none when it means all.
+    fn above(self) -> Option<Version> {
+        let major = self.major?;
+        Some(Version::before(match (self.minor, self.patch) {
+            (None, _) => [major.checked_add(1)?, 0, 0],
+            (Some(minor), None) => [major, minor.checked_add(1)?, 0],
+            (Some(minor), Some(patch)) => [major, minor, patch.checked_add(1)?],
+        }))
+    }
+}
+
+/// The bounds of one alternative.
+fn range(text: &str) -> Option<Vec<Bound>> {
+    if let Some((from, to)) = text.split_once(" - ") {
+        let (from, to) = (Partial::parse(from.trim())?, Partial::parse(to.trim())?);
+        let mut bounds = vec![Bound::AtLeast(from.lowest())];
+        bounds.extend(operator("<=", to)?);
+        return Some(bounds);
+    }
+    let mut bounds = Vec::new();
+    // White space may follow an operator: `>= 3.8`.
+    let mut waiting = "";
+    for word in text.split_whitespace() {
+        let split = word.find(|c: char| !"<>=~^".contains(c)).unwrap_or(word.len());
+        let (own, version) = word.split_at(split);
+        if version.is_empty() {
+            if !waiting.is_empty() {
+                return None;
+            }
+            waiting = own;
+            continue;
+        }
+        let operator_of_word = match (waiting, own) {
+            ("", own) => own,
+            (waiting, "") => waiting,
+            _ => return None,
+        };
+        waiting = "";
+        bounds.extend(operator(operator_of_word, Partial::parse(version)?)?);
+    }
+    waiting.is_empty().then_some(bounds)
+}
+
+fn operator(operator: &str, partial: Partial) -> Option<Vec<Bound>> {
+    let lowest = partial.lowest();
+    let from = Bound::AtLeast(lowest);
+    let up_to = |above: Option<Version>| above.map(Bound::Below);
+    let exact = partial.patch.is_some();
+    Some(match operator {
+        "" | "=" | "==" if exact => vec![from, Bound::AtMost(lowest)],
+        "" | "=" | "==" => std::iter::once(from).chain(up_to(partial.above())).collect(),
+        ">=" => vec![from],
+        ">" if exact => vec![Bound::Above(lowest)],
+        ">" => vec![partial.above().map_or(Bound::Never, Bound::AtLeast)],
+        "<" if partial.major.is_none() => vec![Bound::Never],
+        "<" => vec![Bound::Below(Version { release: exact && partial.release, ..lowest })],
+        "<=" if exact => vec![Bound::AtMost(lowest)],
+        "<=" => up_to(partial.above()).into_iter().collect(),
+        "~" | "~>" => {
+            let above = Partial { patch: None, ..partial }.above();
+            std::iter::once(from).chain(up_to(above)).collect()
+        }
+        "^" => std::iter::once(from).chain(up_to(caret(partial))).collect(),
+        _ => return None,
+    })
+}
+
+/// Where the left-most number that is not 0 changes.
+fn caret(partial: Partial) -> Option<Version> {
+    let above = match (partial.major?, partial.minor, partial.patch) {
+        (0, Some(0), Some(_)) => partial,
+        (0, Some(_), _) => Partial { patch: None, ..partial },
+        _ => Partial { minor: None, patch: None, ..partial },
+    };
+    above.above()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_found_in_what_tools_print() {
+        for (text, expected) in [
+            ("Python 3.11.7", "3.11.7"),
+            ("go version go1.22.5 linux/amd64", "1.22.5"),
+            ("gcc (Debian 12.2.0-14) 12.2.0", "12.2.0"),
+            ("javac 17.0.12", "17.0.12"),
+            ("javac 21", "21.0.0"),
+            ("v20.11.1", "20.11.1"),
+            ("rustc 1.95.0 (abc123 2026-01-01)", "1.95.0"),
+            ("GNU bash, version 5.2.15(1)-release (x86_64-pc-linux-gnu)", "5.2.15"),
+            ("0.17.19", "0.17.19"),
+        ] {
+            assert_eq!(Version::in_text(text).unwrap().to_string(), expected, "{text}");
+        }
+        assert_eq!(Version::in_text("no numbers"), None);
+    }
+
+    fn version_one() -> Version {
+        Version { numbers: [1, 0, 0], release: true }
+    }
+
+    #[test]
+    fn selectors_mean_what_node_semver_says() {
+        for (selector, yes, no) in [
+            ("*", "0.0.1 3.11.7", ""),
+            ("", "0.0.1 3.11.7", ""),
+            ("x", "1.0.0", ""),
+            ("3", "3.0.0 3.99.1", "2.9.9 4.0.0"),
+            ("3.x", "3.0.0 3.11.7", "2.0.0 4.0.0"),
+            ("3.11", "3.11.0 3.11.7", "3.10.9 3.12.0"),
+            ("3.11.x", "3.11.7", "3.12.0"),
+            ("3.11.7", "3.11.7", "3.11.6 3.11.8"),
+            ("=3.11.7", "3.11.7", "3.11.6"),
+            ("v3.11.7", "3.11.7", "3.11.8"),
+            ("^3.2.1", "3.2.1 3.9.0", "3.2.0 4.0.0"),
+            ("^0.2.3", "0.2.3 0.2.9", "0.3.0 0.2.2"),
+            ("^0.0.3", "0.0.3", "0.0.4 0.0.2"),
+            ("^0.0", "0.0.0 0.0.9", "0.1.0"),
+            ("^0", "0.9.9", "1.0.0"),
+            ("~3.2.1", "3.2.1 3.2.9", "3.3.0 3.2.0"),
+            ("~3.2", "3.2.0 3.2.9", "3.3.0"),
+            ("~3", "3.0.0 3.9.9", "4.0.0"),
+            (">=3.8", "3.8.0 4.0.0", "3.7.9"),
+            (">= 3.8", "3.8.0", "3.7.9"),
+            (">3.8", "3.9.0", "3.8.9"),
+            (">3.8.1", "3.8.2", "3.8.1"),
+            ("<3.8", "3.7.9", "3.8.0"),
+            ("<=3.8", "3.8.9", "3.9.0"),
+            (">=3.8 <3.10", "3.8.0 3.9.9", "3.10.0 3.7.0"),
+            ("1.2.3 - 2.3", "1.2.3 2.3.9", "1.2.2 2.4.0"),
+            ("1.2 - 2.3.4", "1.2.0 2.3.4", "2.3.5"),
+            ("2.x || ^3.11.0", "2.7.0 3.12.0", "3.10.0 4.0.0"),
+            (">=3.0.0-rc.1", "3.0.0", "2.9.9"),
+            ("3.11.7+build", "3.11.7", "3.11.8"),
+            ("<*", "", "1.0.0"),
+            ("> *", "", "1.0.0"),
+            ("nonsense", "", "1.0.0"),
+            ("1.2.3.4", "", "1.2.3"),
+            ("-1", "", "1.0.0"),
+            (">= >= 1", "", "1.0.0"),
+            ("^", "", "1.0.0"),
+            ("99999999999999999999999", "", "1.0.0"),
+        ] {
+            let version = |text: &str| Version::in_text(text).unwrap();
+            for text in yes.split_whitespace() {
+                assert!(satisfies(version(text), selector), "{selector:?} means {text}");
+            }
+            for text in no.split_whitespace() {
+                assert!(!satisfies(version(text), selector), "{selector:?} does not mean {text}");
+            }
+        }
+        assert!(!satisfies(version_one(), &"*".repeat(SELECTOR_BYTES_MAX + 1)));
+    }
+}
