@@ -36,6 +36,7 @@ pub(crate) fn for_server(
         uid_base,
         image: HostImage { toolchains },
         insecure_no_limits,
+        runtimes: Vec::new(),
     }
 }
 
@@ -53,6 +54,7 @@ pub(crate) fn for_one_program(
         uid_base: RUN_UID_BASE.saturating_add(own),
         image: HostImage { toolchains },
         insecure_no_limits,
+        runtimes: Vec::new(),
     }
 }
 

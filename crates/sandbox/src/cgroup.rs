@@ -602,6 +602,14 @@ impl Groups {
             .collect()
     }
 
+    /// The same of all groups, for a process that was not started in the version 2 group.
+    pub(crate) fn all_entrances(&self) -> io::Result<Vec<OwnedFd>> {
+        let open = |(_, dir): &(Role, OwnedFd)| {
+            sys::openat(dir.as_fd(), c"cgroup.procs", libc::O_WRONLY, 0)
+        };
+        self.dirs.iter().map(open).collect()
+    }
+
     /// CPU time of all processes of the group so far, those of earlier commands included.
     pub(crate) fn cpu(&self) -> io::Result<Duration> {
         if let Some(dir) = self.dir(Role::Unified) {

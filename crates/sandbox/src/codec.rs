@@ -203,6 +203,8 @@ pub(crate) struct Start<'a> {
     /// Numbers of further descriptors.
     pub(crate) extra: Vec<u32>,
     pub(crate) last: bool,
+    /// For the runtime that waits in the sandbox.
+    pub(crate) warm: bool,
     pub(crate) profile: Profile,
     pub(crate) limits: Limits,
     pub(crate) argv: Vec<&'a [u8]>,
@@ -221,6 +223,7 @@ impl<'a> Start<'a> {
             .streams
             .encode(Writer::new(to_guest::START))
             .u8(self.last.into())
+            .u8(self.warm.into())
             .u8(matches!(self.profile, Profile::Compile).into())
             .duration(l.cpu)
             .duration(l.wall);
@@ -265,6 +268,7 @@ impl<'a> Start<'a> {
     pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let streams = Streams::decode(r)?;
         let last = r.u8()? != 0;
+        let warm = r.u8()? != 0;
         let profile = if r.u8()? != 0 { Profile::Compile } else { Profile::Run };
         let limits = Limits {
             cpu: r.duration()?,
@@ -297,7 +301,7 @@ impl<'a> Start<'a> {
         }
         let symlinks =
             (0..r.count()?).map(|_| Ok((r.bytes()?, r.bytes()?))).collect::<Result<_, _>>()?;
-        Ok(Start { streams, extra, last, profile, limits, argv, env, outputs, files, symlinks })
+        Ok(Start { streams, extra, last, warm, profile, limits, argv, env, outputs, files, symlinks })
     }
 }
 
@@ -395,6 +399,7 @@ mod tests {
             streams: Streams::Terminal(TerminalSize { rows: 24, cols: 80 }),
             extra: vec![3, 5],
             last: true,
+            warm: true,
             profile: Profile::Compile,
             limits: Limits { processes: 7, ..Limits::default() },
             argv: vec![b"/bin/sh", b"-c", b"\xff"],
@@ -435,6 +440,7 @@ mod tests {
             streams: Streams::Given { merged: true, has_stdin: false },
             extra: vec![3],
             last: false,
+            warm: false,
             profile: Profile::Run,
             limits: Limits::default(),
             argv: vec![b"a"],

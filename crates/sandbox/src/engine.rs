@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, ExitCode, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -43,6 +43,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(60);
 const WAITERS_MAX: usize = 10_000;
 /// Age at which a prepared sandbox is replaced by a new one.
 const PREPARED_AGE_MAX: Duration = Duration::from_secs(3600);
+/// How often in a row a sandbox with a runtime may fail to be prepared before the runtime is off.
+const WARM_FAILURES_MAX: u32 = 5;
 /// How long a spawner may take to end all its sandboxes.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause before a spawner that died is started again, so that one that cannot start does not spin.
@@ -133,6 +135,7 @@ impl Recipe {
             slots: u32::try_from(self.slots_each).unwrap_or(u32::MAX),
             uid_base: self.root.then_some(self.config.uid_base),
             toolchains: self.config.image.toolchains.clone(),
+            runtimes: self.config.runtimes.clone(),
             unified_limits: self.parents.unified_limits,
             roles: handles.iter().map(|(role, ..)| *role).collect(),
             parent_name: self.parents.name().to_owned(),
@@ -201,8 +204,10 @@ impl fmt::Debug for Engine {
 
 struct Shared {
     recipe: Arc<Recipe>,
-    pool: Pool<(), Prepared>,
-    warm: KeyHandle<(), Prepared>,
+    pool: Pool<Kind, Prepared>,
+    plain: KeyHandle<Kind, Prepared>,
+    /// For each of the configured runtimes.
+    warm: Vec<Runtime>,
     spawners: Vec<Arc<Spawner>>,
     layers: Layers,
     next_sandbox: AtomicU64,
@@ -211,6 +216,22 @@ struct Shared {
     closing: watch::Sender<bool>,
     /// The driver of the pool and the keepers of the spawners; empty once closed.
     tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What is prepared in a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// A bare process, for any program.
+    Plain,
+    /// The runtime with this index.
+    Warm(usize),
+}
+
+/// The sandboxes of one warm runtime.
+struct Runtime {
+    sandboxes: KeyHandle<Kind, Prepared>,
+    /// Attempts in a row to prepare one that failed; at [`WARM_FAILURES_MAX`] the runtime is off.
+    failures: AtomicU32,
 }
 
 /// One spawner, over all its processes.
@@ -233,8 +254,8 @@ impl Link {
         Ok(Link { socket: sys::watch(socket)?, pending: Mutex::default() })
     }
 
-    async fn send(&self, kind: u8, sandbox: u64) -> io::Result<()> {
-        let message = Writer::new(kind).u64(sandbox).finish();
+    async fn send(&self, message: Writer) -> io::Result<()> {
+        let message = message.finish();
         self.socket.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), &message, &[])).await
     }
 
@@ -348,10 +369,18 @@ impl Engine {
             spawners.push(spawner);
         }
         let pool = Pool::new(pool_config(&recipe.config), now());
-        let warm = pool.key(&()).map_err(|_| StartError::Config("the pool takes no key"))?;
+        let no_key = |_| StartError::Config("the pool takes no key");
+        let plain = pool.key(&Kind::Plain).map_err(no_key)?;
+        let mut warm = Vec::new();
+        for (index, runtime) in recipe.config.runtimes.iter().enumerate() {
+            let limits = key_limits(&recipe.config, runtime.ready);
+            let sandboxes = pool.key_with(&Kind::Warm(index), limits).map_err(no_key)?;
+            warm.push(Runtime { sandboxes, failures: AtomicU32::new(0) });
+        }
         let shared = Arc::new(Shared {
             recipe,
             pool,
+            plain,
             warm,
             spawners,
             layers,
@@ -372,29 +401,51 @@ impl Engine {
 
     /// Figures of this moment.
     pub fn stats(&self) -> EngineStats {
-        let pool = self.shared.warm.stats();
-        EngineStats {
-            prepared: pool.idle,
-            leased: pool.leased,
-            preparing: pool.opening,
-            waiting: pool.waiting,
-            created: self.shared.warm.counters().created,
+        let warm = self.shared.warm.iter().map(|runtime| &runtime.sandboxes);
+        let mut figures = EngineStats {
             spawners_replaced: *self.shared.replaced.borrow(),
+            ..EngineStats::default()
+        };
+        for key in std::iter::once(&self.shared.plain).chain(warm) {
+            let of_key = key.stats();
+            figures.prepared += of_key.idle;
+            figures.leased += of_key.leased;
+            figures.preparing += of_key.opening;
+            figures.waiting += of_key.waiting;
+            figures.created += key.counters().created;
         }
+        figures
     }
 
     /// A sandbox that nobody has used. Waits for one to become free; first come, first served.
     pub async fn sandbox(&self) -> Result<Sandbox, SandboxError> {
-        loop {
-            let now = now();
-            let lease =
-                self.shared.warm.acquire(now, now + ACQUIRE_TIMEOUT).await.map_err(refused)?;
-            let sandbox = Sandbox { lease: Some(lease) };
-            // A prepared one can have died in waiting, with its spawner above all.
-            if sandbox.is_alive() {
-                return Ok(sandbox);
-            }
+        acquire(&self.shared.plain).await.map_err(refused)
+    }
+
+    /// A sandbox in which the runtime called `name` waits for its program ([`Command::warm`]), used
+    /// by nobody. Waits like [`Engine::sandbox`]. `None` when there is no such runtime, or it cannot
+    /// be started here: then the program is started as any other, in a plain sandbox.
+    pub async fn warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
+        let runtimes = &self.shared.recipe.config.runtimes;
+        let index = runtimes.iter().position(|runtime| runtime.name == name);
+        let Some(runtime) = index.and_then(|index| self.shared.warm.get(index)) else {
+            return Ok(None);
+        };
+        if runtime.is_off() {
+            return Ok(None);
         }
+        match acquire(&runtime.sandboxes).await {
+            Ok(sandbox) => Ok(Some(sandbox)),
+            // What hindered it has been logged, and need not hinder a plain one.
+            Err(AcquireError::Open(_)) => Ok(None),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    /// Whether the runtime called `name` is configured and can be started here.
+    pub fn has_warm(&self, name: &str) -> bool {
+        let runtimes = self.shared.recipe.config.runtimes.iter().zip(&self.shared.warm);
+        runtimes.into_iter().any(|(runtime, warm)| runtime.name == name && !warm.is_off())
     }
 
     /// Ends all sandboxes and all spawners, and waits until nothing is left of them.
@@ -411,26 +462,70 @@ impl Engine {
     }
 }
 
+/// Waits for one of a key's sandboxes that is alive.
+async fn acquire(key: &KeyHandle<Kind, Prepared>) -> Result<Sandbox, AcquireError> {
+    loop {
+        let now = now();
+        let lease = key.acquire(now, now + ACQUIRE_TIMEOUT).await?;
+        let sandbox = Sandbox { lease: Some(lease) };
+        // A prepared one can have died in waiting, with its spawner above all.
+        if sandbox.is_alive() {
+            return Ok(sandbox);
+        }
+    }
+}
+
+impl Runtime {
+    fn is_off(&self) -> bool {
+        self.failures.load(Ordering::Relaxed) >= WARM_FAILURES_MAX
+    }
+
+    /// Takes note of what became of an attempt to prepare a sandbox with it.
+    fn note(&self, name: &str, failure: Option<&SandboxError>) {
+        let Some(failure) = failure else {
+            return self.failures.store(0, Ordering::Relaxed);
+        };
+        let error = failure as &dyn std::error::Error;
+        tracing::debug!(runtime = name, error, "a sandbox with a warm runtime cannot be prepared");
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 == WARM_FAILURES_MAX {
+            tracing::warn!(
+                runtime = name,
+                error,
+                "a runtime cannot be started ahead; programs start it themselves"
+            );
+            // No more of them are prepared.
+            let limits = pool::KeyLimits { max: 0, min_idle: 0, ..pool::KeyLimits::default() };
+            self.sandboxes.set_limits(limits, now());
+        }
+    }
+}
+
 fn now() -> std::time::Instant {
     time::Instant::now().into_std()
 }
 
-/// One key, and resources that are used once: the pool keeps `warm` of them ready.
+/// A key for plain sandboxes and one for each runtime, and resources that are used once. Those that
+/// are ready make room for whoever finds no slot free.
 fn pool_config(config: &EngineConfig) -> pool::Config {
     pool::Config {
         total_max: config.slots,
-        keys_max: 1,
+        keys_max: 1 + config.runtimes.len(),
         waiters_max: WAITERS_MAX,
-        key: pool::KeyLimits {
-            max: config.slots,
-            min_idle: config.warm,
-            waiters_max: WAITERS_MAX,
-            idle_timeout: PREPARED_AGE_MAX,
-            lifetime_max: PREPARED_AGE_MAX,
-            lifetime_jitter: PREPARED_AGE_MAX / 10,
-            ..pool::KeyLimits::default()
-        },
+        key: key_limits(config, config.warm),
         ..pool::Config::default()
+    }
+}
+
+/// As many as there are slots, `ready` of them prepared ahead.
+fn key_limits(config: &EngineConfig, ready: usize) -> pool::KeyLimits {
+    pool::KeyLimits {
+        max: config.slots,
+        min_idle: ready,
+        waiters_max: WAITERS_MAX,
+        idle_timeout: PREPARED_AGE_MAX,
+        lifetime_max: PREPARED_AGE_MAX,
+        lifetime_jitter: PREPARED_AGE_MAX / 10,
+        ..pool::KeyLimits::default()
     }
 }
 
@@ -473,20 +568,25 @@ async fn drive(shared: Arc<Shared>) {
 }
 
 /// Opens a sandbox for a ticket.
-async fn answer(shared: &Shared, ticket: Ticket<(), Prepared>) {
-    let mut opened = shared.open().await;
+async fn answer(shared: &Shared, ticket: Ticket<Kind, Prepared>) {
+    let kind = *ticket.key();
+    let mut opened = shared.open(kind).await;
     for _ in 1..PREPARE_TRIES {
         // A spawner that died takes what it was preparing with it; another one can do it.
         if !matches!(opened, Err(SandboxError::Lost(_))) || *shared.closing.borrow() {
             break;
         }
-        opened = shared.open().await;
+        opened = shared.open(kind).await;
+    }
+    let is_closing = *shared.closing.borrow();
+    if let (Kind::Warm(index), false) = (kind, is_closing) {
+        shared.note_warm(index, opened.as_ref().err());
     }
     match opened {
         Ok(prepared) => ticket.opened(prepared, now()),
         Err(error) => {
             // While the engine closes, its spawners end: nothing that anybody must look at.
-            if !*shared.closing.borrow() {
+            if kind == Kind::Plain && !is_closing {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "a sandbox cannot be prepared");
             }
@@ -516,8 +616,15 @@ impl Shared {
         }
     }
 
+    fn note_warm(&self, index: usize, failure: Option<&SandboxError>) {
+        let configured = self.recipe.config.runtimes.get(index);
+        if let (Some(runtime), Some(configured)) = (self.warm.get(index), configured) {
+            runtime.note(&configured.name, failure);
+        }
+    }
+
     /// Asks the spawner with the least to do for a sandbox and waits until it is ready.
-    async fn open(&self) -> Result<Prepared, SandboxError> {
+    async fn open(&self, kind: Kind) -> Result<Prepared, SandboxError> {
         let mut closing = self.closing.subscribe();
         let (spawner, link) = tokio::select! {
             found = self.idlest() => found,
@@ -532,7 +639,12 @@ impl Shared {
         spawner.load.fetch_add(1, Ordering::Relaxed);
         let opening = async {
             // It died a moment ago and nobody has noticed yet.
-            if link.send(to_spawner::PREPARE, id).await.is_err() {
+            let number = match kind {
+                Kind::Plain => 0,
+                Kind::Warm(index) => u32::try_from(index + 1).unwrap_or(u32::MAX),
+            };
+            let order = Writer::new(to_spawner::PREPARE).u64(id).u32(number);
+            if link.send(order).await.is_err() {
                 link.pending.lock().remove(&id);
                 return Err(SandboxError::Lost("its spawner died"));
             }
@@ -548,7 +660,7 @@ impl Shared {
             Ok(result) => result,
             Err(_) => {
                 link.pending.lock().remove(&id);
-                link.send(to_spawner::KILL, id).await?;
+                link.send(Writer::new(to_spawner::KILL).u64(id)).await?;
                 Err(SandboxError::Lost("it took too long to set up"))
             }
         }
@@ -566,7 +678,7 @@ struct Prepared {
 #[derive(Debug)]
 pub struct Sandbox {
     /// Taken when it is dropped.
-    lease: Option<Lease<(), Prepared>>,
+    lease: Option<Lease<Kind, Prepared>>,
 }
 
 impl Sandbox {

@@ -25,6 +25,10 @@ use crate::sys::{self, Clock, Ended, FailurePage};
 use crate::terminal;
 use crate::workspace;
 
+mod warm;
+
+pub(crate) use warm::Waiting;
+
 // linux/capability.h
 const CAP_CHOWN: u32 = 0;
 const CAP_DAC_OVERRIDE: u32 = 1;
@@ -87,12 +91,16 @@ pub(crate) struct Guest<'a> {
     /// Ready-made filters by profile: run, compile.
     pub(crate) filters: [&'a [sys::BpfInstruction]; 2],
     pub(crate) landlock: bool,
+    /// The runtime that is to wait for the first command, instead of a bare process.
+    pub(crate) waiting: Option<Waiting<'a>>,
 }
 
 /// A process that waits to become a program.
 #[derive(Debug)]
 struct Parked {
     profile: Profile,
+    /// It is a runtime that has started already.
+    warm: bool,
     child: sys::Child,
     /// Takes the message that releases it.
     socket: OwnedFd,
@@ -129,7 +137,10 @@ struct Watch {
 pub(crate) fn main(guest: Guest<'_>) -> c_int {
     let parked = guest.set_up().and_then(|place| {
         // Ahead of the request that will need it; most are for a program, not for a compiler.
-        let parked = guest.park(&place, Profile::Run)?;
+        let parked = match &guest.waiting {
+            None => guest.park(&place, Profile::Run)?,
+            Some(waiting) => guest.park_warm(&place, waiting)?,
+        };
         Ok((place, parked))
     });
     match parked {
@@ -189,6 +200,7 @@ impl Guest<'_> {
             self.netns.as_raw_fd(),
             self.host_proc.as_raw_fd(),
         ];
+        keep.extend(self.waiting.iter().map(|waiting| waiting.zygote.as_raw_fd()));
         keep.extend(self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd()));
         keep.extend(self.groups.descriptors());
         keep.sort_unstable();
@@ -233,7 +245,7 @@ impl Guest<'_> {
         let mut parked = Some(parked);
         let mut command = 0;
         loop {
-            let Ok((n, fds)) = self.next_message(&mut buf) else { return 0 };
+            let Ok((n, fds)) = self.next_message(&mut buf, parked.as_ref()) else { return 0 };
             let message = buf.get(..n).unwrap_or(&[]);
             match message.first() {
                 None => return 0,
@@ -252,13 +264,20 @@ impl Guest<'_> {
         }
     }
 
-    /// The next message of the server; end of file also when the spawner is gone.
-    fn next_message(&self, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    /// The next message of the server; end of file also when the spawner is gone, or the process
+    /// that waits for a program: it says nothing while it lives.
+    fn next_message(
+        &self,
+        buf: &mut [u8],
+        parked: Option<&Parked>,
+    ) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut watched = vec![self.control.as_fd(), self.lifeline];
+        watched.extend(parked.map(|parked| parked.socket.as_fd()));
         loop {
-            let ready = sys::poll(&[self.control.as_fd(), self.lifeline], None)?;
+            let ready = sys::poll(&watched, None)?;
             match ready.as_slice() {
-                [_, true] => return Ok((0, Vec::new())),
-                [true, _] => return sys::receive(self.control.as_fd(), buf),
+                [_, true, ..] | [_, _, true] => return Ok((0, Vec::new())),
+                [true, ..] => return sys::receive(self.control.as_fd(), buf),
                 _ => {}
             }
         }
@@ -297,7 +316,9 @@ impl Guest<'_> {
             return Ok(start.last);
         }
         let parked = match parked {
-            Some(parked) if parked.profile == start.profile => parked,
+            Some(parked) if parked.profile == start.profile && parked.warm == start.warm => parked,
+            // Its runtime has served an earlier command, or there never was one.
+            _ if start.warm => return Err(codec::Malformed.into()),
             Some(other) => {
                 // It would count among the program's processes.
                 sys::kill_pidfd(other.child.pidfd.as_fd()).step("end a parked process")?;
@@ -311,14 +332,27 @@ impl Guest<'_> {
             self.tell(&[from_guest::TERMINAL], &[terminal.controller.as_fd()]);
             fds.insert(0, terminal.program);
         }
-        // Last, as the parked process expects it.
-        fds.extend(in_file);
+        let mut parked = parked;
+        if parked.warm {
+            // Its own start is not the program's.
+            parked.cpu_before = self.cpu(parked.child.pid)?;
+        }
         let began = now()?;
-        release(&parked, message, fds)?;
+        if parked.warm {
+            self.release_warm(&parked, &start, &fds)?;
+            drop(fds);
+        } else {
+            // Last, as the parked process expects it.
+            fds.extend(in_file);
+            release(&parked, message, fds)?;
+        }
         if start.last {
             sys::set_capabilities(SUPERVISING).step("give up privileges")?;
         }
         let mut report = self.supervise(place, &start, &parked, began)?;
+        if parked.warm {
+            warm::check_started(&parked)?;
+        }
         match NotStarted::from_page(&place.page) {
             None => {}
             Some(NotStarted::Program(errno)) => {
@@ -408,7 +442,7 @@ impl Guest<'_> {
         let cpu_before = self.cpu(child.pid)?;
         let backing_off = self.groups.backing_off().step("open the share of the processor")?;
         let children_before = children_cpu()?;
-        Ok(Parked { profile, child, socket: ours, cpu_before, children_before, backing_off })
+        Ok(Parked { profile, warm: false, child, socket: ours, cpu_before, children_before, backing_off })
     }
 
     // ---- supervising ---------------------------------------------------------------------------

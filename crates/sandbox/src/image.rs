@@ -61,11 +61,13 @@ const DEVICES: [(&str, u32, u32); 6] = [
 
 /// Builds the root and makes it this process's root. The process is in a fresh mount namespace.
 ///
-/// `users` are the user ids that get a name in the private `/etc/passwd`.
+/// `users` are the user ids that get a name in the private `/etc/passwd`; `hooks` are the start
+/// hooks of warm runtimes, by their path inside.
 pub(crate) fn enter(
     toolchains: &[Toolchain],
     users: &[u32],
     may_mknod: bool,
+    hooks: &[(PathBuf, &'static str)],
 ) -> Result<(), Failure> {
     // New namespaces inherit shared propagation from systemd hosts; without this step the mounts
     // below would appear on the host, and pivot_root would refuse.
@@ -102,6 +104,13 @@ pub(crate) fn enter(
         let target = root.join("opt").join(&toolchain.name);
         fs::create_dir(&target).step("make a directory for a toolchain")?;
         show_toolchain(&toolchain.source, &target, &root.join("run"))?;
+    }
+    for (file, text) in hooks {
+        let target = root.join(file.strip_prefix("/").unwrap_or(file));
+        if let Some(directory) = target.parent() {
+            fs::create_dir_all(directory).step("make a directory for a start hook")?;
+        }
+        fs::write(target, text).step("write a start hook")?;
     }
     sys::mount_setattr_recursive(&path, RDONLY | NOSUID).step("make the root read-only")?;
     std::env::set_current_dir(&root).step("enter the root")?;

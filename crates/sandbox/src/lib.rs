@@ -63,6 +63,7 @@ mod spec;
 mod sys;
 mod terminal;
 mod tied;
+mod warm;
 mod workspace;
 
 pub use cgroup::{Role, Support};
@@ -74,6 +75,7 @@ pub use seccomp::denied_calls;
 pub use shared::SharedFile;
 pub use spec::{
     Breach, Command, Content, Control, EXTRA_MAX, EngineConfig, Exit, File, HostImage, Limits,
-    Output, OutputSink, Profile, Stdin, Stream, TerminalSize, Toolchain,
+    Output, OutputSink, Profile, Stdin, Stream, TerminalSize, Toolchain, WarmKind,
+    WarmRuntime,
 };
 pub use tied::tied;

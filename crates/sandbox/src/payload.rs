@@ -140,20 +140,28 @@ impl Parking<'_> {
 }
 
 /// Limits that are the same for every program.
+pub(crate) const COMMON_LIMITS: [(libc::__rlimit_resource_t, u64); 6] = [
+    (libc::RLIMIT_CORE, 0),
+    (libc::RLIMIT_MEMLOCK, 0),
+    (libc::RLIMIT_MSGQUEUE, MESSAGE_QUEUE_BYTES_MAX),
+    (libc::RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX),
+    (libc::RLIMIT_NICE, 0),
+    (libc::RLIMIT_RTPRIO, 0),
+];
+
 fn set_common_limits() -> io::Result<()> {
-    [
-        (libc::RLIMIT_CORE, 0),
-        (libc::RLIMIT_MEMLOCK, 0),
-        (libc::RLIMIT_MSGQUEUE, MESSAGE_QUEUE_BYTES_MAX),
-        (libc::RLIMIT_SIGPENDING, PENDING_SIGNALS_MAX),
-        (libc::RLIMIT_NICE, 0),
-        (libc::RLIMIT_RTPRIO, 0),
-    ]
-    .into_iter()
-    .try_for_each(|(resource, value)| lower_limit(resource, value))
+    COMMON_LIMITS.into_iter().try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
 fn set_limits(l: &Limits, bound_data: bool) -> io::Result<()> {
+    command_limits(l, bound_data).try_for_each(|(resource, value)| lower_limit(resource, value))
+}
+
+/// The limits of one process that follow from those of a command.
+pub(crate) fn command_limits(
+    l: &Limits,
+    bound_data: bool,
+) -> impl Iterator<Item = (libc::__rlimit_resource_t, u64)> {
     // One second of slack: the guest init measures exactly; this is the net below it.
     let cpu_seconds = l.cpu.as_secs() + u64::from(l.cpu.subsec_nanos() > 0) + 1;
     [
@@ -166,7 +174,6 @@ fn set_limits(l: &Limits, bound_data: bool) -> io::Result<()> {
     ]
     .into_iter()
     .filter_map(|(resource, value)| Some((resource, value?)))
-    .try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
 /// Sets a limit; where it is above the host's own, that one stays, because raising it is a

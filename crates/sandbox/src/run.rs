@@ -94,6 +94,15 @@ impl Control {
         self.0.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), bytes, fds)).await
     }
 
+    /// Sends a message about a command that runs.
+    async fn tell(&self, message: &[u8]) -> io::Result<()> {
+        match self.send(message, &[]).await {
+            // It has ended on its own meanwhile, and its report waits to be read.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
     async fn receive(&self) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
         let mut buf = vec![0; REPORT_BYTES_MAX];
         // A guest init that ended without reading our last message leaves a reset before what it
@@ -195,6 +204,8 @@ pub(crate) async fn run(
         streams,
         extra,
         last: command.last,
+        // A runtime that waits has its streams and no terminal; others are started as usual.
+        warm: command.warm && command.terminal.is_none() && command.extra.is_empty(),
         profile: command.profile,
         limits,
         argv: command.argv.iter().map(Vec::as_slice).collect(),
@@ -339,7 +350,7 @@ impl Running<'_> {
     async fn heed(&mut self, asked: spec::Control) -> io::Result<()> {
         match asked {
             spec::Control::Signal(signal) => match u8::try_from(signal) {
-                Ok(signal @ 1..=SIGNAL_MAX) => self.tell(&[to_guest::SIGNAL, signal]).await,
+                Ok(signal @ 1..=SIGNAL_MAX) => self.control.tell(&[to_guest::SIGNAL, signal]).await,
                 _ => Ok(()),
             },
             spec::Control::Resize(size) => {
@@ -370,15 +381,7 @@ impl Running<'_> {
         self.stopped = true;
         self.stop_at = None;
         self.report_by = Instant::now() + REPORT_GRACE;
-        self.tell(&[to_guest::STOP]).await
-    }
-
-    async fn tell(&self, message: &[u8]) -> io::Result<()> {
-        match self.control.send(message, &[]).await {
-            // It has ended on its own meanwhile, and its report waits to be read.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => other,
-        }
+        self.control.tell(&[to_guest::STOP]).await
     }
 
     /// Reads what is left in the pipes. Every writer is dead, so their end comes at once; only a

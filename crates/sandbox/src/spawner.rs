@@ -19,11 +19,12 @@ use std::time::Duration;
 use crate::cgroup::{self, Groups, Removal, Role};
 use crate::codec::{Malformed, Reader, Writer, from_spawner, to_spawner};
 use crate::failure::{Failure, Step};
-use crate::guest::{self, Guest};
+use crate::guest::{self, Guest, Waiting};
 use crate::image;
 use crate::seccomp;
-use crate::spec::{Profile, Toolchain};
+use crate::spec::{Profile, Toolchain, WarmRuntime};
 use crate::sys::{self, BpfInstruction, Clock};
+use crate::warm::{self, Ground, Zygotes};
 
 /// User id inside a rootless sandbox, mapped to the caller's.
 const ROOTLESS_USER: u32 = 1000;
@@ -45,6 +46,7 @@ pub(crate) struct Setup {
     /// First user id of its slots; `None` without root.
     pub(crate) uid_base: Option<u32>,
     pub(crate) toolchains: Vec<Toolchain>,
+    pub(crate) runtimes: Vec<WarmRuntime>,
     pub(crate) unified_limits: bool,
     pub(crate) roles: Vec<Role>,
     /// Name of the server's parent groups.
@@ -69,6 +71,10 @@ impl Setup {
             use std::os::unix::ffi::OsStrExt;
             w = w.bytes(toolchain.source.as_os_str().as_bytes()).bytes(toolchain.name.as_bytes());
         }
+        w = w.u32(u32::try_from(self.runtimes.len()).unwrap_or(0));
+        for runtime in &self.runtimes {
+            w = runtime.encode(w);
+        }
         w.finish()
     }
 
@@ -90,11 +96,13 @@ impl Setup {
             let source = PathBuf::from(std::ffi::OsString::from_vec(r.bytes()?.to_vec()));
             toolchains.push(Toolchain { source, name: r.string()? });
         }
+        let runtimes = (0..r.count()?).map(|_| WarmRuntime::decode(r)).collect::<Result<_, _>>()?;
         Ok(Setup {
             index,
             slots,
             uid_base: has_users.then_some(uid_base),
             toolchains,
+            runtimes,
             unified_limits,
             roles,
             parent_name,
@@ -167,6 +175,14 @@ enum State {
     Retired,
 }
 
+/// A sandbox that is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    sandbox: u64,
+    /// Index of the runtime that is to wait in it.
+    runtime: Option<usize>,
+}
+
 #[derive(Debug)]
 struct Spawner {
     setup: Setup,
@@ -178,8 +194,10 @@ struct Spawner {
     filters: [Vec<BpfInstruction>; 2],
     landlock: bool,
     slots: Vec<Slot>,
+    /// For each of `setup.runtimes`.
+    zygotes: Vec<Zygotes>,
     /// Sandboxes asked for while no slot was free, in order.
-    queue: Vec<u64>,
+    queue: Vec<Order>,
 }
 
 impl Spawner {
@@ -205,13 +223,21 @@ impl Spawner {
         }
         let host_proc = sys::open(c"/proc", libc::O_PATH | libc::O_DIRECTORY).step("open /proc")?;
         sys::unshare(libc::CLONE_NEWNS).step("make a mount namespace")?;
-        image::enter(&setup.toolchains, &setup.users(), !rootless)?;
+        let hooks = warm::hooks(&setup.runtimes);
+        image::enter(&setup.toolchains, &setup.users(), !rootless, &hooks)?;
+        if !setup.runtimes.is_empty() {
+            // What a zygote keeps when it is executed. A guest init gives it up with all else.
+            sys::set_inheritable(warm::capabilities()).step("provide for runtimes")?;
+        }
         drop_bounding_set();
         let lifeline = sys::pipe().step("make a pipe")?;
         let abi = sys::landlock_abi().unwrap_or(0);
         let landlock = rootless && abi > 0;
         let slots = (0..setup.slots).map(|_| Slot::default()).collect();
         let filters = [seccomp::compile(Profile::Run), seccomp::compile(Profile::Compile)];
+        let ground = Ground { host_proc: host_proc.as_fd(), filter: &filters[0] };
+        let zygotes = setup.runtimes.iter().enumerate();
+        let zygotes = zygotes.map(|(index, it)| Zygotes::start(index, it, ground)).collect();
         let hello = Writer::new(from_spawner::HELLO)
             .u32(if landlock { u32::try_from(abi).unwrap_or(0) } else { 0 })
             .finish();
@@ -225,6 +251,7 @@ impl Spawner {
             filters,
             landlock,
             slots,
+            zygotes,
             queue: Vec::new(),
         })
     }
@@ -242,6 +269,7 @@ impl Spawner {
                     owners.push(index);
                 }
             }
+            watched.extend(self.zygotes.iter().flat_map(Zygotes::watched));
             let Ok(ready) = sys::poll(&watched, clearing.then_some(REMOVAL_INTERVAL)) else {
                 return;
             };
@@ -250,6 +278,9 @@ impl Spawner {
             }
             for index in 0..self.slots.len() {
                 self.clear(index, socket);
+            }
+            if ready.iter().skip(1 + owners.len()).any(|ready| *ready) {
+                self.tend();
             }
             if ready.first() == Some(&true) {
                 match sys::receive(socket, &mut buf) {
@@ -264,7 +295,12 @@ impl Spawner {
     fn handle(&mut self, message: &[u8], socket: BorrowedFd<'_>) {
         let mut r = Reader(message);
         match (r.u8(), r.u64()) {
-            (Ok(to_spawner::PREPARE), Ok(sandbox)) => self.queue.push(sandbox),
+            (Ok(to_spawner::PREPARE), Ok(sandbox)) => {
+                // 0 stands for none.
+                let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
+                let runtime = runtime.and_then(|number| number.checked_sub(1));
+                self.queue.push(Order { sandbox, runtime });
+            }
             (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
                 let failure = Failure::from(Malformed).encode(from_spawner::FAILED);
@@ -273,9 +309,16 @@ impl Spawner {
         }
     }
 
+    fn tend(&mut self) {
+        let ground = Ground { host_proc: self.host_proc.as_fd(), filter: &self.filters[0] };
+        for zygotes in &mut self.zygotes {
+            zygotes.tend(ground);
+        }
+    }
+
     fn kill(&mut self, wanted: u64, socket: BorrowedFd<'_>) {
         let waiting = self.queue.len();
-        self.queue.retain(|sandbox| *sandbox != wanted);
+        self.queue.retain(|order| order.sandbox != wanted);
         if self.queue.len() < waiting {
             let message = Writer::new(from_spawner::GONE).u64(wanted).u8(0).finish();
             let _gone = sys::send(socket, &message, &[]);
@@ -298,10 +341,11 @@ impl Spawner {
             };
             let free: Vec<usize> = (0..self.slots.len()).filter(is_free).collect();
             let Some((first, others)) = free.split_first() else { return };
-            let sandbox = self.queue.remove(0);
+            let order = self.queue.remove(0);
+            let sandbox = order.sandbox;
             // What fails can be the slot's own: its network namespace, its standing groups.
-            let prepared = others.iter().fold(self.prepare(*first, sandbox), |tried, index| {
-                tried.or_else(|_| self.prepare(*index, sandbox))
+            let prepared = others.iter().fold(self.prepare(*first, order), |tried, index| {
+                tried.or_else(|_| self.prepare(*index, order))
             });
             let message = match prepared {
                 Ok(control) => {
@@ -319,7 +363,8 @@ impl Spawner {
     }
 
     /// Starts the guest init of a sandbox and returns the server's end of its connection.
-    fn prepare(&mut self, index: usize, sandbox: u64) -> Result<OwnedFd, Failure> {
+    fn prepare(&mut self, index: usize, order: Order) -> Result<OwnedFd, Failure> {
+        let sandbox = order.sandbox;
         let number = u32::try_from(index).unwrap_or(0);
         let users = self.setup.users_of(number);
         let slot = self.slots.get_mut(index).ok_or(Malformed)?;
@@ -346,6 +391,15 @@ impl Spawner {
             .inspect_err(|_| {
                 let _partial = Groups::remove(&self.parents, &name);
             })?;
+        let ground = Ground { host_proc: self.host_proc.as_fd(), filter: &self.filters[0] };
+        let waiting = match order.runtime {
+            None => None,
+            Some(index) => {
+                let runtime = self.setup.runtimes.get(index).ok_or(Malformed)?;
+                let zygotes = self.zygotes.get_mut(index).ok_or(Malformed)?;
+                Some(Waiting { runtime, zygote: zygotes.next(ground)? })
+            }
+        };
         let guest = Guest {
             spawner: self.setup.index,
             sandbox,
@@ -360,6 +414,7 @@ impl Spawner {
             users,
             filters: [&self.filters[0], &self.filters[1]],
             landlock: self.landlock,
+            waiting,
         };
         let child = sys::fork(FRESH, None, || guest::main(guest))
             .step("start a guest init")
@@ -414,6 +469,9 @@ impl Spawner {
         }
         for index in 0..self.slots.len() {
             self.bury(index);
+        }
+        for zygotes in &mut self.zygotes {
+            zygotes.end();
         }
         // The server is gone, so nobody hears the announcements; the removals count.
         let Ok((nobody, _)) = sys::message_pair() else { return };
@@ -501,6 +559,15 @@ mod tests {
             slots: 8,
             uid_base: Some(70_000),
             toolchains: vec![Toolchain { source: "/opt/x".into(), name: "x".into() }],
+            runtimes: vec![WarmRuntime {
+                name: "x".into(),
+                kind: crate::spec::WarmKind::ForkPython,
+                argv: vec![b"/usr/bin/x".to_vec(), b"main.x".to_vec()],
+                env: vec![b"A=1".to_vec()],
+                limits: crate::spec::Limits::default(),
+                ready: 2,
+                forks_max: 9,
+            }],
             unified_limits: true,
             roles: vec![Role::Unified, Role::Pids],
             parent_name: "cove-1-2".into(),
@@ -517,6 +584,7 @@ mod tests {
             slots: 4,
             uid_base: Some(100),
             toolchains: vec![],
+            runtimes: vec![],
             unified_limits: false,
             roles: vec![],
             parent_name: String::new(),

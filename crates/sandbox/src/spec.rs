@@ -24,6 +24,8 @@ pub struct EngineConfig {
     pub uid_base: u32,
     /// What a sandbox sees as its root file system.
     pub image: HostImage,
+    /// Interpreters that are started ahead of their programs.
+    pub runtimes: Vec<WarmRuntime>,
     /// Run although the kernel gives no memory or process limits here.
     pub insecure_no_limits: bool,
 }
@@ -42,6 +44,35 @@ pub struct Toolchain {
     pub source: PathBuf,
     /// Name below `/opt` inside: one path component.
     pub name: String,
+}
+
+/// An interpreter that is started ahead of its programs. See [`crate::Engine::warm`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmRuntime {
+    /// What it is asked for by.
+    pub name: String,
+    /// Which interpreter, and how it is kept.
+    pub kind: WarmKind,
+    /// How every command for it begins: an absolute path, and arguments up to the fixed name of the
+    /// program's file. A command may have more after these.
+    pub argv: Vec<Vec<u8>>,
+    /// The environment that it starts with. That of a command may differ in what the interpreter
+    /// reads only when a program asks for it.
+    pub env: Vec<Vec<u8>>,
+    /// Limits while it waits.
+    pub limits: Limits,
+    /// Sandboxes kept prepared with it. They make room when others need their slots.
+    pub ready: usize,
+    /// Copies after which a zygote is replaced by a new one, so that its layout of memory and its
+    /// hash seed are not shared for ever.
+    pub forks_max: u32,
+}
+
+/// Which interpreter a warm runtime is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarmKind {
+    /// CPython 3, forked from one that has started. Needs its `ctypes` module.
+    ForkPython,
 }
 
 /// One program to run inside a sandbox.
@@ -81,6 +112,9 @@ pub struct Command {
     pub limits: Limits,
     /// Which of the two system call policies holds.
     pub profile: Profile,
+    /// Whether it is run by the runtime that waits in this sandbox, whose arguments `argv` begins
+    /// with. Only as the first command of a sandbox of [`crate::Engine::warm`].
+    pub warm: bool,
     /// Whether no further command follows in this sandbox. The guest init gives up its privileges
     /// before the last command starts.
     pub last: bool,

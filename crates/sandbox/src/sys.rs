@@ -234,6 +234,13 @@ pub(crate) fn kill_pidfd(pidfd: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
+/// A child of this process that another one started: its pid, and a descriptor for it.
+pub(crate) fn adopted_child(pid: libc::pid_t) -> io::Result<Child> {
+    // SAFETY: touches no memory.
+    let pidfd = own(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+    Ok(Child { pid, pidfd })
+}
+
 /// `prctl(2)` with integer arguments only.
 pub(crate) fn prctl(option: c_int, arg: c_ulong) -> io::Result<()> {
     // SAFETY: the callers pass options whose argument is an integer; unused ones are zero as the
@@ -346,9 +353,60 @@ pub(crate) fn set_capabilities(mask: u64) -> io::Result<()> {
         .map(drop)
 }
 
+/// Makes exactly these capabilities permitted, effective and inheritable, and takes them along
+/// through `execve` (they are made ambient).
+pub(crate) fn keep_capabilities(mask: u64) -> io::Result<()> {
+    let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
+    let data = [half(mask), half(mask >> 32)].map(|bits| CapData {
+        effective: bits,
+        permitted: bits,
+        inheritable: bits,
+    });
+    // SAFETY: version 3 reads one header and two data elements, which is what is passed.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const CAP_HEADER, data.as_ptr()) })?;
+    for capability in (0..64).filter(|bit| mask >> bit & 1 == 1) {
+        let capability: c_ulong = capability;
+        // SAFETY: integer arguments only; unused ones are zero as the kernel demands.
+        check_int(unsafe {
+            libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE as c_ulong,
+                capability,
+                0 as c_ulong,
+                0 as c_ulong,
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes these capabilities inheritable as far as they are permitted, and changes nothing else.
+pub(crate) fn set_inheritable(mask: u64) -> io::Result<()> {
+    let permitted = capabilities()?;
+    let half = |bits: u64| u32::try_from(bits & 0xffff_ffff).unwrap_or(0);
+    let data = [0, 32].map(|shift| CapData {
+        effective: half(permitted >> shift),
+        permitted: half(permitted >> shift),
+        inheritable: half((permitted & mask) >> shift),
+    });
+    // SAFETY: version 3 reads one header and two data elements, which is what is passed.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw const CAP_HEADER, data.as_ptr()) })
+        .map(drop)
+}
+
 /// `prlimit(2)` on this process: soft and hard limit alike.
 pub(crate) fn set_limit(resource: c_uint, value: u64) -> io::Result<()> {
     let limit = libc::rlimit64 { rlim_cur: value, rlim_max: value };
+    // SAFETY: reads one rlimit64; the old value is not asked for.
+    check(unsafe {
+        libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, ptr::null::<c_void>())
+    })
+    .map(drop)
+}
+
+/// Sets this process's soft limit, and leaves the hard one as it is.
+pub(crate) fn set_soft_limit(resource: c_uint, value: u64) -> io::Result<()> {
+    let limit = libc::rlimit64 { rlim_cur: value, rlim_max: hard_limit(resource)? };
     // SAFETY: reads one rlimit64; the old value is not asked for.
     check(unsafe {
         libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const limit, ptr::null::<c_void>())
@@ -374,6 +432,14 @@ pub(crate) struct BpfInstruction {
     pub(crate) jt: u8,
     pub(crate) jf: u8,
     pub(crate) k: u32,
+}
+
+impl BpfInstruction {
+    /// As it lies in memory.
+    pub(crate) fn bytes(&self) -> [u8; 8] {
+        let ([a, b], [c, d, e, f]) = (self.code.to_ne_bytes(), self.k.to_ne_bytes());
+        [a, b, self.jt, self.jf, c, d, e, f]
+    }
 }
 
 /// Installs a seccomp filter on this thread and its descendants, for good.

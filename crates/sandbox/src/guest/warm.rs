@@ -1,0 +1,149 @@
+//! The guest init's part of warm runtimes: have one parked in the sandbox, and let it go on.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use super::{Guest, Parked, Place, children_cpu};
+use crate::codec::{self, Start, Streams};
+use crate::failure::{Failure, Step};
+use crate::payload;
+use crate::spec::{Profile, WarmRuntime};
+use crate::sys;
+use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, Release};
+
+/// Bits of a request: there are control groups to hide, the file system is restricted, there is a
+/// user to become.
+const HIDE_GROUPS: u32 = 1;
+const RESTRICT_FILES: u32 = 2;
+const BECOME_USER: u32 = 4;
+/// The namespaces of a sandbox that a copy enters, the one of process ids first.
+const NAMESPACES: [&std::ffi::CStr; 5] = [
+    c"/proc/self/ns/pid",
+    c"/proc/self/ns/mnt",
+    c"/proc/self/ns/ipc",
+    c"/proc/self/ns/uts",
+    c"/proc/self/ns/net",
+];
+
+/// A runtime that is to wait in a sandbox.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting<'a> {
+    pub(crate) runtime: &'a WarmRuntime,
+    /// Where to ask for a copy of it.
+    pub(crate) zygote: BorrowedFd<'a>,
+}
+
+impl Guest<'_> {
+    /// Has a copy of the runtime come into this sandbox and wait.
+    pub(super) fn park_warm(
+        &self,
+        place: &Place,
+        waiting: &Waiting<'_>,
+    ) -> Result<Parked, Failure> {
+        let entrances = self.groups.all_entrances().step("open the control groups")?;
+        let (ours, theirs) = sys::message_pair().step("make a connection")?;
+        let mut namespaces = Vec::with_capacity(NAMESPACES.len());
+        for path in NAMESPACES {
+            namespaces.push(sys::open(path, libc::O_RDONLY).step("open a namespace")?);
+        }
+        let flag = |bit: u32, is_set: bool| if is_set { bit } else { 0 };
+        let flags = flag(HIDE_GROUPS, !self.groups.is_empty())
+            | flag(RESTRICT_FILES, place.landlock.is_some())
+            | flag(BECOME_USER, self.users.is_some());
+        let (init, user) = self.users.unwrap_or_default();
+        let request = [flags, init, user, u32::try_from(NAMESPACES.len()).unwrap_or(0)];
+        let request: Vec<u8> = request.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut fds = vec![theirs.as_fd()];
+        fds.extend(namespaces.iter().map(AsFd::as_fd));
+        fds.extend(place.landlock.iter().map(AsFd::as_fd));
+        fds.extend(entrances.iter().map(AsFd::as_fd));
+        sys::send(waiting.zygote, &request, &fds).step("ask for a runtime")?;
+        drop((theirs, namespaces, entrances));
+        let pid = parked_pid(&ours)?;
+        let child = sys::adopted_child(pid).step("watch a runtime")?;
+        // Only the next sandbox may ask again.
+        let number = waiting.zygote.as_raw_fd().cast_unsigned();
+        sys::close_inherited(number, number).step("close the way to the zygote")?;
+        Ok(Parked {
+            profile: Profile::Run,
+            warm: true,
+            cpu_before: self.cpu(child.pid)?,
+            children_before: children_cpu()?,
+            backing_off: self.groups.backing_off().step("open the share of the processor")?,
+            child,
+            socket: ours,
+        })
+    }
+
+    /// Lets a parked runtime go on with its program.
+    pub(super) fn release_warm(
+        &self,
+        parked: &Parked,
+        start: &Start<'_>,
+        fds: &[OwnedFd],
+    ) -> Result<(), Failure> {
+        let runtime = self.waiting.map(|waiting| waiting.runtime).ok_or(codec::Malformed)?;
+        let arguments = runtime.arguments(&start.argv).ok_or(codec::Malformed)?;
+        let Streams::Given { merged, has_stdin } = start.streams else {
+            return Err(codec::Malformed.into());
+        };
+        let bound_data = !self.groups.limits_memory();
+        let limits: Vec<_> = payload::command_limits(&start.limits, bound_data).collect();
+        let mut message = Release {
+            has_stdin,
+            merged,
+            limits: &limits,
+            stack_bytes: start.limits.stack_bytes,
+            arguments: &arguments,
+            env: &start.env,
+        }
+        .encode();
+        let mut handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let file;
+        if message.len() > codec::MESSAGE_BYTES_MAX {
+            if let Some(kind) = message.first_mut() {
+                *kind = RELEASE_IN_FILE;
+            }
+            file = sys::memfd(c"cove-release", &message).step("hand over the command")?;
+            handles.push(file.as_fd());
+            message.truncate(1);
+        }
+        sys::send(parked.socket.as_fd(), &message, &handles).step("release the runtime")
+    }
+}
+
+/// Waits until a copy is parked: its pid in this namespace.
+fn parked_pid(socket: &OwnedFd) -> Result<libc::pid_t, Failure> {
+    let mut buf = [0u8; 256];
+    let (n, _) = sys::receive(socket.as_fd(), &mut buf).step("wait for a runtime")?;
+    let message = buf.get(..n).unwrap_or(&[]);
+    match (message.split_first(), message.get(1..5).map(<[u8; 4]>::try_from)) {
+        (Some((&PARKED, _)), Some(Ok(pid))) => Ok(i32::from_le_bytes(pid)),
+        _ => Err(not_parked(message)),
+    }
+}
+
+/// What a runtime says that could not go on.
+fn not_parked(message: &[u8]) -> Failure {
+    match (message.split_first(), message.get(1..5).map(<[u8; 4]>::try_from)) {
+        (Some((&NOT_PARKED, _)), Some(Ok(errno))) => Failure {
+            step: String::from_utf8_lossy(message.get(5..).unwrap_or(&[])).into_owned(),
+            errno: i32::from_le_bytes(errno),
+        },
+        _ => Failure { step: "wait for a runtime".to_owned(), errno: libc::EPIPE },
+    }
+}
+
+/// Whether an ended runtime had got as far as its program. It says so when not, before it ends.
+pub(super) fn check_started(parked: &Parked) -> Result<(), Failure> {
+    let socket = parked.socket.as_fd();
+    let ready = sys::poll(&[socket], Some(Duration::ZERO)).step("look at a runtime")?;
+    if ready != [true] {
+        return Ok(());
+    }
+    let mut buf = [0u8; 256];
+    match sys::receive(socket, &mut buf) {
+        Ok((n, _)) if n > 0 => Err(not_parked(buf.get(..n).unwrap_or(&[]))),
+        _ => Ok(()),
+    }
+}

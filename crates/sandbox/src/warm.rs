@@ -1,0 +1,191 @@
+//! Warm runtimes: interpreters that have started already when their program comes.
+//!
+//! Two kinds. *Fork*: each spawner keeps one interpreter, the *zygote*, that has done everything up
+//! to opening its program; a sandbox that is prepared asks it for a copy, which enters the sandbox
+//! and is parked there like any process ([`Zygotes`], `guest/warm.rs`, `warm/usercustomize.py`).
+//! *Start*: a sandbox that is prepared starts an interpreter of its own, which waits the same way.
+//!
+//! A waiting interpreter is used once, by the first command of its sandbox, and is exactly as
+//! restricted as any program. Nothing a caller sends is read by a zygote.
+
+mod zygote;
+
+pub(crate) use zygote::{Ground, Zygotes, capabilities};
+
+use std::path::PathBuf;
+
+use crate::codec::{Malformed, Reader, Writer};
+use crate::payload;
+use crate::spec::{Limits, WarmKind, WarmRuntime};
+
+/// Where start hooks are, inside of sandboxes and of the spawner's root, below a directory for each
+/// runtime.
+const HOOKS: &str = "/opt/.cove";
+/// The message that makes a parked runtime go on; the content follows, or is in the last descriptor.
+pub(crate) const RELEASE: u8 = 1;
+pub(crate) const RELEASE_IN_FILE: u8 = 2;
+/// What a runtime that waits says first.
+pub(crate) const PARKED: u8 = 0;
+pub(crate) const NOT_PARKED: u8 = 1;
+
+impl WarmKind {
+    /// File name and text of its start hook.
+    fn hook(self) -> (&'static str, &'static str) {
+        match self {
+            WarmKind::ForkPython => ("usercustomize.py", include_str!("warm/usercustomize.py")),
+        }
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            WarmKind::ForkPython => 0,
+        }
+    }
+
+    fn from_number(number: u8) -> Option<WarmKind> {
+        match number {
+            0 => Some(WarmKind::ForkPython),
+            _ => None,
+        }
+    }
+}
+
+impl WarmRuntime {
+    /// Whether a command with these arguments is one for it: its own, and the caller's after them.
+    pub(crate) fn arguments<'a>(&self, argv: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+        let (own, rest) = argv.split_at_checked(self.argv.len())?;
+        (own.iter().zip(&self.argv).all(|(given, own)| given == own)).then(|| rest.to_vec())
+    }
+
+    /// The environment it starts with.
+    fn start_env(&self, index: usize) -> Vec<Vec<u8>> {
+        let mut env = self.env.clone();
+        match self.kind {
+            WarmKind::ForkPython => {
+                env.push(format!("PYTHONPATH={}", hook_dir(index)).into_bytes());
+            }
+        }
+        env
+    }
+
+    pub(crate) fn encode(&self, w: Writer) -> Writer {
+        let mut w = w.bytes(self.name.as_bytes()).u8(self.kind.number());
+        for list in [&self.argv, &self.env] {
+            w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
+            for item in list {
+                w = w.bytes(item);
+            }
+        }
+        let count = u64::try_from(self.ready).unwrap_or(u64::MAX);
+        encode_limits(&self.limits, w).u64(count).u32(self.forks_max)
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<WarmRuntime, Malformed> {
+        let name = r.string()?;
+        let kind = WarmKind::from_number(r.u8()?).ok_or(Malformed)?;
+        let mut list = || -> Result<Vec<Vec<u8>>, Malformed> {
+            (0..r.count()?).map(|_| Ok(r.bytes()?.to_vec())).collect()
+        };
+        let (argv, env) = (list()?, list()?);
+        let limits = decode_limits(r)?;
+        let ready = usize::try_from(r.u64()?).map_err(|_| Malformed)?;
+        Ok(WarmRuntime { name, kind, argv, env, limits, ready, forks_max: r.u32()? })
+    }
+}
+
+fn encode_limits(l: &Limits, w: Writer) -> Writer {
+    let w = w.duration(l.cpu).duration(l.wall).u64(l.memory_bytes).u64(l.processes);
+    let w = w.u64(l.output_bytes).u64(l.open_files).u64(l.file_size_bytes).u64(l.disk_bytes);
+    w.u64(l.disk_inodes).u64(l.stack_bytes)
+}
+
+fn decode_limits(r: &mut Reader<'_>) -> Result<Limits, Malformed> {
+    Ok(Limits {
+        cpu: r.duration()?,
+        wall: r.duration()?,
+        memory_bytes: r.u64()?,
+        processes: r.u64()?,
+        output_bytes: r.u64()?,
+        open_files: r.u64()?,
+        file_size_bytes: r.u64()?,
+        disk_bytes: r.u64()?,
+        disk_inodes: r.u64()?,
+        stack_bytes: r.u64()?,
+    })
+}
+
+fn hook_dir(index: usize) -> String {
+    format!("{HOOKS}/{index}")
+}
+
+/// Path below the root, and text, of every start hook.
+pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static str)> {
+    let hook = |(index, runtime): (usize, &WarmRuntime)| {
+        let (name, text) = runtime.kind.hook();
+        (PathBuf::from(hook_dir(index)).join(name), text)
+    };
+    runtimes.iter().enumerate().map(hook).collect()
+}
+
+/// Room for the stack that a zygote's copies may be given: where the kernel places everything else
+/// is decided when a program is executed, by the limit of that moment.
+pub(crate) const STACK_BYTES_MAX: u64 = 1 << 30;
+
+/// What a parked runtime is told of its command.
+pub(crate) struct Release<'a> {
+    pub(crate) has_stdin: bool,
+    /// Standard error goes where standard output goes.
+    pub(crate) merged: bool,
+    /// Resource limits to set.
+    pub(crate) limits: &'a [(libc::__rlimit_resource_t, u64)],
+    pub(crate) stack_bytes: u64,
+    /// Those after the runtime's own.
+    pub(crate) arguments: &'a [&'a [u8]],
+    pub(crate) env: &'a [&'a [u8]],
+}
+
+impl Release<'_> {
+    /// Little-endian: kind, flags, stack, then counted lists of limits (resource, value), arguments
+    /// and variables (length, bytes).
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let flags = u8::from(self.has_stdin) | u8::from(self.merged) << 1;
+        let mut message = Writer::new(RELEASE).u8(flags).u64(self.stack_bytes).finish();
+        let number = |message: &mut Vec<u8>, n: usize| {
+            message.extend_from_slice(&u32::try_from(n).unwrap_or(u32::MAX).to_le_bytes());
+        };
+        number(&mut message, self.limits.len());
+        for (resource, value) in self.limits {
+            message.extend_from_slice(&resource.to_le_bytes());
+            message.extend_from_slice(&value.to_le_bytes());
+        }
+        for list in [self.arguments, self.env] {
+            number(&mut message, list.len());
+            for item in list {
+                number(&mut message, item.len());
+                message.extend_from_slice(item);
+            }
+        }
+        message
+    }
+}
+
+/// What a zygote cannot know by itself: numbers of this architecture's system calls, and the
+/// resource limits of every program.
+fn numbers() -> Vec<u8> {
+    let calls = [
+        ("setns", libc::SYS_setns),
+        ("unshare", libc::SYS_unshare),
+        ("prctl", libc::SYS_prctl),
+        ("prlimit64", libc::SYS_prlimit64),
+        ("capset", libc::SYS_capset),
+        ("seccomp", libc::SYS_seccomp),
+        ("close_range", libc::SYS_close_range),
+        ("landlock_restrict_self", libc::SYS_landlock_restrict_self),
+        ("CLONE_NEWPID", libc::CLONE_NEWPID.into()),
+        ("CLONE_NEWCGROUP", libc::CLONE_NEWCGROUP.into()),
+    ];
+    let calls = calls.iter().map(|(name, number)| format!("{name}={number}"));
+    let limits = payload::COMMON_LIMITS.iter();
+    let limits = limits.map(|(resource, value)| format!("limit{resource}={value}"));
+    calls.chain(limits).collect::<Vec<_>>().join("\n").into_bytes()
+}

@@ -1,0 +1,593 @@
+//! Warm runtimes: a program cannot tell that its interpreter had started before it came, and is
+//! held no less.
+
+use std::fs;
+use std::time::Duration;
+
+use sandbox::{Command, Engine, Exit, File, Limits, Output, Sandbox, Stdin, WarmKind, WarmRuntime};
+use tokio::time;
+
+use crate::support::{tests, text};
+
+tests!(
+    a_warm_program_is_held_like_a_fresh_one,
+    a_warm_program_is_in_the_namespaces_of_its_sandbox,
+    python_programs_cannot_tell,
+    a_warm_program_gets_its_own_limits,
+    what_a_warm_program_uses_before_its_start_is_not_its_own,
+    a_second_command_of_a_warm_sandbox_is_started_as_usual,
+    a_warm_sandbox_takes_other_programs,
+    a_command_that_is_not_for_the_runtime_is_refused,
+    a_zygote_that_dies_is_replaced,
+    a_zygote_that_has_served_enough_is_replaced,
+    a_waiting_runtime_that_died_is_no_fault_of_the_program,
+    the_arguments_may_be_large,
+    a_runtime_that_cannot_start_is_given_up,
+);
+
+const PYTHON: &str = "/usr/bin/python3";
+/// Copies after which the test's zygotes are replaced.
+const FORKS_MAX: u32 = 40;
+/// Longest wait for a state.
+const STATE_TIMEOUT: Duration = Duration::from_secs(30);
+
+fn words(list: &[&str]) -> Vec<Vec<u8>> {
+    list.iter().map(|word| word.as_bytes().to_vec()).collect()
+}
+
+fn env() -> Vec<Vec<u8>> {
+    words(&[
+        "PATH=/usr/local/bin:/usr/bin:/bin",
+        "HOME=/home/user",
+        "LANG=C.UTF-8",
+        "PYTHONDONTWRITEBYTECODE=1",
+        "PYTHONUNBUFFERED=1",
+    ])
+}
+
+fn runtime(name: &str, program: &str, ready: usize) -> WarmRuntime {
+    WarmRuntime {
+        name: name.to_owned(),
+        kind: WarmKind::ForkPython,
+        argv: words(&[program, "main.py"]),
+        env: env(),
+        limits: Limits::default(),
+        ready,
+        forks_max: FORKS_MAX,
+    }
+}
+
+/// The runtimes of the engine that tests share.
+pub(crate) fn runtimes() -> Vec<WarmRuntime> {
+    let mut buffered = runtime("buffered", PYTHON, 0);
+    buffered.env.retain(|variable| !variable.starts_with(b"PYTHON"));
+    vec![runtime("python", PYTHON, 1), buffered, runtime("broken", "/bin/true", 0)]
+}
+
+/// A Python program, alone in its sandbox.
+fn program(source: &str) -> Command {
+    Command {
+        argv: words(&[PYTHON, "main.py"]),
+        env: env(),
+        files: vec![File {
+            path: "main.py".into(),
+            content: source.as_bytes().to_vec().into(),
+            executable: false,
+        }],
+        limits: Limits { wall: Duration::from_secs(30), ..Limits::default() },
+        last: true,
+        ..Command::default()
+    }
+}
+
+async fn warm_sandbox(engine: &Engine) -> Sandbox {
+    engine.warm("python").await.unwrap().expect("the runtime can be started here")
+}
+
+async fn run_warm(engine: &Engine, command: Command) -> Exit {
+    let command = Command { warm: true, ..command };
+    warm_sandbox(engine).await.run(command, &mut ()).await.unwrap()
+}
+
+async fn run_fresh(engine: &Engine, command: Command) -> Exit {
+    engine.sandbox().await.unwrap().run(command, &mut ()).await.unwrap()
+}
+
+/// What the kernel says of a process, without what two runs of one program differ in.
+const HELD: &str = r#"
+import os, signal, sys
+differs = ("Pid", "Tgid", "NStgid", "NSpid", "NSpgid", "NSsid", "FDSize", "Vm", "Rss", "voluntary",
+           "nonvoluntary", "SigQ")
+for line in open("/proc/self/status"):
+    if not line.startswith(differs):
+        print(line, end="")
+print(open("/proc/self/limits").read())
+print(open("/proc/self/cgroup").read())
+print(open("/proc/self/oom_score_adj").read(), open("/proc/self/comm").read())
+print(sorted(os.listdir("/proc/self/fd")))
+for fd in range(3):
+    print(fd, os.readlink(f"/proc/self/fd/{fd}").split("[")[0], os.fstat(fd).st_mode)
+for fd in range(3, 1024):
+    try:
+        os.fstat(fd)
+        print("open", fd)
+    except OSError:
+        pass
+print(os.getcwd(), os.environ, oct(os.umask(0)), os.getppid())
+print(os.getsid(0) == os.getpid(), os.getpgid(0) == os.getpid())
+print([(s, signal.getsignal(s)) for s in range(1, 32) if s not in (9, 19)])
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+print(sorted(p for p in os.listdir("/proc") if p.isdigit() and int(p) not in (1, os.getpid())))
+print(os.readlink("/proc/self/exe"), os.readlink("/proc/self/root"), os.stat("/proc/self").st_uid)
+print(os.listdir("/workspace"), os.listdir("/tmp"), os.uname().nodename)
+print(os.sched_getaffinity(0), os.nice(0), os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))
+for path in ("/", "/usr/x", "/opt/.cove/x", "/proc/self/oom_score_adj"):
+    try:
+        os.open(path, os.O_WRONLY | os.O_CREAT)
+        print("wrote", path)
+    except OSError as error:
+        print(error)
+"#;
+
+/// The user id is the slot's; everything else must be equal, to the letter.
+fn without_users(output: &str) -> String {
+    let lines = output.lines().map(|line| match line.split_once(':') {
+        Some((name @ ("Uid" | "Gid"), ids)) => {
+            let ids: Vec<&str> = ids.split_whitespace().collect();
+            assert!(ids.iter().all(|id| *id == ids[0] && *id != "0"), "{line}");
+            format!("{name}: the slot's")
+        }
+        _ => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+async fn a_warm_program_is_held_like_a_fresh_one(engine: Engine) {
+    // The owner of /proc/self is the one line with the slot's user that is no Uid or Gid.
+    let source = HELD
+        .replace("os.stat(\"/proc/self\").st_uid", "os.stat(\"/proc/self\").st_uid == os.getuid()");
+    let fresh = run_fresh(&engine, program(&source)).await;
+    let warm = run_warm(&engine, program(&source)).await;
+    assert_eq!(text(&fresh.stderr), "");
+    assert_eq!(text(&warm.stderr), "");
+    let (fresh, warm) = (without_users(&text(&fresh.stdout)), without_users(&text(&warm.stdout)));
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", "PPid:\t1"] {
+        assert!(warm.contains(line), "{line} is not in {warm}");
+    }
+    assert_same(&fresh, &warm);
+}
+
+fn assert_same(fresh: &str, warm: &str) {
+    for (fresh, warm) in fresh.lines().zip(warm.lines()) {
+        assert_eq!(fresh, warm);
+    }
+    assert_eq!(fresh.len(), warm.len());
+}
+
+async fn a_warm_program_is_in_the_namespaces_of_its_sandbox(engine: Engine) {
+    let source = "import os\nfor n in sorted(os.listdir('/proc/self/ns')): \
+                  print(n, os.readlink('/proc/self/ns/' + n))";
+    let links = |exit: &Exit| -> Vec<(String, String)> {
+        let lines = text(&exit.stdout);
+        let pairs = lines.lines().filter_map(|line| line.split_once(' '));
+        pairs.map(|(name, link)| (name.to_owned(), link.to_owned())).collect()
+    };
+    let mut sandbox = warm_sandbox(&engine).await;
+    let first = Command { warm: true, last: false, ..program(source) };
+    let warm = links(&sandbox.run(first, &mut ()).await.unwrap());
+    let second = Command { files: Vec::new(), ..program(source) };
+    let fresh = links(&sandbox.run(second, &mut ()).await.unwrap());
+    assert_eq!(warm.len(), fresh.len());
+    assert!(warm.len() >= 7, "{warm:?}");
+    for ((name, warm), (_, fresh)) in warm.iter().zip(&fresh) {
+        let host = fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
+        match name.as_str() {
+            // These are made anew for each command.
+            "ipc" | "cgroup" => assert_ne!(warm, host.to_str().unwrap(), "{name}"),
+            "user" | "time" | "time_for_children" => assert_eq!(warm, fresh, "{name}"),
+            _ => {
+                assert_eq!(warm, fresh, "{name}");
+                assert_ne!(warm, host.to_str().unwrap(), "{name}");
+            }
+        }
+    }
+}
+
+/// A program with what it is given.
+#[derive(Default)]
+struct Case {
+    source: &'static str,
+    args: &'static [&'static str],
+    stdin: Option<&'static str>,
+    env: &'static [&'static str],
+}
+
+const fn case(source: &'static str) -> Case {
+    Case { source, args: &[], stdin: None, env: &[] }
+}
+
+const CASES: &[Case] = &[
+    case("print('hello')"),
+    case(""),
+    case("import sys; print(sys.argv, sys.orig_argv, sys.flags, sys.executable, sys.prefix)"),
+    case("import sys; print(sys.path, list(sys.modules), list(sys.path_importer_cache))"),
+    case(
+        "print({k: v for k, v in globals().items() if k != '__loader__'}, __loader__.name, __loader__.path)",
+    ),
+    case("import sys; print(dir(), dir(sys), dir(__builtins__), sys.warnoptions, sys._xoptions)"),
+    case("import sys; print([(k, type(v)) for k, v in vars(sys).items()])"),
+    case(
+        "import os; print(os.environ, os.environb, os.getenv('LANG')); import posix; print(posix.environ)",
+    ),
+    case("import site; print({k: v for k, v in vars(site).items() if k.isupper()})"),
+    case(
+        "import gc; print(gc.isenabled(), gc.get_threshold(), gc.get_freeze_count(), gc.garbage, gc.callbacks)",
+    ),
+    case(
+        "import sys, inspect, traceback; print(len(inspect.stack()), sys._getframe().f_back, sys.exc_info()); traceback.print_stack()",
+    ),
+    case(
+        "import sys; print(sys.getrecursionlimit(), sys.getswitchinterval(), sys.gettrace(), sys.getprofile(), sys.getdlopenflags(), sys.getallocatedblocks() > 0)",
+    ),
+    case("def f(n): return f(n + 1)\nf(0)"),
+    case(
+        "import sys\nd = 0\ndef f(n):\n  global d\n  d = n\n  f(n + 1)\ntry: f(0)\nexcept RecursionError: print(d)",
+    ),
+    case("1/0"),
+    case("def f():\n    raise ValueError('x') from KeyError('y')\nf()"),
+    case("try:\n    1/0\nexcept ZeroDivisionError:\n    [][1]"),
+    case("print('a'\n"),
+    case("\tx = 1\n  y"),
+    case("x = '\u{e9}\u{1F600}'; print(x, len(x), ascii(x))"),
+    case("raise SystemExit"),
+    case("raise SystemExit(7)"),
+    case("raise SystemExit('message')"),
+    case("import sys; sys.exit(300)"),
+    case("import os; os._exit(9)"),
+    case("raise KeyboardInterrupt"),
+    case("import os, signal; os.kill(os.getpid(), signal.SIGINT); print('no')"),
+    case("import os, signal; os.kill(os.getpid(), signal.SIGTERM)"),
+    case("import os; os.abort()"),
+    case("import ctypes; ctypes.string_at(0)"),
+    case("import atexit; atexit.register(print, 'bye'); print('hi')"),
+    case("class A:\n    def __del__(self): print('gone')\na = A(); print('end')"),
+    case(
+        "import threading, time\nt = threading.Thread(target=lambda: (time.sleep(0.05), print('t', threading.main_thread().name)))\nt.start(); print('main', threading.active_count(), threading.current_thread().name)",
+    ),
+    case("import threading\ndef f(): 1/0\nt = threading.Thread(target=f); t.start(); t.join()"),
+    case(
+        "import threading; threading.stack_size(); print(threading.stack_size())\nt = threading.Thread(target=lambda: print([l for l in open('/proc/self/limits') if 'stack' in l])); t.start(); t.join()",
+    ),
+    case(
+        "import multiprocessing as m, os\ndef f(x): return x * x\nif __name__ == '__main__':\n    m.set_start_method('fork')\n    with m.Pool(2) as p: print(p.map(f, range(5)))",
+    ),
+    case(
+        "import multiprocessing as m\ndef f(q): q.put(__name__)\nif __name__ == '__main__':\n    c = m.get_context('spawn'); q = c.SimpleQueue(); p = c.Process(target=f, args=(q,)); p.start(); print(q.get()); p.join(); print(p.exitcode)",
+    ),
+    case(
+        "import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'import sys, os; print(sys.argv, os.environ)'], capture_output=True, text=True))",
+    ),
+    case(
+        "import os; pid = os.fork()\nif pid == 0: os._exit(3)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))",
+    ),
+    case(
+        "import asyncio\nasync def f(): await asyncio.sleep(0); return 5\nprint(asyncio.run(f()))",
+    ),
+    case(
+        "import socket, select, struct, _socket, _ctypes, ctypes; a, b = socket.socketpair(); a.send(struct.pack('<I', 7)); print(b.recv(9), ctypes.sizeof(ctypes.c_long), ctypes.CDLL(None).abs(-3), socket.AF_UNIX, ctypes.c_int(5))",
+    ),
+    case(
+        "import ctypes\nclass S(ctypes.Structure): _fields_ = [('a', ctypes.c_int), ('b', ctypes.POINTER(ctypes.c_char))]\nprint(ctypes.sizeof(S), S.a, ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 4)())",
+    ),
+    case(
+        "import json, re, collections, decimal, fractions, datetime, heapq, itertools, bisect, math, statistics, string, random, uuid, tempfile, pathlib; print(json.dumps({'a': [1, 2.5, None]}), pathlib.Path.cwd(), tempfile.gettempdir())",
+    ),
+    case("import this"),
+    case("import zoneinfo, time; print(time.tzname, time.localtime(0)[:6])"),
+    case(
+        "import locale, sys; print(locale.setlocale(locale.LC_ALL), locale.getpreferredencoding(), sys.getfilesystemencoding(), sys.getdefaultencoding())",
+    ),
+    case(
+        "import sys\nfor s in (sys.stdin, sys.stdout, sys.stderr): print(repr(s), s.encoding, s.errors, s.newlines, s.line_buffering, s.write_through, s.mode, s.name, s.buffer.__class__, s.isatty(), s.seekable(), s.fileno(), s is getattr(sys, '__' + s.name[1:-1] + '__'))",
+    ),
+    case(
+        "import sys; sys.stdout.write('no newline'); sys.stderr.write('e'); sys.stdout.buffer.write(b'\\xff\\xfe')",
+    ),
+    case("import sys; sys.stdout.close(); print('x')"),
+    case("import os; os.close(1); print('x')"),
+    case(
+        "import warnings; warnings.warn('w'); warnings.warn('d', DeprecationWarning); open('main.py')",
+    ),
+    case("import logging; logging.warning('x'); logging.getLogger('a').error('e')"),
+    case(
+        "import faulthandler, signal, os; faulthandler.enable(); os.kill(os.getpid(), signal.SIGSEGV)",
+    ),
+    case("import helper"),
+    case(
+        "open('helper.py', 'w').write('x = 5'); import helper; print(helper.x, helper.__file__, helper.__spec__)",
+    ),
+    case("import usercustomize"),
+    case("import sitecustomize"),
+    case("import signal; print(signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGPIPE))"),
+    case(
+        "import resource; print([resource.getrlimit(getattr(resource, n)) for n in sorted(dir(resource)) if n.startswith('RLIMIT')])",
+    ),
+    case(
+        "import runpy, sys; sys.argv = ['x']; print(runpy.run_path(__file__, run_name='y')['__name__'] if __name__ == '__main__' else __name__)",
+    ),
+    case("import pdb, code, doctest, unittest; print(doctest.testmod())"),
+    case(
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(1, 1)\nif __name__ == '__main__': print(unittest.main(argv=['x'], exit=False, testRunner=unittest.TextTestRunner(stream=open('/dev/null', 'w'))).result)",
+    ),
+    case("exec(compile('1/0', 'other', 'exec'))"),
+    case("import pickle\nclass A: pass\nprint(pickle.dumps(A), pickle.loads(pickle.dumps(A)))"),
+    case(
+        "print(__import__('__main__').__dict__ is globals(), __annotations__, __spec__, __package__)",
+    ),
+    case("import sys; sys.excepthook = lambda *a: print('hook', a[0]); 1/0"),
+    case(
+        "import sys; print(sys.implementation, sys.version, sys.hash_info, sys.float_info.max, sys.maxsize, sys.platlibdir)",
+    ),
+    case(
+        "import sysconfig, platform; print(sysconfig.get_paths()['stdlib'], platform.python_implementation())",
+    ),
+    case("while True: pass"),
+    case("x = 'a' * (1 << 31)"),
+    Case {
+        source: "import sys; print(sys.argv, sys.orig_argv)",
+        args: &["a", "", "-c", "\u{e9} b"],
+        stdin: None,
+        env: &[],
+    },
+    Case { source: "print(input(), input())", args: &[], stdin: Some("1\n2\n"), env: &[] },
+    Case {
+        source: "import sys; print(repr(sys.stdin.read()), sys.stdin.seekable(), sys.stdin.buffer.raw)",
+        args: &[],
+        stdin: Some("a\r\nb"),
+        env: &[],
+    },
+    Case {
+        source: "import sys; print(sys.stdin.buffer.read())",
+        args: &[],
+        stdin: Some(""),
+        env: &[],
+    },
+    Case {
+        source: "import os; print(os.environ, os.popen('echo $A $B').read())",
+        args: &[],
+        stdin: None,
+        env: &["A=1", "B=x y=z", "_=", "novalue"],
+    },
+    Case { source: "input()", args: &[], stdin: None, env: &[] },
+];
+
+impl Case {
+    fn command(&self, env: Vec<Vec<u8>>) -> Command {
+        let mut command = program(self.source);
+        command.env = env;
+        command.env.extend(words(self.env));
+        command.argv.extend(words(self.args));
+        command.limits.cpu = Duration::from_millis(1000);
+        if let Some(input) = self.stdin {
+            command.stdin = Stdin::Bytes(input.as_bytes().to_vec());
+        }
+        command
+    }
+}
+
+/// Addresses differ between any two runs.
+fn without_addresses(output: &[u8]) -> String {
+    let output = text(output);
+    let mut parts = output.split("0x");
+    let mut kept = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        kept.push_str("0x..");
+        kept.push_str(part.trim_start_matches(|c: char| c.is_ascii_hexdigit()));
+    }
+    kept
+}
+
+async fn python_programs_cannot_tell(engine: Engine) {
+    let mut wrong = Vec::new();
+    for (name, env) in [
+        ("python", env()),
+        (
+            "buffered",
+            words(&["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8"]),
+        ),
+    ] {
+        for case in CASES {
+            let fresh = run_fresh(&engine, case.command(env.clone())).await;
+            let mut sandbox = engine.warm(name).await.unwrap().unwrap();
+            let command = Command { warm: true, ..case.command(env.clone()) };
+            let warm = sandbox.run(command, &mut ()).await.unwrap();
+            let seen = |exit: &Exit| {
+                (
+                    without_addresses(&exit.stdout),
+                    without_addresses(&exit.stderr),
+                    (exit.code, exit.signal, exit.breaches.clone()),
+                )
+            };
+            let (fresh, warm) = (seen(&fresh), seen(&warm));
+            if fresh != warm {
+                wrong.push(format!("{name}: {}\nfresh {fresh:#?}\nwarm  {warm:#?}", case.source));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} programs can tell:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+async fn a_warm_program_gets_its_own_limits(engine: Engine) {
+    let source = "import resource\nfor n in sorted(dir(resource)):\n  \
+                  if n.startswith('RLIMIT'): print(n, resource.getrlimit(getattr(resource, n)))\n\
+                  b = bytearray(200 << 20)";
+    let limits = Limits {
+        cpu: Duration::from_millis(2500),
+        wall: Duration::from_secs(30),
+        memory_bytes: 64 << 20,
+        processes: 7,
+        open_files: 33,
+        file_size_bytes: 1 << 16,
+        stack_bytes: 200 << 20,
+        ..Limits::default()
+    };
+    let fresh = run_fresh(&engine, Command { limits, ..program(source) }).await;
+    let warm = run_warm(&engine, Command { limits, ..program(source) }).await;
+    assert_same(&text(&fresh.stdout), &text(&warm.stdout));
+    assert_eq!(warm.breaches, fresh.breaches);
+    assert_eq!(warm.breaches, [sandbox::Breach::Memory]);
+}
+
+async fn what_a_warm_program_uses_before_its_start_is_not_its_own(engine: Engine) {
+    let sandbox = warm_sandbox(&engine).await;
+    time::sleep(Duration::from_millis(300)).await;
+    let mut sandbox = sandbox;
+    let command = Command { warm: true, ..program("pass") };
+    let exit = sandbox.run(command, &mut ()).await.unwrap();
+    assert!(exit.wall < Duration::from_millis(290), "{:?}", exit.wall);
+    assert_eq!((exit.code, exit.processes_peak), (Some(0), 1));
+}
+
+async fn a_second_command_of_a_warm_sandbox_is_started_as_usual(engine: Engine) {
+    let mut sandbox = warm_sandbox(&engine).await;
+    let first = Command { warm: true, last: false, ..program("open('kept', 'w').write('x')") };
+    assert_eq!(sandbox.run(first, &mut ()).await.unwrap().code, Some(0));
+    let second = Command { argv: words(&["/bin/cat", "kept"]), files: Vec::new(), ..program("") };
+    assert_eq!(text(&sandbox.run(second, &mut ()).await.unwrap().stdout), "x");
+}
+
+async fn a_warm_sandbox_takes_other_programs(engine: Engine) {
+    let mut sandbox = warm_sandbox(&engine).await;
+    let command = Command { argv: words(&["/bin/echo", "hi"]), ..program("") };
+    let exit = sandbox.run(command, &mut ()).await.unwrap();
+    assert_eq!((text(&exit.stdout), exit.processes_peak), ("hi\n".to_owned(), 1));
+}
+
+async fn a_command_that_is_not_for_the_runtime_is_refused(engine: Engine) {
+    let other = Command { argv: words(&["/bin/echo"]), warm: true, ..program("") };
+    assert!(warm_sandbox(&engine).await.run(other, &mut ()).await.is_err());
+    let plain = Command { warm: true, ..program("") };
+    assert!(engine.sandbox().await.unwrap().run(plain, &mut ()).await.is_err());
+    let merged = Command {
+        warm: true,
+        stderr: Output::Stdout,
+        ..program("import sys\nprint('a')\nprint('b', file=sys.stderr)\nprint('c')")
+    };
+    let exit = warm_sandbox(&engine).await.run(merged, &mut ()).await.unwrap();
+    assert_eq!(text(&exit.stdout), "a\nb\nc\n");
+}
+
+/// Zygotes of this process's spawners: their pids on the host.
+fn zygotes() -> Vec<i32> {
+    let children = |pid: String| -> Vec<String> {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let list = fs::read_to_string(path).unwrap_or_default();
+        list.split_whitespace().map(str::to_owned).collect()
+    };
+    let spawners = fs::read_dir("/proc/self/task").unwrap().flatten().flat_map(|task| {
+        let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    });
+    let all = spawners.flat_map(children);
+    let is_python = |pid: &String| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.starts_with("python"))
+    };
+    all.filter(is_python).map(|pid| pid.parse().unwrap()).collect()
+}
+
+fn kill(pid: i32) {
+    let status = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let waiting = async {
+        while !is_so() {
+            time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(time::timeout(STATE_TIMEOUT, waiting).await.is_ok(), "{what}");
+}
+
+async fn a_zygote_that_dies_is_replaced(engine: Engine) {
+    run_warm(&engine, program("pass")).await;
+    let before = zygotes();
+    assert!(!before.is_empty());
+    for pid in &before {
+        kill(*pid);
+    }
+    until("other zygotes", || {
+        let now = zygotes();
+        now.len() >= before.len() && !now.iter().any(|pid| before.contains(pid))
+    })
+    .await;
+    for _ in 0..6 {
+        let exit = run_warm(&engine, program("print('on')")).await;
+        assert_eq!(text(&exit.stdout), "on\n");
+    }
+}
+
+async fn a_zygote_that_has_served_enough_is_replaced(engine: Engine) {
+    run_warm(&engine, program("pass")).await;
+    let before = zygotes();
+    for _ in 0..2 * FORKS_MAX * 2 {
+        let exit = run_warm(&engine, program("print(hash('seed'))")).await;
+        assert_eq!(exit.code, Some(0));
+    }
+    until("the oldest zygotes ended", || {
+        let now = zygotes();
+        before.iter().filter(|pid| now.contains(pid)).count() < before.len()
+    })
+    .await;
+}
+
+async fn a_waiting_runtime_that_died_is_no_fault_of_the_program(engine: Engine) {
+    let mut sandbox = warm_sandbox(&engine).await;
+    // Every copy that waits anywhere: those of other sandboxes are made anew.
+    let copies = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let status = fs::read_to_string(entry.path().join("status")).ok()?;
+        let is_copy = status.starts_with("Name:\tpython3\n")
+            && status.lines().any(|line| line.starts_with("Uid:\t13"));
+        is_copy.then_some(pid)
+    });
+    let copies: Vec<i32> = copies.collect();
+    assert!(!copies.is_empty());
+    for pid in &copies {
+        kill(*pid);
+    }
+    let is_gone = |pid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status"));
+        status.is_err() || status.is_ok_and(|status| status.contains("State:\tZ"))
+    };
+    until("they have died", || copies.iter().all(is_gone)).await;
+    let command = Command { warm: true, ..program("print('never')") };
+    assert!(sandbox.run(command, &mut ()).await.is_err());
+    drop(sandbox);
+    // Those that were ready have died as well, and are noticed or fail the same way.
+    let mut served = false;
+    for _ in 0..8 {
+        let mut sandbox = warm_sandbox(&engine).await;
+        let command = Command { warm: true, ..program("print('on')") };
+        served |= sandbox.run(command, &mut ()).await.is_ok_and(|exit| exit.stdout == b"on\n");
+    }
+    assert!(served);
+}
+
+async fn the_arguments_may_be_large(engine: Engine) {
+    let mut command = program("import sys, os; print(len(sys.argv[1]), len(os.environ['BIG']))");
+    command.argv.push(vec![b'a'; 50_000]);
+    command.env.push([b"BIG=".to_vec(), vec![b'b'; 60_000]].concat());
+    let exit = run_warm(&engine, command).await;
+    assert_eq!((text(&exit.stdout), text(&exit.stderr)), ("50000 60000\n".into(), String::new()));
+}
+
+async fn a_runtime_that_cannot_start_is_given_up(engine: Engine) {
+    assert!(engine.warm("unknown").await.unwrap().is_none());
+    for _ in 0..8 {
+        assert!(engine.warm("broken").await.unwrap().is_none());
+    }
+    assert!(!engine.has_warm("broken"));
+    assert!(engine.has_warm("python"));
+    assert_eq!(run_fresh(&engine, program("print(1)")).await.stdout, b"1\n");
+}
