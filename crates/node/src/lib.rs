@@ -10,6 +10,7 @@
 //! | [`data_dir`] | the directory a server keeps its state in: lock, addresses, atomic writes |
 //! | [`auth`] | API tokens, hashed at rest and verified in memory; [`auth::Principal`] |
 //! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
+//! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`telemetry`] | logs and Prometheus metrics |
@@ -24,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 pub mod auth;
+pub mod client;
 pub mod clock;
 pub mod data_dir;
 pub mod drain;

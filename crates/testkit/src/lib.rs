@@ -20,11 +20,13 @@
 //! | `http.rs` | blocking HTTP/1.1 client |
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
+//! | `certificate.rs` | a certificate for `localhost` |
 //! | `service.rs`, `postgres.rs`, `redis.rs` | real servers beside Cove |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
 
+mod certificate;
 mod host;
 mod http;
 mod log;
@@ -36,6 +38,7 @@ mod server;
 mod service;
 mod wait;
 
+pub use certificate::Certificate;
 pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;

@@ -3,13 +3,14 @@
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::service::{Service, directory, find, free_port, unprivileged};
+use crate::service::{Service, directory, find, free_port, give_away, unprivileged};
+use crate::{Certificate, Scratch};
 
 /// A running server that trusts whoever reaches it: on a Unix socket in its directory, and on a
 /// port of loopback. It flushes nothing, because nothing of it outlives the test.
@@ -24,8 +25,27 @@ impl Postgres {
     /// Makes a cluster and starts a server on it.
     #[must_use]
     pub fn start() -> Postgres {
-        let directories = debian_directories();
+        Postgres::start_in(directory(), &[])
+    }
+
+    /// The same, speaking TLS on its port, with a certificate for `localhost` that nobody signed
+    /// but itself: [`Postgres::certificate`].
+    #[must_use]
+    pub fn start_with_tls() -> Postgres {
         let scratch = directory();
+        let certificate = Certificate::new(&scratch);
+        give_away(&certificate.key);
+        let file = |path: &Path| path.display().to_string();
+        let settings = [
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={}", file(&certificate.certificate)),
+            format!("ssl_key_file={}", file(&certificate.key)),
+        ];
+        Postgres::start_in(scratch, &settings)
+    }
+
+    fn start_in(scratch: Scratch, settings: &[String]) -> Postgres {
+        let directories = debian_directories();
         let data = scratch.path().join("data");
         let mut initdb = unprivileged(&find("initdb", &directories), "KILL");
         initdb.args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"]);
@@ -45,6 +65,7 @@ impl Postgres {
         ] {
             arguments.extend(["-c".into(), setting.into()]);
         }
+        arguments.extend(settings.iter().flat_map(|it| ["-c".into(), it.into()]));
         // SIGQUIT: an immediate shutdown, which also frees the server's shared memory.
         let service = Service::start(scratch, &find("postgres", &directories), arguments, "QUIT");
         let server = Postgres { service, port, databases: AtomicU32::new(0) };
@@ -83,6 +104,12 @@ impl Postgres {
     #[must_use]
     pub fn url(&self, name: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{name}?sslmode=disable", self.port)
+    }
+
+    /// What a client has to trust of a server that speaks TLS.
+    #[must_use]
+    pub fn certificate(&self) -> PathBuf {
+        self.service.path().join("certificate.pem")
     }
 
     /// Makes an empty database that nobody else uses, and gives its address.

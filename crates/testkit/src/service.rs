@@ -41,10 +41,15 @@ pub(crate) fn find(program: &str, directories: &[PathBuf]) -> PathBuf {
 /// A directory for a server: empty, and its user's own.
 pub(crate) fn directory() -> Scratch {
     let scratch = Scratch::new();
-    if let Some((uid, gid)) = dropped() {
-        chown(scratch.path(), Some(uid), Some(gid)).expect("give the directory away");
-    }
+    give_away(scratch.path());
     scratch
+}
+
+/// Makes a file or a directory the server's own.
+pub(crate) fn give_away(path: &Path) {
+    if let Some((uid, gid)) = dropped() {
+        chown(path, Some(uid), Some(gid)).expect("give a file to the server's user");
+    }
 }
 
 /// User and group ids to run under; none when the test is no root itself.

@@ -621,6 +621,37 @@ async fn a_table_that_changes_under_a_prepared_statement_does_no_harm() {
 }
 
 #[tokio::test]
+async fn tls_is_spoken_as_the_address_says() {
+    let server = tokio::task::spawn_blocking(Postgres::start_with_tls).await.unwrap();
+    let plain = server.url("postgres").replace("?sslmode=disable", "");
+    let named = plain.replace("127.0.0.1", "localhost");
+    let stranger = plain.replace("127.0.0.1", "stranger.example");
+    let certificate = server.certificate();
+    let trusting = format!("sslmode=verify-full&sslrootcert={}", certificate.display());
+    for (url, encrypted) in [
+        (format!("{plain}?sslmode=disable"), Some(false)),
+        (plain.clone(), Some(true)),
+        (format!("{plain}?sslmode=prefer"), Some(true)),
+        (format!("{plain}?sslmode=require"), Some(true)),
+        (format!("{named}?{trusting}"), Some(true)),
+        (format!("{stranger}?sslmode=require&hostaddr=127.0.0.1"), Some(true)),
+        // The machine does not trust the certificate, or it is for another name.
+        (format!("{named}?sslmode=verify-full"), None),
+        (format!("{stranger}?{trusting}&hostaddr=127.0.0.1"), None),
+    ] {
+        let config = StoreConfig::new(url.parse().unwrap());
+        let Ok(store) = Store::open(config, &mut Registry::default()).await else {
+            assert_eq!(encrypted, None, "{url}");
+            continue;
+        };
+        let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+        let rows = ask(&store, sql, vec![]).await.unwrap();
+        assert_eq!(rows[0].get::<bool>(0).ok(), encrypted, "{url}");
+        store.close().await;
+    }
+}
+
+#[tokio::test]
 async fn sums_have_to_be_cast() {
     check(async |Fresh { store, .. }| {
         write(store, INSERT, vec![1.into(), 5.into()]).await.unwrap();

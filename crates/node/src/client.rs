@@ -1,0 +1,490 @@
+//! Outgoing HTTP/1.1 requests: guarded, bounded, one connection each.
+//!
+//! For webhooks, whose address a stranger chose ([`Guard::Public`]), and for the command line
+//! ([`Guard::Open`]). It follows no redirect, keeps no cookie and no connection, and reads no
+//! setting of the environment: what is sent where is in the [`Request`].
+
+mod guard;
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::{Body as _, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+
+use crate::{clock, tls};
+
+pub use self::guard::{ALLOWED_MAX, Allowed, Guard, NotAllowed, Refused};
+
+/// Longest address of a request, in bytes.
+pub const URL_BYTES_MAX: usize = 8 << 10;
+
+/// Bytes of an answer's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// Addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 8;
+
+/// Time to connect to one address, when there are more.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The address is none, or of a kind that is not taken.
+    #[error("`url`: {0}")]
+    Url(&'static str),
+    /// A header that is the client's own business.
+    #[error("the header `{0}` is set by the client")]
+    Header(String),
+    /// The address may not be reached.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The name is not known.
+    #[error("find the address of `{host}`")]
+    Resolve {
+        /// The name.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody answers there.
+    #[error("connect to `{host}`")]
+    Connect {
+        /// Whom.
+        host: String,
+        /// What the last address said.
+        source: io::Error,
+    },
+    /// The other side is not who it should be, or speaks no TLS.
+    #[error("agree on TLS with `{host}`")]
+    Tls {
+        /// Whom.
+        host: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// This side cannot speak TLS.
+    #[error("set up TLS")]
+    TlsSetup(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The other side does not speak HTTP, or went away.
+    #[error("exchange HTTP with `{host}`")]
+    Http {
+        /// With whom.
+        host: String,
+        /// Why.
+        source: hyper::Error,
+    },
+    /// It took too long.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The answer stopped in the middle.
+    #[error("the answer paused for more than {0:?}")]
+    Paused(Duration),
+    /// The answer is too long.
+    #[error("the answer has more than {0} bytes")]
+    TooLarge(u64),
+}
+
+/// One request.
+#[derive(Clone)]
+pub struct Request {
+    /// What to do.
+    pub method: Method,
+    /// `http://…` or `https://…`.
+    pub url: String,
+    /// Beyond `host`, `content-length` and `connection`, which the client sets.
+    pub headers: HeaderMap,
+    /// Empty for none.
+    pub body: Bytes,
+    /// Time until the head of the answer is there, and for [`Response::bytes`] all of it.
+    pub timeout: Duration,
+    /// Longest pause between two pieces of a body that is read by [`Response::chunk`].
+    pub pause_max: Duration,
+    /// Bytes of the answer's body.
+    pub response_bytes_max: u64,
+}
+
+impl Request {
+    /// A request without headers or body, with 30 seconds' time and 1 MiB for the answer.
+    pub fn new(method: Method, url: impl Into<String>) -> Request {
+        Request {
+            method,
+            url: url.into(),
+            headers: HeaderMap::new(),
+            body: Bytes::new(),
+            timeout: Duration::from_secs(30),
+            pause_max: Duration::from_secs(60),
+            response_bytes_max: 1 << 20,
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    /// Without headers and query, which hold credentials.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.url.split(['?', '#']).next().unwrap_or_default();
+        let mut text = f.debug_struct("Request");
+        text.field("method", &self.method).field("url", &path).finish_non_exhaustive()
+    }
+}
+
+/// What came back. Dropping it closes the connection.
+#[derive(Debug)]
+pub struct Response {
+    /// Whatever it is: 404 and 301 are answers, not errors.
+    pub status: StatusCode,
+    /// Names in lower case.
+    pub headers: HeaderMap,
+    host: String,
+    body: Incoming,
+    /// The body that was read so far.
+    bytes: u64,
+    bytes_max: u64,
+    pause_max: Duration,
+    timeout: Duration,
+    deadline: Instant,
+    _connection: Connection,
+}
+
+/// The task that moves the bytes; it ends with the answer.
+#[derive(Debug)]
+struct Connection(AbortHandle);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Response {
+    /// The next piece of the body; none at its end. May be dropped and called again.
+    ///
+    /// # Errors
+    /// When the connection breaks, pauses for too long, or the body is too long.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
+        let pause_max = self.pause_max;
+        let next = timeout(pause_max, self.next_chunk()).await;
+        next.unwrap_or(Err(ClientError::Paused(pause_max)))
+    }
+
+    /// The whole body.
+    ///
+    /// # Errors
+    /// When the connection breaks, the request's time is up, or the body is too long.
+    pub async fn bytes(mut self) -> Result<Vec<u8>, ClientError> {
+        let left = self.deadline.saturating_duration_since(clock::now());
+        let timed_out = ClientError::Timeout(self.timeout);
+        let read = async {
+            let mut all = Vec::new();
+            while let Some(chunk) = self.next_chunk().await? {
+                all.extend_from_slice(&chunk);
+            }
+            Ok(all)
+        };
+        timeout(left, read).await.unwrap_or(Err(timed_out))
+    }
+
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, ClientError> {
+        loop {
+            let frame = poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx)).await;
+            let Some(frame) = frame else { return Ok(None) };
+            let frame = frame.map_err(http_error(&self.host))?;
+            // Trailers say nothing that anybody asked for.
+            let Ok(chunk) = frame.into_data() else { continue };
+            let length = u64::try_from(chunk.len()).unwrap_or(u64::MAX);
+            self.bytes = self.bytes.saturating_add(length);
+            if self.bytes > self.bytes_max {
+                return Err(ClientError::TooLarge(self.bytes_max));
+            }
+            return Ok(Some(chunk));
+        }
+    }
+}
+
+/// Whom to trust with TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Roots {
+    /// The authorities that the machine trusts.
+    #[default]
+    Machine,
+    /// Those in a file, in PEM.
+    File(PathBuf),
+}
+
+/// Sends requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
+
+struct Shared {
+    guard: Guard,
+    roots: Roots,
+    /// Made when it is first needed: reading the machine's authorities takes milliseconds.
+    tls: OnceLock<TlsConnector>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("guard", &self.0.guard).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// A client that goes where `guard` lets it and trusts whom the machine trusts.
+    pub fn new(guard: Guard) -> Client {
+        Client::with_roots(guard, Roots::Machine)
+    }
+
+    /// A client with other authorities.
+    pub fn with_roots(guard: Guard, roots: Roots) -> Client {
+        Client(Arc::new(Shared { guard, roots, tls: OnceLock::new() }))
+    }
+
+    /// Whether a request to this address could be sent, as far as that shows without asking for the
+    /// addresses of names.
+    ///
+    /// # Errors
+    /// When the address is none, of a kind that is not taken, or one that may not be reached.
+    pub fn check(&self, url: &str) -> Result<(), ClientError> {
+        let target = Target::parse(url)?;
+        if let Some(address) = target.address {
+            self.0.guard.check(&target.host, &[SocketAddr::new(address, target.port)])?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request and returns when the head of the answer is there.
+    ///
+    /// # Errors
+    /// When there is no answer. A redirect is one.
+    pub async fn send(&self, request: Request) -> Result<Response, ClientError> {
+        let (limit, deadline) = (request.timeout, clock::now() + request.timeout);
+        let answer = timeout(limit, self.exchange(request, deadline)).await;
+        answer.unwrap_or(Err(ClientError::Timeout(limit)))
+    }
+
+    async fn exchange(&self, request: Request, deadline: Instant) -> Result<Response, ClientError> {
+        let target = Target::parse(&request.url)?;
+        let message = message(&request, &target)?;
+        let tcp = self.connect(&target).await?;
+        let host = &target.host;
+        let (answer, connection) = if target.is_https {
+            let name = ServerName::try_from(host.trim_end_matches('.').to_owned())
+                .map_err(|_| ClientError::Url("its host has no name for TLS"))?;
+            let stream = self.tls().await?.connect(name, tcp).await;
+            let tls_error = |source| ClientError::Tls { host: host.clone(), source };
+            speak(stream.map_err(tls_error)?, message).await
+        } else {
+            speak(tcp, message).await
+        }
+        .map_err(http_error(host))?;
+        let (head, body) = answer.into_parts();
+        Ok(Response {
+            status: head.status,
+            headers: head.headers,
+            host: target.host,
+            body,
+            bytes: 0,
+            bytes_max: request.response_bytes_max,
+            pause_max: request.pause_max,
+            timeout: request.timeout,
+            deadline,
+            _connection: connection,
+        })
+    }
+
+    /// Finds the addresses once, has them checked, and connects to one of those.
+    async fn connect(&self, target: &Target) -> Result<TcpStream, ClientError> {
+        let host = &target.host;
+        let addresses: Vec<SocketAddr> = match target.address {
+            Some(address) => vec![SocketAddr::new(address, target.port)],
+            None => {
+                let found = lookup_host((host.as_str(), target.port)).await;
+                let found =
+                    found.map_err(|source| ClientError::Resolve { host: host.clone(), source })?;
+                found.collect()
+            }
+        };
+        // Before the number is cut: all of them are checked.
+        self.0.guard.check(host, &addresses)?;
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+        for address in addresses.iter().take(ADDRESSES_MAX) {
+            match timeout(CONNECT_MAX, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    // Without it answers are a little later, and no less right.
+                    stream.set_nodelay(true).ok();
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, "no connection in time"),
+            }
+        }
+        Err(ClientError::Connect { host: host.clone(), source: last })
+    }
+
+    async fn tls(&self) -> Result<TlsConnector, ClientError> {
+        if let Some(connector) = self.0.tls.get() {
+            return Ok(connector.clone());
+        }
+        let roots = self.0.roots.clone();
+        let made = tokio::task::spawn_blocking(move || connector(&roots)).await;
+        let made = made.map_err(|error| ClientError::TlsSetup(error.into()))?;
+        let made = made.map_err(ClientError::TlsSetup)?;
+        // Of two that were made at once either will do.
+        Ok(self.0.tls.get_or_init(|| made).clone())
+    }
+}
+
+fn connector(roots: &Roots) -> Result<TlsConnector, Box<dyn std::error::Error + Send + Sync>> {
+    let store = match roots {
+        Roots::Machine => tls::machine_roots()?,
+        Roots::File(path) => {
+            let mut store = RootCertStore::empty();
+            for certificate in CertificateDer::pem_file_iter(path)? {
+                store.add(certificate?)?;
+            }
+            store
+        }
+    };
+    let mut config = tls::client_config()?.with_root_certificates(store).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn http_error(host: &str) -> impl FnOnce(hyper::Error) -> ClientError {
+    let host = host.to_owned();
+    move |source| ClientError::Http { host, source }
+}
+
+/// Sends one request over a connection that is new.
+async fn speak<S>(
+    stream: S,
+    message: hyper::Request<Full<Bytes>>,
+) -> Result<(hyper::Response<Incoming>, Connection), hyper::Error>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) =
+        http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await?;
+    // Its errors are those of the request and of the body.
+    let task = tokio::spawn(async move { drop(connection.await) });
+    let connection = Connection(task.abort_handle());
+    let answer = sender.send_request(message).await?;
+    Ok((answer, connection))
+}
+
+/// The parts of an address that lead to its server.
+#[derive(Debug)]
+struct Target {
+    is_https: bool,
+    /// Without brackets.
+    host: String,
+    /// The host, when it is an address itself.
+    address: Option<IpAddr>,
+    port: u16,
+    /// `host`, with brackets and a port that is not the usual one.
+    authority: String,
+    path: String,
+}
+
+impl Target {
+    fn parse(url: &str) -> Result<Target, ClientError> {
+        let wrong = |message| Err(ClientError::Url(message));
+        if url.len() > URL_BYTES_MAX {
+            return wrong("it is too long");
+        }
+        if !url.is_ascii() {
+            return wrong("it has to be ASCII: `xn--…` for names, `%…` for the rest");
+        }
+        let Ok(uri) = url.parse::<Uri>() else { return wrong("it is malformed") };
+        let (is_https, usual_port) = match uri.scheme_str() {
+            Some("http") => (false, 80),
+            Some("https") => (true, 443),
+            _ => return wrong("it does not begin with `http://` or `https://`"),
+        };
+        let Some(authority) = uri.authority() else { return wrong("it has no host") };
+        if authority.as_str().contains('@') {
+            return wrong("it has a user name; credentials belong into a header");
+        }
+        let shown = authority.host();
+        let bracketed = shown.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let address = match bracketed {
+            Some(inside) => inside.parse().ok().map(IpAddr::V6),
+            None => shown.parse().ok().map(IpAddr::V4),
+        };
+        if address.is_none() && (bracketed.is_some() || !guard::is_name(shown)) {
+            return wrong("its host is neither a name nor a plain address");
+        }
+        let rest = &authority.as_str()[shown.len()..];
+        let port = match rest.strip_prefix(':') {
+            None if rest.is_empty() => usual_port,
+            Some(digits) if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
+                match digits.parse() {
+                    Ok(port) => port,
+                    Err(_) => return wrong("its port is none"),
+                }
+            }
+            _ => return wrong("its port is none"),
+        };
+        let suffix = if port == usual_port { String::new() } else { format!(":{port}") };
+        let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        Ok(Target {
+            is_https,
+            host: bracketed.unwrap_or(shown).to_owned(),
+            address,
+            port,
+            authority: format!("{shown}{suffix}"),
+            path: if path.is_empty() { "/".to_owned() } else { path.to_owned() },
+        })
+    }
+}
+
+/// The request as it goes over the wire.
+fn message(request: &Request, target: &Target) -> Result<hyper::Request<Full<Bytes>>, ClientError> {
+    let own = [
+        header::HOST,
+        header::CONTENT_LENGTH,
+        header::CONNECTION,
+        header::TRANSFER_ENCODING,
+        header::UPGRADE,
+        header::TE,
+        header::TRAILER,
+        header::EXPECT,
+    ];
+    if let Some(name) = own.iter().find(|name| request.headers.contains_key(*name)) {
+        return Err(ClientError::Header(name.to_string()));
+    }
+    let malformed = |_| ClientError::Url("it is malformed");
+    let uri: Uri = target.path.parse().map_err(malformed)?;
+    let mut message = hyper::Request::new(Full::new(request.body.clone()));
+    *message.method_mut() = request.method.clone();
+    *message.uri_mut() = uri;
+    *message.headers_mut() = request.headers.clone();
+    let host = HeaderValue::from_str(&target.authority);
+    let host = host.map_err(|_| ClientError::Url("it is malformed"))?;
+    message.headers_mut().insert(header::HOST, host);
+    message.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    let agent = HeaderValue::from_static(concat!("cove/", env!("CARGO_PKG_VERSION")));
+    message.headers_mut().entry(header::USER_AGENT).or_insert(agent);
+    Ok(message)
+}
+
+#[cfg(test)]
+mod tests;

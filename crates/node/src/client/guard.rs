@@ -1,0 +1,402 @@
+//! Where outgoing requests may go: not into the network that the server stands in.
+//!
+//! Whoever names the address of a webhook makes the server send a request for him. What a name
+//! leads to is found out once, every address is checked, and the connection goes to an address that
+//! was checked: a name that leads elsewhere a moment later gains nothing.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+/// Most entries of an allow list.
+pub const ALLOWED_MAX: usize = 1000;
+
+/// Ports of protocols that take a line of HTTP for something else: those that browsers refuse
+/// (fetch.spec.whatwg.org, "bad port"), and databases that execute what they understand of it.
+const PORTS_REFUSED: &[u16] = &[
+    0, 1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101,
+    102, 103, 104, 109, 110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427,
+    465, 512, 513, 514, 515, 526, 530, 531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990,
+    993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6379, 6566, 6665, 6666,
+    6667, 6668, 6669, 6679, 6697, 10080, 11211,
+];
+
+/// Why a request is not sent. It says nothing of the addresses behind a name: who may ask for a
+/// webhook need not know the names of the inner network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// The port belongs to another protocol.
+    #[error("port {0} is not one for HTTP")]
+    Port(u16),
+    /// The name leads to an address that is not in the public Internet.
+    #[error("`{host}` leads to an address that is {class}")]
+    Address {
+        /// The name, as it was given.
+        host: String,
+        /// What the address is.
+        class: &'static str,
+    },
+}
+
+/// One entry of an allow list: a network, such as `10.1.0.0/16` or `10.1.2.3`, or the name of a
+/// host, which is then trusted with whatever addresses it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Allowed(Entry);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Entry {
+    Network {
+        address: IpAddr,
+        /// Leading bits that count.
+        bits: u8,
+    },
+    /// In lower case and without a dot at its end.
+    Host(String),
+}
+
+/// An entry of an allow list that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is neither a network such as `10.0.0.0/8` nor the name of a host")]
+pub struct NotAllowed(String);
+
+impl FromStr for Allowed {
+    type Err = NotAllowed;
+
+    fn from_str(text: &str) -> Result<Allowed, NotAllowed> {
+        let wrong = || NotAllowed(text.to_owned());
+        if let Some((address, bits)) = text.split_once('/') {
+            let address: IpAddr = address.parse().map_err(|_| wrong())?;
+            let bits: u8 = bits.parse().map_err(|_| wrong())?;
+            let bits_max = if address.is_ipv4() { 32 } else { 128 };
+            // `10.1.2.3/8` is more likely a mistake than a way to say `10.0.0.0/8`.
+            let rest = number(address).checked_shl(u32::from(bits)).unwrap_or(0);
+            if bits > bits_max || rest != 0 {
+                return Err(wrong());
+            }
+            return Ok(Allowed(Entry::Network { address, bits }));
+        }
+        if let Ok(address) = text.parse::<IpAddr>() {
+            let bits = if address.is_ipv4() { 32 } else { 128 };
+            return Ok(Allowed(Entry::Network { address, bits }));
+        }
+        if is_name(text) { Ok(Allowed(Entry::Host(plain(text)))) } else { Err(wrong()) }
+    }
+}
+
+impl fmt::Display for Allowed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Entry::Network { address, bits } => write!(f, "{address}/{bits}"),
+            Entry::Host(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Allowed {
+    fn has(&self, host: &str, address: IpAddr) -> bool {
+        match &self.0 {
+            Entry::Host(name) => *name == plain(host),
+            Entry::Network { address: network, bits } => {
+                let shift = 128 - u32::from(*bits);
+                network.is_ipv4() == address.is_ipv4()
+                    && (number(*network) ^ number(address)).checked_shr(shift).unwrap_or(0) == 0
+            }
+        }
+    }
+}
+
+/// The bits of an address, the first one on top.
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()) << 96,
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// Where requests may go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Anywhere: for a command line, whose user can reach whatever it reaches.
+    Open,
+    /// Into the public Internet, and to these.
+    Public(Vec<Allowed>),
+}
+
+impl Guard {
+    /// Decides about what a name leads to: all of it, since an answer that is half good is an
+    /// attempt. Which address is used afterwards does not matter then.
+    ///
+    /// # Errors
+    /// When one of the addresses, or the port, may not be reached.
+    pub fn check(&self, host: &str, addresses: &[SocketAddr]) -> Result<(), Refused> {
+        let Guard::Public(allowed) = self else { return Ok(()) };
+        for address in addresses {
+            if allowed.iter().any(|entry| entry.has(host, address.ip())) {
+                continue;
+            }
+            if PORTS_REFUSED.binary_search(&address.port()).is_ok() {
+                return Err(Refused::Port(address.port()));
+            }
+            if let Some(class) = inner_class(address.ip()) {
+                return Err(Refused::Address { host: host.to_owned(), class });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A name as it is compared.
+fn plain(host: &str) -> String {
+    host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase()
+}
+
+/// Whether this is the name of a host: letters, digits, hyphens and underscores between dots.
+///
+/// A name whose last part is a number is none. C libraries take `127.1`, `0x7f.1` and `2130706433`
+/// for addresses, in ways that differ; nobody needs them. Names in other scripts have a form in
+/// ASCII, `xn--…`, which is what has to be given.
+pub(super) fn is_name(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let parts_good = host.split('.').all(|part| {
+        let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+        (1..=63).contains(&part.len()) && part.bytes().all(good)
+    });
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let digits = |text: &str, radix| text.chars().all(|digit| digit.is_digit(radix));
+    let hexadecimal = last.strip_prefix("0x").or_else(|| last.strip_prefix("0X"));
+    let is_number = digits(last, 10) || hexadecimal.is_some_and(|rest| digits(rest, 16));
+    host.len() <= 253 && parts_good && !is_number
+}
+
+/// What an address is when it is not one of the public Internet.
+fn inner_class(address: IpAddr) -> Option<&'static str> {
+    match address {
+        IpAddr::V4(address) => inner_class_v4(address),
+        IpAddr::V6(address) => inner_class_v6(address),
+    }
+}
+
+/// The special-purpose registry of IPv4 (RFC 6890 and its successors).
+fn inner_class_v4(address: Ipv4Addr) -> Option<&'static str> {
+    const LOCAL: &str = "of the machine itself";
+    const PRIVATE: &str = "of a private network";
+    const RESERVED: &str = "reserved";
+    let class = match address.octets() {
+        [0 | 127, ..] => LOCAL,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] | [100, 64..=127, ..] => PRIVATE,
+        // Cloud providers answer here with the machine's credentials.
+        [169, 254, ..] => "link-local",
+        // IETF protocol assignments, documentation, 6to4 relays, benchmarks.
+        [192, 0, 0 | 2, _] | [198, 51, 100, _] | [203, 0, 113, _] => RESERVED,
+        [192, 88, 99, _] | [198, 18 | 19, ..] => RESERVED,
+        [224..=239, ..] => "a multicast group",
+        [240..=255, ..] => RESERVED,
+        _ => return None,
+    };
+    Some(class)
+}
+
+/// IPv6 gives out only `2000::/3` to the public; what carries an IPv4 address is judged by it.
+fn inner_class_v6(address: Ipv6Addr) -> Option<&'static str> {
+    let embedded = |high: u16, low: u16| {
+        let [a, b] = high.to_be_bytes();
+        let [c, d] = low.to_be_bytes();
+        inner_class_v4(Ipv4Addr::new(a, b, c, d))
+    };
+    let class = match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 0 | 1] => "of the machine itself",
+        // Mapped, and translated by NAT64, where the public ones are in use.
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            return embedded(high, low);
+        }
+        // 6to4.
+        [0x2002, high, low, ..] => return embedded(high, low),
+        [0xfc00..=0xfdff, ..] => "of a private network",
+        [0xfe80..=0xfebf, ..] => "link-local",
+        [0xff00..=0xffff, ..] => "a multicast group",
+        // IETF protocol assignments, Teredo and benchmarks among them; documentation.
+        [0x2001, 0..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => "reserved",
+        [0x2000..=0x3fff, ..] => return None,
+        _ => "reserved",
+    };
+    Some(class)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn public(allowed: &[&str]) -> Guard {
+        Guard::Public(allowed.iter().map(|entry| entry.parse().unwrap()).collect())
+    }
+
+    fn check(guard: &Guard, host: &str, addresses: &[&str]) -> Result<(), Refused> {
+        let addresses: Vec<SocketAddr> =
+            addresses.iter().map(|ip| SocketAddr::new(ip.parse().unwrap(), 443)).collect();
+        guard.check(host, &addresses)
+    }
+
+    const INNER: &[(&str, &str)] = &[
+        ("0.0.0.0", "of the machine itself"),
+        ("0.1.2.3", "of the machine itself"),
+        ("127.0.0.1", "of the machine itself"),
+        ("127.255.255.254", "of the machine itself"),
+        ("10.0.0.1", "of a private network"),
+        ("100.64.0.1", "of a private network"),
+        ("100.127.255.255", "of a private network"),
+        ("172.16.0.1", "of a private network"),
+        ("172.31.255.255", "of a private network"),
+        ("192.168.1.1", "of a private network"),
+        ("169.254.169.254", "link-local"),
+        ("192.0.0.170", "reserved"),
+        ("192.0.2.1", "reserved"),
+        ("192.88.99.1", "reserved"),
+        ("198.18.0.1", "reserved"),
+        ("198.19.255.255", "reserved"),
+        ("198.51.100.1", "reserved"),
+        ("203.0.113.1", "reserved"),
+        ("224.0.0.1", "a multicast group"),
+        ("239.255.255.255", "a multicast group"),
+        ("240.0.0.1", "reserved"),
+        ("255.255.255.255", "reserved"),
+        ("::", "of the machine itself"),
+        ("::1", "of the machine itself"),
+        ("::127.0.0.1", "reserved"),
+        ("::8.8.8.8", "reserved"),
+        ("::ffff:127.0.0.1", "of the machine itself"),
+        ("::ffff:10.0.0.1", "of a private network"),
+        ("::ffff:169.254.169.254", "link-local"),
+        ("::ffff:0:127.0.0.1", "reserved"),
+        ("64:ff9b::7f00:1", "of the machine itself"),
+        ("64:ff9b::a9fe:a9fe", "link-local"),
+        ("64:ff9b:1::1", "reserved"),
+        ("100::1", "reserved"),
+        ("2001::1", "reserved"),
+        ("2001:2::1", "reserved"),
+        ("2001:db8::1", "reserved"),
+        ("3fff::1", "reserved"),
+        ("2002:7f00:1::", "of the machine itself"),
+        ("2002:a00:1::1", "of a private network"),
+        ("4000::1", "reserved"),
+        ("5f00::1", "reserved"),
+        ("fc00::1", "of a private network"),
+        ("fdff::1", "of a private network"),
+        ("fe80::1", "link-local"),
+        ("febf::1", "link-local"),
+        ("fec0::1", "reserved"),
+        ("ff02::1", "a multicast group"),
+    ];
+
+    const OUTER: &[&str] = &[
+        "8.8.8.8",
+        "1.1.1.1",
+        "9.255.255.255",
+        "11.0.0.1",
+        "100.63.255.255",
+        "100.128.0.1",
+        "126.255.255.255",
+        "128.0.0.1",
+        "169.253.1.1",
+        "172.15.1.1",
+        "172.32.1.1",
+        "192.167.1.1",
+        "198.17.1.1",
+        "198.20.1.1",
+        "223.255.255.255",
+        "2606:4700::1111",
+        "2001:4860:4860::8888",
+        "2001:200::1",
+        "::ffff:8.8.8.8",
+        "64:ff9b::808:808",
+        "2002:808:808::1",
+        "3ffe::1",
+    ];
+
+    #[test]
+    fn only_public_addresses_are_reached() {
+        for (address, class) in INNER {
+            let expected = Refused::Address { host: "h".to_owned(), class };
+            assert_eq!(check(&public(&[]), "h", &[address]), Err(expected), "{address}");
+            // One that is good does not help.
+            assert!(check(&public(&[]), "h", &["8.8.8.8", address]).is_err(), "{address}");
+            assert_eq!(check(&Guard::Open, "h", &[address]), Ok(()), "{address}");
+        }
+        for address in OUTER {
+            assert_eq!(check(&public(&[]), "h", &[address]), Ok(()), "{address}");
+        }
+    }
+
+    #[test]
+    fn an_allow_list_opens_what_it_names_and_nothing_else() {
+        for (entry, host, address, good) in [
+            ("10.0.0.0/8", "h", "10.255.0.1", true),
+            ("10.0.0.0/8", "h", "11.0.0.1", true),
+            ("10.0.0.0/8", "h", "127.0.0.1", false),
+            ("10.1.0.0/16", "h", "10.2.0.1", false),
+            ("127.0.0.1", "h", "127.0.0.1", true),
+            ("127.0.0.1", "h", "127.0.0.2", false),
+            ("127.0.0.1", "h", "::ffff:127.0.0.1", false),
+            ("0.0.0.0/0", "h", "127.0.0.1", true),
+            ("0.0.0.0/0", "h", "::1", false),
+            ("::/0", "h", "::1", true),
+            ("::/0", "h", "127.0.0.1", false),
+            ("fd00::/8", "h", "fd12::1", true),
+            ("fd00::/8", "h", "fc12::1", false),
+            ("Hooks.Example.", "hooks.example", "127.0.0.1", true),
+            ("hooks.example", "HOOKS.example.", "10.0.0.1", true),
+            ("hooks.example", "evil.hooks.example", "10.0.0.1", false),
+        ] {
+            let result = check(&public(&[entry]), host, &[address]);
+            assert_eq!(result.is_ok(), good, "{entry} {host} {address}");
+        }
+        for wrong in ["", "10.0.0.0/33", "10.0.0.1/8", "::1/64", "10.0.0.0/", "/8", "a b", "300.1"]
+        {
+            assert!(wrong.parse::<Allowed>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn other_protocols_are_spared() {
+        assert!(PORTS_REFUSED.is_sorted(), "looked up by halving");
+        let guard = public(&["10.0.0.1"]);
+        for (address, good) in [
+            ("8.8.8.8:80", true),
+            ("8.8.8.8:8080", true),
+            ("8.8.8.8:25", false),
+            ("8.8.8.8:6379", false),
+            ("8.8.8.8:0", false),
+            ("10.0.0.1:25", true),
+        ] {
+            assert_eq!(guard.check("h", &[address.parse().unwrap()]).is_ok(), good, "{address}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_no_names() {
+        for (host, good) in [
+            ("example.com", true),
+            ("example.com.", true),
+            ("a_b.xn--bcher-kva.example", true),
+            ("localhost", true),
+            ("1.example", true),
+            ("0x7f.1", false),
+            ("127.1", false),
+            ("2130706433", false),
+            ("0x7f000001", false),
+            ("0x", false),
+            ("017700000001", false),
+            ("1.2.3.4.5", false),
+            ("1.2.3.0xfe", false),
+            ("127.0.0.1.", false),
+            ("bücher.example", false),
+            ("１２７.0.0.1", false),
+            ("a..b", false),
+            (".", false),
+            ("", false),
+            ("a b", false),
+            ("a%00b", false),
+        ] {
+            assert_eq!(is_name(host), good, "{host}");
+        }
+    }
+}
