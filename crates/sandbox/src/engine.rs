@@ -24,7 +24,7 @@ use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::run::{self, Control, SandboxError};
 use crate::spawner::{self, Hello, Setup};
-use crate::spec::{Command, EngineConfig, Exit, OutputSink};
+use crate::spec::{Command, EngineConfig, Exit, OutputSink, WarmRuntime};
 use crate::sys;
 use crate::tied;
 
@@ -440,6 +440,11 @@ impl Engine {
             Err(AcquireError::Open(_)) => Ok(None),
             Err(error) => Err(refused(error)),
         }
+    }
+
+    /// The runtimes that are started ahead, as configured.
+    pub fn runtimes(&self) -> &[WarmRuntime] {
+        &self.shared.recipe.config.runtimes
     }
 
     /// Whether the runtime called `name` is configured and can be started here.

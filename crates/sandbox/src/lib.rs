@@ -79,3 +79,4 @@ pub use spec::{
     WarmRuntime,
 };
 pub use tied::tied;
+pub use warm::STACK_BYTES_MAX as WARM_STACK_BYTES_MAX;

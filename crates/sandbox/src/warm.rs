@@ -129,7 +129,7 @@ pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static str)> {
 
 /// Room for the stack that a zygote's copies may be given: where the kernel places everything else
 /// is decided when a program is executed, by the limit of that moment.
-pub(crate) const STACK_BYTES_MAX: u64 = 1 << 30;
+pub const STACK_BYTES_MAX: u64 = 1 << 30;
 
 /// What a parked runtime is told of its command.
 pub(crate) struct Release<'a> {

@@ -1,0 +1,195 @@
+//! Which runtimes are started ahead of their programs, and which programs one of them may run.
+//!
+//! Pure: the engine keeps the runtimes, this says what they are. A program is run by one only when
+//! it could not tell the difference; whatever the interpreter reads at its start must be the same.
+
+use api::{LimitSpec, Mode};
+use sandbox::{Command, Profile, WARM_STACK_BYTES_MAX, WarmKind, WarmRuntime};
+use serde::Deserialize;
+
+use super::{ENVIRONMENT, Language, Languages, Values, has};
+use crate::config::{Config, ConfigError};
+use crate::limits::{Kind, Rules};
+
+/// Copies of one zygote. Each replacement costs one start of the interpreter.
+const FORKS_MAX: u32 = 2000;
+/// Beginnings of the names of variables that are read when an interpreter starts, by itself, the C
+/// library or the loader.
+const START_PREFIXES: [&str; 8] =
+    ["PYTHON", "NODE_", "UV_", "LD_", "LC_", "MALLOC_", "GLIBC_", "SSL_"];
+/// The names of others.
+const START_NAMES: [&str; 6] = ["LANG", "LANGUAGE", "HOME", "TZ", "TZDIR", "OPENSSL_CONF"];
+
+/// How a way's interpreter is started ahead.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WarmEntry {
+    kind: KindEntry,
+    /// Sandboxes kept prepared with it, unless the configuration says otherwise.
+    ready: usize,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum KindEntry {
+    PythonFork,
+}
+
+impl Languages {
+    /// The runtimes to start ahead: of each language that can be used here and has one, with the
+    /// limits of a request that names none. `ready` takes the place of the table's numbers.
+    ///
+    /// # Errors
+    /// When the configured limits contradict each other.
+    pub fn warm_runtimes(
+        &self,
+        config: &Config,
+        memory_budget_bytes: u64,
+        ready: Option<usize>,
+    ) -> Result<Vec<WarmRuntime>, ConfigError> {
+        let rules = Rules::new(Kind::Run, &config.limits, &config.limits_max, memory_budget_bytes)
+            .map_err(ConfigError)?;
+        let languages = self.inner.languages.values();
+        Ok(languages.filter_map(|language| self.warm_runtime(language, &rules, ready)).collect())
+    }
+
+    fn warm_runtime(
+        &self,
+        language: &Language,
+        rules: &Rules,
+        ready: Option<usize>,
+    ) -> Option<WarmRuntime> {
+        // One that is decided by a version is not known yet, and not worth a wait.
+        let way = language.ways.get(*language.choice.get()?.as_ref().ok()?)?;
+        let warm = way.warm?;
+        let limits = rules.resolve("limits", &LimitSpec::default(), &language.limits).ok()?;
+        let values = Values {
+            entry: &language.entry,
+            files: &[&language.entry],
+            args: &[],
+            memory_bytes: limits.memory_bytes,
+            prepared: "",
+        };
+        let argv = way.run.fill(&values);
+        // The caller's arguments come after these, or it is none of those commands.
+        let args = ["x".to_owned()];
+        let with_args = way.run.fill(&Values { args: &args, ..values });
+        let (last, before) = with_args.split_last()?;
+        if last != b"x" || before != argv || argv.last()? != language.entry.as_bytes() {
+            return None;
+        }
+        let base = [("PATH", self.path())].into_iter().chain(ENVIRONMENT);
+        let base = base.filter(|(name, _)| !has(&way.env, name));
+        let base = base.map(|(name, value)| (name, value.as_bytes().to_vec()));
+        let own = way.env.iter().map(|(name, value)| (name.as_str(), value.fill(&values).concat()));
+        let env = base.chain(own).map(|(name, value)| [name.as_bytes(), b"=", &value].concat());
+        Some(WarmRuntime {
+            name: language.name.clone(),
+            kind: match warm.kind {
+                KindEntry::PythonFork => WarmKind::ForkPython,
+            },
+            argv,
+            env: env.collect(),
+            limits,
+            ready: ready.unwrap_or(warm.ready),
+            forks_max: FORKS_MAX,
+        })
+    }
+}
+
+/// The runtime that may run a command: one that it begins like, and that started with all that this
+/// command's interpreter would start with.
+pub(crate) fn runtime_for<'r>(
+    runtimes: &'r [WarmRuntime],
+    command: &Command,
+) -> Option<&'r WarmRuntime> {
+    let serves = |runtime: &&WarmRuntime| {
+        command.argv.starts_with(&runtime.argv)
+            && command.profile == Profile::Run
+            && command.terminal.is_none()
+            && command.extra.is_empty()
+            && start_env(&command.env) == start_env(&runtime.env)
+            && match runtime.kind {
+                WarmKind::ForkPython => command.limits.stack_bytes <= WARM_STACK_BYTES_MAX,
+            }
+    };
+    runtimes.iter().find(serves)
+}
+
+/// What the answer says of a program that this runtime ran.
+pub(crate) fn mode(runtime: &WarmRuntime) -> Mode {
+    match runtime.kind {
+        WarmKind::ForkPython => Mode::Zygote,
+    }
+}
+
+/// The variables that matter at the start of an interpreter, in a fixed order.
+fn start_env(env: &[Vec<u8>]) -> Vec<&[u8]> {
+    let matters = |variable: &&[u8]| {
+        let name = variable.split(|byte| *byte == b'=').next().unwrap_or_default();
+        START_PREFIXES.iter().any(|prefix| name.starts_with(prefix.as_bytes()))
+            || START_NAMES.iter().any(|other| name == other.as_bytes())
+    };
+    let mut found: Vec<&[u8]> = env.iter().map(Vec::as_slice).filter(matters).collect();
+    found.sort_unstable();
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[&str]) -> Vec<Vec<u8>> {
+        list.iter().map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    fn runtime() -> WarmRuntime {
+        WarmRuntime {
+            name: "python".to_owned(),
+            kind: WarmKind::ForkPython,
+            argv: words(&["/usr/bin/python3", "main.py"]),
+            env: words(&["PATH=/bin", "HOME=/home/user", "LANG=C.UTF-8", "PYTHONUNBUFFERED=1"]),
+            limits: sandbox::Limits::default(),
+            ready: 2,
+            forks_max: FORKS_MAX,
+        }
+    }
+
+    fn command() -> Command {
+        Command { argv: runtime().argv, env: runtime().env, ..Command::default() }
+    }
+
+    fn check(name: &str, is_served: bool, change: impl Fn(&mut Command)) {
+        let mut command = command();
+        change(&mut command);
+        let found = [runtime()];
+        assert_eq!(runtime_for(&found, &command).is_some(), is_served, "{name}");
+    }
+
+    #[test]
+    fn a_program_that_could_tell_is_not_run_by_a_waiting_runtime() {
+        check("as it is", true, |_| {});
+        check("arguments", true, |command| command.argv.push(b"-x".to_vec()));
+        check("other variables", true, |command| command.env.push(b"A=1".to_vec()));
+        check("another path", true, |command| command.env[0] = b"PATH=/x".to_vec());
+        check("another order", true, |command| command.env.swap(0, 3));
+        check("another file", false, |command| command.argv[1] = b"a.py".to_vec());
+        check("no file", false, |command| drop(command.argv.pop()));
+        check("another interpreter", false, |command| command.argv[0] = b"python3".to_vec());
+        check("a compiler", false, |command| command.profile = Profile::Compile);
+        check("a deep stack", false, |command| {
+            command.limits.stack_bytes = WARM_STACK_BYTES_MAX + 1;
+        });
+        check("a terminal", false, |command| {
+            command.terminal = Some(sandbox::TerminalSize { rows: 1, cols: 1 });
+        });
+        for variable in
+            ["PYTHONHASHSEED=1", "LC_ALL=C", "TZ=UTC", "LD_PRELOAD=x", "MALLOC_ARENA_MAX=1"]
+        {
+            check(variable, false, |command| command.env.push(variable.as_bytes().to_vec()));
+        }
+        check("another home", false, |command| command.env[1] = b"HOME=/tmp".to_vec());
+        check("no language", false, |command| drop(command.env.remove(2)));
+        check("buffered", false, |command| drop(command.env.remove(3)));
+    }
+}
