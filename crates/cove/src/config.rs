@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use node::http::Limits;
+use node::store::Durability;
 use node::telemetry::{LevelFilter, LogFormat};
 use serde::{Deserialize, Deserializer, de};
 use toml::{Table, Value};
@@ -46,10 +47,38 @@ pub(crate) struct Config {
     pub(crate) limits: HttpConfig,
     pub(crate) sandbox: SandboxConfig,
     pub(crate) executions: executions::Config,
+    pub(crate) store: StoreTable,
+    pub(crate) compat: CompatConfig,
     /// Variables that look like settings and are none, to be mentioned in the log. They are no
     /// errors: other programs, such as test suites, have variables with this prefix.
     #[serde(skip)]
     pub(crate) ignored_variables: Vec<String>,
+}
+
+/// The `[store]` table.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct StoreTable {
+    /// `sqlite:PATH`, or `postgres://…` to share the state among several servers; a reference
+    /// (`env:NAME`, `file:PATH`) keeps a password out of the file. Left out: a file in the data
+    /// directory.
+    pub(crate) url: Option<String>,
+    /// What an answered write survives: the end of the process, or a power failure.
+    #[serde(deserialize_with = "durability")]
+    pub(crate) durability: Durability,
+}
+
+/// The `[compat]` table: addresses of listeners that one foreign interface has for itself, at `/`.
+/// They take requests without a token, so each must be a loopback address unless
+/// `insecure_open` says otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CompatConfig {
+    pub(crate) piston: Option<String>,
+    pub(crate) judge0: Option<String>,
+    pub(crate) go_judge: Option<String>,
+    /// Listen on other than loopback addresses too: whoever reaches them may run programs.
+    pub(crate) insecure_open: bool,
 }
 
 /// The `[log]` table.
@@ -83,6 +112,10 @@ pub(crate) struct HttpConfig {
 pub(crate) struct SandboxConfig {
     /// Sandboxes kept prepared.
     pub(crate) warm: Option<usize>,
+    /// Start interpreters ahead of their programs where the language table says how.
+    pub(crate) warm_runtimes: bool,
+    /// Sandboxes kept prepared with each of them, in place of the table's numbers.
+    pub(crate) warm_runtimes_ready: Option<usize>,
     /// Processes that prepare sandboxes.
     pub(crate) spawners: Option<usize>,
     /// First of the user ids that sandboxes run under.
@@ -101,6 +134,8 @@ impl Default for Config {
             limits: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
             executions: executions::Config::default(),
+            store: StoreTable::default(),
+            compat: CompatConfig::default(),
             ignored_variables: Vec::new(),
         }
     }
@@ -131,6 +166,8 @@ impl Default for SandboxConfig {
     fn default() -> SandboxConfig {
         SandboxConfig {
             warm: None,
+            warm_runtimes: true,
+            warm_runtimes_ready: None,
             spawners: None,
             uid_base: UID_BASE_DEFAULT,
             insecure_no_limits: false,
@@ -168,6 +205,17 @@ fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Er
         .map_err(|_| de::Error::custom(format!("{seconds} is not a number of seconds")))
 }
 
+fn durability<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Durability, D::Error> {
+    match String::deserialize(deserializer)?.as_str() {
+        "process" => Ok(Durability::Process),
+        "power" => Ok(Durability::Power),
+        other => {
+            let message = format!("`{other}` is no durability; there are `process` and `power`");
+            Err(de::Error::custom(message))
+        }
+    }
+}
+
 fn level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LevelFilter, D::Error> {
     let text = String::deserialize(deserializer)?;
     text.parse().map_err(|_| {
@@ -185,6 +233,9 @@ pub(crate) enum Error {
     /// The file says something it cannot say.
     #[error("{}:{line}: {message}", path.display())]
     File { path: PathBuf, line: usize, message: String },
+    /// A reference leads to nothing.
+    #[error("{setting}: {message}")]
+    Reference { setting: &'static str, message: String },
     /// A variable or a flag has a value it cannot have.
     #[error("{origin}: {message}")]
     Value { origin: String, message: String },
@@ -244,6 +295,26 @@ impl Environment {
         let config = config.filter(|path| path.is_absolute());
         config.or_else(|| Some(self.home()?.join(".config"))).map(|it| it.join("cove/cove.toml"))
     }
+}
+
+/// What a setting that may be secret says: the text itself, or what `env:NAME` or `file:PATH`
+/// stands for, without white space around it.
+pub(crate) fn resolve(
+    setting: &'static str,
+    text: &str,
+    environment: &Environment,
+) -> Result<String, Error> {
+    let error = |message| Error::Reference { setting, message };
+    if let Some(name) = text.strip_prefix("env:") {
+        let value = environment.get(name);
+        return value.map(str::to_owned).ok_or_else(|| error(format!("`{name}` is not set")));
+    }
+    if let Some(path) = text.strip_prefix("file:") {
+        let read = fs::read_to_string(path);
+        let read = read.map_err(|cause| error(format!("read `{path}`: {cause}")))?;
+        return Ok(read.trim().to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 /// What flags say, in the order in which they are laid over the rest: path, value and flag.
@@ -326,7 +397,7 @@ fn from_environment(
 ) -> Vec<(String, Value, String)> {
     let mut settings = Vec::new();
     let top = ["data_dir", "http", "drain_s"];
-    let tables = ["log", "limits", "sandbox", "executions"];
+    let tables = ["log", "limits", "sandbox", "executions", "store", "compat"];
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         if text.is_empty() || ENV_NOT_SETTINGS.contains(&name.as_str()) {

@@ -12,6 +12,7 @@
 //! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
+//! | `storage.rs` | where the server keeps what must survive it |
 //! | `docs.rs` | `openapi.json` as a page to read |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ mod host;
 mod languages;
 mod run;
 mod serve;
+mod storage;
 mod token;
 mod values;
 

@@ -9,18 +9,20 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
-use executions::{Capacity, Host, Languages, Service};
+use executions::{Capacity, Host, Jobs, Languages, Service};
 use node::auth::Tokens;
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
 use node::http::{Listener, Shell};
+use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
 use sandbox::{Engine, Launched};
 use toml::Value;
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, Environment, Flags};
+use crate::storage::Storage;
 use crate::{docs, engine, host};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
@@ -68,7 +70,15 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
     let capacity = host::capacity();
 
     // Spawners first, threads later: a process with threads must not be forked from.
-    let engine_config = engine::for_server(config, capacity, languages.toolchains());
+    let runtimes = match config.sandbox.warm_runtimes {
+        true => {
+            let budget = config.executions.memory_budget(capacity.memory_bytes);
+            let ready = config.sandbox.warm_runtimes_ready;
+            languages.warm_runtimes(&config.executions, budget, ready)?
+        }
+        false => Vec::new(),
+    };
+    let engine_config = engine::for_server(config, capacity, languages.toolchains(), runtimes);
     let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
     if launched.layers().insecure_no_limits {
         tracing::warn!("programs run although nothing limits their memory or their processes");
@@ -82,7 +92,8 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
         .build()
         .context("failed to start the runtime")?;
     let default_data_dir = environment.default_data_dir().unwrap_or_default();
-    let parts = Parts { config, default_data_dir, data_dir, tokens, languages, capacity };
+    let storage = Storage::new(config, environment, &data_dir)?;
+    let parts = Parts { config, default_data_dir, data_dir, storage, tokens, languages, capacity };
     runtime.block_on(parts.run(launched))
 }
 
@@ -92,6 +103,7 @@ struct Parts<'a> {
     /// Where `cove token` looks without being told.
     default_data_dir: PathBuf,
     data_dir: DataDir,
+    storage: Storage,
     tokens: Tokens,
     languages: Languages,
     capacity: Capacity,
@@ -99,7 +111,8 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     async fn run(self, launched: Launched) -> Result<()> {
-        let Parts { config, default_data_dir, data_dir, tokens, languages, capacity } = self;
+        let Parts { config, default_data_dir, data_dir, storage, tokens, languages, capacity } =
+            self;
         // What fails most often comes before what has to be undone.
         let listener = Listener::bind(&config.http).await.context("failed to listen")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
@@ -118,21 +131,31 @@ impl Parts<'_> {
                 &mut registry,
             )
             .context("failed to start executions")?;
+            let store = Store::open(storage.store, &mut registry);
+            let store = store.await.context("failed to open the store")?;
+            let queue = storage.queue.open(&store, &config.executions.jobs).await?;
+            let key = storage.webhook_key;
+            let jobs = Jobs::new(service, queue, config.executions.jobs.clone(), key)
+                .context("failed to start executions")?;
 
             let limits = config.limits.limits();
             let ids = Ids::new().context("failed to seed the id generator")?;
             let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids);
             let routes = Router::new()
                 .merge(open_routes(&drain, Metrics::new(registry)))
-                .merge(executions::http::routes(service));
+                .merge(executions::http::routes(jobs.clone()));
             let address = listener.address();
             data_dir.write_addresses(address).context("failed to say where the server listens")?;
             tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
             let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
             greet(address, own_data_dir, config.log.format);
 
-            let serving = listener.serve(shell.wrap(routes), limits, drain, config.drain_s);
-            beside(serving, signals, tokens, languages).await;
+            let serving = listener.serve(shell.wrap(routes), limits, drain.clone(), config.drain_s);
+            let working = async {
+                tokio::join!(serving, jobs.work(&drain));
+            };
+            beside(working, signals, tokens, languages).await;
+            store.close().await;
             data_dir.remove_addresses().context("failed to remove the addresses")?;
             anyhow::Ok(())
         }

@@ -35,6 +35,10 @@ pub struct JobsConfig {
     pub keep_s: u64,
     /// How many results are kept; the oldest goes first.
     pub kept_max: u64,
+    /// What the keys of webhooks follow from: 64 hexadecimal digits, or a reference (`env:NAME`,
+    /// `file:PATH`). Left out: one of this data directory's own. Servers that share a store need
+    /// the same.
+    pub webhook_key: Option<String>,
     /// Networks and hosts that webhooks may reach although they are internal: `10.1.0.0/16`,
     /// `hooks.example.internal`.
     pub webhook_allow: Vec<String>,
@@ -59,6 +63,7 @@ impl Default for JobsConfig {
             ageing_s: queue.ageing.as_secs(),
             keep_s: queue.keep.as_secs(),
             kept_max: queue.kept_max,
+            webhook_key: None,
             webhook_allow: Vec::new(),
             webhook_attempts_max: 8,
             webhook_timeout_s: 10,
@@ -82,6 +87,10 @@ impl JobsConfig {
 
     pub(crate) fn lease(&self) -> Duration {
         Duration::from_secs(self.lease_s.max(3))
+    }
+
+    pub(crate) fn webhook_timeout(&self) -> Duration {
+        Duration::from_secs(self.webhook_timeout_s.max(1))
     }
 
     pub(crate) fn keep(&self) -> Duration {

@@ -4,6 +4,7 @@
 //! this process knows of executions beyond the queue: their events, and who is attached.
 
 mod live;
+mod webhooks;
 mod worker;
 
 use std::fmt;
@@ -14,14 +15,16 @@ use api::{
     Event, EventKind, Execution, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
     QueueStats, State,
 };
+use node::client::{Allowed, Client, Guard, NotAllowed};
 use node::clock;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
 use self::live::Lives;
 pub(crate) use self::live::{Attachment, Subscription};
+use self::webhooks::Sender;
 use self::worker::{Held, Pace};
-use crate::config::JobsConfig;
+use crate::config::{ConfigError, JobsConfig};
 use crate::error::{Error, Refusal};
 use crate::events;
 use crate::queue::{CancelAnswer, Filter, Idempotency, Job, NewJob, Parts, Pushed, Queue};
@@ -50,6 +53,7 @@ struct Inner {
     pace: Pace,
     /// A webhook may be due.
     webhooks: Notify,
+    sender: Sender,
 }
 
 /// One execution to accept.
@@ -65,10 +69,31 @@ pub struct Submission {
 
 impl Jobs {
     /// Executions of `service` that wait in `queue`. Nothing runs before [`Jobs::work`].
-    pub fn new(service: Service, queue: Arc<dyn Queue>, config: JobsConfig) -> Jobs {
+    /// `webhook_key` is what the keys of webhooks follow from.
+    ///
+    /// # Errors
+    /// When the configuration makes no sense.
+    pub fn new(
+        service: Service,
+        queue: Arc<dyn Queue>,
+        config: JobsConfig,
+        webhook_key: [u8; 32],
+    ) -> Result<Jobs, ConfigError> {
+        let allowed = config.webhook_allow.iter().map(|entry| entry.parse());
+        let allowed: Result<Vec<Allowed>, NotAllowed> = allowed.collect();
+        let allowed = allowed
+            .map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))?;
+        let client = Client::new(Guard::Public(allowed));
+        let sender = Sender { client, key: webhook_key };
         let (lives, held, pace) = (Lives::default(), Held::default(), Pace::default());
         let webhooks = Notify::new();
-        Jobs { inner: Arc::new(Inner { service, queue, config, lives, held, pace, webhooks }) }
+        let inner = Inner { service, queue, config, lives, held, pace, webhooks, sender };
+        Ok(Jobs { inner: Arc::new(inner) })
+    }
+
+    /// The key that a tenant's webhooks are signed with, unless a request has its own.
+    pub fn webhook_secret(&self, tenant: &str) -> String {
+        self.inner.sender.secret(tenant)
     }
 
     /// The synchronous operations.
@@ -120,6 +145,10 @@ impl Jobs {
         // Implied by a terminal; the worker looks at one of them only.
         request.interactive |= request.terminal.is_some();
         let language = self.inner.service.check(request.clone()).await?;
+        if let Some(webhook) = &request.webhook {
+            let checked = self.inner.sender.client.check(&webhook.url);
+            checked.map_err(|error| Refusal::invalid("webhook.url", error.to_string()))?;
+        }
         let text = serde_json::to_vec(&request)
             .map_err(|error| Refusal::invalid("", format!("cannot be stored: {error}")))?;
         let idempotency = match idempotency_key {
@@ -207,6 +236,21 @@ impl Jobs {
         }
         self.inner.webhooks.notify_one();
         self.get(tenant, id).await
+    }
+
+    /// Cancels an execution that goes on, and forgets one that has ended.
+    ///
+    /// # Errors
+    /// When there is none with this id.
+    pub async fn delete(&self, tenant: &str, id: &ExecutionId) -> Result<ExecutionRecord, Error> {
+        let record = match self.cancel(tenant, id).await {
+            Err(Error::Conflict(_)) => self.get(tenant, id).await?,
+            other => other?,
+        };
+        if self.inner.queue.remove(tenant.to_owned(), id.clone()).await? {
+            self.inner.lives.forget(id);
+        }
+        Ok(record)
     }
 
     /// Waits until an execution has ended. Cancel-safe.

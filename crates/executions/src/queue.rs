@@ -21,7 +21,10 @@
 //!
 //! `now_ms` is milliseconds since 1970 by the caller's clock everywhere, so that tests own time.
 
+#[cfg(test)]
+pub(crate) mod conformance;
 mod schedule;
+pub mod sql;
 
 use std::fmt;
 use std::future::Future;
@@ -346,6 +349,9 @@ pub trait Queue: Send + Sync + fmt::Debug {
         id: Option<ExecutionId>,
         now_ms: u64,
     ) -> Pending<'_, Vec<ExecutionId>>;
+
+    /// Forgets a job of this tenant that has ended; `false` when there is none such.
+    fn remove(&self, tenant: String, id: ExecutionId) -> Pending<'_, bool>;
 
     /// Looks for lost leases, passed deadlines and what is kept too long or too much of.
     fn sweep(&self, now_ms: u64) -> Pending<'_, Swept>;

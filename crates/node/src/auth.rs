@@ -398,6 +398,16 @@ fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Er
     move |source| Error::File { action, path, source }
 }
 
+/// 32 random bytes, for a key.
+///
+/// # Errors
+/// When the kernel gives none.
+pub fn random_key() -> Result<[u8; 32], Error> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.into()))?;
+    Ok(bytes)
+}
+
 fn new_secret() -> Result<Secret, Error> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.into()))?;

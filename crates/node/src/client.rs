@@ -219,6 +219,14 @@ impl Response {
     }
 }
 
+/// Whether an address is one that a request could go to, as far as its text shows.
+///
+/// # Errors
+/// When it is malformed or of a kind that is not taken.
+pub fn check_url(url: &str) -> Result<(), ClientError> {
+    Target::parse(url).map(drop)
+}
+
 /// Whom to trust with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Roots {

@@ -92,9 +92,10 @@ impl Jobs {
     pub async fn work(&self, drain: &Drain) {
         let beats = self.keep_leases();
         let sweeps = self.sweep();
+        let deliveries = self.deliver_webhooks();
         tokio::select! {
             () = self.take_jobs(drain) => {}
-            () = async { tokio::join!(beats, sweeps); } => {}
+            () = async { tokio::join!(beats, sweeps, deliveries); } => {}
         }
     }
 

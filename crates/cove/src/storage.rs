@@ -1,0 +1,119 @@
+//! Where the server keeps what must survive it: the store, the queue, the key of webhooks.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use anyhow::{Context as _, Result};
+use executions::JobsConfig;
+use executions::queue::Queue;
+use executions::queue::sql::SqlQueue;
+use node::clock;
+use node::data_dir::{DataDir, write_atomic};
+use node::store::{Store, StoreConfig, StoreUrl};
+
+use crate::config::{self, Config, Environment};
+
+/// The embedded store, in the data directory.
+const STORE_FILE: &str = "cove.sqlite";
+/// The key of webhooks, in hexadecimal digits; for the owner of the data directory.
+const WEBHOOK_KEY_FILE: &str = "webhook.key";
+
+/// What is known of it before anything is opened.
+pub(crate) struct Storage {
+    pub(crate) store: StoreConfig,
+    pub(crate) queue: QueuePlace,
+    pub(crate) webhook_key: [u8; 32],
+}
+
+/// Where asynchronous executions wait.
+pub(crate) enum QueuePlace {
+    /// In the store.
+    Store,
+}
+
+impl Storage {
+    /// Resolves what the configuration refers to.
+    pub(crate) fn new(
+        config: &Config,
+        environment: &Environment,
+        data_dir: &DataDir,
+    ) -> Result<Storage> {
+        let url = match &config.store.url {
+            Some(url) => config::resolve("store.url", url, environment)?.parse()?,
+            None => StoreUrl::Sqlite(data_dir.path().join(STORE_FILE)),
+        };
+        let jobs = &config.executions.jobs;
+        let queue = match &jobs.redis {
+            _ => QueuePlace::Store,
+        };
+        let webhook_key = match &jobs.webhook_key {
+            Some(text) => {
+                let text = config::resolve("executions.jobs.webhook_key", text, environment)?;
+                key(&text).context("executions.jobs.webhook_key has not 64 hexadecimal digits")?
+            }
+            None => own_key(data_dir)?,
+        };
+        let durability = config.store.durability;
+        let store = StoreConfig { durability, ..StoreConfig::new(url) };
+        Ok(Storage { store, queue, webhook_key })
+    }
+}
+
+impl QueuePlace {
+    /// Opens the queue.
+    pub(crate) async fn open(self, store: &Store, jobs: &JobsConfig) -> Result<Arc<dyn Queue>> {
+        match self {
+            QueuePlace::Store => {
+                let now = clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+                let queue = SqlQueue::open(store.clone(), jobs.queue(), now_ms).await;
+                Ok(Arc::new(queue.context("failed to open the queue")?))
+            }
+        }
+    }
+}
+
+/// This data directory's key; made when there is none.
+fn own_key(data_dir: &DataDir) -> Result<[u8; 32]> {
+    let path = data_dir.path().join(WEBHOOK_KEY_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) => {
+            key(&text).with_context(|| format!("`{}` has not 64 hexadecimal digits", path.display()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = node::auth::random_key().context("failed to make the key of webhooks")?;
+            let text: String = made.iter().map(|byte| format!("{byte:02x}")).collect();
+            write_atomic(&path, text.as_bytes())?;
+            Ok(made)
+        }
+        Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
+    }
+}
+
+fn key(text: &str) -> Option<[u8; 32]> {
+    let text = text.trim();
+    let mut key = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (index, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_64_digits() {
+        let text = "00ff".repeat(16);
+        assert_eq!(key(&format!(" {text}\n")).unwrap()[..4], [0, 255, 0, 255]);
+        for wrong in ["", "00", &"0".repeat(63), &"0".repeat(65), &"xy".repeat(32), &"ä".repeat(32)] {
+            assert!(key(wrong).is_none(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Tells owners of the ends of their executions: signed, tried again, and never into a network that
+//! only the server can reach.
+//!
+//! A delivery is durable: it becomes due in the same step that publishes the end, and is settled
+//! only when the receiver has answered with 2xx or was tried as often as it may be. So a receiver
+//! may see one twice; `webhook-id` tells.
+//!
+//! Signatures are those of Standard Webhooks 1.0 (standardwebhooks.com): `v1,` and the base64 of
+//! HMAC-SHA-256 over `id.timestamp.body`.
+
+use std::time::Duration;
+
+use api::ExecutionRequest;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use hmac::{Hmac, Mac as _};
+use node::client::{Client, Request};
+use sha2::Sha256;
+use tokio::task::JoinSet;
+use tokio::time;
+
+use super::{Jobs, now_ms};
+use crate::queue::{Delivery, Parts};
+
+/// How often it is looked whether something is due that nobody here knows of.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Deliveries at one time.
+const DELIVERIES_MAX: usize = 32;
+/// The pause after the first failure; it doubles with each.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_secs(3600);
+/// Bytes of an answer that are read: what a receiver says does not matter.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// What a secret that is base64 begins with.
+const SECRET_PREFIX: &str = "whsec_";
+
+/// What deliveries need besides the queue.
+#[derive(Debug)]
+pub(super) struct Sender {
+    pub(super) client: Client,
+    /// Keys of tenants follow from it.
+    pub(super) key: [u8; 32],
+}
+
+impl Sender {
+    /// The key that a tenant's webhooks are signed with, unless a request has its own.
+    pub(super) fn secret(&self, tenant: &str) -> String {
+        let derived = mac(&self.key, &[b"webhook:", tenant.as_bytes()]);
+        format!("{SECRET_PREFIX}{}", BASE64.encode(derived))
+    }
+}
+
+fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+    // HMAC takes keys of any length (RFC 2104 §2).
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key) else { return Vec::new() };
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().to_vec()
+}
+
+/// The value of `webhook-signature`.
+fn signature(secret: &str, id: &str, timestamp: u64, body: &[u8]) -> String {
+    let decoded = secret.strip_prefix(SECRET_PREFIX).and_then(|text| BASE64.decode(text).ok());
+    let key = decoded.unwrap_or_else(|| secret.as_bytes().to_vec());
+    let timestamp = timestamp.to_string();
+    let signed = mac(&key, &[id.as_bytes(), b".", timestamp.as_bytes(), b".", body]);
+    format!("v1,{}", BASE64.encode(signed))
+}
+
+/// When to try again after a number of failures.
+fn pause(failures: u32) -> Duration {
+    PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(PAUSE_MAX)
+}
+
+impl Jobs {
+    /// Delivers what is due, for as long as it is polled.
+    pub(super) async fn deliver_webhooks(&self) {
+        let mut under_way = JoinSet::new();
+        loop {
+            let room = DELIVERIES_MAX - under_way.len();
+            if room > 0 {
+                // Hidden from other servers for as long as this one may take.
+                let hide = self.inner.config.webhook_timeout() * 2 + LOOK_INTERVAL;
+                match self.inner.queue.due_webhooks(room, hide, now_ms()).await {
+                    Ok(due) => {
+                        for delivery in due {
+                            let jobs = self.clone();
+                            under_way.spawn(async move { jobs.deliver(delivery).await });
+                        }
+                    }
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(error, "webhooks that are due cannot be read");
+                    }
+                }
+            }
+            tokio::select! {
+                () = self.inner.webhooks.notified(), if room > 0 => {}
+                Some(_) = under_way.join_next() => {}
+                () = time::sleep(LOOK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Tries one delivery and settles it.
+    async fn deliver(&self, delivery: Delivery) {
+        let Delivery { id, attempt } = delivery;
+        let again = match self.send(&id, attempt).await {
+            Ok(()) => None,
+            Err(why) if attempt >= self.inner.config.webhook_attempts_max => {
+                tracing::warn!(execution = %id, attempt, why, "a webhook is given up");
+                None
+            }
+            Err(why) => {
+                let pause = pause(attempt);
+                tracing::info!(execution = %id, attempt, why, ?pause, "a webhook failed");
+                Some(now_ms() + u64::try_from(pause.as_millis()).unwrap_or(u64::MAX))
+            }
+        };
+        if let Err(error) = self.inner.queue.settle_webhook(id.clone(), again).await {
+            // Due again when it is no longer hidden.
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(execution = %id, error, "a webhook cannot be settled");
+        }
+    }
+
+    async fn send(&self, id: &api::ExecutionId, attempt: u32) -> Result<(), String> {
+        let parts = Parts { request: true, result: true };
+        let job = self.inner.queue.get(id.clone(), parts).await.map_err(|it| it.to_string())?;
+        // Forgotten meanwhile; then there is nothing to tell.
+        let Some(job) = job else { return Ok(()) };
+        let request = job.request.as_deref().unwrap_or_default();
+        let request: ExecutionRequest =
+            serde_json::from_slice(request).map_err(|error| error.to_string())?;
+        let Some(webhook) = request.webhook else { return Ok(()) };
+        let secret = match webhook.secret {
+            Some(secret) => secret,
+            None => self.inner.sender.secret(&job.tenant),
+        };
+        let record = self.record(job);
+        let body = serde_json::to_vec(&record).map_err(|error| error.to_string())?;
+        let timestamp = now_ms() / 1000;
+        let signature = signature(&secret, &id.0, timestamp, &body);
+        let mut request = Request::new(Method::POST, webhook.url);
+        request.timeout = self.inner.config.webhook_timeout();
+        request.response_bytes_max = ANSWER_BYTES_MAX;
+        request.headers = headers(&[
+            ("webhook-id", &id.0),
+            ("webhook-timestamp", &timestamp.to_string()),
+            ("webhook-signature", &signature),
+            ("webhook-attempt", &attempt.to_string()),
+        ]);
+        request.body = Bytes::from(body);
+        let answer = self.inner.sender.client.send(request).await.map_err(|it| it.to_string())?;
+        match answer.status {
+            status if status.is_success() => Ok(()),
+            status => Err(format!("the receiver answered {status}")),
+        }
+    }
+}
+
+fn headers(own: &[(&'static str, &str)]) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    let agent = concat!("cove/", env!("CARGO_PKG_VERSION"));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(agent));
+    for (name, value) in own {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The example of the Standard Webhooks specification's reference libraries.
+    #[test]
+    fn signatures_are_those_of_the_standard() {
+        let secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+        let body = br#"{"test": 2432232314}"#;
+        let signed = signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body);
+        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
+    #[test]
+    fn pauses_grow_and_stop_growing() {
+        let seconds: Vec<u64> = (1..=13).map(|failures| pause(failures).as_secs()).collect();
+        assert_eq!(seconds, [2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 3600, 3600]);
+        assert_eq!(pause(u32::MAX), PAUSE_MAX);
+    }
+}
