@@ -143,8 +143,6 @@ pub struct Config {
     /// Whether one token is given what another one has compiled. How fast an answer comes then
     /// tells whether somebody sent the same program before.
     pub compile_cache_shared: bool,
-    /// Whether runtimes that were started ahead are used.
-    pub warm_runtimes: bool,
 }
 
 impl Default for Config {
@@ -171,7 +169,6 @@ impl Default for Config {
             tests_output_bytes_max: 16 << 20,
             compile_cache_bytes_max: 256 << 20,
             compile_cache_shared: false,
-            warm_runtimes: true,
         }
     }
 }

@@ -4,6 +4,7 @@ mod find;
 mod probe;
 mod table;
 mod template;
+pub(crate) mod warm;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use api::ErrorCode;
 use tokio::sync::OnceCell;
 
+pub(crate) use self::table::Artifacts;
 pub use self::table::LoadError;
 pub(crate) use self::template::{Template, Values};
 
@@ -20,10 +22,15 @@ use self::find::Found;
 use self::probe::{Prepared, Probe};
 use self::table::{LanguageEntry, Table, ToolEntry, WayEntry};
 use self::template::Located;
+use self::warm::WarmEntry;
 use crate::error::Refusal;
 
 /// Where programs are looked up inside, before the directories of the languages' own tools.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
+/// What every program has in its environment beside `PATH`, unless its language or its caller says
+/// otherwise.
+pub(crate) const ENVIRONMENT: [(&str, &str); 2] = [("HOME", "/home/user"), ("LANG", "C.UTF-8")];
 
 /// What the host offers to the search for tools.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +87,12 @@ pub(crate) struct Way {
     pub(crate) env: Vec<(String, Template)>,
     pub(crate) compile_env: Vec<(String, Template)>,
     pub(crate) prepared: Option<Prepared>,
+    /// What compiling makes, where the table says it.
+    pub(crate) artifacts: Option<Artifacts>,
+    /// How its interpreter is started ahead of programs.
+    warm: Option<WarmEntry>,
+    /// The programs on the host that it uses.
+    programs: Vec<PathBuf>,
     version: String,
     missing: Vec<String>,
     at_least: Vec<(String, String)>,
@@ -95,6 +108,14 @@ pub(crate) struct Program {
 impl Program {
     pub(crate) fn way(&self) -> &Way {
         &self.language.ways[self.way]
+    }
+
+    /// Tells its tools from others, and from other versions of themselves. What those call in turn
+    /// is taken to change with them.
+    pub(crate) fn tools(&self) -> String {
+        let tools = self.way().programs.iter();
+        let tools = tools.map(|path| format!("{} {}\n", path.display(), probe::fingerprint(path)));
+        tools.collect()
     }
 }
 
@@ -377,6 +398,12 @@ impl Way {
             env,
             compile_env,
             prepared: None,
+            artifacts: entry.artifacts.clone(),
+            warm: entry.warm,
+            programs: used
+                .iter()
+                .filter_map(|name| Some(tools.get(name)?.host_program.clone()))
+                .collect(),
             version: entry.version.clone(),
             missing: used.into_iter().filter(|name| !tools.contains_key(name)).collect(),
             at_least: entry.at_least.clone().into_iter().collect(),

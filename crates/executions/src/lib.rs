@@ -50,16 +50,20 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod cache;
 mod config;
 mod error;
 mod events;
+pub mod faces;
 pub mod http;
 mod jobs;
+mod judge;
 mod languages;
 mod limits;
 mod metrics;
 mod plan;
 pub mod queue;
+mod run;
 mod sandboxes;
 mod service;
 mod verdict;

@@ -2,18 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use api::{ErrorCode, Verdict};
+use api::{ErrorCode, Mode, Verdict};
 use node::clock;
 use node::telemetry::{DURATION_BUCKETS, Registry};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 
 use crate::admission::{Admission, Load};
+use crate::cache::{Cache, CacheStats};
 use crate::error::Error;
 
 /// The parts of an execution whose time is measured.
@@ -36,6 +38,7 @@ pub(crate) enum Part {
 pub(crate) struct Metrics {
     finished: Family<FinishedLabels, Counter>,
     refused: Family<RefusedLabels, Counter>,
+    modes: Family<ModeLabels, Counter>,
     parts: [Histogram; 5],
 }
 
@@ -52,14 +55,25 @@ struct RefusedLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ModeLabels {
+    mode: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LookupLabels {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PartLabels {
     stage: &'static str,
 }
 
 impl Metrics {
-    pub(crate) fn new(registry: &mut Registry, admission: &Admission) -> Metrics {
+    pub(crate) fn new(registry: &mut Registry, admission: &Admission, cache: &Cache) -> Metrics {
         let finished = Family::<FinishedLabels, Counter>::default();
         let refused = Family::<RefusedLabels, Counter>::default();
+        let modes = Family::<ModeLabels, Counter>::default();
         let durations: Family<PartLabels, Histogram, fn() -> Histogram> =
             Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
         let parts = ["queue", "sandbox", "compile", "run", "total"]
@@ -68,6 +82,8 @@ impl Metrics {
         registry.register("cove_executions", help, finished.clone());
         let help = "Executions that were not run, by error code";
         registry.register("cove_executions_refused", help, refused.clone());
+        let help = "Executions that ran, by how their results came about";
+        registry.register("cove_executions_mode", help, modes.clone());
         let help = "Time of the parts of an execution";
         registry.register_with_unit(
             "cove_execution_stage_duration",
@@ -75,13 +91,20 @@ impl Metrics {
             Unit::Seconds,
             durations,
         );
-        registry.register_collector(Box::new(Gauges { admission: admission.clone() }));
-        Metrics { finished, refused, parts }
+        registry.register_collector(Box::new(Gauges {
+            admission: admission.clone(),
+            cache: cache.clone(),
+        }));
+        Metrics { finished, refused, modes, parts }
     }
 
     pub(crate) fn finished(&self, language: &str, verdict: Verdict) {
         let labels = FinishedLabels { language: language.to_owned(), verdict: verdict.as_str() };
         self.finished.get_or_create(&labels).inc();
+    }
+
+    pub(crate) fn mode(&self, mode: Mode) {
+        self.modes.get_or_create(&ModeLabels { mode: mode.as_str() }).inc();
     }
 
     pub(crate) fn refused(&self, error: &Error) {
@@ -115,6 +138,7 @@ impl Metrics {
 #[derive(Debug)]
 struct Gauges {
     admission: Admission,
+    cache: Cache,
 }
 
 impl Collector for Gauges {
@@ -132,6 +156,21 @@ impl Collector for Gauges {
             "Sum of the memory limits of what runs",
             Some(&Unit::Bytes),
             memory_bytes,
-        )
+        )?;
+        let CacheStats { hits, joined, misses, entries, bytes } = self.cache.stats();
+        gauge("cove_compile_cache_entries", "Programs in the compile cache", None, count(entries))?;
+        gauge("cove_compile_cache", "What they take", Some(&Unit::Bytes), bytes)?;
+        let help = "Compilations that were asked for: found, shared with one under way, done";
+        let mut encoder = encoder.encode_descriptor(
+            "cove_compile_cache_lookups",
+            help,
+            None,
+            MetricType::Counter,
+        )?;
+        for (result, count) in [("hit", hits), ("joined", joined), ("miss", misses)] {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_family(&LookupLabels { result })?)?;
+        }
+        Ok(())
     }
 }

@@ -2,24 +2,25 @@
 //!
 //! Pure: no file, no clock, no lock. Every refusal names the field that is at fault.
 
-use std::collections::{BTreeMap, HashSet};
+mod checks;
 
-use api::{Encoding, ExecutionRequest, LimitSpec, SourceFile, StageName};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+use api::{Companion, Comparison, Encoding, ExecutionRequest, LimitSpec, SourceFile, TestCase};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use sandbox::{Command, File, Limits, Profile, Stdin};
+use sandbox::{File, Limits, Stdin, TerminalSize};
 
+use self::checks::{Subject, directories};
+pub(crate) use self::checks::{check_env_name, check_path};
 use crate::config::{Config, ConfigError};
 use crate::error::Refusal;
-use crate::languages::{Program, Template, Values};
+use crate::judge::compare::Rule;
+use crate::judge::{ANSWER, INPUT, OUTPUT, PEER_GRACE};
+use crate::languages::{ENVIRONMENT, Program, Template, Values};
 use crate::limits::{Kind, Rules};
 
-/// One part of a path: Linux's `NAME_MAX`.
-const PATH_PART_BYTES_MAX: usize = 255;
-/// A whole path: Linux's `PATH_MAX` of 4096 with its NUL, less `/workspace/` before it.
-const PATH_BYTES_MAX: usize = 4096 - 1 - "/workspace/".len();
-/// Parts of a path. Deeper trees make every walk over them slow.
-const PATH_PARTS_MAX: usize = 16;
 /// Arguments and environment of one program, pointers to them included. Linux takes this much
 /// whatever the stack limit (`ARG_MAX`, 32 pages; see execve(2)).
 const ARGUMENT_BYTES_MAX: usize = 128 << 10;
@@ -32,17 +33,98 @@ const UNPREPARED: &str = "/tmp/prepared";
 /// Label of executions without a language.
 const NO_LANGUAGE: &str = "argv";
 
-/// What to run: one command per stage.
+/// What to run.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    /// The stages in order, each with its command; the run stage is the last one.
-    pub(crate) stages: Vec<(StageName, Command)>,
-    /// The most that any stage may use.
+    /// The program that is judged.
+    pub(crate) program: Recipe,
+    /// How often, and on what.
+    pub(crate) runs: Runs,
+    /// Who decides whether its answer is right.
+    pub(crate) judge: Judge,
+    /// The most that may be used at any one time.
     pub(crate) memory_bytes: u64,
-    /// The names of the files to return, as asked for.
-    pub(crate) outputs: Vec<String>,
     /// Canonical name of the language, or `argv`.
     pub(crate) language: String,
+    /// Whether standard error goes where standard output goes.
+    pub(crate) merge_stderr: bool,
+    /// Whether no short cut may be taken.
+    pub(crate) fresh: bool,
+}
+
+/// A program before it is started.
+#[derive(Debug)]
+pub(crate) struct Recipe {
+    /// Its files.
+    pub(crate) files: Vec<File>,
+    /// How to compile it.
+    pub(crate) compile: Option<Compile>,
+}
+
+/// A compile stage.
+#[derive(Debug)]
+pub(crate) struct Compile {
+    /// The compiler.
+    pub(crate) start: Start,
+    /// What it belongs to.
+    pub(crate) program: Program,
+}
+
+/// How a program is started.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Start {
+    pub(crate) argv: Vec<Vec<u8>>,
+    pub(crate) env: Vec<Vec<u8>>,
+    pub(crate) limits: Limits,
+}
+
+/// How often the program is run.
+#[derive(Debug)]
+pub(crate) enum Runs {
+    /// Once.
+    Single(Single),
+    /// Once for each test case.
+    Cases(Vec<Case>, Continue),
+}
+
+/// What to do after a test case that is not `OK`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Continue {
+    Always,
+    WhileOk,
+}
+
+/// The only run of a program.
+#[derive(Debug)]
+pub(crate) struct Single {
+    pub(crate) start: Start,
+    pub(crate) stdin: Stdin,
+    pub(crate) terminal: Option<TerminalSize>,
+    /// The names of the files to return, as asked for.
+    pub(crate) outputs: Vec<String>,
+    pub(crate) outputs_bytes_max: u64,
+}
+
+/// A test case.
+#[derive(Debug)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) start: Start,
+    pub(crate) stdin: Vec<u8>,
+    pub(crate) expected: Option<Vec<u8>>,
+}
+
+/// Who decides whether an answer is right.
+#[derive(Debug)]
+pub(crate) enum Judge {
+    /// Whoever exits with 0 is right.
+    Nobody,
+    /// What is expected is written down.
+    Compare(Rule),
+    /// A program, afterwards.
+    Checker(Recipe, Start),
+    /// A program, meanwhile.
+    Interactor(Recipe, Start),
 }
 
 /// Makes plans within the configured limits.
@@ -51,8 +133,21 @@ pub(crate) struct Planner {
     config: Config,
     run: Rules,
     compile: Rules,
+    memory_budget_bytes: u64,
     /// `PATH` inside.
     path: String,
+}
+
+/// What is known of the run stage of a subject before its arguments and limits are.
+struct Starter<'a> {
+    planner: &'a Planner,
+    program: Option<&'a Program>,
+    argv: Vec<String>,
+    /// The usual arguments.
+    args: Vec<String>,
+    env: BTreeMap<String, String>,
+    /// Names of the files that belong to the language, the entry first.
+    names: Vec<String>,
 }
 
 impl Planner {
@@ -70,84 +165,304 @@ impl Planner {
         }
         let run = rules(Kind::Run, &config.limits, &config.limits_max)?;
         let compile = rules(Kind::Compile, &config.compile_limits, &config.compile_limits_max)?;
-        Ok(Planner { run, compile, path: path.to_owned(), config })
+        Ok(Planner { run, compile, memory_budget_bytes, path: path.to_owned(), config })
     }
 
-    /// Checks `request` and turns it into commands. `program` is what its `language` stands for;
-    /// `stdin` takes the place of the request's own.
+    /// Limits of programs or of compilers.
+    pub(crate) fn rules(&self, kind: Kind) -> &Rules {
+        match kind {
+            Kind::Run => &self.run,
+            Kind::Compile => &self.compile,
+        }
+    }
+
+    /// The settings that plans keep to.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Checks `request` and turns it into commands. `program` is what its `language` stands for,
+    /// `companion` what the language of its checker or interactor does; `stdin` takes the place of
+    /// the request's own.
     pub(crate) fn plan(
         &self,
         mut request: ExecutionRequest,
         program: Option<&Program>,
+        companion: Option<&Program>,
         stdin: Option<Stdin>,
     ) -> Result<Plan, Refusal> {
-        check_shape(&request)?;
-        check_arguments(&request)?;
-        check_outputs(&request.outputs, self.config.outputs_max)?;
-        let stdin = self.stdin(&mut request, stdin)?;
-        let files = self.files(&mut request, program)?;
-
-        let none = LimitSpec::default();
-        let language = program.map(|program| &*program.language);
-        let of_language = language.map_or((&none, &none), |it| (&it.limits, &it.compile_limits));
-        let limits = self.run.resolve("limits", &request.limits, of_language.0)?;
-        let compile_limits =
-            self.compile.resolve("compile_limits", &request.compile_limits, of_language.1)?;
-
-        let mut run = Command {
-            stdin,
-            limits,
-            profile: Profile::Run,
-            outputs: request.outputs,
-            outputs_bytes_max: self.config.outputs_bytes_max,
-            last: true,
-            ..Command::default()
+        let subject = Subject::of_request(&mut request);
+        subject.check()?;
+        checks::check_whole(&request, stdin.is_some())?;
+        checks::check_outputs(&request.outputs, self.config.outputs_max)?;
+        let limits = self.limits_of(program, "limits", &request.limits)?;
+        let tests = std::mem::take(&mut request.tests);
+        let (stdin, tests) = match &*tests {
+            [] => (self.stdin(&mut request, stdin)?, None),
+            [_, ..] => (Stdin::Empty, Some(tests)),
         };
-        let mut stages = Vec::with_capacity(2);
+        if tests.is_some() || request.interactor.is_some() {
+            check_has_artifacts(program)?;
+        }
+        let (recipe, starter) =
+            self.recipe(subject, program, (&limits, &request.compile_limits))?;
+        let start = starter.start(&starter.args, limits)?;
         let mut memory_bytes = limits.memory_bytes;
-        match program {
-            Some(program) => {
-                let names = language_files(&files, &program.language.extensions);
-                let values = Values {
-                    entry: &files[0].path,
-                    files: &names,
-                    args: &request.args,
-                    memory_bytes: limits.memory_bytes,
-                    prepared: prepared(program),
-                };
-                let way = program.way();
-                run.argv = way.run.fill(&values);
-                run.env = self.environment(&way.env, &values, &request.env);
-                if let Some(template) = &way.compile {
-                    let values = Values { memory_bytes: compile_limits.memory_bytes, ..values };
-                    memory_bytes = memory_bytes.max(compile_limits.memory_bytes);
-                    let compile = Command {
-                        argv: template.fill(&values),
-                        env: self.environment(&way.compile_env, &values, &BTreeMap::new()),
-                        limits: compile_limits,
-                        profile: Profile::Compile,
-                        ..Command::default()
-                    };
-                    stages.push((StageName::Compile, compile));
-                }
+        let terminal = request.terminal;
+        let runs = match tests {
+            None => Runs::Single(Single {
+                start,
+                stdin,
+                terminal: terminal.map(|size| TerminalSize { rows: size.rows, cols: size.cols }),
+                outputs: request.outputs,
+                outputs_bytes_max: self.config.outputs_bytes_max,
+            }),
+            Some(tests) => {
+                let cases = self.cases(tests, &start, (&request.limits, &starter))?;
+                let most = cases.iter().map(|case| case.start.limits.memory_bytes).max();
+                memory_bytes = memory_bytes.max(most.unwrap_or(0));
+                let stop = request.stop_at_first_failure;
+                Runs::Cases(cases, if stop { Continue::WhileOk } else { Continue::Always })
             }
-            None => {
-                let argv = request.argv.unwrap_or_default();
-                run.argv = argv.into_iter().chain(request.args).map(String::into_bytes).collect();
-                let values =
-                    Values { entry: "", files: &[], args: &[], memory_bytes, prepared: "" };
-                run.env = self.environment(&[], &values, &request.env);
+        };
+        let longest = match &runs {
+            Runs::Single(single) => single.start.limits.wall,
+            Runs::Cases(cases, _) => {
+                cases.iter().map(|case| case.start.limits.wall).max().unwrap_or_default()
+            }
+        };
+        let has_tests = matches!(runs, Runs::Cases(..));
+        let judge = (request.interactor, request.comparison);
+        let judge = self.judge(judge, companion, has_tests, longest)?;
+        let memory_bytes = self.memory(memory_bytes, &recipe, &judge)?;
+        Ok(Plan {
+            program: recipe,
+            runs,
+            judge,
+            memory_bytes,
+            language: program.map_or(NO_LANGUAGE, |it| &it.language.name).to_owned(),
+            merge_stderr: request.merge_stderr,
+            fresh: request.fresh,
+        })
+    }
+
+    /// `longest` is how long the program may take.
+    fn judge(
+        &self,
+        asked: (Option<Companion>, Option<Comparison>),
+        program: Option<&Program>,
+        has_tests: bool,
+        longest: Duration,
+    ) -> Result<Judge, Refusal> {
+        let rule = match asked {
+            (Some(interactor), _) => {
+                let below = |refusal| below("interactor", refusal);
+                let added: &[&str] = if has_tests { &[INPUT, OUTPUT, ANSWER] } else { &[] };
+                let patient = interactor.limits.wall_ms.is_none();
+                let (recipe, mut start) =
+                    self.companion(interactor, program, added).map_err(below)?;
+                if patient {
+                    // When both wait for each other, it is the program's time that ends.
+                    start.limits.wall = start.limits.wall.max(longest.saturating_add(PEER_GRACE));
+                }
+                return Ok(Judge::Interactor(recipe, start));
+            }
+            (None, Some(Comparison::Checker(checker))) => {
+                let below = |refusal| below("comparison", refusal);
+                let added = [INPUT, OUTPUT, ANSWER];
+                let (recipe, start) = self.companion(*checker, program, &added).map_err(below)?;
+                return Ok(Judge::Checker(recipe, start));
+            }
+            (None, None) if !has_tests => return Ok(Judge::Nobody),
+            (None, None | Some(Comparison::TrailingSpace)) => Rule::TrailingSpace,
+            (None, Some(Comparison::Exact)) => Rule::Exact,
+            (None, Some(Comparison::Tokens)) => Rule::Tokens,
+            (None, Some(Comparison::Float { absolute, relative })) => {
+                Rule::Float { absolute, relative }
+            }
+        };
+        Ok(Judge::Compare(rule))
+    }
+
+    /// The most that is used at one time: a solution and its interactor run side by side, all else
+    /// one after the other.
+    fn memory(&self, run: u64, recipe: &Recipe, judge: &Judge) -> Result<u64, Refusal> {
+        let compile = |recipe: &Recipe| {
+            recipe.compile.as_ref().map_or(0, |compile| compile.start.limits.memory_bytes)
+        };
+        let most = run.max(compile(recipe));
+        let most = match judge {
+            Judge::Nobody | Judge::Compare(_) => most,
+            Judge::Checker(recipe, start) => {
+                most.max(start.limits.memory_bytes).max(compile(recipe))
+            }
+            Judge::Interactor(recipe, start) => {
+                let both = run.saturating_add(start.limits.memory_bytes);
+                if both > self.memory_budget_bytes {
+                    let message = format!(
+                        "and the program's own must be at most {} together",
+                        self.memory_budget_bytes
+                    );
+                    return Err(Refusal::invalid("interactor.limits.memory_bytes", message));
+                }
+                most.max(both).max(compile(recipe))
+            }
+        };
+        Ok(most)
+    }
+
+    fn limits_of(
+        &self,
+        program: Option<&Program>,
+        path: &str,
+        asked: &LimitSpec,
+    ) -> Result<Limits, Refusal> {
+        let none = LimitSpec::default();
+        self.run.resolve(path, asked, program.map_or(&none, |program| &program.language.limits))
+    }
+
+    /// Everything about a program but how it is started.
+    fn recipe<'a>(
+        &'a self,
+        mut subject: Subject,
+        program: Option<&'a Program>,
+        (limits, compile_limits): (&Limits, &LimitSpec),
+    ) -> Result<(Recipe, Starter<'a>), Refusal> {
+        let files = self.files(&mut subject, program)?;
+        let none = LimitSpec::default();
+        let of_language = program.map_or(&none, |program| &program.language.compile_limits);
+        let compile_limits = self.compile.resolve("compile_limits", compile_limits, of_language)?;
+        let names = program.map_or_else(Vec::new, |program| {
+            let names = language_files(&files, &program.language.extensions);
+            names.into_iter().map(str::to_owned).collect()
+        });
+        let starter = Starter {
+            planner: self,
+            program,
+            argv: subject.argv.unwrap_or_default(),
+            args: subject.args,
+            env: subject.env,
+            names,
+        };
+        let compile = program.and_then(|program| Some((program, program.way().compile.as_ref()?)));
+        let compile = match compile {
+            Some((program, template)) => {
+                let names: Vec<&str> = starter.names.iter().map(String::as_str).collect();
+                let values = starter.values(program, &names, &starter.args, &compile_limits);
+                let env = &program.way().compile_env;
+                let start = Start {
+                    argv: template.fill_compile(&values, &subject.compile_args),
+                    env: self.environment(env, &values, &BTreeMap::new()),
+                    limits: compile_limits,
+                };
+                let given = subject.compile_args.iter().map(String::len).sum::<usize>();
+                let field = if given > ARGUMENT_BYTES_MAX / 2 { "compile_args" } else { "files" };
+                check_argument_bytes(&start, field)?;
+                Some(Compile { start, program: program.clone() })
+            }
+            None if !subject.compile_args.is_empty() => {
+                let message = "nothing is compiled here that could take them";
+                return Err(Refusal::invalid("compile_args", message));
+            }
+            None => None,
+        };
+        match &compile {
+            Some(compile) => check_room("compile_limits", &compile.start.limits, &files)?,
+            None => check_room("limits", limits, &files)?,
+        }
+        Ok((Recipe { files, compile }, starter))
+    }
+
+    /// A checker or an interactor. `added` are the files that are placed beside its own; their
+    /// names become its last arguments.
+    fn companion(
+        &self,
+        mut companion: Companion,
+        program: Option<&Program>,
+        added: &[&str],
+    ) -> Result<(Recipe, Start), Refusal> {
+        companion.args.extend(added.iter().map(|name| (*name).to_owned()));
+        let (limits, compile_limits) = (companion.limits, companion.compile_limits);
+        let subject = Subject::of_companion(companion);
+        subject.check()?;
+        check_has_artifacts(program)?;
+        let limits = self.limits_of(program, "limits", &limits)?;
+        let (recipe, starter) = self.recipe(subject, program, (&limits, &compile_limits))?;
+        let start = starter.start(&starter.args, limits)?;
+        for (index, file) in recipe.files.iter().enumerate() {
+            let top = file.path.split('/').next().unwrap_or_default();
+            if added.contains(&top) {
+                let message = "is the name of a file that is added";
+                return Err(Refusal::invalid(format!("files[{index}].name"), message));
             }
         }
-        stages.push((StageName::Run, run));
-        check_argument_bytes(&stages, program.is_some())?;
-        check_room(&stages[0], &files)?;
-        stages[0].1.files = files;
-        Ok(Plan {
-            outputs: stages.last().map(|(_, run)| run.outputs.clone()).unwrap_or_default(),
-            stages,
-            memory_bytes,
-            language: language.map_or(NO_LANGUAGE, |language| &language.name).to_owned(),
+        Ok((recipe, start))
+    }
+
+    fn cases(
+        &self,
+        tests: Vec<TestCase>,
+        usual: &Start,
+        (limits, starter): (&LimitSpec, &Starter<'_>),
+    ) -> Result<Vec<Case>, Refusal> {
+        if tests.len() > self.config.tests_max {
+            let message = format!("there may be at most {} test cases", self.config.tests_max);
+            return Err(Refusal::invalid("tests", message));
+        }
+        let mut total = 0_u64;
+        let mut cases = Vec::with_capacity(tests.len());
+        for (index, test) in tests.into_iter().enumerate() {
+            let case = self.case(index, test, usual, (limits, starter));
+            let case = case.map_err(|refusal| below(&format!("tests[{index}]"), refusal))?;
+            total += len(&case.stdin) + case.expected.as_ref().map_or(0, |bytes| len(bytes));
+            if total > self.config.tests_bytes_max {
+                let message = format!(
+                    "input and expected output must be at most {} bytes together",
+                    self.config.tests_bytes_max
+                );
+                return Err(Refusal::invalid("tests", message));
+            }
+            cases.push(case);
+        }
+        Ok(cases)
+    }
+
+    fn case(
+        &self,
+        index: usize,
+        test: TestCase,
+        usual: &Start,
+        (limits, starter): (&LimitSpec, &Starter<'_>),
+    ) -> Result<Case, Refusal> {
+        if let Some(name) = &test.name {
+            checks::check_label("name", name)?;
+        }
+        let stdin = one_of("stdin", test.stdin, test.stdin_base64)?;
+        if let Some((field, bytes)) = &stdin
+            && len(bytes) > self.config.stdin_bytes_max
+        {
+            let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
+            return Err(Refusal::invalid(*field, message));
+        }
+        let expected = one_of("expected", test.expected, test.expected_base64)?;
+        let own_limits = (test.limits != LimitSpec::default()).then_some(&test.limits);
+        let start = match (&test.args, own_limits) {
+            (None, None) => usual.clone(),
+            (args, own) => {
+                let own =
+                    own.map(|own| self.limits_of(starter.program, "limits", &over(own, limits)));
+                let limits = own.transpose()?.unwrap_or(usual.limits);
+                checks::check_words("args", args.as_deref().unwrap_or_default())?;
+                let args = args.as_deref().unwrap_or(&starter.args);
+                let named = |refusal| Refusal { field: "args".to_owned(), ..refusal };
+                starter.start(args, limits).map_err(named)?
+            }
+        };
+        Ok(Case {
+            name: test.name.unwrap_or_else(|| (index + 1).to_string()),
+            start,
+            stdin: stdin.map(|(_, bytes)| bytes).unwrap_or_default(),
+            expected: expected.map(|(_, bytes)| bytes),
         })
     }
 
@@ -156,29 +471,25 @@ impl Planner {
         request: &mut ExecutionRequest,
         given: Option<Stdin>,
     ) -> Result<Stdin, Refusal> {
-        let (field, bytes) = match (request.stdin.take(), request.stdin_base64.take(), given) {
-            (None, None, given) => return Ok(given.unwrap_or_default()),
-            (Some(text), None, None) => ("stdin", text.into_bytes()),
-            (None, Some(text), None) => ("stdin_base64", decode("stdin_base64", &text)?),
-            (Some(_), _, _) | (None, Some(_), Some(_)) => {
-                let message = "standard input is given twice; give one of stdin and stdin_base64";
-                return Err(Refusal::invalid("stdin", message));
+        let own = one_of("stdin", request.stdin.take(), request.stdin_base64.take())?;
+        match (own, given) {
+            (None, given) => Ok(given.unwrap_or_default()),
+            (Some((field, bytes)), None) if len(&bytes) > self.config.stdin_bytes_max => {
+                let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
+                Err(Refusal::invalid(field, message))
             }
-        };
-        if len(&bytes) > self.config.stdin_bytes_max {
-            let message = format!("must be at most {} bytes", self.config.stdin_bytes_max);
-            return Err(Refusal::invalid(field, message));
+            (Some((_, bytes)), None) => Ok(Stdin::Bytes(bytes)),
+            (Some(_), Some(_)) => Err(Refusal::invalid("stdin", "is given twice")),
         }
-        Ok(Stdin::Bytes(bytes))
     }
 
     /// The files to place, checked and decoded.
     fn files(
         &self,
-        request: &mut ExecutionRequest,
+        subject: &mut Subject,
         program: Option<&Program>,
     ) -> Result<Vec<File>, Refusal> {
-        if let (Some(source), Some(program)) = (request.source.take(), program) {
+        if let (Some(source), Some(program)) = (subject.source.take(), program) {
             if len(source.as_bytes()) > self.config.files_bytes_max {
                 return Err(self.too_large("source"));
             }
@@ -186,12 +497,12 @@ impl Planner {
             let content = source.into_bytes().into();
             return Ok(vec![File { path, content, executable: false }]);
         }
-        let files = std::mem::take(&mut request.files);
+        let files = std::mem::take(&mut subject.files);
         if files.len() > self.config.files_max {
             let message = format!("there may be at most {} files", self.config.files_max);
             return Err(Refusal::invalid("files", message));
         }
-        check_names(files.iter().map(|file| file.name.as_str()), "files", ".name")?;
+        checks::check_names(files.iter().map(|file| file.name.as_str()), "files", ".name")?;
         let mut total = 0;
         let mut decoded = Vec::with_capacity(files.len());
         for (index, SourceFile { name, content, encoding, executable }) in
@@ -207,7 +518,7 @@ impl Planner {
             }
             decoded.push(File { path: name, content: content.into(), executable });
         }
-        check_no_file_is_a_directory(&decoded)?;
+        checks::check_no_file_is_a_directory(&decoded)?;
         Ok(decoded)
     }
 
@@ -224,7 +535,8 @@ impl Planner {
         values: &Values<'_>,
         caller: &BTreeMap<String, String>,
     ) -> Vec<Vec<u8>> {
-        let base = [("PATH", self.path.as_str()), ("HOME", "/home/user"), ("LANG", "C.UTF-8")];
+        let base: Vec<_> =
+            [("PATH", self.path.as_str())].into_iter().chain(ENVIRONMENT).collect();
         let mut env = Vec::with_capacity(base.len() + language.len() + caller.len());
         let of_language = |name: &str| language.iter().any(|(other, _)| other == name);
         for (name, value) in base {
@@ -237,6 +549,102 @@ impl Planner {
         }
         env.extend(caller.iter().map(|(name, value)| variable(name, value.as_bytes())));
         env
+    }
+}
+
+impl Starter<'_> {
+    fn values<'v>(
+        &'v self,
+        program: &'v Program,
+        names: &'v [&'v str],
+        args: &'v [String],
+        limits: &Limits,
+    ) -> Values<'v> {
+        Values {
+            entry: names.first().copied().unwrap_or_default(),
+            files: names,
+            args,
+            memory_bytes: limits.memory_bytes,
+            prepared: prepared(program),
+        }
+    }
+
+    /// How to start it with these arguments and limits.
+    fn start(&self, args: &[String], limits: Limits) -> Result<Start, Refusal> {
+        let (start, field) = match self.program {
+            Some(program) => {
+                let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+                let values = self.values(program, &names, args, &limits);
+                let way = program.way();
+                let argv = way.run.fill(&values);
+                let env = self.planner.environment(&way.env, &values, &self.env);
+                (Start { argv, env, limits }, "args")
+            }
+            None => {
+                let bytes = |words: &[String]| words.iter().map(String::len).sum::<usize>();
+                let larger = bytes(args) > bytes(&self.argv);
+                let words = self.argv.iter().chain(args);
+                let argv = words.map(|word| word.as_bytes().to_vec()).collect();
+                let values = Values { entry: "", files: &[], args, memory_bytes: 0, prepared: "" };
+                let env = self.planner.environment(&[], &values, &self.env);
+                (Start { argv, env, limits }, if larger { "args" } else { "argv" })
+            }
+        };
+        check_argument_bytes(&start, field)?;
+        Ok(start)
+    }
+}
+
+/// One of a text and its base64, with the name of the field it came from.
+fn one_of(
+    field: &'static str,
+    text: Option<String>,
+    base64: Option<String>,
+) -> Result<Option<(&'static str, Vec<u8>)>, Refusal> {
+    let base64_field = match field {
+        "expected" => "expected_base64",
+        _ => "stdin_base64",
+    };
+    match (text, base64) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some((field, text.into_bytes()))),
+        (None, Some(text)) => Ok(Some((base64_field, decode(base64_field, &text)?))),
+        (Some(_), Some(_)) => {
+            let message = format!("is given twice; give one of {field} and {base64_field}");
+            Err(Refusal::invalid(field, message))
+        }
+    }
+}
+
+fn below(prefix: &str, refusal: Refusal) -> Refusal {
+    Refusal { field: format!("{prefix}.{}", refusal.field), ..refusal }
+}
+
+/// Test cases and companions run what was compiled in a sandbox of its own.
+fn check_has_artifacts(program: Option<&Program>) -> Result<(), Refusal> {
+    match program.map(Program::way) {
+        Some(way) if way.compile.is_some() && way.artifacts.is_none() => {
+            let message = "the language's entry does not say what compiling makes (`artifacts`), \
+                           so it can be run once only";
+            Err(Refusal::invalid("language", message))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// `own` where it says something, `usual` where it does not.
+fn over(own: &LimitSpec, usual: &LimitSpec) -> LimitSpec {
+    LimitSpec {
+        cpu_ms: own.cpu_ms.or(usual.cpu_ms),
+        wall_ms: own.wall_ms.or(usual.wall_ms),
+        memory_bytes: own.memory_bytes.or(usual.memory_bytes),
+        processes: own.processes.or(usual.processes),
+        output_bytes: own.output_bytes.or(usual.output_bytes),
+        open_files: own.open_files.or(usual.open_files),
+        file_size_bytes: own.file_size_bytes.or(usual.file_size_bytes),
+        disk_bytes: own.disk_bytes.or(usual.disk_bytes),
+        disk_inodes: own.disk_inodes.or(usual.disk_inodes),
+        stack_bytes: own.stack_bytes.or(usual.stack_bytes),
     }
 }
 
@@ -263,182 +671,36 @@ fn language_files<'a>(files: &'a [File], extensions: &[String]) -> Vec<&'a str> 
     names.filter(|(index, name)| *index == 0 || of_language(name)).map(|(_, name)| name).collect()
 }
 
-/// Exactly one of language and argv, and what belongs to each.
-fn check_shape(request: &ExecutionRequest) -> Result<(), Refusal> {
-    match (&request.language, &request.argv) {
-        (None, None) => {
-            return Err(Refusal::invalid("language", "either language or argv is needed"));
-        }
-        (Some(_), Some(_)) => {
-            return Err(Refusal::invalid("argv", "language and argv exclude each other"));
-        }
-        (Some(_), None) => match (&request.source, &*request.files) {
-            (Some(_), [_, ..]) => {
-                return Err(Refusal::invalid("files", "source and files exclude each other"));
-            }
-            (None, []) => {
-                return Err(Refusal::invalid("source", "either source or files is needed"));
-            }
-            (Some(_), []) | (None, [_, ..]) => {}
-        },
-        (None, Some(argv)) => {
-            if request.source.is_some() {
-                let message = "a source needs a language; give files along with argv";
-                return Err(Refusal::invalid("source", message));
-            }
-            if argv.first().is_none_or(String::is_empty) {
-                return Err(Refusal::invalid("argv", "must begin with the name of a program"));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// No NUL, which would end an argument early, and no name that is not one.
-fn check_arguments(request: &ExecutionRequest) -> Result<(), Refusal> {
-    let argv = request.argv.as_deref().unwrap_or_default();
-    for (field, words) in [("argv", argv), ("args", &*request.args)] {
-        if let Some(index) = words.iter().position(|word| word.contains('\0')) {
-            return Err(Refusal::invalid(format!("{field}[{index}]"), "contains a NUL character"));
-        }
-    }
-    for (name, value) in &request.env {
-        check_env_name(name).map_err(|problem| Refusal::invalid("env", problem))?;
-        if value.contains('\0') {
-            return Err(Refusal::invalid(format!("env.{name}"), "contains a NUL character"));
-        }
-    }
-    Ok(())
-}
-
-/// Whether `name` can be a variable's: letters, digits and `_`, not beginning with a digit.
-pub(crate) fn check_env_name(name: &str) -> Result<(), String> {
-    let well_formed = !name.is_empty()
-        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
-        && !name.as_bytes()[0].is_ascii_digit();
-    if well_formed {
-        return Ok(());
-    }
-    let shown: String = name.chars().take(64).collect();
-    Err(format!("{shown:?} cannot be the name of an environment variable"))
-}
-
-fn check_outputs(outputs: &[String], outputs_max: usize) -> Result<(), Refusal> {
-    if outputs.len() > outputs_max {
-        let message = format!("there may be at most {outputs_max} output files");
-        return Err(Refusal::invalid("outputs", message));
-    }
-    check_names(outputs.iter().map(String::as_str), "outputs", "")
-}
-
-/// Every name is a path below the workspace, and none occurs twice.
-fn check_names<'a>(
-    names: impl Iterator<Item = &'a str>,
-    list: &str,
-    field: &str,
-) -> Result<(), Refusal> {
-    let mut seen = HashSet::new();
-    for (index, name) in names.enumerate() {
-        let refuse = |problem| Refusal::invalid(format!("{list}[{index}]{field}"), problem);
-        check_path(name).map_err(refuse)?;
-        if !seen.insert(name) {
-            return Err(refuse("is the name of an earlier one"));
-        }
-    }
-    Ok(())
-}
-
-/// Whether `path` is a plain relative path: it cannot lead out of the directory it is used in.
-pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
-    if path.is_empty() {
-        return Err("is empty");
-    }
-    if path.len() > PATH_BYTES_MAX {
-        return Err("is longer than 4084 bytes");
-    }
-    if path.contains('\0') {
-        return Err("contains a NUL character");
-    }
-    if path.starts_with('/') {
-        return Err("must be relative");
-    }
-    for (index, part) in path.split('/').enumerate() {
-        match part {
-            "" => return Err("has an empty part"),
-            "." | ".." => return Err("must not have `.` or `..` as a part"),
-            _ if part.len() > PATH_PART_BYTES_MAX => {
-                return Err("has a part of more than 255 bytes");
-            }
-            _ if index >= PATH_PARTS_MAX => return Err("has more than 16 parts"),
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// `a` and `a/b` cannot both be files.
-fn check_no_file_is_a_directory(files: &[File]) -> Result<(), Refusal> {
-    if files.len() < 2 {
-        return Ok(());
-    }
-    let names: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
-    for (index, file) in files.iter().enumerate() {
-        if directories(&file.path).any(|directory| names.contains(directory)) {
-            let message = "needs a directory where there is another file";
-            return Err(Refusal::invalid(format!("files[{index}].name"), message));
-        }
-    }
-    Ok(())
-}
-
-/// Every directory above `path`: `a` and `a/b` of `a/b/c`.
-fn directories(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices('/').map(|(at, _)| &path[..at])
-}
-
 /// What `execve` would refuse as too long is refused here, with a name.
-fn check_argument_bytes(
-    stages: &[(StageName, Command)],
-    has_language: bool,
-) -> Result<(), Refusal> {
+fn check_argument_bytes(start: &Start, field: &str) -> Result<(), Refusal> {
     let bytes = |words: &[Vec<u8>]| -> usize {
         words.iter().map(|word| word.len() + 1 + size_of::<usize>()).sum()
     };
-    for (stage, command) in stages {
-        let (argv, env) = (bytes(&command.argv), bytes(&command.env));
-        if argv + env <= ARGUMENT_BYTES_MAX {
-            continue;
-        }
-        let field = match (stage, has_language) {
-            (StageName::Compile, _) => "files",
-            (_, _) if env > argv => "env",
-            (_, true) => "args",
-            (_, false) => "argv",
-        };
-        let message = format!(
-            "arguments and environment of one program must be at most {ARGUMENT_BYTES_MAX} bytes"
-        );
-        return Err(Refusal::invalid(field, message));
+    let (argv, env) = (bytes(&start.argv), bytes(&start.env));
+    if argv + env <= ARGUMENT_BYTES_MAX {
+        return Ok(());
     }
-    Ok(())
+    let message = format!(
+        "arguments and environment of one program must be at most {ARGUMENT_BYTES_MAX} bytes"
+    );
+    Err(Refusal::invalid(if env > argv { "env" } else { field }, message))
+}
+
+/// What files take where they are placed: bytes in whole pages, files with the directories above.
+pub(crate) fn room(files: &[File]) -> (u64, u64) {
+    let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
+    let above: HashSet<&str> = files.iter().flat_map(|file| directories(&file.path)).collect();
+    (pages.sum(), u64::try_from(files.len() + above.len()).unwrap_or(u64::MAX))
 }
 
 /// The files must fit into the sandbox that they are placed in.
-fn check_room(first: &(StageName, Command), files: &[File]) -> Result<(), Refusal> {
-    let Limits { disk_bytes, disk_inodes, memory_bytes, .. } = first.1.limits;
-    let path = match first.0 {
-        StageName::Compile => "compile_limits",
-        StageName::Run | StageName::Interactor | StageName::Checker => "limits",
-    };
-    let pages = files.iter().map(|file| file.content.len().next_multiple_of(PAGE_BYTES));
-    let bytes: u64 = pages.sum();
-    let above: HashSet<&str> = files.iter().flat_map(|file| directories(&file.path)).collect();
-    let inodes = u64::try_from(files.len() + above.len()).unwrap_or(u64::MAX);
+fn check_room(path: &str, limits: &Limits, files: &[File]) -> Result<(), Refusal> {
+    let (bytes, inodes) = room(files);
     for (field, limit, needed) in [
-        ("disk_bytes", disk_bytes, bytes),
+        ("disk_bytes", limits.disk_bytes, bytes),
         // Files are held in memory, and so is what works on them.
-        ("memory_bytes", memory_bytes / 2, bytes),
-        ("disk_inodes", disk_inodes, inodes.saturating_add(INODES_SPARE)),
+        ("memory_bytes", limits.memory_bytes / 2, bytes),
+        ("disk_inodes", limits.disk_inodes, inodes.saturating_add(INODES_SPARE)),
     ] {
         if needed > limit {
             let message =

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::future::Future;
 use std::pin::Pin;
 
-use sandbox::{Command, Exit, OutputSink, SandboxError};
+use sandbox::{Command, Exit, OutputSink, SandboxError, WarmRuntime};
 
 /// Why a program was not run to its end.
 #[derive(Debug)]
@@ -21,6 +21,13 @@ pub(crate) type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>>
 pub(crate) trait Sandboxes: Send + Sync {
     /// Waits for a prepared one.
     fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>>;
+
+    /// The runtimes that are started ahead of their programs.
+    fn runtimes(&self) -> &[WarmRuntime];
+
+    /// Waits for one in which the runtime called `name` waits for its program; `None` when there is
+    /// none to wait for.
+    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>>;
 }
 
 /// A sandbox; dropping it kills everything inside.
@@ -34,6 +41,17 @@ impl Sandboxes for sandbox::Engine {
         Box::pin(async {
             let sandbox: Box<dyn Sandbox> = Box::new(sandbox::Engine::sandbox(self).await?);
             Ok(sandbox)
+        })
+    }
+
+    fn runtimes(&self) -> &[WarmRuntime] {
+        sandbox::Engine::runtimes(self)
+    }
+
+    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+        Box::pin(async move {
+            let sandbox = sandbox::Engine::warm(self, name).await?;
+            Ok(sandbox.map(|sandbox| -> Box<dyn Sandbox> { Box::new(sandbox) }))
         })
     }
 }

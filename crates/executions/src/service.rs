@@ -3,24 +3,22 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
-use api::{
-    Execution, ExecutionId, ExecutionRequest, Mode, Outcome, OutputFile, Stage, StageName, Verdict,
-};
+use api::{Comparison, Execution, ExecutionId, ExecutionRequest, Mode, Outcome, StageName};
 use node::clock::{self, Ids};
 use node::telemetry::Registry;
-use sandbox::{Command, Control, Exit, OutputSink, Stdin, Stream};
-use tokio::sync::mpsc;
+use sandbox::{Control, Stdin, Stream};
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::admission::{Admission, Bounds};
+use crate::cache::{Cache, Tenants};
 use crate::config::{Capacity, Config, ConfigError};
 use crate::error::{Error, Refusal};
-use crate::languages::Languages;
+use crate::languages::{Languages, Program};
 use crate::metrics::{Metrics, Part};
 use crate::plan::{Plan, Planner};
+use crate::run::{Done, Machine, Run};
 use crate::sandboxes::{Failure, Sandboxes};
-use crate::verdict;
 
 /// Runs programs. Cheap to clone.
 #[derive(Clone)]
@@ -29,11 +27,10 @@ pub struct Service {
 }
 
 struct Inner {
-    sandboxes: Box<dyn Sandboxes>,
     languages: Languages,
     planner: Planner,
     admission: Admission,
-    metrics: Metrics,
+    machine: Machine,
     ids: Ids,
 }
 
@@ -107,10 +104,18 @@ impl Service {
             queue_max: config.queue_max,
             queue_max_per_tenant: config.queue_max_per_tenant,
         });
-        let metrics = Metrics::new(registry, &admission);
+        let tenants = if config.compile_cache_shared { Tenants::Together } else { Tenants::Apart };
+        let cache = Cache::new(config.compile_cache_bytes_max, tenants);
+        let machine = Machine {
+            sandboxes,
+            metrics: Metrics::new(registry, &admission, &cache),
+            cache,
+            pairs: Semaphore::new(1),
+            tests_output_bytes_max: config.tests_output_bytes_max,
+        };
         let planner = Planner::new(config, memory_bytes_max, languages.path())?;
         let ids = Ids::new().map_err(StartError::Random)?;
-        let inner = Inner { sandboxes, languages, planner, admission, metrics, ids };
+        let inner = Inner { languages, planner, admission, machine, ids };
         Ok(Service { inner: Arc::new(inner) })
     }
 
@@ -153,6 +158,21 @@ impl Service {
         self.inner.admission.bounds().running_max
     }
 
+    /// Who may run now; for what runs programs without being an execution.
+    pub(crate) fn admission(&self) -> &Admission {
+        &self.inner.admission
+    }
+
+    /// Where sandboxes come from, for the same.
+    pub(crate) fn sandboxes(&self) -> &dyn Sandboxes {
+        &*self.inner.machine.sandboxes
+    }
+
+    /// The configured limits.
+    pub(crate) fn planner(&self) -> &Planner {
+        &self.inner.planner
+    }
+
     /// A new id.
     pub(crate) fn next_id(&self) -> ExecutionId {
         ExecutionId(self.inner.ids.next("ex_"))
@@ -170,24 +190,23 @@ impl Service {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
-            let mut plan = inner.plan(request, io.stdin).await?;
-            if let Some((_, run)) = plan.stages.last_mut() {
-                run.control = io.control;
-            }
+            let plan = inner.plan(request, io.stdin).await?;
             let permit = inner.admission.enter(tenant, plan.memory_bytes).await?;
             Ok((plan, permit))
         };
-        let (plan, permit) = admitted.await.inspect_err(|error| inner.metrics.refused(error))?;
-        let admitted = inner.metrics.observe(Part::Queue, started);
+        let metrics = &inner.machine.metrics;
+        let (plan, permit) = admitted.await.inspect_err(|error| metrics.refused(error))?;
+        let admitted = metrics.observe(Part::Queue, started);
 
         let language = plan.language.clone();
-        let mut run = Run { inner, id: &id, stages: Vec::with_capacity(2), files: Vec::new() };
-        match run.stages(plan, admitted, progress).await {
+        let mut run = Run::new(&inner.machine, (&id, tenant), &plan, admitted, progress);
+        // Boxed: it holds everything that one of several ways of running needs.
+        match Box::pin(run.all(plan, io.control)).await {
             Ok(()) => {}
             Err(Failure::NoRoom) => {
                 let message = "is too small for the files of this request";
                 let error = Error::Refused(Refusal::invalid("limits.disk_bytes", message));
-                inner.metrics.refused(&error);
+                metrics.refused(&error);
                 return Err(error);
             }
             Err(Failure::Infrastructure(error)) => {
@@ -195,123 +214,40 @@ impl Service {
                 run.fail();
             }
         }
-        let Run { stages, files, .. } = run;
-        // The sandbox is gone by now; only then is its memory somebody else's.
+        // The sandboxes are gone by now; only then is their memory somebody else's.
         drop(permit);
 
-        let outcome = match stages.last() {
-            Some(stage) => stage.outcome.clone(),
-            None => verdict::infrastructure_failure(),
-        };
-        inner.metrics.finished(&language, outcome.verdict);
-        let ended = inner.metrics.observe(Part::Total, started);
+        let Done { outcome, mode, stages, files, tests } = run.done();
+        metrics.finished(&language, outcome.verdict);
+        let ended = metrics.observe(Part::Total, started);
         tracing::debug!(
             execution = %id, tenant, language, verdict = %outcome.verdict,
             took = ?ended.duration_since(started), "executed"
         );
-        Ok(Execution { id, outcome, mode: Mode::Fresh, stages, files, tests: Vec::new(), last_seq: 0 })
+        Ok(Execution { id, outcome, mode, stages, files, tests, last_seq: 0 })
     }
 }
 
 impl Inner {
     async fn plan(&self, request: ExecutionRequest, stdin: Option<Stdin>) -> Result<Plan, Error> {
-        let program = match &request.language {
-            Some(name) => Some(self.languages.choose(name).await?),
+        let program = self.program(request.language.as_deref(), "language").await?;
+        let companion = match (&request.interactor, &request.comparison) {
+            (Some(interactor), _) => Some((interactor, "interactor.language")),
+            (None, Some(Comparison::Checker(checker))) => Some((&**checker, "comparison.language")),
+            (None, _) => None,
+        };
+        let companion = match companion {
+            Some((companion, field)) => self.program(companion.language.as_deref(), field).await?,
             None => None,
         };
-        Ok(self.planner.plan(request, program.as_ref(), stdin)?)
-    }
-}
-
-/// One execution under way.
-struct Run<'a> {
-    inner: &'a Inner,
-    id: &'a ExecutionId,
-    /// The stages that began; the last one may still be without its outcome when Cove fails.
-    stages: Vec<Stage>,
-    files: Vec<OutputFile>,
-}
-
-impl Run<'_> {
-    /// Runs the stages until one is not `OK`, all in one sandbox.
-    async fn stages(
-        &mut self,
-        plan: Plan,
-        admitted: Instant,
-        progress: &mut dyn Progress,
-    ) -> Result<(), Failure> {
-        let mut sandbox = self.inner.sandboxes.sandbox().await?;
-        let mut since = self.inner.metrics.observe(Part::Sandbox, admitted);
-        let mut outputs = plan.outputs;
-        for (name, command) in plan.stages {
-            progress.stage(name, None);
-            let program = program_name(&command);
-            let mut sink = Sink(&mut *progress);
-            let ran = sandbox.run(command, &mut sink).await;
-            since = self.inner.metrics.observe(part(name), since);
-            let mut exit: Exit = match ran {
-                Ok(exit) => exit,
-                Err(failure) => {
-                    self.push(name, verdict::infrastructure_failure());
-                    return Err(failure);
-                }
-            };
-            let contents = std::mem::take(&mut exit.outputs);
-            let outcome = verdict::outcome(name, &program, exit);
-            progress.exit(name, None, Mode::Fresh, &outcome);
-            let stop = outcome.verdict != Verdict::Ok;
-            if outcome.verdict == Verdict::Ie {
-                tracing::error!(execution = %self.id, "the engine lost a program");
-            }
-            self.push(name, outcome);
-            if name == StageName::Run {
-                let files = outputs.drain(..).zip(contents);
-                self.files.extend(files.map(|(name, content)| verdict::output_file(name, content)));
-            }
-            if stop {
-                break;
-            }
-        }
-        // What was asked for and never came to be is said so, too.
-        let missing = || Err("the program did not run to its end".to_owned());
-        self.files.extend(outputs.into_iter().map(|name| verdict::output_file(name, missing())));
-        Ok(())
+        Ok(self.planner.plan(request, program.as_ref(), companion.as_ref(), stdin)?)
     }
 
-    fn push(&mut self, name: StageName, outcome: Outcome) {
-        self.stages.push(Stage { name, mode: Mode::Fresh, outcome });
-    }
-
-    /// Makes the result one of Cove's own failures, unless the last stage says so already.
-    fn fail(&mut self) {
-        let failed = self.stages.last().is_some_and(|stage| stage.outcome.verdict == Verdict::Ie);
-        if !failed {
-            self.push(StageName::Run, verdict::infrastructure_failure());
-        }
-    }
-}
-
-fn program_name(command: &Command) -> Vec<u8> {
-    command.argv.first().cloned().unwrap_or_default()
-}
-
-fn part(stage: StageName) -> Part {
-    match stage {
-        StageName::Compile => Part::Compile,
-        StageName::Run | StageName::Interactor | StageName::Checker => Part::Run,
-    }
-}
-
-/// Hands output on.
-struct Sink<'a>(&'a mut dyn Progress);
-
-impl OutputSink for Sink<'_> {
-    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
-        self.0.chunk(stream, bytes);
-    }
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.0.poll_ready(context)
+    /// The language of this name, which stands in `field`.
+    async fn program(&self, name: Option<&str>, field: &str) -> Result<Option<Program>, Refusal> {
+        let Some(name) = name else { return Ok(None) };
+        let named = |refusal| Refusal { field: field.to_owned(), ..refusal };
+        self.languages.choose(name).await.map(Some).map_err(named)
     }
 }
 

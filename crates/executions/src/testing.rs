@@ -70,6 +70,16 @@ extensions = ["bt", "built"]
 entry = "main.bt"
 ways = [{ version = "compiler", compile = ["{compiler}", "-o", "program", "{files}"], run = ["./program", "{args}"], compile_env = { ROOT = "{compiler.dir}" } }]
 
+[languages.made]
+extensions = ["mk"]
+entry = "main.mk"
+ways = [{ version = "compiler", compile = ["{compiler}", "{compile_args}", "{files}"], run = ["./program", "{args}"], artifacts = { programs = ["program"], files = ["data"] } }]
+
+[languages.listed]
+extensions = ["ls"]
+entry = "main.ls"
+ways = [{ version = "compiler", compile = ["{compiler}", "{files}"], run = ["./run", "{args}"], artifacts = { list = ["list"] } }]
+
 [languages.absent]
 extensions = ["ab"]
 entry = "main.ab"

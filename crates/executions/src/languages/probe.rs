@@ -121,7 +121,8 @@ impl Prepared {
         tools: &BTreeMap<String, Found>,
         cache: &Path,
     ) -> Result<Prepared, LoadError> {
-        let path = cache.join(format!("{language}-{}", fingerprint(tools.get(&way.version))));
+        let tool = tools.get(&way.version).map(|found| found.host_program.as_path());
+        let path = cache.join(format!("{language}-{}", fingerprint(tool.unwrap_or(Path::new("")))));
         let made = fs::create_dir_all(&path)
             // Readable for the users that sandboxes run under, whatever the umask.
             .and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)))
@@ -245,8 +246,8 @@ fn is_prepared(name: &str, language: &str) -> bool {
 }
 
 /// Tells one version of a tool from another without running it.
-fn fingerprint(tool: Option<&Found>) -> String {
-    let meta = tool.and_then(|found| fs::metadata(&found.host_program).ok());
+pub(super) fn fingerprint(tool: &Path) -> String {
+    let meta = fs::metadata(tool).ok();
     let modified = meta.as_ref().and_then(|meta| meta.modified().ok());
     let seconds = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
     format!(
@@ -293,7 +294,7 @@ mod tests {
         ] {
             assert_eq!(is_prepared(name, "go"), expected, "{name}");
         }
-        assert!(is_prepared(&format!("x-{}", fingerprint(None)), "x"));
+        assert!(is_prepared(&format!("x-{}", fingerprint(Path::new(""))), "x"));
     }
 
     #[tokio::test]

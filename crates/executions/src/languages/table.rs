@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::warm::WarmEntry;
+
 const BUILT_IN: &str = include_str!("../languages.toml");
 
 /// Why a language table cannot be used.
@@ -106,6 +108,20 @@ pub(super) struct WayEntry {
     #[serde(default)]
     pub(super) at_least: BTreeMap<String, String>,
     pub(super) prepare: Option<Vec<String>>,
+    pub(super) artifacts: Option<Artifacts>,
+    pub(super) warm: Option<WarmEntry>,
+}
+
+/// What a compile stage makes for the run stage.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Artifacts {
+    /// Files that are started.
+    pub(crate) programs: Vec<String>,
+    /// Files that are read.
+    pub(crate) files: Vec<String>,
+    /// A command that prints the names of further ones that are read, each with a NUL after it.
+    pub(crate) list: Vec<String>,
 }
 
 impl Table {
@@ -179,6 +195,14 @@ impl Table {
         }
         if way.compile.as_ref().is_some_and(Vec::is_empty) {
             return Err("`compile` is empty".to_owned());
+        }
+        if let Some(artifacts) = &way.artifacts {
+            if way.compile.is_none() {
+                return Err("`artifacts` without `compile`".to_owned());
+            }
+            for name in artifacts.programs.iter().chain(&artifacts.files) {
+                crate::plan::check_path(name).map_err(|problem| format!("artifacts: {problem}"))?;
+            }
         }
         let named = way.needs.iter().chain(way.at_least.keys()).chain([&way.version]);
         match named.into_iter().find(|name| !self.tools.contains_key(*name)) {

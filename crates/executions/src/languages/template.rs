@@ -14,6 +14,8 @@ enum Word {
     Files,
     /// Every argument of the caller, as words of their own.
     Args,
+    /// Every argument of the caller to the compiler, as words of their own.
+    CompileArgs,
     /// One word.
     Text(Vec<Piece>),
 }
@@ -65,15 +67,34 @@ impl Template {
 
     /// The words of one request.
     pub(crate) fn fill(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
-        let mut filled = Vec::with_capacity(self.words.len() + values.args.len());
+        self.fill_compile(values, &[])
+    }
+
+    /// The same for a compiler; its arguments come last where no place is named for them.
+    pub(crate) fn fill_compile(
+        &self,
+        values: &Values<'_>,
+        compile_args: &[String],
+    ) -> Vec<Vec<u8>> {
+        let given = || compile_args.iter().map(|arg| arg.as_bytes().to_vec());
+        let words = self.words.len() + values.args.len() + compile_args.len();
+        let mut filled = Vec::with_capacity(words);
+        let mut placed = false;
         for word in &self.words {
             match word {
                 Word::Files => {
                     filled.extend(values.files.iter().map(|name| plain(name).into_bytes()))
                 }
                 Word::Args => filled.extend(values.args.iter().map(|arg| arg.as_bytes().to_vec())),
+                Word::CompileArgs => {
+                    placed = true;
+                    filled.extend(given());
+                }
                 Word::Text(pieces) => filled.push(fill_word(pieces, values).into_bytes()),
             }
+        }
+        if !placed {
+            filled.extend(given());
         }
         filled
     }
@@ -87,6 +108,7 @@ fn parse_word<'t>(
     match word {
         "{files}" => return Ok(Word::Files),
         "{args}" => return Ok(Word::Args),
+        "{compile_args}" => return Ok(Word::CompileArgs),
         _ => {}
     }
     let mut pieces = Vec::new();
@@ -99,7 +121,7 @@ fn parse_word<'t>(
             pieces.push(Piece::Literal(before.to_owned()));
         }
         pieces.push(parse_placeholder(name, tool, used).ok_or_else(|| match name {
-            "files" | "args" => format!("`{word}`: `{{{name}}}` must be a word by itself"),
+            "files" | "args" | "compile_args" => format!("`{word}`: `{{{name}}}` must be a word by itself"),
             _ => format!("`{word}`: there is no tool and no placeholder `{name}`"),
         })?);
         rest = after;
@@ -225,6 +247,21 @@ mod tests {
     fn lists_become_words_of_their_own_and_never_options() {
         check(&["{files}"], Ok(&["a/b.main.c", "./-o.c"]));
         check(&["x", "{args}", "y"], Ok(&["x", "one", "-two", "y"]));
+    }
+
+    #[test]
+    fn a_compiler_s_arguments_have_a_place_or_come_last() {
+        let args = ["-g".to_owned(), "-DX".to_owned()];
+        let values = Values { entry: "a", files: &[], args: &[], memory_bytes: 0, prepared: "" };
+        for (words, expected) in [
+            (vec!["cc", "{compile_args}", "x"], vec!["cc", "-g", "-DX", "x"]),
+            (vec!["cc", "x"], vec!["cc", "x", "-g", "-DX"]),
+        ] {
+            let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+            let template = Template::parse(&words, &|_| None, &mut BTreeSet::new()).unwrap();
+            let filled = template.fill_compile(&values, &args);
+            assert_eq!(filled, expected.iter().map(|w| w.as_bytes().to_vec()).collect::<Vec<_>>());
+        }
     }
 
     #[test]

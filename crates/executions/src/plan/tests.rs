@@ -22,7 +22,23 @@ fn plan(languages: &Languages, request: ExecutionRequest) -> Result<Plan, Refusa
         Some(name) => Some(at_once(languages.choose(name))?),
         None => None,
     };
-    planner.plan(request, program.as_ref(), None)
+    let companion = match (&request.interactor, &request.comparison) {
+        (Some(interactor), _) => interactor.language.as_ref(),
+        (None, Some(Comparison::Checker(checker))) => checker.language.as_ref(),
+        (None, _) => None,
+    };
+    let companion = match companion {
+        Some(name) => Some(at_once(languages.choose(name))?),
+        None => None,
+    };
+    planner.plan(request, program.as_ref(), companion.as_ref(), None)
+}
+
+fn single(plan: &Plan) -> &Single {
+    match &plan.runs {
+        Runs::Single(single) => single,
+        Runs::Cases(..) => panic!("it has test cases"),
+    }
 }
 
 /// Nothing has to be waited for: no way of the test's languages depends on a version.
@@ -33,28 +49,31 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// One line per stage: `name: argv | env | files | stdin`.
+fn text(words: &[Vec<u8>]) -> String {
+    words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
+}
+
+/// One line per stage: `name: argv | env | files | stdin`; the files stand with the first one.
 fn show(plan: &Plan) -> String {
-    let text = |words: &[Vec<u8>]| {
-        words.iter().map(|word| String::from_utf8_lossy(word)).collect::<Vec<_>>().join(" ")
+    let single = single(plan);
+    let stdin = match &single.stdin {
+        Stdin::Empty => String::new(),
+        Stdin::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Stdin::Live(_) => "live".to_owned(),
+        Stdin::Handle(_) => "handle".to_owned(),
     };
-    let stage = |(name, command): &(StageName, Command)| {
-        let files = command.files.iter();
-        let content = |file: &File| {
-            String::from_utf8_lossy(&file.content.read().unwrap()).into_owned()
-        };
-        let files = files.map(|file| format!("{}={}", file.path, content(file)));
-        let stdin = match &command.stdin {
-            Stdin::Empty => String::new(),
-            Stdin::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Stdin::Live(_) => "live".to_owned(),
-            Stdin::Handle(_) => "handle".to_owned(),
-        };
-        let name = format!("{name:?}").to_lowercase();
-        let files = files.collect::<Vec<_>>().join(" ");
-        format!("{name}: {} | {} | {files} | {stdin}", text(&command.argv), text(&command.env))
-    };
-    plan.stages.iter().map(stage).collect::<Vec<_>>().join("\n")
+    let content = |file: &File| String::from_utf8_lossy(&file.content.read().unwrap()).into_owned();
+    let files = plan.program.files.iter();
+    let files = files.map(|file| format!("{}={}", file.path, content(file)));
+    let mut files = files.collect::<Vec<_>>().join(" ");
+    let compile = plan.program.compile.as_ref().map(|compile| {
+        let Start { argv, env, .. } = &compile.start;
+        let files = std::mem::take(&mut files);
+        format!("compile: {} | {} | {files} | \n", text(argv), text(env))
+    });
+    let Start { argv, env, .. } = &single.start;
+    let run = format!("run: {} | {} | {files} | {stdin}", text(argv), text(env));
+    compile.unwrap_or_default() + &run
 }
 
 /// `expected` is what [`show`] says, or `field: part of the message`.
@@ -160,12 +179,11 @@ fn limits_are_checked_and_named() {
         ..Default::default()
     };
     let planned = plan(&languages, request("built")).unwrap();
-    let [(_, compile), (_, run)] = &*planned.stages else { panic!("two stages") };
-    assert!(compile.limits.memory_bytes > run.limits.memory_bytes);
-    assert_eq!(planned.memory_bytes, compile.limits.memory_bytes);
-    assert_eq!((compile.profile, run.profile), (Profile::Compile, Profile::Run));
-    assert_eq!((compile.last, run.last), (false, true));
-    assert_eq!(plan(&languages, request("sc")).unwrap().stages[0].1.limits.processes, 7);
+    let compile = planned.program.compile.as_ref().unwrap().start.limits.memory_bytes;
+    assert!(compile > single(&planned).start.limits.memory_bytes);
+    assert_eq!(planned.memory_bytes, compile);
+    let planned = plan(&languages, request("sc")).unwrap();
+    assert_eq!(single(&planned).start.limits.processes, 7);
 }
 
 #[test]
@@ -292,10 +310,10 @@ fn live_input_takes_the_place_of_the_request_s() {
     let planner = Planner::new(config(), BUDGET, "/bin").unwrap();
     let request = || ExecutionRequest { argv: Some(vec!["x".to_owned()]), ..Default::default() };
     let (_sender, receiver) = tokio::sync::mpsc::channel(1);
-    let plan = planner.plan(request(), None, Some(Stdin::Live(receiver))).unwrap();
-    assert!(matches!(plan.stages[0].1.stdin, Stdin::Live(_)));
+    let plan = planner.plan(request(), None, None, Some(Stdin::Live(receiver))).unwrap();
+    assert!(matches!(single(&plan).stdin, Stdin::Live(_)));
     let both = ExecutionRequest { stdin: Some(String::new()), ..request() };
-    let refusal = planner.plan(both, None, Some(Stdin::Empty)).unwrap_err();
+    let refusal = planner.plan(both, None, None, Some(Stdin::Empty)).unwrap_err();
     assert_eq!(refusal.field, "stdin");
 }
 
@@ -387,7 +405,7 @@ fn an_accepted_request_leaves_nothing_to_check() {
             Err(refusal) => prop_assert!(!refusal.field.is_empty() && !refusal.message.is_empty()),
             Ok(plan) => {
                 accepted.set(accepted.get() + 1);
-                prop_assert_eq!(&plan.outputs, &outputs);
+                prop_assert_eq!(&single(&plan).outputs, &outputs);
                 prop_assert!(plan.memory_bytes <= BUDGET);
                 check_plan(&plan)?;
             }
@@ -400,21 +418,192 @@ fn an_accepted_request_leaves_nothing_to_check() {
 }
 
 fn check_plan(plan: &Plan) -> Result<(), TestCaseError> {
-    let names: Vec<StageName> = plan.stages.iter().map(|(name, _)| *name).collect();
-    let compiled = [StageName::Compile, StageName::Run];
-    prop_assert!(names == compiled || names == compiled[1..]);
-    for (index, (_, command)) in plan.stages.iter().enumerate() {
-        prop_assert_eq!(command.last, index + 1 == plan.stages.len());
-        prop_assert!(command.argv.first().is_some_and(|program| !program.is_empty()));
-        for word in command.argv.iter().chain(&command.env) {
+    let compile = plan.program.compile.as_ref().map(|compile| &compile.start);
+    for start in compile.into_iter().chain([&single(plan).start]) {
+        prop_assert!(start.argv.first().is_some_and(|program| !program.is_empty()));
+        for word in start.argv.iter().chain(&start.env) {
             prop_assert!(!word.contains(&0));
         }
-        prop_assert!(index == 0 || command.files.is_empty());
-        prop_assert!(command.limits.memory_bytes <= plan.memory_bytes);
-        prop_assert!(!command.limits.cpu.is_zero() && !command.limits.wall.is_zero());
-        for file in &command.files {
-            prop_assert!(check_path(&file.path).is_ok());
-        }
+        prop_assert!(start.limits.memory_bytes <= plan.memory_bytes);
+        prop_assert!(!start.limits.cpu.is_zero() && !start.limits.wall.is_zero());
+    }
+    for file in &plan.program.files {
+        prop_assert!(check_path(&file.path).is_ok());
     }
     Ok(())
+}
+
+#[test]
+fn what_excludes_each_other_is_refused_by_name() {
+    let tests = r#""argv": ["x"], "tests": [{"expected": ""}]"#;
+    let interactor = r#""argv": ["x"], "interactor": {"argv": ["y"]}"#;
+    for (base, rest, expected) in [
+        (tests, r#""stdin": """#, "stdin: along with tests"),
+        (tests, r#""stdin_base64": """#, "stdin_base64: along with tests"),
+        (tests, r#""outputs": ["a"]"#, "outputs: along with tests"),
+        (tests, r#""interactive": true"#, "interactive: along with tests"),
+        (tests, r#""terminal": {"rows": 1, "cols": 1}"#, "terminal: along with tests"),
+        (interactor, r#""stdin": """#, "stdin: along with interactor"),
+        (interactor, r#""interactive": true"#, "interactive: along with interactor"),
+        (interactor, r#""merge_stderr": true"#, "merge_stderr: along with interactor"),
+        (interactor, r#""comparison": {"mode": "exact"}"#, "comparison: along with interactor"),
+        (r#""argv": ["x"]"#, r#""comparison": {"mode": "exact"}"#, "comparison: needs tests"),
+        (
+            r#""argv": ["x"]"#,
+            r#""comparison": {"mode": "checker", "argv": ["c"]}"#,
+            "comparison: needs tests",
+        ),
+        (
+            r#""argv": ["x"], "tests": [{}]"#,
+            r#""comparison": {"mode": "tokens"}"#,
+            "comparison: needs a test with expected output",
+        ),
+        (r#""argv": ["x"]"#, r#""stop_at_first_failure": true"#, "stop_at_first_failure: needs"),
+        (
+            r#""argv": ["x"], "interactive": true"#,
+            r#""stdin": """#,
+            "stdin: along with interactive",
+        ),
+        (
+            r#""argv": ["x"], "terminal": {"rows": 1, "cols": 1}"#,
+            r#""stdin_base64": """#,
+            "stdin_base64: along with terminal",
+        ),
+        (r#""argv": ["x"]"#, r#""terminal": {"rows": 0, "cols": 80}"#, "terminal.rows: from 1"),
+        (r#""argv": ["x"]"#, r#""terminal": {"rows": 1, "cols": 1001}"#, "terminal.cols: to 1000"),
+        (r#""argv": ["x"]"#, r#""priority": 101"#, "priority: from -100 to 100"),
+        (r#""argv": ["x"]"#, r#""priority": -101"#, "priority: from -100 to 100"),
+        (r#""argv": ["x"]"#, r#""deadline_ms": 0"#, "deadline_ms: at least 1"),
+        (r#""argv": ["x"]"#, r#""label": "a\nb""#, "label: control character"),
+        (r#""argv": ["x"]"#, r#""webhook": {"url": ""}"#, "webhook.url: from 1 to 2048"),
+        (r#""argv": ["x"]"#, r#""webhook": {"url": "u", "secret": ""}"#, "webhook.secret: from 1"),
+        (r#""argv": ["x"]"#, r#""compile_args": ["-g"]"#, "compile_args: nothing is compiled"),
+        (
+            r#""language": "sc", "source": """#,
+            r#""compile_args": ["-g"]"#,
+            "compile_args: nothing is compiled",
+        ),
+        (
+            r#""language": "made", "source": """#,
+            r#""compile_args": ["-g", "\u0000"]"#,
+            "compile_args[1]: NUL",
+        ),
+    ] {
+        check(&[(&format!("{{{base}, {rest}}}"), Err(expected))]);
+    }
+    let label = format!(r#"{{"argv": ["x"], "label": "{}"}}"#, "ü".repeat(257));
+    check(&[(&label, Err("label: at most 256"))]);
+    check(&[(
+        r#"{"argv": ["x"], "priority": -100, "deadline_ms": 1, "label": "ü", "terminal": {"rows": 1, "cols": 1000}}"#,
+        Ok(&format!("run: x | {BASE} |  | ")),
+    )]);
+    check(&[(
+        r#"{"language": "made", "source": "", "compile_args": ["-g"]}"#,
+        Ok(&format!(
+            "compile: /opt/compiler/bin/compiler -g main.mk | {BASE} | main.mk= | \n\
+             run: ./program | {BASE} |  | "
+        )),
+    )]);
+}
+
+#[test]
+fn test_cases_and_judges_are_checked_with_their_place() {
+    let tests = |test: &str| format!(r#"{{"argv": ["x"], "tests": [{{}}, {test}]}}"#);
+    for (test, expected) in [
+        (r#"{"stdin": "", "stdin_base64": ""}"#, "tests[1].stdin: given twice"),
+        (r#"{"expected": "", "expected_base64": ""}"#, "tests[1].expected: given twice"),
+        (r#"{"expected_base64": "AAA"}"#, "tests[1].expected_base64: is not base64"),
+        (r#"{"limits": {"cpu_ms": 0}}"#, "tests[1].limits.cpu_ms: at least 1"),
+        (r#"{"args": ["a", "\u0000"]}"#, "tests[1].args[1]: NUL"),
+        (r#"{"name": "\u0007"}"#, "tests[1].name: control character"),
+    ] {
+        check(&[(&tests(test), Err(expected))]);
+    }
+    check(&[
+        (&tests(&format!(r#"{{"stdin": "{}"}}"#, "i".repeat(101))), Err("tests[1].stdin: at most")),
+        (
+            &tests(&format!(r#"{{"args": ["{}"]}}"#, "a".repeat(140_000))),
+            Err("tests[1].args: at most 131072"),
+        ),
+        (
+            r#"{"language": "built", "source": "", "tests": [{}]}"#,
+            Err("language: does not say what compiling makes"),
+        ),
+        (
+            r#"{"argv": ["x"], "tests": [{"expected": ""}], "comparison": {"mode": "float", "relative": -1}}"#,
+            Err("comparison.relative: not negative"),
+        ),
+        (
+            r#"{"argv": ["x"], "tests": [{}], "comparison": {"mode": "checker"}}"#,
+            Err("comparison.language: either language or argv"),
+        ),
+        (
+            r#"{"argv": ["x"], "tests": [{}], "comparison": {"mode": "checker", "argv": ["c"], "files": [{"name": "answer.txt", "content": ""}]}}"#,
+            Err("comparison.files[0].name: file that is added"),
+        ),
+        (
+            r#"{"argv": ["x"], "interactor": {"argv": ["c"], "limits": {"wall_ms": 0}}}"#,
+            Err("interactor.limits.wall_ms: at least 1"),
+        ),
+        (
+            r#"{"argv": ["x"], "interactor": {"argv": ["c"], "limits": {"memory_bytes": 4294967296}}}"#,
+            Err("interactor.limits.memory_bytes: together"),
+        ),
+        (
+            r#"{"argv": ["x"], "interactor": {"language": "built", "source": ""}}"#,
+            Err("interactor.language: does not say"),
+        ),
+    ]);
+    let (_home, languages) = testing::languages();
+    let refused = |config: Config, tests: Vec<TestCase>| {
+        let request =
+            ExecutionRequest { argv: Some(vec!["x".to_owned()]), tests, ..Default::default() };
+        let planner = Planner::new(config, BUDGET, "/bin").unwrap();
+        let refusal = planner.plan(request, None, None, None).unwrap_err();
+        (refusal.field, refusal.message)
+    };
+    let many = Config { tests_max: 2, ..Config::default() };
+    let (field, message) = refused(many, vec![TestCase::default(); 3]);
+    assert!(field == "tests" && message.contains("at most 2 test cases"), "{field}: {message}");
+    let long = Config { tests_bytes_max: 5, ..Config::default() };
+    let test =
+        TestCase { stdin: Some("abc".into()), expected: Some("de".into()), ..Default::default() };
+    let (field, message) =
+        refused(long, vec![test, TestCase { stdin: Some("x".into()), ..Default::default() }]);
+    assert!(field == "tests" && message.contains("at most 5 bytes"), "{field}: {message}");
+    drop(languages);
+}
+
+#[test]
+fn test_cases_differ_from_the_request_where_they_say_so() {
+    let (_home, languages) = testing::languages();
+    let request = r#"{"language": "sc", "source": "", "args": ["a"], "limits": {"cpu_ms": 100, "processes": 3},
+        "tests": [{"stdin": "in", "expected_base64": "/w=="},
+                  {"name": "n", "args": ["b", "c"], "limits": {"cpu_ms": 50, "memory_bytes": 2147483648}}],
+        "stop_at_first_failure": true,
+        "comparison": {"mode": "checker", "language": "sc", "source": "s", "args": ["strict"]}}"#;
+    let plan = plan(&languages, serde_json::from_str(request).unwrap()).unwrap();
+    let Runs::Cases(cases, Continue::WhileOk) = &plan.runs else { panic!("{:?}", plan.runs) };
+    let [one, two] = &**cases else { panic!("two cases") };
+    assert_eq!((one.name.as_str(), two.name.as_str()), ("1", "n"));
+    assert_eq!((&*one.stdin, one.expected.as_deref()), (&b"in"[..], Some(&b"\xff"[..])));
+    assert!(text(&one.start.argv).ends_with("main.sc a"), "{one:?}");
+    assert!(text(&two.start.argv).ends_with("main.sc b c"), "{two:?}");
+    assert!(text(&two.start.env).contains("HEAP=1536"), "{two:?}");
+    let limits = |case: &Case| (case.start.limits.cpu.as_millis(), case.start.limits.processes);
+    assert_eq!((limits(one), limits(two)), ((100, 3), (50, 3)));
+    let Judge::Checker(_, start) = &plan.judge else { panic!("{:?}", plan.judge) };
+    assert!(text(&start.argv).ends_with("main.sc strict input.txt output.txt answer.txt"));
+    assert_eq!(plan.memory_bytes, 2 << 30);
+}
+
+#[test]
+fn a_program_and_its_interactor_are_admitted_together() {
+    let (_home, languages) = testing::languages();
+    let request = r#"{"argv": ["x"], "limits": {"memory_bytes": 1073741824, "wall_ms": 30000},
+        "interactor": {"argv": ["y"], "limits": {"memory_bytes": 2147483648}}}"#;
+    let plan = plan(&languages, serde_json::from_str(request).unwrap()).unwrap();
+    assert_eq!(plan.memory_bytes, 3 << 30);
+    let Judge::Interactor(_, start) = &plan.judge else { panic!("{:?}", plan.judge) };
+    assert_eq!(start.limits.wall, Duration::from_secs(30) + PEER_GRACE);
 }

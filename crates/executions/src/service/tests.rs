@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use api::{ErrorCode, LimitSpec};
+use api::{Companion, ErrorCode, LimitSpec, TestCase, Verdict};
 use node::telemetry;
 use parking_lot::Mutex;
+use sandbox::{Command, Exit, Output, OutputSink};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -22,12 +23,17 @@ enum Act {
     Hang(oneshot::Sender<()>),
 }
 
+/// What of a command a test looks at: its program, and the names of its files.
+type Seen = (String, Vec<String>);
+
 #[derive(Default)]
 struct Script {
     acts: Mutex<VecDeque<Act>>,
     /// The commands that were run.
-    commands: Mutex<Vec<Vec<u8>>>,
+    commands: Mutex<Vec<Seen>>,
     sandboxes: Mutex<usize>,
+    runtimes: Vec<sandbox::WarmRuntime>,
+    has_warm: bool,
 }
 
 /// The engine.
@@ -42,6 +48,18 @@ impl Sandboxes for Engine {
         let sandbox: Box<dyn Sandbox> = Box::new(Scripted(Arc::clone(&self.0)));
         Box::pin(async { Ok(sandbox) })
     }
+
+    fn runtimes(&self) -> &[sandbox::WarmRuntime] {
+        &self.0.runtimes
+    }
+
+    fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+        self.0.commands.lock().push((format!("warm {name}"), Vec::new()));
+        let is_there = self.0.has_warm;
+        Box::pin(async move {
+            if is_there { Ok(Some(self.sandbox().await?)) } else { Ok(None) }
+        })
+    }
 }
 
 impl Drop for Scripted {
@@ -52,7 +70,9 @@ impl Drop for Scripted {
 
 impl Sandbox for Scripted {
     fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit> {
-        self.0.commands.lock().push(command.argv[0].clone());
+        let name = String::from_utf8_lossy(&command.argv[0]).into_owned();
+        let files = command.files.iter().map(|file| file.path.clone()).collect();
+        self.0.commands.lock().push((name, files));
         let act = self.0.acts.lock().pop_front();
         Box::pin(async move {
             match act.expect("the script has an act for every command") {
@@ -212,7 +232,7 @@ async fn a_refused_request_takes_no_sandbox() {
     }
     let limits = LimitSpec { memory_bytes: Some(u64::MAX), ..Default::default() };
     fixture.run(ExecutionRequest { limits, ..argv() }).await.unwrap_err();
-    assert_eq!(*fixture.script.commands.lock(), Vec::<Vec<u8>>::new());
+    assert_eq!(*fixture.script.commands.lock(), Vec::<Seen>::new());
     fixture.check_idle();
     fixture.check_metric("cove_executions_refused_total{code=\"invalid_request\"} 2");
     fixture.check_metric("cove_executions_refused_total{code=\"unknown_language\"} 1");

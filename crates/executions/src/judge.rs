@@ -1,0 +1,173 @@
+//! Who decides whether an answer is right: a rule, a checker afterwards, an interactor meanwhile.
+//! Pure: how they ended goes in, a verdict comes out.
+
+pub(crate) mod compare;
+
+use std::time::Duration;
+
+use api::{LimitHit, Outcome, Verdict};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+/// What a checker or interactor is given in files of these names: the test's input, the program's
+/// output, the expected output. Their names follow its own arguments in this order, which is that of
+/// testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is its
+/// own to write.
+pub(crate) const INPUT: &str = "input.txt";
+/// See [`INPUT`].
+pub(crate) const OUTPUT: &str = "output.txt";
+/// See [`INPUT`].
+pub(crate) const ANSWER: &str = "answer.txt";
+
+/// How long a program and its interactor may go on when the other one has ended. Enough to read what
+/// is left in the pipe and to exit; a judge that has all it needs does not compute for seconds.
+pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
+/// Bytes that are kept of what a checker or interactor writes, of each stream.
+pub(crate) const SAID_BYTES_MAX: u64 = 4096;
+
+/// Codes of a checker or interactor: testlib's "wrong answer" and "presentation error".
+const REFUSES: [i32; 2] = [1, 2];
+/// What ends a program that writes to a pipe that nobody reads any more.
+const BROKEN_PIPE: &str = "SIGPIPE";
+
+/// Which of two programs ended first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum First {
+    Program,
+    Interactor,
+}
+
+/// What a checker or interactor says by its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Opinion {
+    Right,
+    Wrong,
+    /// It failed at its own task.
+    Broken,
+    /// Cove failed at running it.
+    Lost,
+}
+
+fn opinion(judge: &Outcome) -> Opinion {
+    match (judge.verdict, judge.exit_code) {
+        (Verdict::Ok, _) => Opinion::Right,
+        (Verdict::Re, Some(code)) if REFUSES.contains(&code) => Opinion::Wrong,
+        (Verdict::Ie, _) => Opinion::Lost,
+        (_, _) => Opinion::Broken,
+    }
+}
+
+/// Lays what a checker said over the outcome of a program that ended well.
+pub(crate) fn apply_checker(program: &mut Outcome, checker: &Outcome) {
+    program.verdict = match opinion(checker) {
+        Opinion::Right => Verdict::Ok,
+        Opinion::Wrong => Verdict::Wa,
+        Opinion::Broken => Verdict::Jf,
+        Opinion::Lost => Verdict::Ie,
+    };
+    program.message = said("checker", checker);
+}
+
+/// Lays what an interactor said over the outcome of the program it talked to. `stopped` tells that
+/// the program was stopped for going on after the interactor.
+///
+/// The program's own failure counts, unless it follows from the interactor's end: then that had
+/// decided before. Which came first is the order in which the two sandboxes reported.
+pub(crate) fn apply_interactor(
+    program: &mut Outcome,
+    interactor: &Outcome,
+    first: First,
+    stopped: bool,
+) {
+    let opinion = opinion(interactor);
+    let deaf = program.signal.as_deref() == Some(BROKEN_PIPE);
+    let own = program.verdict != Verdict::Ok && !deaf && !stopped;
+    let verdict = match (opinion, first) {
+        (Opinion::Lost, _) => Some(Verdict::Ie),
+        _ if program.verdict == Verdict::Ie => None,
+        (Opinion::Wrong, First::Interactor) => Some(Verdict::Wa),
+        (Opinion::Broken, First::Interactor) => Some(Verdict::Jf),
+        _ if own => None,
+        (Opinion::Wrong, First::Program) => Some(Verdict::Wa),
+        (Opinion::Broken, First::Program) => Some(Verdict::Jf),
+        (Opinion::Right, _) if stopped => {
+            program.limit = Some(LimitHit::Wall);
+            program.message = Some("did not end when the interactor had".to_owned());
+            program.verdict = Verdict::Tle;
+            return;
+        }
+        (Opinion::Right, _) => Some(Verdict::Ok),
+    };
+    if let Some(verdict) = verdict {
+        program.verdict = verdict;
+        program.limit = None;
+        program.message = said("interactor", interactor);
+    }
+}
+
+/// The outcome of a program that was not run, because its judge could not be compiled.
+pub(crate) fn not_compiled(who: &str, compiler: &Outcome) -> Outcome {
+    let verdict = match compiler.verdict {
+        Verdict::Ie => Verdict::Ie,
+        _ => Verdict::Jf,
+    };
+    Outcome { verdict, message: Some(format!("the {who} did not compile")), ..compiler.clone() }
+}
+
+/// What it wrote to standard error, else to standard output, else how it ended.
+fn said(who: &str, judge: &Outcome) -> Option<String> {
+    let text = [&judge.stderr, &judge.stdout].into_iter().map(|text| text.trim());
+    let text = text.filter(|text| !text.is_empty()).map(str::to_owned).next();
+    match opinion(judge) {
+        Opinion::Right | Opinion::Wrong => text,
+        Opinion::Broken | Opinion::Lost => {
+            let how = match (&judge.message, &judge.signal, judge.exit_code, judge.limit) {
+                (Some(message), ..) => message.clone(),
+                (None, _, _, Some(limit)) => format!("reached its {limit} limit"),
+                (None, Some(signal), ..) => format!("ended by {signal}"),
+                (None, None, Some(code), None) => format!("exited with {code}"),
+                (None, None, None, None) => "did not end by itself".to_owned(),
+            };
+            Some(match text {
+                Some(text) => format!("the {who} failed: {how}: {text}"),
+                None => format!("the {who} failed: {how}"),
+            })
+        }
+    }
+}
+
+/// Leaves the output out of `outcome` when the answer holds too much of it already; `left` is what
+/// it may still hold.
+pub(crate) fn bound_output(outcome: &mut Outcome, left: &mut u64) {
+    let base64 = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let bytes = outcome.stdout.len()
+        + outcome.stderr.len()
+        + base64(&outcome.stdout_base64)
+        + base64(&outcome.stderr_base64);
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    if bytes <= *left {
+        *left -= bytes;
+        return;
+    }
+    outcome.truncated.stdout |= !outcome.stdout.is_empty();
+    outcome.truncated.stderr |= !outcome.stderr.is_empty();
+    outcome.stdout.clear();
+    outcome.stderr.clear();
+    outcome.stdout_base64 = None;
+    outcome.stderr_base64 = None;
+    let note = "its output is left out: that of the test cases before it fills the answer";
+    outcome.message = Some(match outcome.message.take() {
+        Some(message) => format!("{message}; {note}"),
+        None => note.to_owned(),
+    });
+}
+
+/// The exact bytes of an outcome's standard output.
+pub(crate) fn stdout_bytes(outcome: &Outcome) -> Vec<u8> {
+    // What is in `stdout_base64` was written by this server, and decodes.
+    let exact = outcome.stdout_base64.as_ref().and_then(|text| BASE64.decode(text).ok());
+    exact.unwrap_or_else(|| outcome.stdout.as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! Every pair of ends of a program and who judges it, and the verdict.
+
+use super::*;
+use crate::verdict;
+
+fn outcome(verdict: Verdict, exit_code: Option<i32>, signal: Option<&str>) -> Outcome {
+    Outcome {
+        verdict,
+        exit_code,
+        signal: signal.map(str::to_owned),
+        message: None,
+        ..verdict::infrastructure_failure()
+    }
+}
+
+/// From `OK`, `RE 3`, `SG SIGPIPE`, `TLE`, as the result has it.
+fn ended(text: &str) -> Outcome {
+    let (verdict, detail) = text.split_once(' ').unwrap_or((text, ""));
+    match verdict {
+        "OK" => outcome(Verdict::Ok, Some(0), None),
+        "RE" => outcome(Verdict::Re, Some(detail.parse().unwrap()), None),
+        "SG" => outcome(Verdict::Sg, None, Some(detail)),
+        "TLE" => {
+            Outcome { limit: Some(LimitHit::Wall), ..outcome(Verdict::Tle, None, Some("SIGKILL")) }
+        }
+        "MLE" => outcome(Verdict::Mle, None, Some("SIGKILL")),
+        "IE" => outcome(Verdict::Ie, None, None),
+        _ => panic!("{text}"),
+    }
+}
+
+#[test]
+fn a_checker_accepts_refuses_or_fails() {
+    for (checker, expected) in [
+        ("OK", "OK"),
+        ("RE 1", "WA"),
+        ("RE 2", "WA"),
+        ("RE 3", "JF"),
+        ("RE 127", "JF"),
+        ("SG SIGSEGV", "JF"),
+        ("TLE", "JF"),
+        ("MLE", "JF"),
+        ("IE", "IE"),
+    ] {
+        let mut program = ended("OK");
+        apply_checker(&mut program, &ended(checker));
+        assert_eq!(program.verdict.as_str(), expected, "{checker}");
+    }
+}
+
+#[test]
+fn the_first_to_decide_decides() {
+    use First::{Interactor, Program};
+    for (program, interactor, first, expected) in [
+        ("OK", "OK", Program, "OK"),
+        ("OK", "OK", Interactor, "OK"),
+        ("OK", "RE 1", Program, "WA"),
+        ("OK", "RE 2", Interactor, "WA"),
+        ("OK", "RE 3", Program, "JF"),
+        ("OK", "SG SIGSEGV", Interactor, "JF"),
+        ("OK", "TLE", Program, "JF"),
+        // The program failed, and the interactor only saw the end of its input.
+        ("RE 1", "RE 1", Program, "RE"),
+        ("RE 1", "RE 3", Program, "RE"),
+        ("SG SIGSEGV", "OK", Program, "SG"),
+        ("TLE", "RE 2", Program, "TLE"),
+        ("MLE", "SG SIGPIPE", Program, "MLE"),
+        // The interactor had decided, and the program failed at talking to nobody.
+        ("RE 1", "RE 1", Interactor, "WA"),
+        ("SG SIGPIPE", "RE 1", Interactor, "WA"),
+        ("SG SIGPIPE", "OK", Interactor, "OK"),
+        ("RE 1", "SG SIGSEGV", Interactor, "JF"),
+        // It accepted, and the program failed by itself.
+        ("RE 1", "OK", Interactor, "RE"),
+        ("TLE", "OK", Interactor, "TLE"),
+        // A broken pipe is the interactor's doing, whoever is noticed first.
+        ("SG SIGPIPE", "RE 1", Program, "WA"),
+        ("SG SIGPIPE", "RE 3", Program, "JF"),
+        ("IE", "RE 1", Interactor, "IE"),
+        ("OK", "IE", Program, "IE"),
+    ] {
+        let mut outcome = ended(program);
+        apply_interactor(&mut outcome, &ended(interactor), first, false);
+        let shown = outcome.verdict.as_str();
+        assert_eq!(shown, expected, "{program}, {interactor}, first {first:?}");
+        assert!(outcome.limit.is_none() || shown == "TLE");
+    }
+}
+
+#[test]
+fn a_program_that_goes_on_is_stopped_by_the_clock() {
+    for (interactor, expected) in [("OK", "TLE"), ("RE 1", "WA"), ("RE 9", "JF")] {
+        let mut program = ended("SG SIGKILL");
+        apply_interactor(&mut program, &ended(interactor), First::Interactor, true);
+        assert_eq!(program.verdict.as_str(), expected, "{interactor}");
+        let limit = (expected == "TLE").then_some(LimitHit::Wall);
+        assert_eq!(program.limit, limit);
+    }
+}
+
+#[test]
+fn the_message_is_what_the_judge_said() {
+    let said = |judge: &str, stdout: &str, stderr: &str| {
+        let mut program = ended("OK");
+        let judge =
+            Outcome { stdout: stdout.to_owned(), stderr: stderr.to_owned(), ..ended(judge) };
+        apply_checker(&mut program, &judge);
+        program.message
+    };
+    assert_eq!(said("OK", "", ""), None);
+    assert_eq!(said("RE 1", "out", " err\n").as_deref(), Some("err"));
+    assert_eq!(said("RE 1", "out\n", " \n").as_deref(), Some("out"));
+    assert_eq!(said("RE 7", "", "").as_deref(), Some("the checker failed: exited with 7"));
+    let message = said("TLE", "", "slow").unwrap();
+    assert_eq!(message, "the checker failed: reached its wall limit: slow");
+}
+
+#[test]
+fn an_answer_holds_so_much_output_and_no_more() {
+    let mut left = 10;
+    let with = |text: &str| Outcome { stdout: text.to_owned(), ..ended("OK") };
+    let mut first = with("12345678");
+    bound_output(&mut first, &mut left);
+    assert_eq!((first.stdout.as_str(), left), ("12345678", 2));
+    let mut second = with("123");
+    bound_output(&mut second, &mut left);
+    assert!(second.stdout.is_empty() && second.truncated.stdout && !second.truncated.stderr);
+    assert!(second.message.unwrap().contains("left out"));
+    let mut third = with("12");
+    bound_output(&mut third, &mut left);
+    assert_eq!((third.stdout.as_str(), left), ("12", 0));
+}
+
+#[test]
+fn bytes_survive_the_way_into_text() {
+    for bytes in [&b"text"[..], b"\xff\0", b""] {
+        let exit = sandbox::Exit { code: Some(0), stdout: bytes.to_vec(), ..Default::default() };
+        let outcome = verdict::outcome(api::StageName::Run, b"x", exit);
+        assert_eq!(stdout_bytes(&outcome), bytes);
+    }
+}

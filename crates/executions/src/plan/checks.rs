@@ -1,0 +1,323 @@
+//! What is refused before anything is built from a request: shapes that contradict themselves, text
+//! that cannot be what it stands for. Pure; every refusal names its field.
+
+use std::collections::{BTreeMap, HashSet};
+
+use api::{Comparison, ExecutionRequest, SourceFile};
+use sandbox::File;
+
+use crate::error::Refusal;
+
+/// One part of a path: Linux's `NAME_MAX`.
+const PATH_PART_BYTES_MAX: usize = 255;
+/// A whole path: Linux's `PATH_MAX` of 4096 with its NUL, less `/workspace/` before it.
+const PATH_BYTES_MAX: usize = 4096 - 1 - "/workspace/".len();
+/// Parts of a path. Deeper trees make every walk over them slow.
+const PATH_PARTS_MAX: usize = 16;
+/// How far from 0 a priority may be.
+const PRIORITY_MAX: i32 = 100;
+/// Characters of a label, and of a test case's name.
+const LABEL_CHARS_MAX: usize = 256;
+/// Bytes of a webhook's address: what every HTTP server takes.
+const URL_BYTES_MAX: usize = 2048;
+/// Bytes of the secret of a webhook.
+const SECRET_BYTES_MAX: usize = 256;
+/// Lines or columns of a terminal; beyond it programs allocate for the screen and not for the work.
+const TERMINAL_MAX: u16 = 1000;
+/// Arguments to a compiler.
+const COMPILE_ARGS_MAX: usize = 256;
+
+/// What one program of a request consists of: the judged one, a checker or an interactor.
+#[derive(Debug, Default)]
+pub(super) struct Subject {
+    pub(super) language: Option<String>,
+    pub(super) argv: Option<Vec<String>>,
+    pub(super) source: Option<String>,
+    pub(super) files: Vec<SourceFile>,
+    pub(super) args: Vec<String>,
+    pub(super) compile_args: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+}
+
+impl Subject {
+    /// Takes the program out of a request.
+    pub(super) fn of_request(request: &mut ExecutionRequest) -> Subject {
+        Subject {
+            language: request.language.take(),
+            argv: request.argv.take(),
+            source: request.source.take(),
+            files: std::mem::take(&mut request.files),
+            args: std::mem::take(&mut request.args),
+            compile_args: std::mem::take(&mut request.compile_args),
+            env: std::mem::take(&mut request.env),
+        }
+    }
+
+    pub(super) fn of_companion(companion: api::Companion) -> Subject {
+        let api::Companion { language, argv, source, files, args, env, .. } = companion;
+        Subject { language, argv, source, files, args, compile_args: Vec::new(), env }
+    }
+
+    /// Exactly one of language and argv, what belongs to each, and words that are words.
+    pub(super) fn check(&self) -> Result<(), Refusal> {
+        self.check_shape()?;
+        self.check_arguments()
+    }
+
+    fn check_shape(&self) -> Result<(), Refusal> {
+        match (&self.language, &self.argv) {
+            (None, None) => {
+                return Err(Refusal::invalid("language", "either language or argv is needed"));
+            }
+            (Some(_), Some(_)) => {
+                return Err(Refusal::invalid("argv", "language and argv exclude each other"));
+            }
+            (Some(_), None) => match (&self.source, &*self.files) {
+                (Some(_), [_, ..]) => {
+                    return Err(Refusal::invalid("files", "source and files exclude each other"));
+                }
+                (None, []) => {
+                    return Err(Refusal::invalid("source", "either source or files is needed"));
+                }
+                (Some(_), []) | (None, [_, ..]) => {}
+            },
+            (None, Some(argv)) => {
+                if self.source.is_some() {
+                    let message = "a source needs a language; give files along with argv";
+                    return Err(Refusal::invalid("source", message));
+                }
+                if argv.first().is_none_or(String::is_empty) {
+                    let message = "must begin with the name of a program";
+                    return Err(Refusal::invalid("argv", message));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// No NUL, which would end an argument early, and no name that is not one.
+    fn check_arguments(&self) -> Result<(), Refusal> {
+        check_words("argv", self.argv.as_deref().unwrap_or_default())?;
+        check_words("args", &self.args)?;
+        check_words("compile_args", &self.compile_args)?;
+        if self.compile_args.len() > COMPILE_ARGS_MAX {
+            let message = format!("there may be at most {COMPILE_ARGS_MAX} arguments");
+            return Err(Refusal::invalid("compile_args", message));
+        }
+        for (name, value) in &self.env {
+            check_env_name(name).map_err(|problem| Refusal::invalid("env", problem))?;
+            if value.contains('\0') {
+                return Err(Refusal::invalid(format!("env.{name}"), "contains a NUL character"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// No NUL in any of `words`.
+pub(super) fn check_words(field: &str, words: &[String]) -> Result<(), Refusal> {
+    match words.iter().position(|word| word.contains('\0')) {
+        Some(index) => {
+            Err(Refusal::invalid(format!("{field}[{index}]"), "contains a NUL character"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// What excludes what, and the values of the fields that are about the execution as a whole.
+/// `has_stdin` says whether standard input comes from elsewhere.
+pub(super) fn check_whole(request: &ExecutionRequest, has_stdin: bool) -> Result<(), Refusal> {
+    check_exclusions(request, has_stdin)?;
+    check_comparison(request)?;
+    if let Some(size) = request.terminal {
+        for (field, value) in [("terminal.rows", size.rows), ("terminal.cols", size.cols)] {
+            if !(1..=TERMINAL_MAX).contains(&value) {
+                let message = format!("must be from 1 to {TERMINAL_MAX}");
+                return Err(Refusal::invalid(field, message));
+            }
+        }
+    }
+    if !(-PRIORITY_MAX..=PRIORITY_MAX).contains(&request.priority) {
+        let message = format!("must be from -{PRIORITY_MAX} to {PRIORITY_MAX}");
+        return Err(Refusal::invalid("priority", message));
+    }
+    if request.deadline_ms == Some(0) {
+        return Err(Refusal::invalid("deadline_ms", "must be at least 1"));
+    }
+    if let Some(label) = &request.label {
+        check_label("label", label)?;
+    }
+    if let Some(webhook) = &request.webhook {
+        let secret = webhook.secret.as_deref().unwrap_or("-");
+        for (field, text, max) in [
+            ("webhook.url", webhook.url.as_str(), URL_BYTES_MAX),
+            ("webhook.secret", secret, SECRET_BYTES_MAX),
+        ] {
+            if text.is_empty() || text.len() > max {
+                return Err(Refusal::invalid(field, format!("must have from 1 to {max} bytes")));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name that people read: short, and on one line.
+pub(super) fn check_label(field: &str, label: &str) -> Result<(), Refusal> {
+    if label.chars().count() > LABEL_CHARS_MAX {
+        let message = format!("must have at most {LABEL_CHARS_MAX} characters");
+        return Err(Refusal::invalid(field, message));
+    }
+    if label.chars().any(char::is_control) {
+        return Err(Refusal::invalid(field, "contains a control character"));
+    }
+    Ok(())
+}
+
+fn check_exclusions(request: &ExecutionRequest, has_stdin: bool) -> Result<(), Refusal> {
+    let given = |is_given: bool, field: &'static str| is_given.then_some(field);
+    let stdin = || {
+        given(request.stdin.is_some() || has_stdin, "stdin")
+            .or(given(request.stdin_base64.is_some(), "stdin_base64"))
+    };
+    let live = || {
+        given(request.terminal.is_some(), "terminal").or(given(request.interactive, "interactive"))
+    };
+    let refuse = |field: &'static str, other: &str| {
+        Err(Refusal::invalid(field, format!("cannot be given along with {other}")))
+    };
+    if !request.tests.is_empty() {
+        let outputs = given(!request.outputs.is_empty(), "outputs");
+        if let Some(field) = stdin().or(outputs).or_else(live) {
+            return refuse(field, "tests");
+        }
+    }
+    if request.interactor.is_some() {
+        let merged = given(request.merge_stderr, "merge_stderr");
+        let compared = given(request.comparison.is_some(), "comparison");
+        if let Some(field) = stdin().or_else(live).or(merged).or(compared) {
+            return refuse(field, "interactor");
+        }
+    }
+    // Standard input from elsewhere is what makes an execution interactive.
+    let own = given(request.stdin.is_some(), "stdin");
+    if let (Some(field), Some(live)) =
+        (own.or(given(request.stdin_base64.is_some(), "stdin_base64")), live())
+    {
+        return refuse(field, live);
+    }
+    Ok(())
+}
+
+fn check_comparison(request: &ExecutionRequest) -> Result<(), Refusal> {
+    if request.stop_at_first_failure && request.tests.is_empty() {
+        return Err(Refusal::invalid("stop_at_first_failure", "needs tests"));
+    }
+    let has_expected =
+        || request.tests.iter().any(|it| it.expected.is_some() || it.expected_base64.is_some());
+    match &request.comparison {
+        None => Ok(()),
+        Some(_) if request.tests.is_empty() => Err(Refusal::invalid("comparison", "needs tests")),
+        // A checker may need nothing but the input.
+        Some(Comparison::Checker(_)) => Ok(()),
+        Some(_) if !has_expected() => {
+            Err(Refusal::invalid("comparison", "needs a test with expected output"))
+        }
+        Some(Comparison::Float { absolute, relative }) => {
+            for (field, value) in
+                [("comparison.absolute", absolute), ("comparison.relative", relative)]
+            {
+                if !value.is_finite() || *value < 0.0 {
+                    let message = "must be a finite number that is not negative";
+                    return Err(Refusal::invalid(field, message));
+                }
+            }
+            Ok(())
+        }
+        Some(Comparison::Exact | Comparison::TrailingSpace | Comparison::Tokens) => Ok(()),
+    }
+}
+
+/// Whether `name` can be a variable's: letters, digits and `_`, not beginning with a digit.
+pub(crate) fn check_env_name(name: &str) -> Result<(), String> {
+    let well_formed = !name.is_empty()
+        && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric())
+        && !name.as_bytes()[0].is_ascii_digit();
+    if well_formed {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(64).collect();
+    Err(format!("{shown:?} cannot be the name of an environment variable"))
+}
+
+pub(super) fn check_outputs(outputs: &[String], outputs_max: usize) -> Result<(), Refusal> {
+    if outputs.len() > outputs_max {
+        let message = format!("there may be at most {outputs_max} output files");
+        return Err(Refusal::invalid("outputs", message));
+    }
+    check_names(outputs.iter().map(String::as_str), "outputs", "")
+}
+
+/// Every name is a path below the workspace, and none occurs twice.
+pub(super) fn check_names<'a>(
+    names: impl Iterator<Item = &'a str>,
+    list: &str,
+    field: &str,
+) -> Result<(), Refusal> {
+    let mut seen = HashSet::new();
+    for (index, name) in names.enumerate() {
+        let refuse = |problem| Refusal::invalid(format!("{list}[{index}]{field}"), problem);
+        check_path(name).map_err(refuse)?;
+        if !seen.insert(name) {
+            return Err(refuse("is the name of an earlier one"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether `path` is a plain relative path: it cannot lead out of the directory it is used in.
+pub(crate) fn check_path(path: &str) -> Result<(), &'static str> {
+    if path.is_empty() {
+        return Err("is empty");
+    }
+    if path.len() > PATH_BYTES_MAX {
+        return Err("is longer than 4084 bytes");
+    }
+    if path.contains('\0') {
+        return Err("contains a NUL character");
+    }
+    if path.starts_with('/') {
+        return Err("must be relative");
+    }
+    for (index, part) in path.split('/').enumerate() {
+        match part {
+            "" => return Err("has an empty part"),
+            "." | ".." => return Err("must not have `.` or `..` as a part"),
+            _ if part.len() > PATH_PART_BYTES_MAX => {
+                return Err("has a part of more than 255 bytes");
+            }
+            _ if index >= PATH_PARTS_MAX => return Err("has more than 16 parts"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// `a` and `a/b` cannot both be files.
+pub(super) fn check_no_file_is_a_directory(files: &[File]) -> Result<(), Refusal> {
+    if files.len() < 2 {
+        return Ok(());
+    }
+    let names: HashSet<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    for (index, file) in files.iter().enumerate() {
+        if directories(&file.path).any(|directory| names.contains(directory)) {
+            let message = "needs a directory where there is another file";
+            return Err(Refusal::invalid(format!("files[{index}].name"), message));
+        }
+    }
+    Ok(())
+}
+
+/// Every directory above `path`: `a` and `a/b` of `a/b/c`.
+pub(super) fn directories(path: &str) -> impl Iterator<Item = &str> {
+    path.match_indices('/').map(|(at, _)| &path[..at])
+}

@@ -1,0 +1,484 @@
+//! One execution under way: compile, run, judge, each in a sandbox that nobody used before.
+//!
+//! It holds what it uses, so that dropping it ends everything; it decides nothing about verdicts.
+
+mod build;
+mod pair;
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use api::{ExecutionId, Mode, Outcome, OutputFile, Stage, StageName, TestResult, Verdict};
+use sandbox::{Command, Control, Exit, File, Limits, Output, OutputSink, Profile, Stdin, Stream};
+use tokio::sync::{Semaphore, mpsc};
+
+use self::build::Built;
+use crate::cache::Cache;
+use crate::judge::{self, ANSWER, INPUT, OUTPUT, SAID_BYTES_MAX, compare};
+use crate::languages::warm;
+use crate::metrics::{Metrics, Part};
+use crate::plan::{self, Case, Continue, Judge, Plan, Runs, Single, Start};
+use crate::sandboxes::{Failure, Sandbox, Sandboxes};
+use crate::service::Progress;
+use crate::verdict;
+
+/// Output that is compared on the task that runs the program; more goes to a thread of its own.
+const COMPARED_AT_ONCE_BYTES: usize = 256 << 10;
+
+/// What executions run on.
+pub(crate) struct Machine {
+    pub(crate) sandboxes: Box<dyn Sandboxes>,
+    pub(crate) cache: Cache,
+    pub(crate) metrics: Metrics,
+    /// Who takes two sandboxes takes both before the next one does: all could else hold one and
+    /// wait for another.
+    pub(crate) pairs: Semaphore,
+    /// Bytes of output that one answer may hold of all its test cases.
+    pub(crate) tests_output_bytes_max: u64,
+}
+
+/// What an execution came to.
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    pub(crate) mode: Mode,
+    pub(crate) stages: Vec<Stage>,
+    pub(crate) files: Vec<OutputFile>,
+    pub(crate) tests: Vec<TestResult>,
+}
+
+/// An execution under way.
+pub(crate) struct Run<'a> {
+    machine: &'a Machine,
+    id: &'a ExecutionId,
+    tenant: &'a str,
+    progress: &'a mut dyn Progress,
+    /// Until when the time is accounted for.
+    since: Instant,
+    fresh: bool,
+    merge_stderr: bool,
+    /// The stages that began; the last one may still be without its outcome when Cove fails.
+    stages: Vec<Stage>,
+    files: Vec<OutputFile>,
+    tests: Vec<TestResult>,
+    /// Bytes of output that the answer may still hold of test cases.
+    output_left: u64,
+    /// Whether what is compiled is run more than once, so never where it was compiled.
+    needs_artifacts: bool,
+    is_cached: bool,
+    warm: Mode,
+}
+
+/// A program that is ready to be started.
+struct Ready {
+    /// What is placed before it starts.
+    files: Vec<File>,
+    /// Whether what is placed counts for the limits: what a compiler made does not.
+    is_compiled: bool,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        machine: &'a Machine,
+        (id, tenant): (&'a ExecutionId, &'a str),
+        plan: &Plan,
+        admitted: Instant,
+        progress: &'a mut dyn Progress,
+    ) -> Run<'a> {
+        Run {
+            machine,
+            id,
+            tenant,
+            progress,
+            since: admitted,
+            fresh: plan.fresh,
+            merge_stderr: plan.merge_stderr,
+            stages: Vec::with_capacity(2),
+            files: Vec::new(),
+            tests: Vec::new(),
+            output_left: machine.tests_output_bytes_max,
+            needs_artifacts: matches!(plan.runs, Runs::Cases(..))
+                || matches!(plan.judge, Judge::Interactor(..)),
+            is_cached: false,
+            warm: Mode::Fresh,
+        }
+    }
+
+    /// Runs everything. When Cove fails, what was done so far is kept.
+    pub(crate) async fn all(
+        &mut self,
+        plan: Plan,
+        control: Option<mpsc::Receiver<Control>>,
+    ) -> Result<(), Failure> {
+        let Plan { program, runs, judge, .. } = plan;
+        let built = self.build(program, StageName::Compile).await?;
+        match runs {
+            Runs::Single(single) => self.once(built, single, judge, control).await,
+            Runs::Cases(cases, go_on) => {
+                // What cannot be placed again was refused when it was built.
+                let Built::Ready(ready) = built else { return Ok(()) };
+                let judge = match judge {
+                    Judge::Nobody => ReadyJudge::Nobody,
+                    Judge::Compare(rule) => ReadyJudge::Compare(rule),
+                    Judge::Checker(recipe, start) => {
+                        match self.build(recipe, StageName::Checker).await? {
+                            Built::Ready(ready) => ReadyJudge::Checker(ready, start),
+                            Built::Here(_) | Built::Refused => return Ok(()),
+                        }
+                    }
+                    Judge::Interactor(recipe, start) => {
+                        match self.build(recipe, StageName::Interactor).await? {
+                            Built::Ready(ready) => ReadyJudge::Interactor(ready, start),
+                            Built::Here(_) | Built::Refused => return Ok(()),
+                        }
+                    }
+                };
+                self.cases(&ready, cases, &judge, go_on).await
+            }
+        }
+    }
+
+    /// Makes the result one of Cove's own failures, unless what ran last says so already.
+    pub(crate) fn fail(&mut self) {
+        let last = self.tests.last().map(|test| &test.outcome);
+        let last = last.or(self.stages.last().map(|stage| &stage.outcome));
+        if last.is_none_or(|outcome| outcome.verdict != Verdict::Ie) {
+            self.push(StageName::Run, Mode::Fresh, verdict::infrastructure_failure());
+        }
+    }
+
+    /// The result.
+    pub(crate) fn done(self) -> Done {
+        let failed = |outcome: &&Outcome| outcome.verdict != Verdict::Ok;
+        let tests = || self.tests.iter().map(|test| &test.outcome);
+        let stages = || self.stages.iter().map(|stage| &stage.outcome);
+        // A stage that follows the test cases is one that Cove failed at.
+        let outcome = match self.tests.is_empty() {
+            true => stages().last(),
+            false => stages().find(failed).or(tests().find(failed)).or(tests().last()),
+        };
+        let outcome = outcome.cloned().unwrap_or_else(verdict::infrastructure_failure);
+        let mode = match (self.is_cached, self.warm) {
+            (true, Mode::Zygote) => Mode::CachedZygote,
+            (true, Mode::Prestarted) => Mode::CachedPrestarted,
+            (true, _) => Mode::Cached,
+            (false, warm) => warm,
+        };
+        self.machine.metrics.mode(mode);
+        Done { outcome, mode, stages: self.stages, files: self.files, tests: self.tests }
+    }
+
+    /// Waits for a sandbox.
+    async fn sandbox(&mut self) -> Result<Box<dyn Sandbox>, Failure> {
+        let sandbox = self.machine.sandboxes.sandbox().await?;
+        self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
+        Ok(sandbox)
+    }
+
+    /// Waits for a sandbox to run `command` in: one whose runtime waits for such a program, where
+    /// there is one and the request lets it.
+    async fn enter(&mut self, command: &mut Command) -> Result<(Box<dyn Sandbox>, Mode), Failure> {
+        let sandboxes = &*self.machine.sandboxes;
+        if !self.fresh
+            && let Some(runtime) = warm::runtime_for(sandboxes.runtimes(), command)
+            && let Some(sandbox) = sandboxes.warm(&runtime.name).await?
+        {
+            self.since = self.machine.metrics.observe(Part::Sandbox, self.since);
+            command.warm = true;
+            self.warm = warm::mode(runtime);
+            return Ok((sandbox, self.warm));
+        }
+        Ok((self.sandbox().await?, Mode::Fresh))
+    }
+
+    /// A program without test cases.
+    async fn once(
+        &mut self,
+        built: Built,
+        single: Single,
+        judge: Judge,
+        control: Option<mpsc::Receiver<Control>>,
+    ) -> Result<(), Failure> {
+        let outputs = single.outputs.clone();
+        match (built, judge) {
+            (Built::Ready(ready), Judge::Interactor(recipe, start)) => {
+                if let Built::Ready(other) = self.build(recipe, StageName::Interactor).await? {
+                    self.single_pair(&ready, single, (&other, &start)).await?;
+                }
+            }
+            (Built::Ready(ready), _) => self.single(None, ready, single, control).await?,
+            (Built::Here(sandbox), _) => {
+                let ready = Ready { files: Vec::new(), is_compiled: true };
+                self.single(Some(sandbox), ready, single, control).await?;
+            }
+            (Built::Refused, _) => {}
+        }
+        // What was asked for and never came to be is said so, too.
+        self.output_files(outputs, Vec::new());
+        Ok(())
+    }
+
+    /// The only run of a program, in the sandbox where it was compiled if it has to be that one.
+    async fn single(
+        &mut self,
+        sandbox: Option<Box<dyn Sandbox>>,
+        ready: Ready,
+        single: Single,
+        control: Option<mpsc::Receiver<Control>>,
+    ) -> Result<(), Failure> {
+        let Single { start, stdin, terminal, outputs, outputs_bytes_max } = single;
+        let mut command = self.command(start, ready.files, ready.is_compiled);
+        command.stdin = stdin;
+        command.terminal = terminal;
+        command.control = control;
+        command.outputs = outputs.clone();
+        command.outputs_bytes_max = outputs_bytes_max;
+        let (mut sandbox, mode) = match sandbox {
+            Some(sandbox) => (sandbox, Mode::Fresh),
+            None => self.enter(&mut command).await?,
+        };
+        let ran = self.run(&mut *sandbox, command, StageName::Run, None).await;
+        let (outcome, contents) = match ran {
+            Ok(ran) => ran,
+            Err(failure) => {
+                self.push(StageName::Run, mode, verdict::infrastructure_failure());
+                return Err(failure);
+            }
+        };
+        self.progress.exit(StageName::Run, None, mode, &outcome);
+        self.push(StageName::Run, mode, outcome);
+        self.output_files(outputs, contents);
+        Ok(())
+    }
+
+    /// Every test case, in order.
+    async fn cases(
+        &mut self,
+        ready: &Ready,
+        cases: Vec<Case>,
+        judge: &ReadyJudge,
+        go_on: Continue,
+    ) -> Result<(), Failure> {
+        for (number, case) in (1..).zip(cases) {
+            let name = case.name.clone();
+            let ran = self.case(ready, case, judge, number).await;
+            let (mut outcome, mode, judge) = match ran {
+                Ok(ran) => ran,
+                Err(failure) => {
+                    let outcome = verdict::infrastructure_failure();
+                    let mode = Mode::Fresh;
+                    self.tests.push(TestResult { name, outcome, mode, judge: None });
+                    return Err(failure);
+                }
+            };
+            let stop = outcome.verdict != Verdict::Ok;
+            judge::bound_output(&mut outcome, &mut self.output_left);
+            self.tests.push(TestResult { name, outcome, mode, judge });
+            if stop && go_on == Continue::WhileOk {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One test case: how the program ended, judged, and how its judge ended.
+    async fn case(
+        &mut self,
+        ready: &Ready,
+        case: Case,
+        judge: &ReadyJudge,
+        number: u32,
+    ) -> Result<(Outcome, Mode, Option<Outcome>), Failure> {
+        if let ReadyJudge::Interactor(other, start) = judge {
+            let input = vec![text_file(INPUT, case.stdin), expected_file(case.expected)];
+            let (program, other) = ((ready, case.start), (other, start, input));
+            let nothing = (Vec::new(), 0);
+            let ((outcome, _), said) = self.pair(program, other, nothing, Some(number)).await?;
+            return Ok((outcome, Mode::Fresh, Some(said)));
+        }
+        let mut command = self.command(case.start, ready.files.clone(), ready.is_compiled);
+        let input = match judge {
+            ReadyJudge::Checker(..) => case.stdin.clone(),
+            ReadyJudge::Nobody | ReadyJudge::Compare(_) | ReadyJudge::Interactor(..) => Vec::new(),
+        };
+        if !case.stdin.is_empty() {
+            command.stdin = Stdin::Bytes(case.stdin);
+        }
+        let (mut sandbox, mode) = self.enter(&mut command).await?;
+        let ran = self.run(&mut *sandbox, command, StageName::Run, Some(number)).await;
+        // What it held is free before a checker needs as much.
+        drop(sandbox);
+        let (mut outcome, _) = ran?;
+        let mut said = None;
+        let is_ok = outcome.verdict == Verdict::Ok;
+        match (judge, case.expected) {
+            (ReadyJudge::Compare(rule), Some(expected)) if is_ok => {
+                if let Some(difference) = difference(*rule, &outcome, expected).await {
+                    outcome.verdict = Verdict::Wa;
+                    outcome.message = Some(difference);
+                }
+                self.progress.exit(StageName::Run, Some(number), mode, &outcome);
+            }
+            (ReadyJudge::Checker(other, start), expected) if is_ok => {
+                self.progress.exit(StageName::Run, Some(number), mode, &outcome);
+                let output = judge::stdout_bytes(&outcome);
+                let files = [text_file(INPUT, input), text_file(OUTPUT, output)];
+                let files = files.into_iter().chain([expected_file(expected)]).collect();
+                let checker = self.check(other, start, files, number).await?;
+                judge::apply_checker(&mut outcome, &checker);
+                said = Some(checker);
+            }
+            (_, _) => self.progress.exit(StageName::Run, Some(number), mode, &outcome),
+        }
+        Ok((outcome, mode, said))
+    }
+
+    /// Runs a checker on one answer.
+    async fn check(
+        &mut self,
+        ready: &Ready,
+        start: &Start,
+        files: Vec<File>,
+        number: u32,
+    ) -> Result<Outcome, Failure> {
+        let mut sandbox = self.sandbox().await?;
+        let command = self.judge_command(ready, start, files);
+        let ran = self.run(&mut *sandbox, command, StageName::Checker, Some(number)).await;
+        let (outcome, _) = ran?;
+        self.progress.exit(StageName::Checker, Some(number), Mode::Fresh, &outcome);
+        Ok(outcome)
+    }
+
+    /// A command that starts a program.
+    fn command(&self, start: Start, files: Vec<File>, is_compiled: bool) -> Command {
+        let mut command = command(start, files, is_compiled);
+        if self.merge_stderr {
+            command.stderr = Output::Stdout;
+        }
+        command
+    }
+
+    /// A command that starts a checker or an interactor, with files beside its own.
+    fn judge_command(&self, ready: &Ready, start: &Start, added: Vec<File>) -> Command {
+        let mut command = command(start.clone(), ready.files.clone(), ready.is_compiled);
+        make_room(&mut command.limits, &added);
+        command.files.extend(added);
+        command.kept_bytes = Some(SAID_BYTES_MAX);
+        command
+    }
+
+    /// Runs one command to its end and judges how it ended.
+    async fn run(
+        &mut self,
+        sandbox: &mut dyn Sandbox,
+        command: Command,
+        stage: StageName,
+        test: Option<u32>,
+    ) -> Result<(Outcome, Vec<Result<Vec<u8>, String>>), Failure> {
+        let program = program_name(&command);
+        self.progress.stage(stage, test);
+        let ran = sandbox.run(command, &mut Sink(&mut *self.progress)).await;
+        self.since = self.machine.metrics.observe(part(stage), self.since);
+        let mut exit = ran?;
+        let contents = std::mem::take(&mut exit.outputs);
+        Ok((self.judged(stage, &program, exit), contents))
+    }
+
+    fn judged(&self, stage: StageName, program: &[u8], exit: Exit) -> Outcome {
+        let outcome = verdict::outcome(stage, program, exit);
+        if outcome.verdict == Verdict::Ie {
+            tracing::error!(execution = %self.id, "the engine lost a program");
+        }
+        outcome
+    }
+
+    fn push(&mut self, name: StageName, mode: Mode, outcome: Outcome) {
+        self.stages.push(Stage { name, mode, outcome });
+    }
+
+    /// Adds what was asked for and is not there yet.
+    fn output_files(&mut self, outputs: Vec<String>, contents: Vec<Result<Vec<u8>, String>>) {
+        if !self.files.is_empty() {
+            return;
+        }
+        let missing = || Err("the program did not run to its end".to_owned());
+        let contents = contents.into_iter().chain(std::iter::repeat_with(missing));
+        let files = outputs.into_iter().zip(contents);
+        self.files.extend(files.map(|(name, content)| verdict::output_file(name, content)));
+    }
+}
+
+/// Who judges test cases, ready to be started.
+enum ReadyJudge {
+    Nobody,
+    Compare(compare::Rule),
+    Checker(Ready, Start),
+    Interactor(Ready, Start),
+}
+
+/// Compares an answer, away from the task when it is long.
+async fn difference(rule: compare::Rule, outcome: &Outcome, expected: Vec<u8>) -> Option<String> {
+    let actual = judge::stdout_bytes(outcome);
+    if actual.len().max(expected.len()) <= COMPARED_AT_ONCE_BYTES {
+        return compare::difference(rule, &actual, &expected);
+    }
+    let compared =
+        tokio::task::spawn_blocking(move || compare::difference(rule, &actual, &expected));
+    // It ends in error only when it panicked, and then nothing is known to be equal.
+    compared.await.unwrap_or_else(|error| Some(format!("cannot be compared: {error}")))
+}
+
+fn command(start: Start, files: Vec<File>, is_compiled: bool) -> Command {
+    let mut limits = start.limits;
+    if is_compiled {
+        make_room(&mut limits, &files);
+    }
+    Command {
+        argv: start.argv,
+        env: start.env,
+        files,
+        limits,
+        profile: Profile::Run,
+        last: true,
+        ..Command::default()
+    }
+}
+
+/// What is placed for a program is not what the program stores.
+fn make_room(limits: &mut Limits, files: &[File]) {
+    let (bytes, inodes) = plan::room(files);
+    limits.disk_bytes = limits.disk_bytes.saturating_add(bytes);
+    limits.disk_inodes = limits.disk_inodes.saturating_add(inodes);
+}
+
+fn text_file(name: &str, content: Vec<u8>) -> File {
+    File { path: name.to_owned(), content: content.into(), executable: false }
+}
+
+fn expected_file(expected: Option<Vec<u8>>) -> File {
+    text_file(ANSWER, expected.unwrap_or_default())
+}
+
+fn program_name(command: &Command) -> Vec<u8> {
+    command.argv.first().cloned().unwrap_or_default()
+}
+
+fn part(stage: StageName) -> Part {
+    match stage {
+        StageName::Compile => Part::Compile,
+        StageName::Run | StageName::Interactor | StageName::Checker => Part::Run,
+    }
+}
+
+/// Hands output on.
+struct Sink<'a>(&'a mut dyn Progress);
+
+impl OutputSink for Sink<'_> {
+    fn chunk(&mut self, stream: Stream, bytes: &[u8]) {
+        self.0.chunk(stream, bytes);
+    }
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.0.poll_ready(context)
+    }
+}

@@ -1,0 +1,266 @@
+//! From a program's files to what is started: compiled now, taken from the cache, or as it is.
+
+use std::time::Duration;
+
+use super::*;
+use crate::cache::{Compiled, Ended, Leader, Lookup};
+use crate::languages::Artifacts;
+use crate::plan::{Compile, Recipe, check_path};
+use sandbox::{Content, SharedFile};
+
+/// Bytes of what one compilation makes. What is larger is run where it was compiled, once.
+const ARTIFACTS_BYTES_MAX: u64 = 64 << 20;
+/// How long the command that lists what was made may take.
+const LIST_WALL: Duration = Duration::from_secs(10);
+/// What that command may print: as many names as there may be, of usual length.
+const LIST_OUTPUT_BYTES: u64 = 64 << 10;
+
+/// What became of a program that is to be run.
+pub(super) enum Built {
+    /// What it needs can be placed anywhere, any number of times.
+    Ready(Ready),
+    /// It has to be run in the sandbox it was compiled in.
+    Here(Box<dyn Sandbox>),
+    /// Its compiler refused it; the stage says so.
+    Refused,
+}
+
+impl Run<'_> {
+    /// Compiles a program where it has to be. `stage` says whose it is.
+    pub(super) async fn build(
+        &mut self,
+        recipe: Recipe,
+        stage: StageName,
+    ) -> Result<Built, Failure> {
+        let Recipe { files, compile } = recipe;
+        let Some(Compile { start, program }) = compile else {
+            return Ok(Built::Ready(Ready { files, is_compiled: false }));
+        };
+        let artifacts = program.way().artifacts.as_ref();
+        let mut command = command(start, Vec::new(), false);
+        command.profile = Profile::Compile;
+        command.last = false;
+        if let Some(artifacts) = artifacts {
+            let names = artifacts.programs.iter().chain(&artifacts.files);
+            command.outputs = names.cloned().collect();
+            command.outputs_bytes_max = ARTIFACTS_BYTES_MAX;
+        }
+        let Some(artifacts) = artifacts.filter(|_| !self.fresh) else {
+            return self.compile(stage, (command, files), artifacts, None).await;
+        };
+        let machine = self.machine;
+        let key = machine.cache.key(self.tenant, &program.tools(), &command, &files);
+        match machine.cache.find(key).await {
+            Lookup::Hit(compiled) | Lookup::Joined(Ended::Compiled(compiled)) => {
+                let outcome = self.cached(stage, &command, &compiled.exit);
+                Ok(self.built(stage, Mode::Cached, outcome, Some(placed(files, &compiled.files))))
+            }
+            Lookup::Joined(Ended::Refused(exit)) => {
+                let outcome = self.cached(stage, &command, &exit);
+                Ok(self.built(stage, Mode::Cached, outcome, None))
+            }
+            Lookup::Lead(leader) => {
+                self.compile(stage, (command, files), Some(artifacts), Some(leader)).await
+            }
+        }
+    }
+
+    /// What a compiler said before, with no time taken for it now.
+    fn cached(&mut self, stage: StageName, command: &Command, exit: &Exit) -> Outcome {
+        self.progress.stage(stage, None);
+        for (stream, bytes) in [(Stream::Stdout, &exit.stdout), (Stream::Stderr, &exit.stderr)] {
+            if !bytes.is_empty() {
+                self.progress.chunk(stream, bytes);
+            }
+        }
+        let exit = Exit {
+            cpu: Duration::ZERO,
+            wall: Duration::ZERO,
+            memory_peak_bytes: 0,
+            processes_peak: 0,
+            ..exit.clone()
+        };
+        self.judged(StageName::Compile, &program_name(command), exit)
+    }
+
+    /// Compiles now. `leader` is whom to tell, unless nobody is to know.
+    async fn compile(
+        &mut self,
+        stage: StageName,
+        (mut command, files): (Command, Vec<File>),
+        artifacts: Option<&Artifacts>,
+        leader: Option<Leader<'_>>,
+    ) -> Result<Built, Failure> {
+        let program = program_name(&command);
+        let limits = command.limits;
+        let env = command.env.clone();
+        command.files.clone_from(&files);
+        let mut sandbox = self.sandbox().await?;
+        self.progress.stage(stage, None);
+        let ran = sandbox.run(command, &mut Sink(&mut *self.progress)).await;
+        self.since = self.machine.metrics.observe(Part::Compile, self.since);
+        let mut exit = match ran {
+            Ok(exit) => exit,
+            Err(failure) => {
+                self.push(stage, Mode::Fresh, verdict::infrastructure_failure());
+                return Err(failure);
+            }
+        };
+        let contents = std::mem::take(&mut exit.outputs);
+        let outcome = self.judged(StageName::Compile, &program, exit.clone());
+        if outcome.verdict != Verdict::Ok {
+            if let (Some(leader), Verdict::Ce) = (leader, outcome.verdict) {
+                leader.publish(Ended::Refused(Arc::new(exit)));
+            }
+            return Ok(self.built(stage, Mode::Fresh, outcome, None));
+        }
+        let collected = match artifacts {
+            None => None,
+            Some(artifacts) => {
+                let list = (&*artifacts.list, env, limits);
+                let listed = self.listed(&mut *sandbox, list).await?;
+                listed.and_then(|listed| collect(artifacts, contents, listed))
+            }
+        };
+        let Some(made) = collected else {
+            // What cannot be taken out is run where it is.
+            if stage != StageName::Compile || self.needs_artifacts {
+                let message = format!(
+                    "what was compiled cannot be taken over: it must be {} files of {} bytes at \
+                     most, at their usual places",
+                    sandbox::OUTPUTS_MAX,
+                    ARTIFACTS_BYTES_MAX
+                );
+                let outcome = Outcome { verdict: Verdict::Ce, message: Some(message), ..outcome };
+                return Ok(self.built(stage, Mode::Fresh, outcome, None));
+            }
+            self.built(stage, Mode::Fresh, outcome, None);
+            return Ok(Built::Here(sandbox));
+        };
+        // Only one sandbox is held at a time.
+        drop(sandbox);
+        let ready = match leader.and_then(|leader| Some((leader, shared(&made)?))) {
+            None => placed(files, &made),
+            Some((leader, shared)) => {
+                let ready = placed(files, &shared);
+                leader.publish(Ended::Compiled(Arc::new(Compiled { exit, files: shared })));
+                ready
+            }
+        };
+        Ok(self.built(stage, Mode::Fresh, outcome, Some(ready)))
+    }
+
+    /// Says how a compile stage ended, and what there is to run.
+    fn built(
+        &mut self,
+        stage: StageName,
+        mode: Mode,
+        outcome: Outcome,
+        ready: Option<Ready>,
+    ) -> Built {
+        let outcome = match (stage, outcome.verdict) {
+            (StageName::Compile | StageName::Run, _) | (_, Verdict::Ok) => outcome,
+            (StageName::Checker, _) => judge::not_compiled("checker", &outcome),
+            (StageName::Interactor, _) => judge::not_compiled("interactor", &outcome),
+        };
+        self.progress.exit(stage, None, mode, &outcome);
+        let is_ok = outcome.verdict == Verdict::Ok;
+        if stage == StageName::Compile {
+            self.is_cached = mode == Mode::Cached;
+            self.push(stage, mode, outcome);
+        } else if !is_ok {
+            self.push(stage, mode, outcome);
+        }
+        match ready.filter(|_| is_ok) {
+            Some(ready) => Built::Ready(ready),
+            None => Built::Refused,
+        }
+    }
+
+    /// Names and contents of the files that a command names; `None` when it does not succeed.
+    async fn listed(
+        &mut self,
+        sandbox: &mut dyn Sandbox,
+        (argv, env, limits): (&[String], Vec<Vec<u8>>, Limits),
+    ) -> Result<Option<Vec<(String, Vec<u8>)>>, Failure> {
+        if argv.is_empty() {
+            return Ok(Some(Vec::new()));
+        }
+        let command = |outputs: Vec<String>| Command {
+            argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+            env: env.clone(),
+            limits: Limits { wall: LIST_WALL, output_bytes: LIST_OUTPUT_BYTES, ..limits },
+            profile: Profile::Compile,
+            outputs,
+            outputs_bytes_max: ARTIFACTS_BYTES_MAX,
+            ..Command::default()
+        };
+        let exit = sandbox.run(command(Vec::new()), &mut ()).await?;
+        if exit.code != Some(0) || !exit.breaches.is_empty() {
+            return Ok(None);
+        }
+        let Some(names) = names(&exit.stdout) else { return Ok(None) };
+        // The same again, for the contents; nothing runs in between that could change them.
+        let exit = sandbox.run(command(names.clone()), &mut ()).await?;
+        let contents: Result<Vec<_>, _> = exit.outputs.into_iter().collect();
+        Ok(contents.ok().map(|contents| names.into_iter().zip(contents).collect()))
+    }
+}
+
+/// The names in a list with a NUL after each. A compiler may have been made to write anything, so
+/// they are checked like a caller's.
+fn names(list: &[u8]) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for name in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let name = std::str::from_utf8(name).ok()?;
+        let name = name.strip_prefix("./").unwrap_or(name);
+        check_path(name).ok()?;
+        names.push(name.to_owned());
+    }
+    (!names.is_empty() && names.len() <= sandbox::OUTPUTS_MAX).then_some(names)
+}
+
+/// What a compiler made; `None` when something is missing.
+fn collect(
+    artifacts: &Artifacts,
+    contents: Vec<Result<Vec<u8>, String>>,
+    listed: Vec<(String, Vec<u8>)>,
+) -> Option<Vec<File>> {
+    let programs = artifacts.programs.iter().map(|name| (name, true));
+    let files = artifacts.files.iter().map(|name| (name, false));
+    let mut made = Vec::with_capacity(contents.len() + listed.len());
+    let mut contents = contents.into_iter();
+    for (name, executable) in programs.chain(files) {
+        let content = contents.next()?.ok()?;
+        made.push(File { path: name.clone(), content: content.into(), executable });
+    }
+    made.extend(listed.into_iter().map(|(path, content)| File {
+        path,
+        content: content.into(),
+        executable: false,
+    }));
+    Some(made)
+}
+
+/// The same in sealed files; `None` when descriptors or memory for them run out.
+fn shared(made: &[File]) -> Option<Vec<File>> {
+    let share = |file: &File| -> std::io::Result<File> {
+        let shared = SharedFile::from_bytes(&file.content.read()?)?;
+        Ok(File { content: Content::Shared(Arc::new(shared)), ..file.clone() })
+    };
+    let shared: std::io::Result<Vec<File>> = made.iter().map(share).collect();
+    match shared {
+        Ok(shared) => Some(shared),
+        Err(error) => {
+            tracing::warn!(%error, "what was compiled is not kept");
+            None
+        }
+    }
+}
+
+/// A program's own files with what was made of them; that wins where both have the same name.
+fn placed(mut files: Vec<File>, made: &[File]) -> Ready {
+    files.retain(|file| made.iter().all(|made| made.path != file.path));
+    files.extend_from_slice(made);
+    Ready { files, is_compiled: true }
+}

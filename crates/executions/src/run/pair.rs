@@ -1,0 +1,131 @@
+//! A program and its interactor: two sandboxes at once, each one's output the other one's input.
+//!
+//! Nothing is copied in between; the pipes are the kernel's, and no end of them stays here.
+
+use std::pin::Pin;
+
+use tokio::time;
+
+use super::*;
+use crate::judge::{First, PEER_GRACE, apply_interactor};
+
+/// How two programs ended, and which one first.
+struct Ends {
+    program: Exit,
+    interactor: Exit,
+    first: First,
+}
+
+/// What was asked for in `outputs`, as far as it is there.
+type Contents = Vec<Result<Vec<u8>, String>>;
+
+impl Run<'_> {
+    /// The only run of a program, with its interactor.
+    pub(super) async fn single_pair(
+        &mut self,
+        ready: &Ready,
+        single: Single,
+        (other, other_start): (&Ready, &Start),
+    ) -> Result<(), Failure> {
+        let Single { start, outputs, outputs_bytes_max, .. } = single;
+        let asked = (outputs.clone(), outputs_bytes_max);
+        let other = (other, other_start, Vec::new());
+        let ran = self.pair((ready, start), other, asked, None).await;
+        match ran {
+            Ok(((program, contents), interactor)) => {
+                self.push(StageName::Interactor, Mode::Fresh, interactor);
+                self.push(StageName::Run, Mode::Fresh, program);
+                self.output_files(outputs, contents);
+                Ok(())
+            }
+            Err(failure) => {
+                self.push(StageName::Run, Mode::Fresh, verdict::infrastructure_failure());
+                Err(failure)
+            }
+        }
+    }
+
+    /// Runs both to their ends. The outcome of the program takes the interactor's into account.
+    pub(super) async fn pair(
+        &mut self,
+        (ready, start): (&Ready, Start),
+        (other, other_start, files): (&Ready, &Start, Vec<File>),
+        (outputs, outputs_bytes_max): (Vec<String>, u64),
+        test: Option<u32>,
+    ) -> Result<((Outcome, Contents), Outcome), Failure> {
+        let mut program = self.command(start, ready.files.clone(), ready.is_compiled);
+        let mut interactor = self.judge_command(other, other_start, files);
+        let pipe = || std::io::pipe().map_err(|error| Failure::Infrastructure(error.into()));
+        let (reads_answers, writes_answers) = pipe()?;
+        let (reads_questions, writes_questions) = pipe()?;
+        program.stdin = Stdin::Handle(reads_questions.into());
+        program.stdout = Output::Handle(writes_answers.into());
+        program.outputs = outputs;
+        program.outputs_bytes_max = outputs_bytes_max;
+        interactor.stdin = Stdin::Handle(reads_answers.into());
+        interactor.stdout = Output::Handle(writes_questions.into());
+        let names = (program_name(&program), program_name(&interactor));
+
+        let (mut one, mut two) = {
+            let turn = self.machine.pairs.acquire().await;
+            let both = (self.sandbox().await?, self.sandbox().await?);
+            drop(turn);
+            both
+        };
+        self.progress.stage(StageName::Interactor, test);
+        self.progress.stage(StageName::Run, test);
+        let mut sink = Sink(&mut *self.progress);
+        let ends = both((&mut *one, program, &mut sink), (&mut *two, interactor)).await;
+        self.since = self.machine.metrics.observe(Part::Run, self.since);
+        let Ends { program: mut exit, interactor, first } = ends?;
+        let stopped = exit.stopped;
+        let contents = std::mem::take(&mut exit.outputs);
+        let mut outcome = self.judged(StageName::Run, &names.0, exit);
+        let interactor = self.judged(StageName::Interactor, &names.1, interactor);
+        apply_interactor(&mut outcome, &interactor, first, stopped);
+        self.progress.exit(StageName::Interactor, test, Mode::Fresh, &interactor);
+        self.progress.exit(StageName::Run, test, Mode::Fresh, &outcome);
+        Ok(((outcome, contents), interactor))
+    }
+}
+
+/// Runs two commands side by side. When one has ended, the other one has a moment left.
+async fn both(
+    (one, mut program, sink): (&mut dyn Sandbox, Command, &mut dyn OutputSink),
+    (two, mut interactor): (&mut dyn Sandbox, Command),
+) -> Result<Ends, Failure> {
+    let (stop_program, control) = mpsc::channel(1);
+    program.control = Some(control);
+    let (stop_interactor, control) = mpsc::channel(1);
+    interactor.control = Some(control);
+    let mut nothing = ();
+    let mut one = one.run(program, sink);
+    let mut two = two.run(interactor, &mut nothing);
+    tokio::select! {
+        // When both are there at once, it was the interactor that let go of the program.
+        biased;
+        ended = two.as_mut() => {
+            let interactor = ended?;
+            let program = finish(one.as_mut(), &stop_program).await?;
+            Ok(Ends { program, interactor, first: First::Interactor })
+        }
+        ended = one.as_mut() => {
+            let program = ended?;
+            let interactor = finish(two.as_mut(), &stop_interactor).await?;
+            Ok(Ends { program, interactor, first: First::Program })
+        }
+    }
+}
+
+/// Waits for the end, and brings it about after a moment.
+async fn finish(
+    mut run: Pin<&mut (dyn Future<Output = Result<Exit, Failure>> + Send)>,
+    stop: &mpsc::Sender<Control>,
+) -> Result<Exit, Failure> {
+    if let Ok(ended) = time::timeout(PEER_GRACE, run.as_mut()).await {
+        return ended;
+    }
+    // Nobody else sends, so there is room; and who no longer listens has ended.
+    stop.try_send(Control::Stop).ok();
+    run.await
+}
