@@ -9,7 +9,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
-use sandbox::{Engine, EngineConfig, HostImage, Toolchain};
+use sandbox::{Engine, EngineConfig, HostImage, Toolchain, WarmRuntime};
 
 use crate::config::{Config, SandboxConfig};
 
@@ -25,18 +25,20 @@ pub(crate) fn for_server(
     config: &Config,
     capacity: Capacity,
     toolchains: Vec<Toolchain>,
+    runtimes: Vec<WarmRuntime>,
 ) -> EngineConfig {
-    let SandboxConfig { warm, spawners, uid_base, insecure_no_limits } = config.sandbox;
+    let SandboxConfig { warm, spawners, uid_base, insecure_no_limits, .. } = config.sandbox;
     let running_max = config.executions.running_max(capacity.cores);
     let warm = warm.unwrap_or_else(|| capacity.cores.saturating_mul(WARM_PER_CORE));
+    let ready: usize = runtimes.iter().map(|runtime| runtime.ready).sum();
     EngineConfig {
-        slots: running_max.saturating_add(warm),
+        slots: running_max.saturating_add(warm).saturating_add(ready),
         warm,
         spawners: spawners.unwrap_or(capacity.cores),
         uid_base,
         image: HostImage { toolchains },
         insecure_no_limits,
-        runtimes: Vec::new(),
+        runtimes,
     }
 }
 
