@@ -500,3 +500,6 @@ fn read_outputs(
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -171,7 +171,7 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("ioperm", libc::SYS_ioperm, "hardware"),
     #[cfg(target_arch = "x86_64")]
     deny("modify_ldt", libc::SYS_modify_ldt, "old surface with a history"),
-    when(deny("ioctl", libc::SYS_ioctl, "typing into a terminal"), When::OneOf { arg: 1, mask: u32::MAX, values: &[0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */] }),
+    when(deny("ioctl", libc::SYS_ioctl, "typing into a terminal, and line disciplines, which are modules with a history"), When::OneOf { arg: 1, mask: u32::MAX, values: &[0x5412 /* TIOCSTI */, 0x541C /* TIOCLINUX */, 0x5423 /* TIOCSETD */] }),
 
     // Memory that the limits do not see.
     deny("memfd_secret", libc::SYS_memfd_secret, "memory locked beyond RLIMIT_MEMLOCK"),

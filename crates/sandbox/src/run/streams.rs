@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWriteExt, Interest, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 
@@ -178,11 +178,14 @@ fn poll_terminal(
 ) -> Poll<io::Result<usize>> {
     loop {
         let mut guard = ready!(terminal.0.poll_read_ready(cx))?;
+        let is_closed = guard.ready().is_read_closed();
         match guard.try_io(|fd| sys::read(fd.as_fd(), room)) {
             // Every process that had the other side has closed it.
             Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => return Poll::Ready(Ok(0)),
             Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
             Ok(read) => return Poll::Ready(read),
+            // Opened again after that. The runtime never forgets a hang-up, and would spin.
+            Err(_would_block) if is_closed => return Poll::Ready(Ok(0)),
             Err(_would_block) => {}
         }
     }
@@ -248,9 +251,18 @@ impl Entrance {
     async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Entrance::Pipe(pipe) => pipe.write(bytes).await,
-            Entrance::Terminal(Terminal(fd)) => {
-                fd.async_io(Interest::WRITABLE, |fd| sys::write(fd.as_fd(), bytes)).await
-            }
+            Entrance::Terminal(Terminal(fd)) => loop {
+                let mut guard = fd.writable().await?;
+                let is_closed = guard.ready().is_write_closed();
+                match guard.try_io(|fd| sys::write(fd.as_fd(), bytes)) {
+                    Ok(written) => return written,
+                    // A terminal that nobody has takes what fits, and no error tells of it.
+                    Err(_would_block) if is_closed => {
+                        return Err(io::ErrorKind::BrokenPipe.into());
+                    }
+                    Err(_would_block) => {}
+                }
+            },
         }
     }
 }

@@ -167,6 +167,7 @@ static void privileges(void) {
   /* The kernel looks at 32 bits only; a filter that looks at 64 can be passed by. */
   PROBE("tiocsti_high_bits", syscall(SYS_ioctl, 1, 0x100000000UL | TIOCSTI, &letter));
   PROBE("tioclinux", ioctl(1, TIOCLINUX, &letter));
+  PROBE("tiocsetd", ioctl(1, TIOCSETD, &letter));
   PROBE("setuid_root", setuid(0));
   PROBE("setgid_root", setgid(0));
   PROBE("setresuid_root", setresuid(0, 0, 0));

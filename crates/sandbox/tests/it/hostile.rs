@@ -1,0 +1,147 @@
+//! Programs that misuse what they are given: terminals above all.
+
+use std::time::Duration;
+
+use sandbox::{Breach, Command, Control, Engine, Limits, Stdin};
+
+use crate::support::{Live, Sink, python, run, shell, tests, text};
+use crate::terminals::at_terminal;
+
+tests![
+    a_program_may_close_its_terminal_and_go_on,
+    who_keeps_the_terminal_open_delays_nothing,
+    nobody_gets_a_terminal_of_somebody_else,
+    calls_that_reach_beyond_the_terminal_are_denied,
+    a_terminal_whose_output_nobody_takes_ends_at_the_wall_limit,
+    a_pipe_to_another_sandbox_gives_no_way_in,
+    signals_cannot_be_sent_out_of_the_sandbox_by_its_owner,
+];
+
+async fn a_program_may_close_its_terminal_and_go_on(engine: Engine) {
+    let script = "echo before; exec 0<&- 1>&- 2>&-; sleep 0.2; exit 3";
+    let exit = run(&engine, at_terminal(shell(script))).await;
+    assert_eq!((exit.code, text(&exit.stdout)), (Some(3), "before\r\n".into()));
+    // Out of the session, so that its end hangs nothing up.
+    let script = "import os, time\n\
+                  print('before')\n\
+                  for n in range(3): os.close(n)\n\
+                  if os.fork() == 0:\n    os.setsid(); time.sleep(60)\n\
+                  os._exit(4)";
+    let exit = run(&engine, at_terminal(python(script))).await;
+    assert_eq!((exit.code, text(&exit.stdout)), (Some(4), "before\r\n".into()));
+}
+
+async fn who_keeps_the_terminal_open_delays_nothing(engine: Engine) {
+    let script = "import os, signal, sys, time\n\
+                  signal.signal(signal.SIGHUP, signal.SIG_IGN)\n\
+                  read, write = os.pipe()\n\
+                  if os.fork() == 0:\n    os.setsid()\n    \
+                  if os.fork() == 0:\n        os.write(write, b'.')\n        \
+                  while True:\n            \
+                  try: os.write(1, b'still here\\n')\n            \
+                  except OSError: pass\n            \
+                  time.sleep(0.01)\n    os._exit(0)\n\
+                  os.read(read, 1)\n\
+                  print('main ends')";
+    let program = Live::start(&engine, at_terminal(python(script))).await;
+    let exit = program.exit().await;
+    assert_eq!(exit.code, Some(0));
+    assert!(text(&exit.stdout).contains("main ends"));
+    assert!(exit.wall < Duration::from_secs(20), "{exit:?}");
+}
+
+/// Two sandboxes with a terminal each: each is the only one that its programs find.
+async fn nobody_gets_a_terminal_of_somebody_else(engine: Engine) {
+    let victim = "tty; read secret; echo got $secret";
+    let victim = Live::start(&engine, at_terminal(shell(victim))).await;
+    victim.sink.wait_for("/dev/pts/0").await;
+    let thief = "import os, fcntl, termios\n\
+                 for n in range(64):\n    \
+                 try: fd = os.open(f'/dev/pts/{n}', os.O_RDWR | os.O_NOCTTY)\n    \
+                 except OSError: continue\n    \
+                 os.write(fd, b'STOLEN\\n'); print('opened', n)\n\
+                 for name in '/dev/console', '/dev/tty0', '/dev/tty1', '/dev/ttyS0', '/dev/vcs':\n    \
+                 print(os.path.exists(name), end=' ')\n\
+                 print('looked')";
+    let exit = run(&engine, at_terminal(python(thief))).await;
+    let stdout = text(&exit.stdout).replace("\r\n", "\n");
+    // Its own.
+    let expected = "STOLEN\nopened 0\nFalse False False False False looked\n";
+    assert_eq!(stdout, expected);
+    victim.write("secret\n").await;
+    let exit = victim.exit().await;
+    assert_eq!(text(&exit.stdout), "/dev/pts/0\r\nsecret\r\ngot secret\r\n");
+}
+
+async fn calls_that_reach_beyond_the_terminal_are_denied(engine: Engine) {
+    // TIOCSTI types, TIOCLINUX and TIOCSETD are kernel surface, TIOCCONS takes the console, and a
+    // terminal that another session has is not to be taken by force.
+    let script = "import fcntl, os\n\
+                  def answer(request, argument):\n    \
+                  try: fcntl.ioctl(0, request, argument); return 'DONE'\n    \
+                  except OSError as error: return error.errno\n\
+                  word = (0).to_bytes(4, 'little')\n\
+                  print(*[answer(r, a) for r, a in ((0x5412, b'x'), (0x541C, b'\\x02'), (0x5423, word), (0x541D, 0))])\n\
+                  read, write = os.pipe()\n\
+                  if os.fork() == 0:\n    \
+                  os.setsid(); first = [answer(0x540E, 0), answer(0x540E, 1)]\n    \
+                  os.write(write, repr(first).encode()); os._exit(0)\n\
+                  print(os.read(read, 100).decode())\n\
+                  os.open('/dev/tty', os.O_RDWR); print('still mine')";
+    let exit = run(&engine, at_terminal(python(script))).await;
+    let stdout = text(&exit.stdout);
+    assert_eq!(stdout, "1 1 1 1\r\n[1, 1]\r\nstill mine\r\n", "{exit:?}");
+}
+
+async fn a_terminal_whose_output_nobody_takes_ends_at_the_wall_limit(engine: Engine) {
+    let limits = Limits { wall: Duration::from_secs(1), output_bytes: 1 << 40, ..shell("").limits };
+    // The pipe ends when the program does.
+    let (mut read, write) = std::io::pipe().unwrap();
+    let extra = vec![(3, write.into())];
+    let sink = Sink::without_room();
+    let command = at_terminal(Command { limits, extra, ..shell("exec yes") });
+    let sandbox = engine.sandbox().await.unwrap();
+    let program = Live::start_in(sandbox, command, sink.clone());
+    let ended = tokio::task::spawn_blocking(move || std::io::Read::read(&mut read, &mut [0; 1]));
+    assert_eq!(ended.await.unwrap().unwrap(), 0);
+    sink.make_room();
+    let exit = program.exit().await;
+    assert_eq!((exit.breaches.as_slice(), exit.signal), (&[Breach::Wall][..], Some(9)), "{exit:?}");
+    assert!(exit.stdout.len() < 1 << 20, "{} bytes", exit.stdout.len());
+}
+
+/// The reader opens the pipe for writing as well, and cannot do more to the writer than that.
+async fn a_pipe_to_another_sandbox_gives_no_way_in(engine: Engine) {
+    let (read, write) = std::io::pipe().unwrap();
+    let writer = "import sys, time\n\
+                  for n in range(100): print(n, flush=True)\n";
+    let reader = "import os, fcntl\n\
+                  fd = os.open('/dev/stdin', os.O_WRONLY)\n\
+                  os.write(fd, b'own\\n'); os.close(fd)\n\
+                  fcntl.fcntl(0, 1031, 4096)\n\
+                  data = b''\n\
+                  while True:\n    chunk = os.read(0, 4096)\n    \
+                  if not chunk: break\n    data += chunk\n\
+                  lines = data.decode().split()\n\
+                  print(lines.count('own'), [n for n in lines if n != 'own'] == [str(n) for n in range(100)])";
+    let writer = Command { stdout: sandbox::Output::Handle(write.into()), ..python(writer) };
+    let reader = Command { stdin: Stdin::Handle(read.into()), ..python(reader) };
+    let (writer, reader) = tokio::join!(run(&engine, writer), run(&engine, reader));
+    assert_eq!((writer.code, text(&writer.stderr)), (Some(0), String::new()));
+    assert_eq!(text(&reader.stdout), "1 True\n", "{reader:?}");
+}
+
+/// The program moves its children into groups of their own and leaves; a signal finds its group and
+/// nobody else, and least of all the init.
+async fn signals_cannot_be_sent_out_of_the_sandbox_by_its_owner(engine: Engine) {
+    let script = "import os, time\n\
+                  if os.fork() == 0:\n    os.setpgid(0, 0); print('moved'); time.sleep(60)\n\
+                  os.wait()";
+    let program = Live::start(&engine, python(script)).await;
+    program.sink.wait_for("moved").await;
+    program.ask(Control::Signal(15)).await;
+    let exit = program.exit().await;
+    assert_eq!((exit.signal, exit.stopped), (Some(15), false), "{exit:?}");
+    // Still as many sandboxes as before can be had.
+    assert_eq!(text(&run(&engine, shell("echo fine")).await.stdout), "fine\n");
+}

@@ -1,0 +1,20 @@
+//! The engine against the real kernel, by what programs in its sandboxes see.
+//!
+//! Not libtest's `main`: the engine starts this binary again as its spawners, and must do so before
+//! there is a second thread. Arguments are parts of names, as libtest takes them.
+
+mod files;
+mod hostile;
+mod streams;
+mod support;
+mod terminals;
+mod warm;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if let Some(code) = sandbox::spawner_main_if_asked() {
+        return code;
+    }
+    support::main(&[files::TESTS, hostile::TESTS, streams::TESTS, terminals::TESTS, warm::TESTS])
+}

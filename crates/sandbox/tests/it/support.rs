@@ -1,0 +1,225 @@
+//! What the tests share: an engine, a sink that remembers and can have no room, and programs.
+
+use std::future::Future;
+use std::io::Write;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use sandbox::{
+    Command, Control, Engine, EngineConfig, Exit, HostImage, Limits, OutputSink, Sandbox, Stdin,
+    Stream,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time;
+
+/// First user id of the sandboxes: no other test's and no server's.
+const UID_BASE: u32 = 1_300_000_000;
+/// Longest that a test may take. Far above what it needs, on a machine that others use as well.
+const TEST_TIMEOUT: Duration = Duration::from_secs(90);
+
+pub(crate) type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A test with its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Test {
+    pub(crate) name: &'static str,
+    pub(crate) run: fn(Engine) -> Running,
+}
+
+/// Lists functions `async fn(Engine)` as tests.
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        pub(crate) const TESTS: &[$crate::support::Test] = &[$($crate::support::Test {
+            name: concat!(module_path!(), "::", stringify!($name)),
+            run: |engine| Box::pin($name(engine)),
+        }),*];
+    };
+}
+pub(crate) use tests;
+
+/// Runs the tests whose names have one of the arguments in them.
+pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let is_wanted =
+        |test: &&Test| wanted.is_empty() || wanted.iter().any(|w| test.name.contains(w));
+    let chosen: Vec<Test> = tests.iter().copied().flatten().filter(is_wanted).copied().collect();
+    let launched = Engine::launch(EngineConfig {
+        slots: 8,
+        warm: 2,
+        spawners: 2,
+        uid_base: UID_BASE,
+        image: HostImage::default(),
+        insecure_no_limits: false,
+        runtimes: crate::warm::runtimes(),
+    })
+    .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let failed = runtime.block_on(async {
+        let engine = Engine::attach(launched).unwrap();
+        let mut failed = 0;
+        for test in &chosen {
+            let running = time::timeout(TEST_TIMEOUT, tokio::spawn((test.run)(engine.clone())));
+            let verdict = match running.await {
+                Ok(Ok(())) => "ok",
+                Ok(Err(_panicked)) => "FAILED",
+                Err(_) => "FAILED: takes too long",
+            };
+            failed += usize::from(verdict != "ok");
+            writeln!(std::io::stdout(), "test {} ... {verdict}", test.name).unwrap();
+        }
+        engine.close().await;
+        failed
+    });
+    let passed = chosen.len() - failed;
+    writeln!(std::io::stdout(), "\ntest result: {passed} passed; {failed} failed").unwrap();
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Remembers what a program wrote; other tasks can wait for it, and take its room away.
+#[derive(Clone)]
+pub(crate) struct Sink {
+    seen: Arc<watch::Sender<Vec<u8>>>,
+    room: Arc<Mutex<Room>>,
+}
+
+#[derive(Default)]
+struct Room {
+    none: bool,
+    waiting: Option<Waker>,
+}
+
+impl Sink {
+    pub(crate) fn new() -> Sink {
+        Sink { seen: Arc::new(watch::channel(Vec::new()).0), room: Arc::default() }
+    }
+
+    pub(crate) fn without_room() -> Sink {
+        let sink = Sink::new();
+        sink.room.lock().unwrap().none = true;
+        sink
+    }
+
+    pub(crate) fn make_room(&self) {
+        let mut room = self.room.lock().unwrap();
+        room.none = false;
+        if let Some(waiting) = room.waiting.take() {
+            waiting.wake();
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.seen.borrow()).into_owned()
+    }
+
+    /// Waits until this is in what came.
+    pub(crate) async fn wait_for(&self, part: &str) {
+        let has = |seen: &Vec<u8>| String::from_utf8_lossy(seen).contains(part);
+        let mut seen = self.seen.subscribe();
+        let found = time::timeout(Duration::from_secs(30), seen.wait_for(has)).await;
+        if found.is_err() {
+            panic!("`{part}` does not come; so far: {:?}", self.text());
+        }
+    }
+}
+
+impl OutputSink for Sink {
+    fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
+        assert!(!self.room.lock().unwrap().none, "a chunk without room for it");
+        self.seen.send_modify(|seen| seen.extend_from_slice(bytes));
+    }
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut room = self.room.lock().unwrap();
+        if room.none {
+            room.waiting = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// A program of the shell, alone in its sandbox, with limits that no honest test reaches.
+pub(crate) fn shell(script: &str) -> Command {
+    command(&["/bin/bash", "-c", script])
+}
+
+pub(crate) fn python(script: &str) -> Command {
+    command(&["/usr/bin/python3", "-u", "-c", script])
+}
+
+pub(crate) fn command(argv: &[&str]) -> Command {
+    let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
+    Command {
+        argv: words(argv),
+        env: words(&["PATH=/usr/bin:/bin", "HOME=/home/user", "LANG=C.UTF-8", "TERM=dumb"]),
+        limits: Limits {
+            wall: Duration::from_secs(30),
+            output_bytes: 1 << 20,
+            ..Limits::default()
+        },
+        last: true,
+        ..Command::default()
+    }
+}
+
+/// Runs it in a fresh sandbox.
+pub(crate) async fn run(engine: &Engine, command: Command) -> Exit {
+    let mut sandbox = engine.sandbox().await.unwrap();
+    sandbox.run(command, &mut ()).await.unwrap()
+}
+
+/// A program that goes on while the test does something to it.
+pub(crate) struct Live {
+    pub(crate) sink: Sink,
+    pub(crate) control: mpsc::Sender<Control>,
+    stdin: Option<mpsc::Sender<Vec<u8>>>,
+    exit: tokio::task::JoinHandle<Exit>,
+}
+
+impl Live {
+    /// Starts it in a fresh sandbox, with live input.
+    pub(crate) async fn start(engine: &Engine, command: Command) -> Live {
+        let sandbox = engine.sandbox().await.unwrap();
+        Live::start_in(sandbox, command, Sink::new())
+    }
+
+    pub(crate) fn start_in(mut sandbox: Sandbox, mut command: Command, sink: Sink) -> Live {
+        let (control, asked) = mpsc::channel(8);
+        let (stdin, input) = mpsc::channel(8);
+        command.control = Some(asked);
+        if matches!(command.stdin, Stdin::Empty) {
+            command.stdin = Stdin::Live(input);
+        }
+        let mut given = sink.clone();
+        let exit = tokio::spawn(async move { sandbox.run(command, &mut given).await.unwrap() });
+        Live { sink, control, stdin: Some(stdin), exit }
+    }
+
+    pub(crate) async fn write(&self, text: &str) {
+        self.write_bytes(text.as_bytes()).await;
+    }
+
+    pub(crate) async fn write_bytes(&self, bytes: &[u8]) {
+        self.stdin.as_ref().unwrap().send(bytes.to_vec()).await.unwrap();
+    }
+
+    pub(crate) fn end_input(&mut self) {
+        self.stdin = None;
+    }
+
+    pub(crate) async fn ask(&self, control: Control) {
+        self.control.send(control).await.unwrap();
+    }
+
+    /// Waits for its end; the input goes on until then.
+    pub(crate) async fn exit(self) -> Exit {
+        self.exit.await.unwrap()
+    }
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
