@@ -182,6 +182,17 @@ impl Rules {
         Ok(Rules { ranges })
     }
 
+    /// Brings what is asked into its range and fills in the server's defaults; for faces whose
+    /// callers know of no maxima.
+    pub(crate) fn capped(&self, asked: &LimitSpec) -> Limits {
+        let mut limits = Limits::default();
+        for (field, range) in FIELDS.iter().zip(&self.ranges) {
+            let value = (field.asked)(asked).unwrap_or(range.default);
+            (field.set)(&mut limits, value.clamp(field.min, range.max));
+        }
+        limits
+    }
+
     /// Fills in what `asked` leaves out, from the language's and then the server's defaults.
     /// `path` is the field of the request that `asked` stands in.
     pub(crate) fn resolve(

@@ -85,6 +85,8 @@ pub(crate) fn enter(
         link_or_bind(name, &root)?;
     }
     symlink("/tmp", root.join("var/tmp")).step("link /var/tmp")?;
+    // Where programs of go-judge's callers expect to work.
+    symlink("/workspace", root.join("w")).step("link /w")?;
     symlink("/run", root.join("var/run")).step("link /var/run")?;
     fill_etc(&root.join("etc"), users)?;
     fill_dev(&root.join("dev"), may_mknod)?;

@@ -142,7 +142,9 @@ impl Wires {
                     program.command.stdin = self.live(stream::tag(index, fd));
                 }
                 Stream::Bytes(bytes) if fd == 0 => program.command.stdin = Stdin::Bytes(bytes),
-                Stream::Shared(file) if fd == 0 => program.command.stdin = Stdin::Bytes(file.read()?),
+                Stream::Shared(file) if fd == 0 => {
+                    program.command.stdin = Stdin::Bytes(file.read()?)
+                }
                 Stream::Collect { .. }
                 | Stream::Out
                 | Stream::Bytes(_)
@@ -254,8 +256,7 @@ impl Wires {
     }
 }
 
-type Reserving =
-    Pin<Box<dyn Future<Output = Result<OwnedPermit<Chunk>, SendError<()>>> + Send>>;
+type Reserving = Pin<Box<dyn Future<Output = Result<OwnedPermit<Chunk>, SendError<()>>> + Send>>;
 
 /// Sends the captured output that the caller wants to see. While it takes none, the program waits.
 pub(super) struct Sink {
@@ -292,8 +293,7 @@ impl Sink {
         while self.permit.is_none() {
             let Some(output) = &self.output else { return Poll::Ready(()) };
             let output = output.clone();
-            let reserving =
-                self.reserving.get_or_insert_with(|| Box::pin(output.reserve_owned()));
+            let reserving = self.reserving.get_or_insert_with(|| Box::pin(output.reserve_owned()));
             let reserved = ready!(reserving.as_mut().poll(context));
             self.reserving = None;
             match reserved {

@@ -49,7 +49,8 @@ pub(super) struct Kept {
 
 impl Kept {
     fn take(&mut self, chunk: &[u8], bytes_max: u64, budget: &Budget) {
-        let room = usize::try_from(bytes_max).unwrap_or(usize::MAX).saturating_sub(self.bytes.len());
+        let room =
+            usize::try_from(bytes_max).unwrap_or(usize::MAX).saturating_sub(self.bytes.len());
         let fits = budget.take(room.min(chunk.len()));
         self.is_cut |= fits < chunk.len();
         self.bytes.extend_from_slice(chunk.get(..fits).unwrap_or(chunk));
@@ -147,9 +148,12 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_collected_ends_at_its_maximum_and_at_the_budget() {
-        for (bytes_max, budget, expected, is_cut) in
-            [(10, 100, "abcdef", false), (6, 6, "abcdef", false), (5, 9, "abcde", true), (9, 4, "abcd", true)]
-        {
+        for (bytes_max, budget, expected, is_cut) in [
+            (10, 100, "abcdef", false),
+            (6, 6, "abcdef", false),
+            (5, 9, "abcde", true),
+            (9, 4, "abcd", true),
+        ] {
             let (from, mut to) = io::pipe().unwrap();
             let budget = Budget::new(budget);
             let task = tokio::spawn(collect(reader(from).unwrap(), bytes_max, budget));

@@ -77,6 +77,8 @@ pub(super) struct Program {
     pub(super) truncates: bool,
     /// What is kept of a stream that is captured, at most.
     pub(super) stream_bytes_max: u64,
+    /// CPU time beyond which it has taken too much, however it ended.
+    pub(super) cpu_max: Duration,
     /// Why it is not run at all.
     pub(super) refused: Option<Outcome>,
 }
@@ -107,6 +109,8 @@ pub(super) enum Stream {
 pub(super) struct CopyOut {
     /// As the caller named it.
     pub(super) name: String,
+    /// As the engine names it.
+    path: String,
     /// Whether it may be missing.
     pub(super) is_optional: bool,
 }
@@ -169,9 +173,8 @@ impl Planner<'_> {
         let (limits, stream_bytes_max) = limits(&cmd, rules);
         let files = std::mem::take(&mut cmd.files);
         let streams = self.streams(files, cmd.tty, stream_bytes_max)?;
-        let (outputs, cached, refused_outputs) = copy_out(&cmd, &streams, is_pipe_file)?;
-        let Placed { files, symlinks, refused } =
-            self.copy_in(std::mem::take(&mut cmd.copy_in))?;
+        let wanted = copy_out(&cmd, &streams, is_pipe_file)?;
+        let Placed { files, symlinks, refused } = self.copy_in(std::mem::take(&mut cmd.copy_in))?;
         let output_bytes_max = match cmd.copy_out_max {
             0 => self.outputs_bytes_max,
             asked => asked.min(self.outputs_bytes_max),
@@ -181,7 +184,7 @@ impl Planner<'_> {
             env: cmd.env.into_iter().map(String::into_bytes).collect(),
             files,
             symlinks,
-            outputs: outputs.iter().map(|(path, _)| path.clone()).collect(),
+            outputs: wanted.outputs.iter().map(|output| output.path.clone()).collect(),
             outputs_bytes_max: self.outputs_bytes_max,
             limits,
             profile: if keeps_products { Profile::Compile } else { Profile::Run },
@@ -192,12 +195,13 @@ impl Planner<'_> {
             command,
             streams,
             has_terminal: cmd.tty,
-            outputs: outputs.into_iter().map(|(_, output)| output).collect(),
-            refused_outputs,
-            cached,
+            outputs: wanted.outputs,
+            refused_outputs: wanted.refused,
+            cached: wanted.cached,
             output_bytes_max,
             truncates: cmd.copy_out_truncate,
             stream_bytes_max,
+            cpu_max: limits.cpu,
             refused,
         })
     }
@@ -370,13 +374,20 @@ fn check_words(cmd: &Cmd) -> Result<(), RunError> {
     }
     for (field, words) in [("args", &cmd.args), ("env", &cmd.env)] {
         if let Some(index) = words.iter().position(|word| word.contains('\0')) {
-            return Err(RunError::invalid(&format!("{field}[{index}]"), "contains a NUL character"));
+            return Err(RunError::invalid(
+                &format!("{field}[{index}]"),
+                "contains a NUL character",
+            ));
         }
     }
     let memory = "this server limits the memory of all processes together; send memoryLimit alone";
     let unsupported = [
         (!cmd.cpu_set_limit.is_empty(), "cpuSetLimit", "this server binds no program to cores"),
-        (cmd.cpu_rate_limit != 0, "cpuRateLimit", "this server limits no program's share of a core"),
+        (
+            cmd.cpu_rate_limit != 0,
+            "cpuRateLimit",
+            "this server limits no program's share of a core",
+        ),
         (cmd.address_space_limit, "addressSpaceLimit", memory),
         (cmd.data_segment_limit, "dataSegmentLimit", memory),
         (cmd.strict_memory_limit, "strictMemoryLimit", memory),
@@ -414,12 +425,21 @@ fn limits(cmd: &Cmd, rules: &Rules) -> (Limits, u64) {
     (limits, limits.output_bytes)
 }
 
-/// The files to return, those to be stored, and those that cannot be asked for.
+/// What is wanted of a program's files.
+#[derive(Default)]
+struct Wanted {
+    outputs: Vec<CopyOut>,
+    /// Names of what is to be stored.
+    cached: HashSet<String>,
+    /// What cannot be asked for.
+    refused: Vec<FileError>,
+}
+
 fn copy_out(
     cmd: &Cmd,
     streams: &[Stream],
     is_pipe_file: &dyn Fn(&str) -> bool,
-) -> Result<(Vec<(String, CopyOut)>, HashSet<String>, Vec<FileError>), RunError> {
+) -> Result<Wanted, RunError> {
     let is_collected = |wanted: &str| {
         streams.iter().any(|stream| is_collected_as(stream, wanted)) || is_pipe_file(wanted)
     };
@@ -428,7 +448,8 @@ fn copy_out(
         None => (name.to_owned(), false),
     };
     let cached: HashSet<String> = cmd.copy_out_cached.iter().map(|name| split(name).0).collect();
-    let (mut outputs, mut refused, mut seen) = (Vec::new(), Vec::new(), HashSet::new());
+    let mut wanted = Wanted { cached, ..Wanted::default() };
+    let mut seen = HashSet::new();
     for name in cmd.copy_out.iter().chain(&cmd.copy_out_cached) {
         let (name, is_optional) = split(name);
         // What a stream becomes by that name is there anyway.
@@ -436,19 +457,19 @@ fn copy_out(
             continue;
         }
         match workspace_path(&name) {
-            Ok(path) => outputs.push((path, CopyOut { name, is_optional })),
+            Ok(path) => wanted.outputs.push(CopyOut { name, path, is_optional }),
             Err(_) if is_optional => {}
             Err(problem) => {
                 let message = format!("{name:?} {problem}");
-                refused.push(FileError { name, kind: FileErrorKind::CopyOutOpen, message });
+                wanted.refused.push(FileError { name, kind: FileErrorKind::CopyOutOpen, message });
             }
         }
     }
-    if outputs.len() > sandbox::OUTPUTS_MAX {
+    if wanted.outputs.len() > sandbox::OUTPUTS_MAX {
         let message = format!("there may be at most {} files", sandbox::OUTPUTS_MAX);
         return Err(RunError::invalid("copyOut", message));
     }
-    Ok((outputs, cached, refused))
+    Ok(wanted)
 }
 
 /// Whether a stream becomes a file of this name.

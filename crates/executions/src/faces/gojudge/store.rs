@@ -198,7 +198,11 @@ impl Room {
         content: &[u8],
         now: Instant,
     ) -> Result<String, StoreError> {
-        assert_eq!(u64::try_from(content.len()).ok(), Some(self.bytes), "the room fits the content");
+        debug_assert_eq!(
+            u64::try_from(content.len()).ok(),
+            Some(self.bytes),
+            "the room fits the content"
+        );
         let content = Arc::new(SharedFile::from_bytes(content)?);
         let id = new_id()?;
         let name = name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or(name).to_owned();

@@ -180,7 +180,7 @@ pub(super) enum Status {
     #[serde(rename = "File Error")]
     FileError,
     #[serde(rename = "Nonzero Exit Status")]
-    NonzeroExitStatus,
+    NonzeroExit,
     Signalled,
     #[serde(rename = "Dangerous Syscall")]
     DangerousSyscall,
@@ -267,7 +267,7 @@ mod tests {
 
     #[test]
     fn empty_parts_of_an_outcome_are_left_out() {
-        let outcome = Outcome::new(Status::NonzeroExitStatus, "");
+        let outcome = Outcome::new(Status::NonzeroExit, "");
         assert_eq!(
             serde_json::to_string(&outcome).unwrap(),
             r#"{"status":"Nonzero Exit Status","exitStatus":0,"time":0,"memory":0,"runTime":0}"#

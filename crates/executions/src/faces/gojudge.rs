@@ -1,0 +1,271 @@
+//! go-judge: programs with files, pipes and streams, over REST and WebSockets.
+//!
+//! It works below executions: a request is argument lists with limits, each run in a sandbox of its
+//! own, all at the same time, connected by pipes. What is said about paths, statuses and limits in
+//! `docs/compat.md` is decided in `plan` and `outcome`.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `wire` | the JSON |
+//! | `plan` | from a request to programs: every check |
+//! | `run`, `connect`, `pipes` | places, sandboxes, and what goes between them |
+//! | `outcome` | what is said of a program |
+//! | `store` | files kept between requests |
+//! | `socket`, `stream` | `/ws` and `/stream` |
+
+mod config;
+mod connect;
+mod outcome;
+mod pipes;
+mod plan;
+mod run;
+mod socket;
+mod store;
+mod stream;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::multipart::{Multipart, MultipartRejection};
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use node::auth::Principal;
+use node::{clock, http};
+use serde_json::{Value, json};
+
+pub use self::config::Config;
+use self::run::{Remote, RunError, Runner};
+use self::store::StoreError;
+use crate::service::Service;
+
+/// Longest pause between two pieces of an upload.
+const UPLOAD_PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Parts of an upload that are looked at for its file.
+const UPLOAD_PARTS_MAX: usize = 16;
+
+/// go-judge's paths, without a prefix.
+pub fn routes(service: Service, config: Config) -> Router {
+    let runner = Arc::new(Runner::new(service, config));
+    // The limit on uploads is the store's, which says so in its own words.
+    let upload = post(put_file).layer(DefaultBodyLimit::disable());
+    Router::new()
+        .route("/run", post(run))
+        .route("/file", get(list_files).merge(upload))
+        .route("/file/{id}", get(get_file).delete(delete_file))
+        .route("/ws", get(socket::connect))
+        .route("/stream", get(stream::connect))
+        .route("/version", get(version))
+        .route("/config", get(settings))
+        .with_state(runner)
+}
+
+async fn run(
+    State(runner): State<Arc<Runner>>,
+    who: Principal,
+    request: Result<http::Json<wire::Request>, http::Error>,
+) -> Response {
+    let request = match request {
+        Ok(http::Json(request)) => request,
+        Err(error) => return (error.status(), Json(error.to_string())).into_response(),
+    };
+    // Boxed: it holds programs and their results, and stays where it is while it waits.
+    match Box::pin(runner.run(&who.token_id, request, Remote::default())).await {
+        Ok(outcomes) => Json(outcomes).into_response(),
+        Err(error) => error.into_response(),
+    }
+}
+
+async fn list_files(State(runner): State<Arc<Runner>>, who: Principal) -> Response {
+    Json(runner.store.list(&who.token_id, clock::now())).into_response()
+}
+
+/// Takes the file of a form, and answers its id.
+async fn put_file(
+    State(runner): State<Arc<Runner>>,
+    who: Principal,
+    form: Result<Multipart, MultipartRejection>,
+) -> Response {
+    let mut form = match form {
+        Ok(form) => form,
+        Err(rejection) => return (rejection.status(), Json(rejection.body_text())).into_response(),
+    };
+    match receive_file(&runner, &who.token_id, &mut form).await {
+        Ok(id) => Json(id).into_response(),
+        Err((status, message)) => (status, Json(message)).into_response(),
+    }
+}
+
+async fn receive_file(
+    runner: &Runner,
+    tenant: &str,
+    form: &mut Multipart,
+) -> Result<String, (StatusCode, String)> {
+    let bad = |message: &str| (StatusCode::BAD_REQUEST, message.to_owned());
+    let late = |_| bad("nothing of the file arrived for too long");
+    for _ in 0..UPLOAD_PARTS_MAX {
+        let part = tokio::time::timeout(UPLOAD_PAUSE_MAX, form.next_field()).await.map_err(late)?;
+        let part = part.map_err(|error| (error.status(), error.body_text()))?;
+        let Some(mut part) = part else { break };
+        if part.name() != Some("file") {
+            continue;
+        }
+        let Some(name) = part.file_name().map(str::to_owned) else {
+            return Err(bad("the part `file` has no file name"));
+        };
+        let mut room = runner.store.reserve(tenant, clock::now()).map_err(refused)?;
+        let mut content = Vec::new();
+        loop {
+            let chunk = tokio::time::timeout(UPLOAD_PAUSE_MAX, part.chunk()).await.map_err(late)?;
+            let chunk = chunk.map_err(|error| (error.status(), error.body_text()))?;
+            let Some(chunk) = chunk else { break };
+            room.grow(chunk.len()).map_err(refused)?;
+            content.extend_from_slice(&chunk);
+        }
+        return room.fill(&name, &content, clock::now()).map_err(refused);
+    }
+    Err(bad("http: no such file"))
+}
+
+fn refused(error: StoreError) -> (StatusCode, String) {
+    let status = match &error {
+        StoreError::FileTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+        StoreError::TenantFull(_) | StoreError::Full(_) => StatusCode::INSUFFICIENT_STORAGE,
+        StoreError::Io(cause) => {
+            tracing::error!(error = cause as &dyn std::error::Error, "failed to store a file");
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
+    };
+    (status, error.to_string())
+}
+
+async fn get_file(
+    State(runner): State<Arc<Runner>>,
+    who: Principal,
+    Path(id): Path<String>,
+) -> Response {
+    let Some((name, file)) = runner.store.get(&who.token_id, &id, clock::now()) else {
+        return StatusCode::NOT_FOUND.into_response();
+    };
+    match file.read() {
+        // Never shown by a browser as what a program made it look like.
+        Ok(content) => {
+            let disposition = HeaderValue::try_from(disposition(&name));
+            let headers = [
+                (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+                (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+                (
+                    header::CONTENT_DISPOSITION,
+                    disposition.unwrap_or(HeaderValue::from_static("attachment")),
+                ),
+            ];
+            (headers, content).into_response()
+        }
+        Err(error) => {
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to read a file");
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
+        }
+    }
+}
+
+/// Names a download. What is not plain is written in percent signs (RFC 8187).
+fn disposition(name: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+ ,()".contains(&byte);
+    if name.bytes().all(is_plain) {
+        return format!("attachment; filename=\"{name}\"");
+    }
+    let mut text = "attachment; filename*=UTF-8''".to_owned();
+    for byte in name.bytes() {
+        match byte.is_ascii_alphanumeric() || b"._-".contains(&byte) {
+            true => text.push(char::from(byte)),
+            false => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text
+}
+
+async fn delete_file(
+    State(runner): State<Arc<Runner>>,
+    who: Principal,
+    Path(id): Path<String>,
+) -> StatusCode {
+    match runner.store.remove(&who.token_id, &id, clock::now()) {
+        true => StatusCode::OK,
+        false => StatusCode::NOT_FOUND,
+    }
+}
+
+/// What this face can, in go-judge's names.
+fn features() -> Value {
+    json!({
+        "copyOutOptional": true,
+        "pipeProxy": true,
+        "symlink": true,
+        "addressSpaceLimit": false,
+        "stream": true,
+        "procPeak": true,
+        "copyOutTruncate": true,
+        "pipeProxyZeroCopy": true,
+        "fixSymlinkEscape": true,
+    })
+}
+
+async fn version() -> Json<Value> {
+    let mut answer = features();
+    answer["buildVersion"] = concat!("cove-", env!("CARGO_PKG_VERSION")).into();
+    answer["platform"] = std::env::consts::ARCH.into();
+    answer["os"] = std::env::consts::OS.into();
+    Json(answer)
+}
+
+async fn settings(State(runner): State<Arc<Runner>>) -> Json<Value> {
+    let mut answer = features();
+    let limits = runner.service.planner().config();
+    answer["fileStorePath"] = "".into();
+    answer["runnerConfig"] = json!({
+        "workDir": "/w",
+        "cmdsMax": runner.config.cmds_max.min(runner.service.running_max()),
+        "copyInMax": limits.files_max,
+        "copyOutBytesMax": limits.outputs_bytes_max,
+        "storedFileBytesMax": runner.config.stored_file_bytes_max,
+    });
+    Json(answer)
+}
+
+impl IntoResponse for RunError {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            RunError::Invalid { .. } => StatusCode::BAD_REQUEST,
+            RunError::Full(_) => StatusCode::SERVICE_UNAVAILABLE,
+            RunError::NoSuchFile(_) | RunError::Cancelled | RunError::Internal => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
+        };
+        // The error is a JSON text, as in go-judge.
+        let mut response = (status, Json(self.to_string())).into_response();
+        if let Some(wait) = self.retry_after() {
+            let seconds = HeaderValue::from(wait.as_secs().max(1));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downloads_are_named_safely() {
+        for (name, expected) in [
+            ("a.txt", "attachment; filename=\"a.txt\""),
+            ("a\"b\r\n", "attachment; filename*=UTF-8''a%22b%0D%0A"),
+            ("é", "attachment; filename*=UTF-8''%C3%A9"),
+        ] {
+            assert_eq!(disposition(name), expected);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! From how a program ended to what go-judge says of it. Pure, but for storing files.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use sandbox::{Breach, Exit};
+
+use super::connect::{Capture, Collected};
+use super::plan::{CopyOut, Program};
+use super::run::Ended;
+use super::wire::{FileError, FileErrorKind, Outcome, Status, text};
+
+/// What the kernel sends for exceeding a resource limit, and for a forbidden system call.
+const SIGXCPU: i32 = 24;
+const SIGXFSZ: i32 = 25;
+const SIGSYS: i32 = 31;
+/// What ends a program that its caller no longer wants.
+const SIGKILL: i32 = 9;
+
+/// Stores a file by its name; the answer is its id, or why there is none.
+pub(super) type Keep<'a> = &'a dyn Fn(&str, &[u8]) -> Result<String, String>;
+
+/// What is said of a program.
+pub(super) fn outcome(
+    program: Program,
+    captures: [Capture; 2],
+    collected: Vec<Collected>,
+    ended: Ended,
+    keep: Keep<'_>,
+) -> Outcome {
+    let mut exit = match ended {
+        Ended::Exit(exit) => *exit,
+        Ended::Refused(outcome) => return outcome,
+        Ended::NoRoom => {
+            let message = "the files of copyIn do not fit into the file system";
+            let mut outcome = Outcome::new(Status::FileError, message);
+            outcome.file_error.push(FileError {
+                name: program.command.files.first().map(|f| f.path.clone()).unwrap_or_default(),
+                kind: FileErrorKind::CopyInCopyContent,
+                message: message.to_owned(),
+            });
+            return outcome;
+        }
+    };
+    let mut files = Files { errors: program.refused_outputs, ..Files::default() };
+    files.take_captured(captures, &mut exit);
+    for Collected { name, kept, is_limited, .. } in collected {
+        files.take_stream(name, kept.bytes, is_limited && kept.is_cut);
+    }
+    let mut contents = std::mem::take(&mut exit.outputs).into_iter();
+    for output in program.outputs {
+        let content = contents.next().unwrap_or_else(|| Err("no such file".to_owned()));
+        files.take_output(output, content, program.output_bytes_max, program.truncates);
+    }
+    let Files { mut found, mut errors, is_cut } = files;
+    let mut file_ids = BTreeMap::new();
+    for name in program.cached {
+        let Some(content) = found.remove(&name) else { continue };
+        match keep(&name, &content) {
+            Ok(id) => {
+                file_ids.insert(name, id);
+            }
+            Err(message) => {
+                errors.push(FileError { name, kind: FileErrorKind::CopyOutCreateFile, message });
+            }
+        }
+    }
+    let (status, error) = judge(&exit, is_cut, program.cpu_max, &errors);
+    Outcome {
+        status,
+        exit_status: exit.signal.or(exit.code).unwrap_or(if exit.stopped { SIGKILL } else { 0 }),
+        error,
+        time: nanoseconds(exit.cpu),
+        memory: exit.memory_peak_bytes,
+        run_time: nanoseconds(exit.wall),
+        proc_peak: exit.processes_peak,
+        files: found.into_iter().map(|(name, content)| (name, text(content))).collect(),
+        file_ids,
+        file_error: errors,
+    }
+}
+
+/// The strongest thing that can be said, with its text: a limit before the end that it led to, the
+/// end before what is missing afterwards.
+fn judge(exit: &Exit, is_cut: bool, cpu_max: Duration, errors: &[FileError]) -> (Status, String) {
+    let none = String::new;
+    if let Some(errno) = exit.exec_errno {
+        return (Status::InternalError, format!("execve: {}", io::Error::from_raw_os_error(errno)));
+    }
+    let breach = exit.breaches.first().copied();
+    if is_cut || breach == Some(Breach::Output) || exit.signal == Some(SIGXFSZ) {
+        return (Status::OutputLimitExceeded, "Output Limit Exceeded".to_owned());
+    }
+    match breach {
+        Some(Breach::Cpu | Breach::Wall) => return (Status::TimeLimitExceeded, none()),
+        Some(Breach::Memory) => return (Status::MemoryLimitExceeded, none()),
+        Some(Breach::Output) | None => {}
+    }
+    if exit.cpu > cpu_max {
+        return (Status::TimeLimitExceeded, none());
+    }
+    match (exit.signal, exit.code) {
+        _ if exit.stopped => (Status::Signalled, none()),
+        (Some(SIGXCPU), _) => (Status::TimeLimitExceeded, none()),
+        (Some(SIGSYS), _) => (Status::DangerousSyscall, none()),
+        (Some(_), _) => (Status::Signalled, none()),
+        (None, Some(0)) => match errors.first() {
+            Some(error) => (Status::FileError, error.message.clone()),
+            None => (Status::Accepted, none()),
+        },
+        (None, Some(_)) => (Status::NonzeroExit, none()),
+        (None, None) => (Status::InternalError, "the program was lost".to_owned()),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The files of an answer while they are gathered.
+#[derive(Default)]
+struct Files {
+    found: BTreeMap<String, Vec<u8>>,
+    errors: Vec<FileError>,
+    /// A stream was longer than it may be.
+    is_cut: bool,
+}
+
+impl Files {
+    fn take_captured(&mut self, captures: [Capture; 2], exit: &mut Exit) {
+        let [stdout, stderr] = captures;
+        let stdout = (stdout, std::mem::take(&mut exit.stdout), exit.stdout_truncated);
+        let stderr = (stderr, std::mem::take(&mut exit.stderr), exit.stderr_truncated);
+        for (capture, mut bytes, is_truncated) in [stdout, stderr] {
+            let Capture::Keep { name, bytes_max } = capture else { continue };
+            let max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+            // What is over the limit of the one stream may be within that of the other, which is
+            // the engine's; then only the length says so.
+            let is_cut = is_truncated || bytes.len() > max;
+            bytes.truncate(max);
+            self.take_stream(name, bytes, is_cut);
+        }
+    }
+
+    fn take_stream(&mut self, name: String, bytes: Vec<u8>, is_cut: bool) {
+        if is_cut {
+            self.is_cut = true;
+            self.errors.push(FileError {
+                name: name.clone(),
+                kind: FileErrorKind::CollectSizeExceeded,
+                message: "Output Limit Exceeded".to_owned(),
+            });
+        }
+        self.found.insert(name, bytes);
+    }
+
+    fn take_output(
+        &mut self,
+        CopyOut { name, is_optional, .. }: CopyOut,
+        content: Result<Vec<u8>, String>,
+        bytes_max: u64,
+        truncates: bool,
+    ) {
+        let mut fail = |kind, message| {
+            self.errors.push(FileError { name: name.clone(), kind, message });
+        };
+        let mut content = match content {
+            Ok(content) => content,
+            Err(problem) => {
+                let kind = error_kind(&problem);
+                if !(is_optional && kind == FileErrorKind::CopyOutOpen) {
+                    fail(kind, format!("copyout: {name:?}: {problem}"));
+                }
+                return;
+            }
+        };
+        let max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        if content.len() > max {
+            let size = content.len();
+            let message = format!("copyout: {name:?} size ({size}) exceeds limit ({bytes_max})");
+            fail(FileErrorKind::CopyOutSizeExceeded, message);
+            if !truncates {
+                return;
+            }
+            content.truncate(max);
+        }
+        self.found.insert(name, content);
+    }
+}
+
+/// What the engine's words about a file mean.
+fn error_kind(problem: &str) -> FileErrorKind {
+    if problem == "not a regular file" {
+        FileErrorKind::CopyOutNotRegularFile
+    } else if problem.contains(" bytes, more than ") {
+        FileErrorKind::CopyOutSizeExceeded
+    } else {
+        FileErrorKind::CopyOutOpen
+    }
+}

@@ -1,0 +1,187 @@
+//! `/ws`: many requests on one connection, each answered when it has ended.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::SplitSink;
+use futures_util::{SinkExt as _, StreamExt as _};
+use node::auth::Principal;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{self, MissedTickBehavior};
+
+use super::run::{Asked, Remote, RunError, Runner};
+use super::wire;
+
+/// How often a ping is sent, as by go-judge.
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
+/// How long nothing may come from the client before it counts as gone; pings are answered.
+pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
+/// How long a client may leave an answer unread before it counts as gone.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Room for what a client wants of one request: there is nothing but its end.
+const ASKED_MAX: usize = 1;
+
+pub(super) async fn connect(
+    State(runner): State<Arc<Runner>>,
+    who: Principal,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match accept(&runner, upgrade) {
+        Ok(upgrade) => upgrade,
+        Err(why) => return (StatusCode::BAD_REQUEST, Json(why)).into_response(),
+    };
+    upgrade.on_upgrade(move |socket| async move {
+        Box::pin(Requests::new(runner, who.token_id).serve(socket)).await;
+    })
+}
+
+/// Prepares an upgrade, or says in go-judge's words why there is none.
+pub(super) fn accept(
+    runner: &Runner,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Result<WebSocketUpgrade, String> {
+    let bytes_max = runner.config.message_bytes_max;
+    match upgrade {
+        Ok(upgrade) => Ok(upgrade.max_message_size(bytes_max).max_frame_size(bytes_max)),
+        Err(rejection) => Err(rejection.body_text()),
+    }
+}
+
+/// The requests of one connection.
+struct Requests {
+    runner: Arc<Runner>,
+    tenant: Arc<str>,
+    /// Dropped with the connection, which ends everything.
+    running: JoinSet<wire::Response>,
+    /// How each of them is cancelled, by its id.
+    cancels: HashMap<String, mpsc::Sender<Asked>>,
+}
+
+impl Requests {
+    fn new(runner: Arc<Runner>, tenant: Arc<str>) -> Requests {
+        Requests { runner, tenant, running: JoinSet::new(), cancels: HashMap::new() }
+    }
+
+    async fn serve(mut self, socket: WebSocket) {
+        let (mut sink, mut stream) = socket.split();
+        let mut pings = pings();
+        let mut silent_since = time::Instant::now();
+        loop {
+            let answer = tokio::select! {
+                message = stream.next() => {
+                    silent_since = time::Instant::now();
+                    match message {
+                        None | Some(Err(_) | Ok(Message::Close(_))) => return,
+                        Some(Ok(Message::Ping(_) | Message::Pong(_))) => None,
+                        Some(Ok(Message::Text(text))) => self.take(text.as_bytes()),
+                        Some(Ok(Message::Binary(bytes))) => self.take(&bytes),
+                    }
+                }
+                Some(ended) = self.running.join_next() => match ended {
+                    Ok(answer) => {
+                        self.cancels.remove(&answer.request_id);
+                        Some(answer)
+                    }
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(error, "a request of a WebSocket ended unexpectedly");
+                        return;
+                    }
+                },
+                _ = pings.tick() => {
+                    let sent = send(&mut sink, Message::Ping(Vec::new().into())).await;
+                    if !sent || silent_since.elapsed() > SILENCE_MAX {
+                        return;
+                    }
+                    None
+                }
+            };
+            if let Some(answer) = answer {
+                let text = serde_json::to_string(&answer).unwrap_or_default();
+                if !send(&mut sink, Message::Text(text.into())).await {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes a message; there is an answer at once where nothing is run.
+    fn take(&mut self, message: &[u8]) -> Option<wire::Response> {
+        let request: wire::Request = match serde_json::from_slice(message) {
+            Ok(request) => request,
+            Err(error) => return Some(refusal("", format!("the message is no request: {error}"))),
+        };
+        if !request.cancel_request_id.is_empty() {
+            if let Some(cancel) = self.cancels.get(&request.cancel_request_id) {
+                // Where there is no room, it is being cancelled already.
+                cancel.try_send(Asked::Cancel).ok();
+            }
+            return None;
+        }
+        let id = request.request_id.clone();
+        if id.is_empty() {
+            return Some(refusal("", "empty request id"));
+        }
+        if self.cancels.contains_key(&id) {
+            let message = format!("duplicated request id: {id:?}");
+            return Some(refusal(&id, message));
+        }
+        let requests_max = self.runner.config.socket_requests_max;
+        if self.running.len() >= requests_max {
+            let message =
+                format!("worker queue is full: {requests_max} requests of this connection");
+            return Some(refusal(&id, message));
+        }
+        let (cancel, asked) = mpsc::channel(ASKED_MAX);
+        self.cancels.insert(id.clone(), cancel);
+        let (runner, tenant) = (Arc::clone(&self.runner), Arc::clone(&self.tenant));
+        self.running.spawn(async move {
+            let remote = Remote { asked: Some(asked), ..Remote::default() };
+            let ended = Box::pin(runner.run(&tenant, request, remote)).await;
+            response(id, ended)
+        });
+        None
+    }
+}
+
+/// The answer to a request that was run, or could not be.
+pub(super) fn response(
+    request_id: String,
+    ended: Result<Vec<wire::Outcome>, RunError>,
+) -> wire::Response {
+    match ended {
+        Ok(results) => wire::Response { request_id, results, error: String::new() },
+        Err(error) => refusal(&request_id, error.to_string()),
+    }
+}
+
+fn refusal(request_id: &str, error: impl Into<String>) -> wire::Response {
+    wire::Response { request_id: request_id.to_owned(), results: Vec::new(), error: error.into() }
+}
+
+/// When pings are due; the first one is not at once.
+pub(super) fn pings() -> time::Interval {
+    let mut pings = time::interval_at(time::Instant::now() + PING_INTERVAL, PING_INTERVAL);
+    pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    pings
+}
+
+/// Whether the message was taken; a client that reads nothing for long counts as gone.
+pub(super) async fn send(sink: &mut SplitSink<WebSocket, Message>, message: Message) -> bool {
+    matches!(time::timeout(SEND_TIMEOUT, sink.send(message)).await, Ok(Ok(())))
+}
+
+/// Says goodbye. A client that does not take it is gone already.
+pub(super) async fn close(sink: &mut SplitSink<WebSocket, Message>, code: u16, reason: &str) {
+    // RFC 6455 §5.5: a control frame holds 125 bytes, two of them the code.
+    let reason = reason.get(..reason.floor_char_boundary(120)).unwrap_or_default();
+    let _gone = send(sink, Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await;
+}
