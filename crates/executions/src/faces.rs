@@ -5,7 +5,8 @@
 //! faces, and only faces, know languages by name. `docs/compat.md` lists where a face differs from
 //! what it stands in for.
 
-// judge0
+pub mod judge0;
+pub mod gojudge;
 pub mod piston;
 mod translate;
 
@@ -25,6 +26,46 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_padding_mode(DecodePaddingMode::Indifferent)
         .with_decode_allow_trailing_bits(true),
 );
+
+/// Signals by number, 1 to 31, as Linux numbers them on every machine that Cove runs on.
+const SIGNALS: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
+/// Number of a signal by its name, such as `SIGINT`.
+fn signal_number(name: &str) -> Option<usize> {
+    SIGNALS.iter().position(|known| *known == name).map(|index| index + 1)
+}
 
 /// Bytes of base64 as callers write it: line breaks, the alphabet for addresses and missing padding
 /// are all taken; anything else is not base64.

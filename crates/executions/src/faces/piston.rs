@@ -27,6 +27,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use self::stage::Together;
+pub(super) use self::version::Version;
 use crate::error::Error;
 use crate::service::{Io, Service};
 

@@ -24,8 +24,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use super::request::{self, Job};
-use super::stage::{End, SIGNALS};
+use super::stage::End;
 use super::{Face, Failure};
+use crate::faces::{shown, signal_number};
 use crate::service::{Io, Progress};
 
 /// Time for the first message.
@@ -190,8 +191,8 @@ fn said(message: Message) -> Result<Option<Said>, Stop> {
         Some("init") => Ok(Some(Said::Init(message))),
         Some("eof") => Ok(Some(Said::Eof)),
         Some("signal") => {
-            let signal = SIGNALS.iter().position(|name| Some(*name) == text("signal"));
-            let number = signal.and_then(|index| i32::try_from(index + 1).ok());
+            let number = text("signal").and_then(signal_number);
+            let number = number.and_then(|number| i32::try_from(number).ok());
             number.map(|number| Some(Said::Signal(number))).ok_or(Stop::Close(INVALID_SIGNAL))
         }
         Some("data") if text("stream") != Some("stdin") => Err(Stop::Close(ONLY_STDIN)),
@@ -201,7 +202,7 @@ fn said(message: Message) -> Result<Option<Said>, Stop> {
         },
         Some(other) => Err(Stop::Error(format!(
             "there is no message of type {:?}",
-            crate::faces::shown(other)
+            shown(other)
         ))),
         None => Err(Stop::Error("type is required as a string".to_owned())),
     }
@@ -288,7 +289,7 @@ impl Inbox {
                         // Signals do not queue up in a kernel either: where there are too many,
                         // the same are on their way already.
                         Ok(Some(Said::Signal(number))) => {
-                            drop(self.control.try_send(Control::Signal(number)));
+                            self.control.try_send(Control::Signal(number)).ok();
                         }
                         Err(stop) => return stop,
                     }

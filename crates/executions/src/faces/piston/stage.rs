@@ -5,42 +5,8 @@ use sandbox::Stream;
 use serde_json::{Map, Value, json};
 
 use super::request::Job;
+use crate::faces::signal_number;
 use crate::service::Progress;
-
-/// Signals by number, 1 to 31, as Linux numbers them on every machine that Cove runs on.
-pub(super) const SIGNALS: [&str; 31] = [
-    "SIGHUP",
-    "SIGINT",
-    "SIGQUIT",
-    "SIGILL",
-    "SIGTRAP",
-    "SIGABRT",
-    "SIGBUS",
-    "SIGFPE",
-    "SIGKILL",
-    "SIGUSR1",
-    "SIGSEGV",
-    "SIGUSR2",
-    "SIGPIPE",
-    "SIGALRM",
-    "SIGTERM",
-    "SIGSTKFLT",
-    "SIGCHLD",
-    "SIGCONT",
-    "SIGSTOP",
-    "SIGTSTP",
-    "SIGTTIN",
-    "SIGTTOU",
-    "SIGURG",
-    "SIGXCPU",
-    "SIGXFSZ",
-    "SIGVTALRM",
-    "SIGPROF",
-    "SIGWINCH",
-    "SIGIO",
-    "SIGPWR",
-    "SIGSYS",
-];
 
 /// Collects what each stage wrote, both streams together in the order in which it came.
 #[derive(Debug, Default)]
@@ -146,8 +112,8 @@ impl End {
 }
 
 fn fatal(signal: &str) -> String {
-    match SIGNALS.iter().position(|name| *name == signal) {
-        Some(index) => format!("Caught fatal signal {}", index + 1),
+    match signal_number(signal) {
+        Some(number) => format!("Caught fatal signal {number}"),
         None => format!("Caught fatal signal {}", signal.trim_start_matches("SIG")),
     }
 }

@@ -9,7 +9,7 @@ pub(super) const SELECTOR_BYTES_MAX: usize = 256;
 /// A version. A pre-release comes before the release of the same numbers; pre-releases of the same
 /// numbers are not told apart, because no tool of a host is one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version {
+pub(in crate::faces) struct Version {
     numbers: [u64; 3],
     release: bool,
 }
@@ -17,7 +17,7 @@ pub(super) struct Version {
 impl Version {
     /// The first version in what a tool prints: `gcc (Debian 12.2.0-14) 12.2.0` has two, and the
     /// first that has a point in it counts. Missing parts are 0.
-    pub(super) fn in_text(text: &str) -> Option<Version> {
+    pub(in crate::faces) fn in_text(text: &str) -> Option<Version> {
         let mut numbers_only = None;
         let words = text.split(|c: char| !c.is_ascii_digit() && c != '.');
         for word in words.filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
