@@ -368,6 +368,7 @@ impl Case {
         command.env.extend(words(self.env));
         command.argv.extend(words(self.args));
         command.limits.cpu = Duration::from_millis(1000);
+        command.limits.memory_bytes = 96 << 20;
         if let Some(input) = self.stdin {
             command.stdin = Stdin::Bytes(input.as_bytes().to_vec());
         }
