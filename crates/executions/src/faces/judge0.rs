@@ -1,0 +1,565 @@
+//! Judge0 CE: submissions, alone and in batches, and what the server says of itself.
+//!
+//! A submission is an asynchronous execution with the label `judge0`; its token is the execution's
+//! id written as a UUID. Nothing is kept beside the job.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `submission` | from parameters to an execution, with Judge0's complaints |
+//! | `render` | a job in Judge0's fields; the body of a callback |
+//! | `languages` | Judge0's numbers of languages |
+//! | `archive`, `words` | additional files; lines of arguments |
+//! | `token` | ids as UUIDs |
+//! | `about` | what the server says of itself |
+
+mod about;
+mod archive;
+mod languages;
+mod render;
+mod submission;
+mod token;
+mod words;
+
+pub use self::render::callback_body;
+
+use std::sync::Arc;
+
+use api::{ErrorCode, ExecutionRecord};
+use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::{FromRequest as _, Path, RawQuery, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use node::auth::Principal;
+use node::http::Json;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use self::languages::Numbered;
+use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NotText, Submitted, Texts};
+use self::submission::{Complaints, LABEL};
+use crate::error::Error;
+use crate::faces::{parameters, shown};
+use crate::jobs::{Jobs, Submission};
+use crate::queue::{Filter, Parts, QueueConfig};
+use crate::service::Service;
+
+/// Bytes of a submission that is sent as a form.
+const FORM_BYTES_MAX: usize = 2 << 20;
+/// Submissions on one page.
+const PER_PAGE_MAX: usize = 100;
+/// Submissions that pages lead to; older ones are found by their tokens.
+const LISTED_MAX: usize = 10_000;
+/// Jobs that are read from the queue at one time.
+const CHUNK: usize = 200;
+
+/// The `[compat.judge0]` table of cove.toml, by Judge0's names: seconds and kilobytes. What exceeds
+/// the server's own limits is refused all the same.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[expect(missing_docs, reason = "the names are Judge0's, and its documentation says what they are")]
+pub struct Config {
+    pub cpu_time_limit: f64,
+    pub max_cpu_time_limit: f64,
+    pub cpu_extra_time: f64,
+    pub max_cpu_extra_time: f64,
+    pub wall_time_limit: f64,
+    pub max_wall_time_limit: f64,
+    pub memory_limit: u64,
+    pub max_memory_limit: u64,
+    pub stack_limit: u64,
+    pub max_stack_limit: u64,
+    pub max_processes_and_or_threads: u64,
+    pub max_max_processes_and_or_threads: u64,
+    pub max_file_size: u64,
+    pub max_max_file_size: u64,
+    pub number_of_runs: u64,
+    pub max_number_of_runs: u64,
+    pub max_submission_batch_size: usize,
+    /// What `/config_info` says; the queue's own limit is what holds.
+    pub max_queue_size: u64,
+    /// Kilobytes that come out of `additional_files`.
+    pub max_extract_size: u64,
+    pub enable_submission_delete: bool,
+    /// Texts are base64 unless a request says otherwise.
+    pub disable_implicit_base64_encoding: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            cpu_time_limit: 5.0,
+            max_cpu_time_limit: 15.0,
+            cpu_extra_time: 1.0,
+            max_cpu_extra_time: 5.0,
+            wall_time_limit: 10.0,
+            max_wall_time_limit: 20.0,
+            memory_limit: 128_000,
+            max_memory_limit: 512_000,
+            stack_limit: 64_000,
+            max_stack_limit: 128_000,
+            max_processes_and_or_threads: 60,
+            max_max_processes_and_or_threads: 120,
+            max_file_size: 1024,
+            max_max_file_size: 4096,
+            number_of_runs: 1,
+            max_number_of_runs: 20,
+            max_submission_batch_size: 20,
+            max_queue_size: QueueConfig::default().queued_max_per_tenant,
+            max_extract_size: 10_240,
+            // Off in Judge0, where everybody sees everything; here it is one's own.
+            enable_submission_delete: true,
+            disable_implicit_base64_encoding: false,
+        }
+    }
+}
+
+/// What the handlers share.
+#[derive(Clone, Debug)]
+struct Face {
+    service: Service,
+    jobs: Jobs,
+    config: Arc<Config>,
+}
+
+/// An error in Judge0's shape.
+#[derive(Clone, Debug, PartialEq)]
+struct Failure {
+    status: StatusCode,
+    body: Value,
+    /// In seconds.
+    retry_after: Option<u64>,
+}
+
+type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Failure>;
+
+/// Judge0's own paths, for [`node::http::Shell`] to wrap.
+pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
+    let face = Face { service, jobs, config: Arc::new(config) };
+    Router::new()
+        .route("/submissions", get(list).post(create))
+        .route("/submissions/batch", get(show_batch).post(create_batch))
+        .route("/submissions/{token}", get(show).delete(delete))
+        .route("/languages", get(about::languages))
+        .route("/languages/all", get(about::all_languages))
+        .route("/languages/{id}", get(about::language))
+        .route("/statuses", get(about::statuses))
+        .route("/system_info", get(about::system_info))
+        .route("/config_info", get(about::config_info))
+        .route("/statistics", get(about::statistics))
+        .route("/workers", get(about::workers))
+        .route("/about", get(about::about))
+        .route("/version", get(about::version))
+        .route("/isolate", get(about::isolate))
+        .route("/license", get(about::license))
+        // Whoever gets here has a token.
+        .route("/authenticate", post(|_who: Principal| async { StatusCode::OK }))
+        .route("/authorize", post(|_who: Principal| async { StatusCode::OK }))
+        .with_state(face)
+        .method_not_allowed_fallback(|| async {
+            Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
+        })
+        .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
+}
+
+impl Failure {
+    fn new(status: StatusCode, message: impl Into<String>) -> Failure {
+        Failure { status, body: json!({ "error": message.into() }), retry_after: None }
+    }
+
+    fn bad(message: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    fn not_text() -> Failure {
+        Failure::bad(NOT_TEXT)
+    }
+}
+
+const NOT_TEXT: &str = "some attributes for this submission cannot be converted to UTF-8, \
+                        use base64_encoded=true query parameter";
+
+impl From<Complaints> for Failure {
+    fn from(complaints: Complaints) -> Failure {
+        let body = json!(complaints);
+        Failure { status: StatusCode::UNPROCESSABLE_ENTITY, body, retry_after: None }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let retry_after = error.retry_after().map(|wait| wait.as_secs().max(1));
+        let failure = match &error {
+            Error::Refused(refusal) => Failure::from(submission::complaint(refusal)),
+            // Whoever fills the queue: the word that clients know.
+            Error::QueueFull { .. } | Error::TooManyWaiting { .. } => {
+                Failure::new(StatusCode::SERVICE_UNAVAILABLE, "queue is full")
+            }
+            _ => Failure::from(node::http::Error::from(error)),
+        };
+        Failure { retry_after, ..failure }
+    }
+}
+
+impl From<node::http::Error> for Failure {
+    fn from(error: node::http::Error) -> Failure {
+        Failure::new(error.status(), error.to_string())
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, axum::Json(self.body)).into_response();
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+/// What a query says of every submission in the request and in the answer.
+#[derive(Debug, Default)]
+struct Query {
+    parameters: Vec<(String, String)>,
+}
+
+impl Query {
+    fn new(query: Option<&str>) -> Query {
+        Query { parameters: parameters(query.unwrap_or_default()) }
+    }
+
+    /// The last value of a name, as in Rails.
+    fn get(&self, name: &str) -> Option<&str> {
+        let mut values = self.parameters.iter().rev().filter(|(key, _)| key == name);
+        values.next().map(|(_, value)| value.as_str())
+    }
+
+    fn base64(&self, config: &Config) -> bool {
+        match self.get("base64_encoded") {
+            Some(value) => value != "false",
+            None => !config.disable_implicit_base64_encoding,
+        }
+    }
+
+    fn texts(&self, config: &Config) -> Texts {
+        if self.base64(config) { Texts::Base64 } else { Texts::Plain }
+    }
+
+    fn fields(&self) -> Result<Vec<&'static str>, Failure> {
+        let known = || FIELDS.iter().chain(&MADE_FIELDS).copied();
+        let Some(asked) = self.get("fields").filter(|fields| !fields.trim().is_empty()) else {
+            return Ok(DEFAULT_FIELDS.to_vec());
+        };
+        let mut fields = Vec::new();
+        let mut invalid = Vec::new();
+        for name in asked.split(',').map(str::trim) {
+            match known().find(|field| *field == name) {
+                _ if name == "*" => return Ok(known().collect()),
+                Some(field) => fields.push(field),
+                None => invalid.push(shown(name)),
+            }
+        }
+        match *invalid {
+            [] => Ok(fields),
+            [..] => Err(Failure::bad(format!("invalid fields: [{}]", invalid.join(", ")))),
+        }
+    }
+
+    /// A number from 1.
+    fn counting(&self, name: &str, default: usize) -> Result<usize, Failure> {
+        let Some(text) = self.get(name) else { return Ok(default) };
+        let number = text.parse().ok().filter(|number| *number > 0);
+        number.ok_or_else(|| Failure::bad(format!("invalid {name}: {}", shown(text))))
+    }
+}
+
+/// The parameters of a body, which is JSON or a form.
+async fn body(request: Request) -> Result<Map<String, Value>, Failure> {
+    let kind = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if kind.is_some_and(|kind| kind.starts_with(b"application/x-www-form-urlencoded")) {
+        let bytes = to_bytes(request.into_body(), FORM_BYTES_MAX).await.map_err(|_| {
+            let message = format!("a form has at most {FORM_BYTES_MAX} bytes; send JSON");
+            Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        })?;
+        // Some clients call JSON a form.
+        if let Ok(Value::Object(body)) = serde_json::from_slice(&bytes) {
+            return Ok(body);
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        let pairs = parameters(&text).into_iter();
+        return Ok(pairs.map(|(name, value)| (name, Value::String(value))).collect());
+    }
+    let Json(body) = Json::<Value>::from_request(request, &()).await?;
+    match body {
+        Value::Object(body) => Ok(body),
+        _ => Err(Failure::bad("the request body must be a JSON object")),
+    }
+}
+
+async fn create(
+    State(face): State<Face>,
+    who: Principal,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Result<Response, Failure> {
+    let query = Query::new(query.as_deref());
+    let wait = query.get("wait").is_some_and(|wait| wait == "true");
+    let fields = query.fields()?;
+    let languages = face.languages().await;
+    let body = body(request).await?;
+    let parsed = submission::parse(&body, query.base64(&face.config), &languages, &face.config)?;
+    drop(body);
+    let records = Box::pin(face.jobs.submit(&who.token_id, vec![parsed])).await?;
+    let record =
+        records.into_iter().next().ok_or_else(|| Failure::from(node::http::Error::internal()))?;
+    let token = token::of(&record.id);
+    let answer = if wait {
+        face.jobs.ended(&who.token_id, &record.id).await?;
+        let submitted = face.submitted(&who, &token).await?;
+        match submitted.render(fields, query.texts(&face.config), &languages) {
+            Ok(answer) => answer,
+            // It was accepted and has run: the token must not be lost.
+            Err(NotText) => json!({ "token": token, "error": NOT_TEXT }),
+        }
+    } else {
+        json!({ "token": token })
+    };
+    Ok((StatusCode::CREATED, axum::Json(answer)).into_response())
+}
+
+async fn create_batch(
+    State(face): State<Face>,
+    who: Principal,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Answer {
+    let query = Query::new(query.as_deref());
+    let body = body(request).await?;
+    let submissions = body.get("submissions").and_then(Value::as_array);
+    let submissions = submissions.ok_or_else(|| Failure::bad("submissions must be an array"))?;
+    face.check_batch(submissions.len())?;
+    let languages = face.languages().await;
+    let base64 = query.base64(&face.config);
+    let mut answers = Vec::with_capacity(submissions.len());
+    let mut accepted: Vec<Submission> = Vec::new();
+    for parameters in submissions {
+        let parsed = match parameters.as_object() {
+            None => Err(complaint("base", "must be an object")),
+            Some(parameters) => submission::parse(parameters, base64, &languages, &face.config),
+        };
+        answers.push(parsed.map_or_else(
+            |complaints| json!(complaints),
+            |parsed| {
+                accepted.push(parsed);
+                Value::Null
+            },
+        ));
+    }
+    if accepted.is_empty() {
+        return Ok((StatusCode::UNPROCESSABLE_ENTITY, axum::Json(Value::Array(answers))));
+    }
+    let records = face.submit_all(&who, accepted).await?;
+    let places = answers.iter_mut().filter(|answer| answer.is_null());
+    for (place, answer) in places.zip(records) {
+        *place = answer;
+    }
+    let none = !answers.iter().any(|answer| answer.get("token").is_some());
+    let status = if none { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::CREATED };
+    Ok((status, axum::Json(Value::Array(answers))))
+}
+
+fn tokens(records: &[ExecutionRecord]) -> impl Iterator<Item = Value> {
+    records.iter().map(|record| json!({ "token": token::of(&record.id) }))
+}
+
+fn complaint(field: &str, message: &str) -> Complaints {
+    Complaints::from([(field.to_owned(), vec![message.to_owned()])])
+}
+
+async fn show(
+    State(face): State<Face>,
+    who: Principal,
+    Path(token): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let query = Query::new(query.as_deref());
+    let fields = query.fields()?;
+    let languages = face.languages().await;
+    let submitted = face.submitted(&who, &token).await?;
+    let shown = submitted.render(fields, query.texts(&face.config), &languages);
+    Ok((StatusCode::OK, axum::Json(shown.map_err(|NotText| Failure::not_text())?)))
+}
+
+async fn show_batch(
+    State(face): State<Face>,
+    who: Principal,
+    headers: HeaderMap,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    let query = Query::new(query.as_deref());
+    let fields = query.fields()?;
+    let header = headers.get("tokens").and_then(|value| value.to_str().ok());
+    let tokens = query.get("tokens").or(header).unwrap_or_default();
+    let tokens: Vec<&str> = tokens.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
+    face.check_batch(tokens.len())?;
+    let languages = face.languages().await;
+    let mut shown = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        shown.push(match face.submitted(&who, token).await {
+            Ok(submitted) => submitted
+                .render(fields.iter().copied(), query.texts(&face.config), &languages)
+                .map_err(|NotText| Failure::not_text())?,
+            Err(failure) if failure.status == StatusCode::NOT_FOUND => Value::Null,
+            Err(failure) => return Err(failure),
+        });
+    }
+    Ok((StatusCode::OK, axum::Json(json!({ "submissions": shown }))))
+}
+
+async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuery) -> Answer {
+    let query = Query::new(query.as_deref());
+    let fields = query.fields()?;
+    let page = query.counting("page", 1)?;
+    let per_page = query.counting("per_page", 20)?.min(PER_PAGE_MAX);
+    let languages = face.languages().await;
+    let first = (page - 1).saturating_mul(per_page);
+    let (mut total, mut tokens) = (0_usize, Vec::new());
+    face.each(&who, LISTED_MAX, |job| {
+        if total >= first && tokens.len() < per_page {
+            tokens.push(token::of(&job.id));
+        }
+        total += 1;
+    })
+    .await?;
+    let mut shown = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        match face.submitted(&who, &token).await {
+            Ok(submitted) => {
+                let texts = query.texts(&face.config);
+                let rendered = submitted.render(fields.iter().copied(), texts, &languages);
+                shown.push(rendered.map_err(|NotText| Failure::not_text())?);
+            }
+            // Forgotten since it was listed.
+            Err(failure) if failure.status == StatusCode::NOT_FOUND => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let pages = total.div_ceil(per_page);
+    let meta = json!({
+        "current_page": page,
+        "next_page": (page < pages).then_some(page + 1),
+        "prev_page": (page > 1).then(|| page - 1),
+        "total_pages": pages,
+        "total_count": total,
+    });
+    Ok((StatusCode::OK, axum::Json(json!({ "submissions": shown, "meta": meta }))))
+}
+
+async fn delete(
+    State(face): State<Face>,
+    who: Principal,
+    Path(token): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Answer {
+    if !face.config.enable_submission_delete {
+        return Err(Failure::new(StatusCode::FORBIDDEN, "delete not allowed"));
+    }
+    let query = Query::new(query.as_deref());
+    let fields = query.fields()?;
+    let languages = face.languages().await;
+    let submitted = face.submitted(&who, &token).await?;
+    if !submitted.is_final() {
+        let id = submitted.status();
+        let status = render::STATUSES.get(id.saturating_sub(1)).copied().unwrap_or_default();
+        let message = format!("submission cannot be deleted because its status is {id} ({status})");
+        return Err(Failure::bad(message));
+    }
+    let shown = submitted.render(fields, query.texts(&face.config), &languages);
+    let shown = shown.map_err(|NotText| Failure::not_text())?;
+    let removed = face.jobs.queue().remove(who.token_id.to_string(), token::id(&token)).await;
+    removed.map_err(Error::from)?;
+    Ok((StatusCode::OK, axum::Json(shown)))
+}
+
+impl Face {
+    async fn languages(&self) -> Vec<Numbered> {
+        languages::all(&self.service.languages().await.languages)
+    }
+
+    fn check_batch(&self, count: usize) -> Result<(), Failure> {
+        let max = self.config.max_submission_batch_size;
+        if count == 0 {
+            return Err(Failure::bad("there should be at least one submission in a batch"));
+        }
+        if count > max {
+            let message =
+                format!("number of submissions in a batch should be less than or equal to {max}");
+            return Err(Failure::bad(message));
+        }
+        Ok(())
+    }
+
+    /// Accepts submissions together; where one of them is refused, each by itself.
+    async fn submit_all(
+        &self,
+        who: &Principal,
+        submissions: Vec<Submission>,
+    ) -> Result<Vec<Value>, Failure> {
+        match Box::pin(self.jobs.submit(&who.token_id, submissions.clone())).await {
+            Ok(records) => return Ok(tokens(&records).collect()),
+            Err(Error::Refused(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut answers = Vec::with_capacity(submissions.len());
+        for submission in submissions {
+            match Box::pin(self.jobs.submit(&who.token_id, vec![submission])).await {
+                Ok(records) => answers.extend(tokens(&records)),
+                Err(Error::Refused(refusal)) => {
+                    answers.push(json!(submission::complaint(&refusal)));
+                }
+                // Some may run already: their tokens must not be lost.
+                Err(error) => answers.push(Failure::from(error).body),
+            }
+        }
+        Ok(answers)
+    }
+
+    /// One of this caller's submissions, with everything that belongs to it.
+    async fn submitted(&self, who: &Principal, token: &str) -> Result<Submitted, Failure> {
+        let parts = Parts { request: true, result: true };
+        let job = match self.jobs.job(&who.token_id, &token::id(token), parts).await {
+            Ok(job) => Submitted::of(job),
+            Err(error) if error.code() == ErrorCode::NotFound => None,
+            Err(error) => return Err(error.into()),
+        };
+        job.ok_or_else(|| {
+            let message = format!("there is no submission with the token {:?}", shown(token));
+            Failure::new(StatusCode::NOT_FOUND, message)
+        })
+    }
+
+    /// Goes through this caller's submissions, newest first, without their results.
+    async fn each(
+        &self,
+        who: &Principal,
+        max: usize,
+        mut look: impl FnMut(&crate::queue::Job),
+    ) -> Result<(), Failure> {
+        let mut before = None;
+        let mut left = max;
+        while left > 0 {
+            let limit = CHUNK.min(left);
+            let label = Some(LABEL.to_owned());
+            let filter = Filter { label, before: before.take(), limit, ..Filter::default() };
+            let jobs = self.jobs.jobs(&who.token_id, filter).await?;
+            jobs.iter().for_each(&mut look);
+            left -= jobs.len().min(left);
+            match jobs.last() {
+                Some(last) if jobs.len() == limit => before = Some(last.id.clone()),
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+}

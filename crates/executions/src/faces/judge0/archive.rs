@@ -1,0 +1,138 @@
+//! `additional_files`: a zip archive becomes files, or is refused as a whole.
+//!
+//! The archive is hostile. Names are checked by the plan like any other, links and devices are
+//! refused, and what comes out is counted while it comes out, whatever the headers claim.
+
+use std::io::{Cursor, Read as _};
+
+use api::{Encoding, SourceFile};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use zip::ZipArchive;
+
+use crate::faces::shown;
+
+/// Entries of one archive, directories included.
+const ENTRIES_MAX: usize = 1000;
+/// File type bits of a Unix mode, and what they are for a regular file.
+const MODE_TYPE: u32 = 0o170_000;
+const MODE_REGULAR: u32 = 0o100_000;
+const MODE_EXECUTABLE: u32 = 0o111;
+
+/// The files in an archive of at most `bytes_max` bytes together.
+pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, String> {
+    let invalid = |error: zip::result::ZipError| format!("is not a zip archive: {error}");
+    let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(invalid)?;
+    if archive.len() > ENTRIES_MAX {
+        return Err(format!("has more than {ENTRIES_MAX} entries"));
+    }
+    let mut left = bytes_max;
+    let mut files = Vec::new();
+    for index in 0..archive.len() {
+        let mut entry = archive.by_index(index).map_err(invalid)?;
+        let name = entry.name().map_err(invalid)?.into_owned();
+        let shown = shown(&name);
+        if entry.is_dir() {
+            continue;
+        }
+        let kind = entry.unix_mode().unwrap_or(MODE_REGULAR) & MODE_TYPE;
+        if entry.is_symlink() || ![0, MODE_REGULAR].contains(&kind) {
+            return Err(format!("{shown:?} is not a regular file"));
+        }
+        crate::plan::check_path(&name).map_err(|problem| format!("the name {shown:?} {problem}"))?;
+        let executable = entry.unix_mode().is_some_and(|mode| mode & MODE_EXECUTABLE != 0);
+        let mut content = Vec::new();
+        // One byte more tells whether there is more.
+        let mut limited = (&mut entry).take(left.saturating_add(1));
+        limited.read_to_end(&mut content).map_err(|error| format!("{shown:?}: {error}"))?;
+        let length = u64::try_from(content.len()).unwrap_or(u64::MAX);
+        left = left
+            .checked_sub(length)
+            .ok_or_else(|| format!("has more than {bytes_max} bytes in it"))?;
+        let (content, encoding) = match String::from_utf8(content) {
+            Ok(text) => (text, Encoding::Utf8),
+            Err(error) => (BASE64.encode(error.as_bytes()), Encoding::Base64),
+        };
+        files.push(SourceFile { name, content, encoding, executable });
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use zip::ZipWriter;
+    use zip::write::SimpleFileOptions;
+
+    use super::*;
+
+    const MAX: u64 = 10_000;
+
+    fn zipped(build: impl FnOnce(&mut ZipWriter<Cursor<Vec<u8>>>)) -> Vec<u8> {
+        let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+        build(&mut writer);
+        writer.finish().unwrap().into_inner()
+    }
+
+    fn file(writer: &mut ZipWriter<Cursor<Vec<u8>>>, name: &str, mode: u32, content: &[u8]) {
+        let options = SimpleFileOptions::default().unix_permissions(mode);
+        writer.start_file(name, options).unwrap();
+        writer.write_all(content).unwrap();
+    }
+
+    #[test]
+    fn files_come_out_with_their_modes_and_bytes() {
+        let bytes = zipped(|writer| {
+            writer.add_directory("d", SimpleFileOptions::default()).unwrap();
+            file(writer, "d/a.txt", 0o644, "text é".as_bytes());
+            file(writer, "run", 0o755, b"\xff\0");
+        });
+        let files = files(&bytes, MAX).unwrap();
+        let seen: Vec<_> = files
+            .iter()
+            .map(|it| (it.name.as_str(), it.content.as_str(), it.encoding, it.executable))
+            .collect();
+        let expected = [
+            ("d/a.txt", "text é", Encoding::Utf8, false),
+            ("run", "/wA=", Encoding::Base64, true),
+        ];
+        assert_eq!(seen, expected);
+    }
+
+    #[test]
+    fn hostile_archives_are_refused_as_a_whole() {
+        let one = |name: &'static str| zipped(|writer| file(writer, name, 0o644, b"x"));
+        let link = zipped(|writer| {
+            writer.add_symlink("l", "/etc/shadow", SimpleFileOptions::default()).unwrap();
+        });
+        let bomb = zipped(|writer| file(writer, "big", 0o644, &vec![0; 1 << 20]));
+        let two_halves = zipped(|writer| {
+            file(writer, "a", 0o644, &[0; 6000]);
+            file(writer, "b", 0o644, &[0; 6000]);
+        });
+        let many = zipped(|writer| {
+            for index in 0..=ENTRIES_MAX {
+                file(writer, &index.to_string(), 0o644, b"");
+            }
+        });
+        let mut cut = one("x");
+        cut.truncate(cut.len() / 2);
+        for (bytes, says) in [
+            (one("../../x"), "the name \"../../x\""),
+            (one("a/../../x"), "the name"),
+            (one("/etc/x"), "the name"),
+            (one("a\\..\\x\0y"), "the name"),
+            (link, "\"l\" is not a regular file"),
+            (bomb, "has more than 10000 bytes in it"),
+            (two_halves, "has more than 10000 bytes in it"),
+            (many, "has more than 1000 entries"),
+            (cut, "is not a zip archive"),
+            (b"nonsense".to_vec(), "is not a zip archive"),
+            (Vec::new(), "is not a zip archive"),
+        ] {
+            let error = files(&bytes, MAX).unwrap_err();
+            assert!(error.starts_with(says), "{error} should begin with {says}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! One table of parameters and what is said of them, one of parameters and what becomes of them.
+
+use std::io::Write as _;
+
+use serde_json::json;
+
+use super::*;
+
+fn languages() -> Vec<Numbered> {
+    let numbered = |id, kind, file: Option<&str>| Numbered {
+        id,
+        name: String::new(),
+        kind,
+        source_file: file.map(str::to_owned),
+    };
+    vec![
+        numbered(43, Kind::PlainText, Some("text.txt")),
+        numbered(44, Kind::Executable, Some("a.out")),
+        numbered(71, Kind::Language("python"), Some("main.py")),
+        numbered(89, Kind::MultiFile, None),
+    ]
+}
+
+fn parsed(parameters: &Value, base64: bool) -> Result<Submission, Complaints> {
+    let none = Map::new();
+    let parameters = parameters.as_object().unwrap_or(&none);
+    parse(parameters, base64, &languages(), &Config::default())
+}
+
+/// A good submission with some parameters replaced.
+fn with(changes: Value) -> Value {
+    let mut parameters = json!({"source_code": "print(1)", "language_id": 71});
+    for (name, value) in changes.as_object().unwrap() {
+        parameters[name] = value.clone();
+    }
+    parameters
+}
+
+fn zipped(files: &[(&str, &[u8])]) -> String {
+    let mut writer = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in files {
+        writer.start_file(*name, zip::write::SimpleFileOptions::default()).unwrap();
+        writer.write_all(content).unwrap();
+    }
+    BASE64.encode(writer.finish().unwrap().into_inner())
+}
+
+#[test]
+fn complaints_name_the_field() {
+    let long = "x".repeat(513);
+    for (parameters, expected) in [
+        (json!([]), json!({"language_id": ["can't be blank"]})),
+        (json!({"language_id": 71}), json!({"source_code": ["can't be blank"]})),
+        (with(json!({"source_code": ""})), json!({"source_code": ["can't be blank"]})),
+        (with(json!({"source_code": {}})), json!({"source_code": ["must be a string", "can't be blank"]})),
+        (with(json!({"language_id": 1000})), json!({"language_id": ["language with id 1000 doesn't exist"]})),
+        (with(json!({"language_id": "x"})), json!({"language_id": ["is not a number"]})),
+        (with(json!({"language_id": 71.5})), json!({"language_id": ["must be an integer"]})),
+        (with(json!({"language_id": -1})), json!({"language_id": ["must be greater than or equal to 0"]})),
+        (with(json!({"language_id": 89})), json!({"additional_files": ["can't be blank"]})),
+        (with(json!({"cpu_time_limit": 15.1})), json!({"cpu_time_limit": ["must be less than or equal to 15"]})),
+        (with(json!({"cpu_time_limit": -1})), json!({"cpu_time_limit": ["must be greater than or equal to 0"]})),
+        (with(json!({"cpu_time_limit": "soon"})), json!({"cpu_time_limit": ["is not a number"]})),
+        (with(json!({"cpu_time_limit": "NaN"})), json!({"cpu_time_limit": ["is not a number"]})),
+        (with(json!({"cpu_extra_time": 6})), json!({"cpu_extra_time": ["must be less than or equal to 5"]})),
+        (with(json!({"wall_time_limit": 0.5})), json!({"wall_time_limit": ["must be greater than or equal to 1"]})),
+        (with(json!({"wall_time_limit": 21})), json!({"wall_time_limit": ["must be less than or equal to 20"]})),
+        (with(json!({"memory_limit": 2047})), json!({"memory_limit": ["must be greater than or equal to 2048"]})),
+        (with(json!({"memory_limit": 512_001})), json!({"memory_limit": ["must be less than or equal to 512000"]})),
+        (with(json!({"stack_limit": 128_001})), json!({"stack_limit": ["must be less than or equal to 128000"]})),
+        (with(json!({"max_processes_and_or_threads": 0})), json!({"max_processes_and_or_threads": ["must be greater than or equal to 1"]})),
+        (with(json!({"max_processes_and_or_threads": 121})), json!({"max_processes_and_or_threads": ["must be less than or equal to 120"]})),
+        (with(json!({"max_file_size": 4097})), json!({"max_file_size": ["must be less than or equal to 4096"]})),
+        (with(json!({"number_of_runs": 0})), json!({"number_of_runs": ["must be greater than or equal to 1"]})),
+        (with(json!({"number_of_runs": 21})), json!({"number_of_runs": ["must be less than or equal to 20"]})),
+        (with(json!({"enable_network": true})), json!({"enable_network": ["enabling network is not allowed"]})),
+        (with(json!({"enable_network": "x"})), json!({"enable_network": ["must be true or false"]})),
+        (with(json!({"compiler_options": long})), json!({"compiler_options": ["is too long (maximum is 512 characters)"]})),
+        (with(json!({"command_line_arguments": long})), json!({"command_line_arguments": ["is too long (maximum is 512 characters)"]})),
+        (with(json!({"additional_files": "%"})), json!({"additional_files": ["is not base64"]})),
+        (with(json!({"stdin": []})), json!({"stdin": ["must be a string"]})),
+    ] {
+        let complaints = parsed(&parameters, false).unwrap_err();
+        assert_eq!(json!(complaints), expected, "{parameters}");
+    }
+    let complaints = parsed(&with(json!({"additional_files": "bm8="})), false).unwrap_err();
+    assert!(complaints["additional_files"][0].starts_with("is not a zip archive"));
+    let complaints = parsed(&with(json!({"stdin": "%"})), true).unwrap_err();
+    let fields: Vec<_> = complaints.keys().map(String::as_str).collect();
+    assert_eq!(fields, ["source_code", "stdin"], "all at once");
+}
+
+#[test]
+fn a_submission_becomes_an_execution() {
+    let base = json!({
+        "language": "python",
+        "files": [{"name": "main.py", "content": "print(1)", "encoding": "utf8", "executable": false}],
+        "limits": {"cpu_ms": 6000, "wall_ms": 10_000, "memory_bytes": 131_072_000, "processes": 60,
+                   "output_bytes": 1_048_576, "file_size_bytes": 1_048_576,
+                   "stack_bytes": 65_536_000},
+        "compile_limits": {},
+        "label": "judge0",
+    });
+    let case = json!({"stdin": "in", "expected": "out", "limits": {}});
+    for (changes, base64, expected) in [
+        (json!({}), false, json!({})),
+        (
+            json!({"source_code": "cHJpbnQoMSk=", "stdin": "/w==", "language_id": "71"}),
+            true,
+            json!({"stdin_base64": "/w=="}),
+        ),
+        (
+            json!({"stdin": "in", "expected_output": "out", "number_of_runs": "2"}),
+            false,
+            json!({"tests": [case, case], "comparison": {"mode": "trailing_space"},
+                   "stop_at_first_failure": true}),
+        ),
+        (
+            json!({"cpu_time_limit": 0, "cpu_extra_time": "0.5", "wall_time_limit": 1.5,
+                   "memory_limit": 2048, "stack_limit": 0, "max_file_size": 0,
+                   "max_processes_and_or_threads": 1}),
+            false,
+            json!({"limits": {"cpu_ms": 500, "wall_ms": 1500, "memory_bytes": 4_194_304,
+                              "processes": 1, "output_bytes": 1, "file_size_bytes": 1,
+                              "stack_bytes": 65_536}}),
+        ),
+        (
+            json!({"command_line_arguments": "a 'b c' $(d)", "compiler_options": "-O2 ;x|y",
+                   "redirect_stderr_to_stdout": true, "callback_url": "https://example.org/x"}),
+            false,
+            json!({"args": ["a", "b c", "$(d)"], "compile_args": ["-O2", "xy"],
+                   "merge_stderr": true, "webhook": {"url": "https://example.org/x"}}),
+        ),
+        (
+            json!({"language_id": 43}),
+            false,
+            json!({"language": null, "argv": ["/bin/cat", "text.txt"],
+                   "files": [{"name": "text.txt", "content": "print(1)", "encoding": "utf8",
+                              "executable": false}]}),
+        ),
+        (
+            json!({"language_id": 44, "source_code": "f0VMRv8="}),
+            true,
+            json!({"language": null, "argv": ["./a.out"],
+                   "files": [{"name": "a.out", "content": "f0VMRv8=", "encoding": "base64",
+                              "executable": true}]}),
+        ),
+        (
+            json!({"language_id": 89, "source_code": null, "expected_output": "x",
+                   "number_of_runs": 5, "additional_files": zipped(&[("run", b"echo x")])}),
+            false,
+            json!({"language": "multi-file",
+                   "files": [{"name": "run", "content": "echo x", "encoding": "utf8",
+                              "executable": false}]}),
+        ),
+        (
+            json!({"additional_files": zipped(&[("main.py", b"no"), ("d/m.py", b"x = 1")])}),
+            false,
+            json!({"files": [base["files"][0],
+                             {"name": "d/m.py", "content": "x = 1", "encoding": "utf8",
+                              "executable": false}]}),
+        ),
+    ] {
+        let submission = parsed(&with(changes.clone()), base64).unwrap();
+        let mut whole = base.clone();
+        for (name, value) in expected.as_object().unwrap() {
+            whole[name] = value.clone();
+        }
+        whole.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        assert_eq!(json!(submission.request), whole, "{changes}");
+        let face: Remembered = serde_json::from_str(&submission.face.unwrap()).unwrap();
+        assert_eq!(face.face, LABEL);
+    }
+}
+
+#[test]
+fn what_cove_refuses_is_told_in_judge0_s_names() {
+    for (field, name) in [
+        ("limits.cpu_ms", "cpu_time_limit"),
+        ("limits.memory_bytes", "memory_limit"),
+        ("compile_args", "compiler_options"),
+        ("compile_args[1]", "compiler_options"),
+        ("args[0]", "command_line_arguments"),
+        ("stdin_base64", "stdin"),
+        ("tests[0].stdin", "stdin"),
+        ("webhook.url", "callback_url"),
+        ("files[0].content", "source_code"),
+        ("files[3].name", "additional_files"),
+        ("files", "additional_files"),
+        ("language", "language_id"),
+        ("else", "base"),
+    ] {
+        let complaints = complaint(&Refusal::invalid(field, "no"));
+        assert_eq!(json!(complaints), json!({ name: ["no"] }), "{field}");
+    }
+}
