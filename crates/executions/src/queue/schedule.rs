@@ -191,6 +191,15 @@ impl Schedule {
         u64::try_from(before).ok()
     }
 
+    /// Forgets every job. Whose turn it is stays.
+    pub(crate) fn clear(&mut self) {
+        self.jobs.clear();
+        self.deadlines.clear();
+        for tenant in self.tenants.values_mut() {
+            tenant.waiting = Ordered::default();
+        }
+    }
+
     /// Whether nothing waits that may still run.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty()

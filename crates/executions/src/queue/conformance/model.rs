@@ -1,0 +1,474 @@
+//! The queue by its definition, in plain maps, and random operations that compare it with a back
+//! end.
+//!
+//! The model does not say whose turn it is: it takes what the back end hands out and checks that
+//! it was the best of its tenant, and that as many were handed out as could be.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::super::schedule::rank;
+use super::*;
+
+/// The configuration of a comparison: tight enough that its limits are met.
+pub(crate) fn config() -> QueueConfig {
+    QueueConfig {
+        queued_max: 60,
+        queued_max_per_tenant: 25,
+        lease: Duration::from_secs(3),
+        attempts_max: 2,
+        ageing: Duration::from_secs(1),
+        keep: Duration::from_secs(40),
+        kept_max: 80,
+    }
+}
+
+/// Numbers from a seed, the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.0 >> 33) % bound
+    }
+
+    /// One of some things.
+    fn of<T: Clone>(&mut self, all: &[T]) -> Option<T> {
+        let count = u64::try_from(all.len()).unwrap();
+        (count > 0).then(|| all[usize::try_from(self.below(count)).unwrap()].clone())
+    }
+}
+
+#[derive(Clone)]
+struct Entry {
+    job: Job,
+    /// The deadline that still counts.
+    expires_ms: Option<u64>,
+    key: Option<Idempotency>,
+    webhook: bool,
+    lease_until_ms: u64,
+    token: Option<String>,
+    cancel_wanted: bool,
+    due_ms: Option<u64>,
+    deliveries: u32,
+}
+
+impl Entry {
+    /// Reaches a final state.
+    fn end(&mut self, state: State, now_ms: u64) {
+        (self.job.state, self.job.finished_ms, self.token) = (state, Some(now_ms), None);
+        (self.due_ms, self.deliveries) = (self.webhook.then_some(now_ms), 0);
+    }
+
+    /// Cove failed at it.
+    fn fail(&mut self, now_ms: u64, config: &QueueConfig) {
+        if self.cancel_wanted {
+            self.end(State::Cancelled, now_ms);
+        } else if self.job.attempts >= config.attempts_max {
+            self.end(State::Dead, now_ms);
+        } else {
+            (self.job.state, self.token) = (State::Queued, None);
+        }
+    }
+}
+
+struct Model {
+    config: QueueConfig,
+    jobs: BTreeMap<ExecutionId, Entry>,
+    paused: bool,
+}
+
+impl Model {
+    fn waiting(&self, now_ms: u64) -> impl Iterator<Item = &Entry> {
+        let may_run = move |entry: &&Entry| entry.expires_ms.is_none_or(|at| at > now_ms);
+        self.in_state(State::Queued).filter(may_run)
+    }
+
+    fn in_state(&self, state: State) -> impl Iterator<Item = &Entry> {
+        self.jobs.values().filter(move |entry| entry.job.state == state)
+    }
+
+    /// What becomes of a batch; `None` when it is refused.
+    fn push(&mut self, batch: &[NewJob]) -> Option<Vec<Pushed>> {
+        let saved = self.jobs.clone();
+        let mut pushed = Vec::new();
+        for new in batch {
+            let same_key = |entry: &&Entry| {
+                let key = |it: &Idempotency| it.key.clone();
+                entry.job.tenant == new.tenant
+                    && new.idempotency.is_some()
+                    && entry.key.as_ref().map(key) == new.idempotency.as_ref().map(key)
+            };
+            match self.jobs.values().find(same_key) {
+                Some(entry) if entry.key == new.idempotency => {
+                    pushed.push(Pushed::Before(entry.job.id.clone()));
+                }
+                Some(_) => {
+                    self.jobs = saved;
+                    return None;
+                }
+                None => {
+                    self.jobs.insert(new.id.clone(), entry(new));
+                    pushed.push(Pushed::New);
+                }
+            }
+        }
+        let mut tenants: HashMap<&str, u64> = HashMap::new();
+        for entry in self.in_state(State::Queued) {
+            *tenants.entry(&entry.job.tenant).or_default() += 1;
+        }
+        let of_tenant = |new: &NewJob| tenants.get(new.tenant.as_str()).copied().unwrap_or(0);
+        let is_new = |(_, it): &(&NewJob, &Pushed)| **it == Pushed::New;
+        let is_full = tenants.values().sum::<u64>() > self.config.queued_max
+            || batch.iter().any(|new| of_tenant(new) > self.config.queued_max_per_tenant);
+        if is_full && batch.iter().zip(&pushed).any(|it| is_new(&it)) {
+            self.jobs = saved;
+            return None;
+        }
+        Some(pushed)
+    }
+
+    /// Takes over what was handed out, having checked that it could be.
+    fn claim(&mut self, max: usize, claims: &[Claim], now_ms: u64) {
+        let could = if self.paused { 0 } else { self.waiting(now_ms).count().min(max) };
+        assert_eq!(claims.len(), could);
+        for claim in claims {
+            let ageing = self.config.ageing;
+            let of_tenant = self.waiting(now_ms).filter(|it| it.job.tenant == claim.tenant);
+            let order = |it: &&Entry| {
+                let job = &it.job;
+                (rank(job.priority, job.created_ms, ageing), job.created_ms, job.id.clone())
+            };
+            let best = of_tenant.min_by_key(order).map(|it| it.job.id.clone());
+            assert_eq!(Some(&claim.lease.id), best.as_ref());
+            let entry = self.jobs.get_mut(&claim.lease.id).unwrap();
+            entry.job.state = State::Running;
+            entry.job.started_ms = Some(now_ms);
+            entry.job.attempts += 1;
+            assert_eq!(claim.attempt, entry.job.attempts);
+            entry.token = Some(claim.lease.token.clone());
+            entry.cancel_wanted = false;
+            entry.lease_until_ms = now_ms + 3_000;
+        }
+    }
+
+    fn held(&mut self, lease: &Lease) -> Option<&mut Entry> {
+        let entry = self.jobs.get_mut(&lease.id)?;
+        (entry.token.as_ref() == Some(&lease.token)).then_some(entry)
+    }
+
+    fn finish(&mut self, lease: &Lease, finish: &Finish, now_ms: u64) -> Ended {
+        let config = self.config.clone();
+        let Some(entry) = self.held(lease) else {
+            return Ended::Fenced;
+        };
+        match finish {
+            Finish::Result(result) => {
+                entry.end(State::Finished, now_ms);
+                entry.job.result = Some(result.clone());
+            }
+            Finish::Cancelled { .. } => entry.end(State::Cancelled, now_ms),
+            Finish::Failed { .. } => entry.fail(now_ms, &config),
+            Finish::Returned if entry.cancel_wanted => entry.end(State::Cancelled, now_ms),
+            Finish::Returned => {
+                (entry.job.state, entry.token) = (State::Queued, None);
+                entry.job.attempts -= 1;
+                if entry.job.attempts == 0 {
+                    entry.job.started_ms = None;
+                }
+            }
+        }
+        Ended::Now(entry.job.state)
+    }
+
+    fn cancel(&mut self, tenant: &str, id: &ExecutionId, now_ms: u64) -> CancelAnswer {
+        let Some(entry) = self.jobs.get_mut(id).filter(|it| it.job.tenant == tenant) else {
+            return CancelAnswer::Unknown;
+        };
+        match entry.job.state {
+            State::Queued => {
+                entry.end(State::Cancelled, now_ms);
+                CancelAnswer::Cancelled
+            }
+            State::Running => {
+                entry.cancel_wanted = true;
+                CancelAnswer::Running
+            }
+            ended => CancelAnswer::Ended(ended),
+        }
+    }
+
+    fn sweep(&mut self, now_ms: u64) -> Swept {
+        let (mut swept, config) = (Swept::default(), self.config.clone());
+        for (id, entry) in &mut self.jobs {
+            if entry.job.state == State::Running && entry.lease_until_ms <= now_ms {
+                entry.fail(now_ms, &config);
+                match entry.job.state {
+                    State::Queued => swept.requeued.push(id.clone()),
+                    ended => swept.ended.push((id.clone(), ended)),
+                }
+            }
+            let is_over = entry.expires_ms.is_some_and(|at| at <= now_ms);
+            if entry.job.state == State::Queued && is_over {
+                entry.end(State::Expired, now_ms);
+                swept.ended.push((id.clone(), State::Expired));
+            }
+        }
+        let mut ended: Vec<(u64, ExecutionId)> = self
+            .jobs
+            .values()
+            .filter_map(|entry| Some((entry.job.finished_ms?, entry.job.id.clone())))
+            .collect();
+        ended.sort();
+        let count = ended.len();
+        for (index, (finished_ms, id)) in ended.into_iter().enumerate() {
+            let is_much = u64::try_from(count - index).unwrap() > config.kept_max;
+            if finished_ms + 40_000 <= now_ms || is_much {
+                self.jobs.remove(&id);
+                swept.removed += 1;
+            }
+        }
+        swept.ended.sort();
+        swept
+    }
+
+    fn replay(&mut self, tenant: Option<&str>) -> Vec<ExecutionId> {
+        let mut replayed = Vec::new();
+        for (id, entry) in &mut self.jobs {
+            let is_meant = tenant.is_none_or(|it| it == entry.job.tenant);
+            if entry.job.state == State::Dead && is_meant {
+                entry.job.state = State::Queued;
+                (entry.job.attempts, entry.job.started_ms) = (0, None);
+                (entry.job.finished_ms, entry.expires_ms) = (None, None);
+                (entry.due_ms, entry.deliveries) = (None, 0);
+                replayed.push(id.clone());
+            }
+        }
+        replayed
+    }
+
+    fn drain(&mut self, tenant: &str, now_ms: u64) -> Vec<ExecutionId> {
+        let mut drained = Vec::new();
+        for (id, entry) in &mut self.jobs {
+            if entry.job.state == State::Queued && entry.job.tenant == tenant {
+                entry.end(State::Cancelled, now_ms);
+                drained.push(id.clone());
+            }
+        }
+        drained
+    }
+
+    fn due_webhooks(&mut self, max: usize, now_ms: u64) -> Vec<Delivery> {
+        let due = |entry: &Entry| Some((entry.due_ms?, entry.job.id.clone()));
+        let mut all: Vec<(u64, ExecutionId)> = self.jobs.values().filter_map(due).collect();
+        all.retain(|(due_ms, _)| *due_ms <= now_ms);
+        all.sort();
+        all.truncate(max);
+        let take = |(_, id): (u64, ExecutionId)| {
+            let entry = self.jobs.get_mut(&id).unwrap();
+            entry.due_ms = Some(now_ms + 1_000);
+            entry.deliveries += 1;
+            Delivery { id, attempt: entry.deliveries }
+        };
+        all.into_iter().map(take).collect()
+    }
+}
+
+fn entry(new: &NewJob) -> Entry {
+    let job = Job {
+        id: new.id.clone(),
+        tenant: new.tenant.clone(),
+        state: State::Queued,
+        language: new.language.clone(),
+        label: new.label.clone(),
+        priority: new.priority,
+        created_ms: new.created_ms,
+        deadline_ms: new.deadline_ms,
+        started_ms: None,
+        finished_ms: None,
+        attempts: 0,
+        message: None,
+        face: new.face.clone(),
+        request: Some(new.request.clone()),
+        result: None,
+    };
+    Entry {
+        job,
+        expires_ms: new.deadline_ms,
+        key: new.idempotency.clone(),
+        webhook: new.webhook,
+        lease_until_ms: 0,
+        token: None,
+        cancel_wanted: false,
+        due_ms: None,
+        deliveries: 0,
+    }
+}
+
+/// Does `steps` random operations to both and compares every answer; now and then everything.
+pub(crate) async fn compare(queue: &dyn Queue, seed: u64, steps: u64) {
+    let mut random = Random(seed);
+    let mut model = Model { config: config(), jobs: BTreeMap::new(), paused: false };
+    let mut leases: Vec<Lease> = Vec::new();
+    let mut now_ms = NOW;
+    for step in 0..steps {
+        println!("seed {seed}, step {step}");
+        now_ms += random.below(400);
+        operate(queue, &mut model, &mut random, &mut leases, now_ms, step).await;
+        if step % 10 == 0 {
+            compare_figures(queue, &model, now_ms).await;
+        }
+        if step % 50 == 49 {
+            compare_jobs(queue, &model).await;
+        }
+    }
+    compare_jobs(queue, &model).await;
+}
+
+const TENANTS: [&str; 4] = ["a", "b", "c", "d"];
+
+async fn operate(
+    queue: &dyn Queue,
+    model: &mut Model,
+    random: &mut Random,
+    leases: &mut Vec<Lease>,
+    now_ms: u64,
+    step: u64,
+) {
+    let tenant = random.of(&TENANTS).unwrap();
+    let ids: Vec<ExecutionId> = model.jobs.keys().cloned().collect();
+    match random.below(40) {
+        0..=11 => {
+            let batch: Vec<NewJob> = (0..=random.below(4))
+                .map(|part| random_job(random, step * 10 + part, now_ms))
+                .collect();
+            let expected = model.push(&batch);
+            assert_eq!(queue.push(batch).await.ok(), expected);
+        }
+        12..=20 => {
+            let max = usize::try_from(random.below(5)).unwrap();
+            let claims = queue.claim(max, now_ms).await.unwrap();
+            model.claim(max, &claims, now_ms);
+            leases.extend(claims.into_iter().map(|claim| claim.lease));
+        }
+        21..=28 => {
+            // Current ones mostly, and late ones.
+            let from = leases.len().saturating_sub(12);
+            let Some(lease) = random.of(&leases[from..]) else { return };
+            let message = "why".to_owned();
+            let finish = match random.below(8) {
+                0..=4 => Finish::Result(format!("{{\"step\":{step}}}").into_bytes()),
+                5 => Finish::Cancelled { message },
+                6 => Finish::Failed { message },
+                _ => Finish::Returned,
+            };
+            let expected = model.finish(&lease, &finish, now_ms);
+            assert_eq!(queue.finish(lease, finish, now_ms).await.unwrap(), expected);
+        }
+        29..=31 => {
+            let some: Vec<Lease> = (0..3).filter_map(|_| random.of(leases)).collect();
+            let beat = |lease: &Lease| match model.held(lease) {
+                None => Beat::Lost,
+                Some(entry) => {
+                    entry.lease_until_ms = now_ms + 3_000;
+                    if entry.cancel_wanted { Beat::CancelWanted } else { Beat::Held }
+                }
+            };
+            let expected: Vec<Beat> = some.iter().map(beat).collect();
+            assert_eq!(queue.heartbeat(some, now_ms).await.unwrap(), expected);
+        }
+        32..=33 => {
+            let id = random.of(&ids).unwrap_or(id(0));
+            let expected = model.cancel(tenant, &id, now_ms);
+            let answer = queue.cancel(tenant.to_owned(), id, "why".to_owned(), now_ms).await;
+            assert_eq!(answer.unwrap(), expected);
+        }
+        34..=35 => {
+            let mut swept = queue.sweep(now_ms).await.unwrap();
+            swept.requeued.sort();
+            swept.ended.sort();
+            assert_eq!(swept, model.sweep(now_ms));
+        }
+        36 => {
+            let whose = (random.below(2) == 0).then_some(tenant);
+            let mut replayed = queue.replay(whose.map(str::to_owned), None, now_ms).await.unwrap();
+            replayed.sort();
+            assert_eq!(replayed, model.replay(whose));
+        }
+        37 if random.below(4) == 0 => {
+            let mut drained = queue.drain(Some(tenant.to_owned()), now_ms).await.unwrap();
+            drained.sort();
+            assert_eq!(drained, model.drain(tenant, now_ms));
+        }
+        38 => {
+            model.paused = random.below(3) == 0;
+            queue.set_paused(model.paused).await.unwrap();
+        }
+        _ => webhooks(queue, model, random, now_ms).await,
+    }
+}
+
+async fn webhooks(queue: &dyn Queue, model: &mut Model, random: &mut Random, now_ms: u64) {
+    let due = queue.due_webhooks(5, Duration::from_secs(1), now_ms).await.unwrap();
+    assert_eq!(due, model.due_webhooks(5, now_ms));
+    for delivery in due {
+        let again_ms = (random.below(2) == 0).then_some(now_ms + 2_000);
+        queue.settle_webhook(delivery.id.clone(), again_ms).await.unwrap();
+        model.jobs.get_mut(&delivery.id).unwrap().due_ms = again_ms;
+    }
+}
+
+fn random_job(random: &mut Random, number: u64, now_ms: u64) -> NewJob {
+    let idempotency = (random.below(4) == 0).then(|| Idempotency {
+        key: format!("k{}", random.below(40)),
+        fingerprint: [u8::from(random.below(8) == 0); 32],
+    });
+    NewJob {
+        created_ms: now_ms,
+        priority: i32::try_from(random.below(7)).unwrap() - 3,
+        deadline_ms: (random.below(5) == 0).then_some(now_ms + random.below(4_000)),
+        label: random.of(&[None, Some("x".to_owned())]).unwrap(),
+        webhook: random.below(3) == 0,
+        idempotency,
+        ..job(number, random.of(&TENANTS).unwrap())
+    }
+}
+
+async fn compare_figures(queue: &dyn Queue, model: &Model, now_ms: u64) {
+    for tenant in [None, Some("a")] {
+        let stats = queue.stats(tenant.map(str::to_owned), now_ms).await.unwrap();
+        let of = |state| {
+            let whose = |it: &&Entry| tenant.is_none_or(|tenant| tenant == it.job.tenant);
+            model.in_state(state).filter(whose).collect::<Vec<&Entry>>()
+        };
+        let count = |state| u64::try_from(of(state).len()).unwrap();
+        let waiting = of(State::Queued);
+        let tenants: BTreeSet<&str> = waiting.iter().map(|it| it.job.tenant.as_str()).collect();
+        let oldest = waiting.iter().map(|it| now_ms - it.job.created_ms).max();
+        let expected = QueueStats {
+            backend: queue.backend().to_owned(),
+            paused: model.paused,
+            queued: count(State::Queued),
+            running: count(State::Running),
+            finished: count(State::Finished),
+            cancelled: count(State::Cancelled),
+            expired: count(State::Expired),
+            dead: count(State::Dead),
+            oldest_queued_ms: oldest,
+            tenants_waiting: u64::try_from(tenants.len()).unwrap(),
+        };
+        assert_eq!(stats, expected);
+    }
+}
+
+async fn compare_jobs(queue: &dyn Queue, model: &Model) {
+    let listed = list(queue, all()).await;
+    let expected: Vec<u64> = model.jobs.keys().rev().map(number).collect();
+    assert_eq!(listed, expected);
+    for entry in model.jobs.values() {
+        let parts = Parts { request: true, result: true };
+        let found = queue.get(entry.job.id.clone(), parts).await.unwrap();
+        // Which words say why is not the model's business.
+        let found = found.map(|job| Job { message: None, ..job });
+        assert_eq!(found.as_ref(), Some(&entry.job));
+    }
+}

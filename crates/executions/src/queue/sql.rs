@@ -1,0 +1,193 @@
+//! The queue in the server's own store: SQLite for one server, PostgreSQL for several.
+//!
+//! The table is the truth; each operation is one transaction. What goes next is decided in memory
+//! ([`super::schedule`]), because an order that is fair over tenants is no order of an index:
+//!
+//! - **SQLite**: this process is the only owner of the file, so the schedule holds everything that
+//!   waits. It is built once, at the start; what was running then has lost its lease.
+//! - **PostgreSQL**: servers share the table, so the schedule is a window onto it
+//!   ([`feed`]), and leases end by time alone.
+//!
+//! A claim is a compare-and-set on the row's state in both. So a job that is in the schedule
+//! though it waits no more does no harm: its claim finds nothing, and that is the end of it.
+//!
+//! Operations that change what waits run to their end even when their future is dropped: the table
+//! and the schedule would differ otherwise.
+
+mod accept;
+mod attempt;
+mod feed;
+mod look;
+mod room;
+mod schema;
+mod shared;
+mod upkeep;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ExecutionId, QueueStats};
+use node::store::{Dialect, Store, StoreError};
+
+use self::shared::Shared;
+use super::{
+    Beat, CancelAnswer, Claim, Delivery, Ended, Filter, Finish, Job, Lease, NewJob, Parts, Pending,
+    Pushed, Queue, QueueConfig, QueueError, Swept,
+};
+
+/// Webhooks that one call takes at most.
+const DELIVERIES_MAX: usize = 1_000;
+
+/// A queue in the server's store. Cheap to clone.
+#[derive(Clone)]
+pub struct SqlQueue(Arc<Shared>);
+
+impl fmt::Debug for SqlQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SqlQueue").field("store", &self.0.store).finish_non_exhaustive()
+    }
+}
+
+impl SqlQueue {
+    /// Opens the queue in a store. In SQLite, what an earlier process was running when it ended is
+    /// queued again, or dead, before this returns.
+    ///
+    /// # Errors
+    /// When the tables cannot be brought up to date or read.
+    pub async fn open(
+        store: Store,
+        config: QueueConfig,
+        now_ms: u64,
+    ) -> Result<SqlQueue, StoreError> {
+        store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+        let shared = Shared::new(store, config);
+        if shared.is_alone() {
+            shared.recover(now_ms).await?;
+        }
+        Ok(SqlQueue(Arc::new(shared)))
+    }
+
+    /// Runs an operation to its end, whatever becomes of the future that waits for it.
+    fn whole<T, F>(&self, work: impl FnOnce(Arc<Shared>) -> F + Send + 'static) -> Pending<'_, T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, QueueError>> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let ended = tokio::spawn(work(shared)).await;
+            ended.unwrap_or_else(|error| Err(QueueError::Unavailable(error.into())))
+        })
+    }
+}
+
+impl Queue for SqlQueue {
+    fn backend(&self) -> &'static str {
+        match self.0.store.dialect() {
+            Dialect::Sqlite => "sqlite",
+            Dialect::Postgres => "postgresql",
+        }
+    }
+
+    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>> {
+        self.whole(move |shared| async move { shared.push(jobs).await })
+    }
+
+    fn claim(&self, max: usize, now_ms: u64) -> Pending<'_, Vec<Claim>> {
+        self.whole(move |shared| async move { shared.claim(max, now_ms).await })
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            let changed = self.0.changed.notified();
+            if self.0.is_alone() {
+                changed.await;
+            } else {
+                // What other servers do is seen by looking.
+                drop(tokio::time::timeout(feed::AGE_MAX, changed).await);
+            }
+            Ok(())
+        })
+    }
+
+    fn heartbeat(&self, leases: Vec<Lease>, now_ms: u64) -> Pending<'_, Vec<Beat>> {
+        Box::pin(self.0.heartbeat(leases, now_ms))
+    }
+
+    fn finish(&self, lease: Lease, finish: Finish, now_ms: u64) -> Pending<'_, Ended> {
+        self.whole(move |shared| async move { shared.finish(lease, finish, now_ms).await })
+    }
+
+    fn cancel(
+        &self,
+        tenant: String,
+        id: ExecutionId,
+        message: String,
+        now_ms: u64,
+    ) -> Pending<'_, CancelAnswer> {
+        self.whole(move |shared| async move { shared.cancel(tenant, id, message, now_ms).await })
+    }
+
+    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>> {
+        Box::pin(self.0.read("queue.get", move |transaction| look::get(transaction, &id, parts)))
+    }
+
+    fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>> {
+        Box::pin(self.0.read("queue.list", move |transaction| look::list(transaction, &filter)))
+    }
+
+    fn position(&self, id: ExecutionId, now_ms: u64) -> Pending<'_, Option<u64>> {
+        Box::pin(self.0.position(id, now_ms))
+    }
+
+    fn stats(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, QueueStats> {
+        let backend = self.backend();
+        Box::pin(self.0.read("queue.stats", move |transaction| {
+            look::stats(transaction, tenant.as_deref(), now_ms, backend)
+        }))
+    }
+
+    fn set_paused(&self, paused: bool) -> Pending<'_, ()> {
+        Box::pin(self.0.set_paused(paused))
+    }
+
+    fn drain(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, Vec<ExecutionId>> {
+        self.whole(move |shared| async move { shared.drain(tenant, now_ms).await })
+    }
+
+    fn replay(
+        &self,
+        tenant: Option<String>,
+        id: Option<ExecutionId>,
+        _now_ms: u64,
+    ) -> Pending<'_, Vec<ExecutionId>> {
+        self.whole(move |shared| async move { shared.replay(tenant, id).await })
+    }
+
+    fn remove(&self, tenant: String, id: ExecutionId) -> Pending<'_, bool> {
+        Box::pin(
+            self.0.write("queue.remove", move |transaction| {
+                upkeep::remove(transaction, &tenant, &id)
+            }),
+        )
+    }
+
+    fn sweep(&self, now_ms: u64) -> Pending<'_, Swept> {
+        self.whole(move |shared| async move { shared.sweep(now_ms).await })
+    }
+
+    fn due_webhooks(&self, max: usize, hide: Duration, now_ms: u64) -> Pending<'_, Vec<Delivery>> {
+        Box::pin(self.0.due_webhooks(max.min(DELIVERIES_MAX), hide, now_ms))
+    }
+
+    fn settle_webhook(&self, id: ExecutionId, again_ms: Option<u64>) -> Pending<'_, ()> {
+        Box::pin(self.0.write("queue.webhooks", move |transaction| {
+            upkeep::settle_webhook(transaction, &id, again_ms)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Statements that accept jobs.
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::super::schedule::rank;
+use super::super::{NewJob, Pushed, QueueConfig, QueueError};
+use super::schema::{number, original, text, text_or_null};
+
+const FIND_KEY: &str = "SELECT id, fingerprint FROM execution_jobs
+    WHERE tenant = $1 AND idempotency_key = $2";
+
+const INSERT_JOB: &str = "INSERT INTO execution_jobs (
+        id, tenant, state, language, label, priority, rank, created_ms, deadline_ms, expires_ms,
+        face, idempotency_key, fingerprint, webhook
+    ) VALUES ($1, $2, 'queued', $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12)";
+
+const INSERT_REQUEST: &str = "INSERT INTO execution_requests (id, body) VALUES ($1, $2)";
+
+/// Accepts all of the jobs, or fails. Jobs of one batch see the keys of those before them.
+pub(super) fn accept(
+    transaction: &mut dyn Transaction,
+    jobs: &[NewJob],
+    config: &QueueConfig,
+) -> Result<Vec<Pushed>, StoreError> {
+    jobs.iter().map(|job| accept_one(transaction, job, config)).collect()
+}
+
+fn accept_one(
+    transaction: &mut dyn Transaction,
+    job: &NewJob,
+    config: &QueueConfig,
+) -> Result<Pushed, StoreError> {
+    if let Some(before) = before(transaction, job)? {
+        return Ok(before);
+    }
+    let (key, fingerprint) = match &job.idempotency {
+        Some(it) => (text(&it.key), Value::from(it.fingerprint.as_slice())),
+        None => (Value::Null, Value::Null),
+    };
+    let row = [
+        text(&job.id.0),
+        text(&job.tenant),
+        text(&job.language),
+        text_or_null(job.label.as_deref()),
+        job.priority.into(),
+        rank(job.priority, job.created_ms, config.ageing).into(),
+        number(job.created_ms),
+        job.deadline_ms.map_or(Value::Null, number),
+        text_or_null(job.face.as_deref()),
+        key,
+        fingerprint,
+        job.webhook.into(),
+    ];
+    transaction.execute(INSERT_JOB, &row)?;
+    let body = Value::from(job.request.as_slice());
+    transaction.execute(INSERT_REQUEST, &[text(&job.id.0), body])?;
+    Ok(Pushed::New)
+}
+
+/// Whether the same job was accepted before.
+pub(super) fn before(
+    transaction: &mut dyn Transaction,
+    job: &NewJob,
+) -> Result<Option<Pushed>, StoreError> {
+    let Some(idempotency) = &job.idempotency else {
+        return Ok(None);
+    };
+    let parameters = [text(&job.tenant), text(&idempotency.key)];
+    let Some(row) = transaction.query_one(FIND_KEY, &parameters)? else {
+        return Ok(None);
+    };
+    if row.get::<Vec<u8>>(1)? != idempotency.fingerprint {
+        return Err(StoreError::refuse(QueueError::KeyReused));
+    }
+    Ok(Some(Pushed::Before(api::ExecutionId(original(row.get(0)?)))))
+}

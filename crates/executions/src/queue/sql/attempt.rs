@@ -1,0 +1,243 @@
+//! Statements about one attempt at a job: its claim, its heartbeats and its end.
+
+use api::{ExecutionId, State};
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::super::schedule::Waiting;
+use super::super::{Beat, CancelAnswer, Claim, Finish, Lease};
+use super::schema::{Columns, number, text, text_or_null};
+
+/// Columns that [`Held::of`] reads.
+pub(super) const HELD: &str =
+    "id, tenant, priority, created_ms, expires_ms, attempts, cancel_wanted";
+
+const IS_PAUSED: &str = "SELECT one FROM execution_paused";
+
+/// A compare-and-set: of several servers that try, one changes the row. The attempt counts from
+/// here on, so that a program which takes the server down with it is not tried for ever.
+const CLAIM: &str = "UPDATE execution_jobs
+    SET state = 'running', attempts = attempts + 1, token = token + 1, started_ms = $2,
+        lease_until = $3, cancel_wanted = 0
+    WHERE id = $1 AND state = 'queued'
+    RETURNING tenant, token, attempts,
+        (SELECT body FROM execution_requests WHERE execution_requests.id = execution_jobs.id)";
+
+const BEAT: &str = "UPDATE execution_jobs SET lease_until = $3
+    WHERE id = $1 AND token = $2 AND state = 'running' RETURNING cancel_wanted";
+
+const FINISH: &str = "UPDATE execution_jobs
+    SET state = 'finished', finished_ms = $3, lease_until = NULL, message = NULL,
+        webhook_due = CASE webhook WHEN 1 THEN CAST($3 AS BIGINT) END, webhook_attempts = 0
+    WHERE id = $1 AND token = $2 AND state = 'running'";
+
+const INSERT_RESULT: &str = "INSERT INTO execution_results (id, body) VALUES ($1, $2)";
+
+const END: &str = "UPDATE execution_jobs
+    SET state = $2, finished_ms = $3, lease_until = NULL, message = COALESCE($4, message),
+        webhook_due = CASE webhook WHEN 1 THEN CAST($3 AS BIGINT) END, webhook_attempts = 0
+    WHERE id = $1";
+
+const REQUEUE: &str = "UPDATE execution_jobs
+    SET state = 'queued', lease_until = NULL, attempts = $2, message = COALESCE($3, message),
+        started_ms = CASE WHEN CAST($2 AS BIGINT) > 0 THEN started_ms END
+    WHERE id = $1";
+
+const CANCEL_WAITING: &str = "UPDATE execution_jobs
+    SET state = 'cancelled', finished_ms = $3, message = $4,
+        webhook_due = CASE webhook WHEN 1 THEN CAST($3 AS BIGINT) END, webhook_attempts = 0
+    WHERE id = $1 AND tenant = $2 AND state = 'queued'";
+
+const WANT_CANCEL: &str = "UPDATE execution_jobs SET cancel_wanted = 1, message = $2
+    WHERE id = $1 AND cancel_wanted = 0";
+
+/// A running job, as far as its end needs it.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) job: Waiting,
+    attempts: u32,
+    cancel_wanted: bool,
+}
+
+impl Held {
+    /// Reads the columns of [`HELD`].
+    pub(super) fn of(row: &Row) -> Result<Held, StoreError> {
+        let mut columns = Columns::of(row);
+        let job = Waiting {
+            id: ExecutionId(columns.text()?),
+            tenant: columns.text()?,
+            priority: columns.take()?,
+            created_ms: columns.take()?,
+            deadline_ms: columns.take()?,
+        };
+        Ok(Held { job, attempts: columns.take()?, cancel_wanted: columns.take()? })
+    }
+}
+
+/// What an attempt's end makes of the job.
+#[derive(Debug)]
+pub(super) enum After {
+    /// It waits again.
+    Waits(Waiting),
+    /// That was its end.
+    Ended(ExecutionId, State),
+}
+
+/// Whether nothing is handed out.
+pub(super) fn is_paused(transaction: &mut dyn Transaction) -> Result<bool, StoreError> {
+    Ok(transaction.query_one(IS_PAUSED, &[])?.is_some())
+}
+
+/// Stops handing out jobs, or goes on.
+pub(super) fn set_paused(
+    transaction: &mut dyn Transaction,
+    paused: bool,
+) -> Result<(), StoreError> {
+    let sql = match paused {
+        true => "INSERT INTO execution_paused (one) VALUES (1) ON CONFLICT (one) DO NOTHING",
+        false => "DELETE FROM execution_paused",
+    };
+    transaction.execute(sql, &[]).map(drop)
+}
+
+/// Claims a job, if it still waits.
+pub(super) fn claim(
+    transaction: &mut dyn Transaction,
+    id: &ExecutionId,
+    now_ms: u64,
+    lease_until_ms: u64,
+) -> Result<Option<Claim>, StoreError> {
+    let parameters = [text(&id.0), number(now_ms), number(lease_until_ms)];
+    let Some(row) = transaction.query_one(CLAIM, &parameters)? else {
+        return Ok(None);
+    };
+    let mut columns = Columns::of(&row);
+    let tenant = columns.text()?;
+    let lease = Lease { id: id.clone(), token: columns.take::<i64>()?.to_string() };
+    Ok(Some(Claim { lease, tenant, attempt: columns.take()?, request: columns.take()? }))
+}
+
+/// The number in a fencing token; one that is not ours fits nothing.
+fn token(lease: &Lease) -> Value {
+    Value::Int(lease.token.parse().unwrap_or(-1))
+}
+
+/// Renews one lease.
+pub(super) fn beat(
+    transaction: &mut dyn Transaction,
+    lease: &Lease,
+    lease_until_ms: u64,
+) -> Result<Beat, StoreError> {
+    let parameters = [text(&lease.id.0), token(lease), number(lease_until_ms)];
+    Ok(match transaction.query_one(BEAT, &parameters)? {
+        None => Beat::Lost,
+        Some(row) if row.get(0)? => Beat::CancelWanted,
+        Some(_) => Beat::Held,
+    })
+}
+
+/// Ends an attempt; none when the lease is not current.
+pub(super) fn finish(
+    transaction: &mut dyn Transaction,
+    lease: &Lease,
+    finish: &Finish,
+    now_ms: u64,
+    attempts_max: u32,
+) -> Result<Option<After>, StoreError> {
+    let (id, token) = (text(&lease.id.0), token(lease));
+    if let Finish::Result(body) = finish {
+        if transaction.execute(FINISH, &[id.clone(), token, number(now_ms)])? == 0 {
+            return Ok(None);
+        }
+        transaction.execute(INSERT_RESULT, &[id, body.as_slice().into()])?;
+        return Ok(Some(After::Ended(lease.id.clone(), State::Finished)));
+    }
+    let sql = format!(
+        "SELECT {HELD} FROM execution_jobs WHERE id = $1 AND token = $2 AND state = 'running'"
+    );
+    let Some(row) = transaction.query_one(&sql, &[id, token])? else {
+        return Ok(None);
+    };
+    let held = Held::of(&row)?;
+    let after = match finish {
+        Finish::Cancelled { message } => {
+            end(transaction, held, State::Cancelled, Some(message), now_ms)?
+        }
+        Finish::Failed { message } => fail(transaction, held, message, now_ms, attempts_max)?,
+        Finish::Returned if held.cancel_wanted => {
+            end(transaction, held, State::Cancelled, None, now_ms)?
+        }
+        Finish::Returned | Finish::Result(_) => {
+            let attempts = held.attempts.saturating_sub(1);
+            requeue(transaction, held, attempts, None)?
+        }
+    };
+    Ok(Some(after))
+}
+
+/// Cove failed at an attempt: the job waits again while it may. What its owner wants to end is
+/// not tried again.
+pub(super) fn fail(
+    transaction: &mut dyn Transaction,
+    held: Held,
+    message: &str,
+    now_ms: u64,
+    attempts_max: u32,
+) -> Result<After, StoreError> {
+    if held.cancel_wanted {
+        return end(transaction, held, State::Cancelled, None, now_ms);
+    }
+    if held.attempts >= attempts_max {
+        return end(transaction, held, State::Dead, Some(message), now_ms);
+    }
+    let attempts = held.attempts;
+    requeue(transaction, held, attempts, Some(message))
+}
+
+fn end(
+    transaction: &mut dyn Transaction,
+    held: Held,
+    state: State,
+    message: Option<&str>,
+    now_ms: u64,
+) -> Result<After, StoreError> {
+    let id = text(&held.job.id.0);
+    let row = [id, state.as_str().into(), number(now_ms), text_or_null(message)];
+    transaction.execute(END, &row)?;
+    Ok(After::Ended(held.job.id, state))
+}
+
+fn requeue(
+    transaction: &mut dyn Transaction,
+    held: Held,
+    attempts: u32,
+    message: Option<&str>,
+) -> Result<After, StoreError> {
+    let row = [text(&held.job.id.0), attempts.into(), text_or_null(message)];
+    transaction.execute(REQUEUE, &row)?;
+    Ok(After::Waits(held.job))
+}
+
+/// Cancels a job that waits, or notes the wish.
+pub(super) fn cancel(
+    transaction: &mut dyn Transaction,
+    tenant: &str,
+    id: &ExecutionId,
+    message: &str,
+    now_ms: u64,
+) -> Result<CancelAnswer, StoreError> {
+    let (id, tenant) = (text(&id.0), text(tenant));
+    let row = [id.clone(), tenant.clone(), number(now_ms), text(message)];
+    if transaction.execute(CANCEL_WAITING, &row)? > 0 {
+        return Ok(CancelAnswer::Cancelled);
+    }
+    let sql = "SELECT state FROM execution_jobs WHERE id = $1 AND tenant = $2";
+    let Some(row) = transaction.query_one(sql, &[id.clone(), tenant])? else {
+        return Ok(CancelAnswer::Unknown);
+    };
+    let state = super::look::state(&row.get::<String>(0)?)?;
+    if state.is_final() {
+        return Ok(CancelAnswer::Ended(state));
+    }
+    transaction.execute(WANT_CANCEL, &[id, text(message)])?;
+    Ok(CancelAnswer::Running)
+}

@@ -1,0 +1,193 @@
+//! What a server knows of a schedule that it shares with others: a window onto the table.
+//!
+//! The window holds the first jobs of some tenants. It is read again after [`AGE_MAX`], and at once
+//! when it no longer tells whose turn it is. What it holds is a proposal: a claim is a
+//! compare-and-set, and a job that another server took is left out.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use api::ExecutionId;
+use node::store::{StoreError, Transaction, Value};
+
+use super::super::schedule::{Schedule, Waiting, rank};
+use super::attempt::{HELD, Held};
+use super::schema::number;
+
+/// How long the window is believed: jobs that other servers accept are seen within this time.
+pub(super) const AGE_MAX: Duration = Duration::from_millis(100);
+
+/// Tenants in the window. When more wait, the window moves on over them.
+const TENANTS_MAX: usize = 64;
+
+/// Jobs of each of them.
+const JOBS_MAX: usize = 64;
+
+/// The window.
+#[derive(Debug)]
+pub(super) struct Feed {
+    schedule: Schedule,
+    ageing: Duration,
+    /// When it was read.
+    read_ms: Option<u64>,
+    /// Of tenants that have more than the window shows: the last job of theirs in it.
+    edges: HashMap<String, (i64, u64, ExecutionId)>,
+    /// When there are tenants that the window does not show: how many turns are left until it
+    /// moves on, one for each tenant that it shows.
+    turns_left: Option<usize>,
+    /// The last tenant that was read, as stored.
+    cursor: String,
+}
+
+/// What was read of the table.
+#[derive(Debug)]
+pub(super) struct Page {
+    jobs: Vec<Waiting>,
+    cursor: String,
+    more_tenants: bool,
+}
+
+impl Feed {
+    pub(super) fn new(ageing: Duration) -> Feed {
+        Feed {
+            schedule: Schedule::new(ageing),
+            ageing,
+            read_ms: None,
+            edges: HashMap::new(),
+            turns_left: None,
+            cursor: String::new(),
+        }
+    }
+
+    /// Where the next window begins.
+    pub(super) fn cursor(&self) -> String {
+        self.cursor.clone()
+    }
+
+    /// Whether it has to be read before anything is taken from it.
+    pub(super) fn is_stale(&self, now_ms: u64) -> bool {
+        let age_max = u64::try_from(AGE_MAX.as_millis()).unwrap_or(u64::MAX);
+        let is_fresh = |at| now_ms >= at && now_ms - at < age_max;
+        // Nothing to show costs nothing to read, and others may have brought something.
+        !self.read_ms.is_some_and(is_fresh) || self.is_spent() || self.schedule.is_empty()
+    }
+
+    /// Whether it shows nothing more of somebody who has more.
+    fn is_spent(&self) -> bool {
+        self.edges.keys().any(|tenant| self.schedule.of_tenant(tenant) == 0)
+            || self.turns_left == Some(0)
+    }
+
+    /// Replaces the window. Whose turn it is stays as it was.
+    pub(super) fn show(&mut self, page: Page, now_ms: u64) {
+        let mut counts: HashMap<&str, usize> = HashMap::new();
+        self.edges.clear();
+        for job in &page.jobs {
+            let count = counts.entry(&job.tenant).or_default();
+            *count += 1;
+            if *count == JOBS_MAX {
+                self.edges.insert(job.tenant.clone(), key(job, self.ageing));
+            }
+        }
+        self.turns_left = page.more_tenants.then_some(counts.len());
+        self.schedule.clear();
+        for job in page.jobs {
+            self.schedule.insert(job);
+        }
+        self.cursor = page.cursor;
+        self.read_ms = Some(now_ms);
+    }
+
+    /// A job began to wait. It comes into the window where nothing unseen can be before it.
+    pub(super) fn insert(&mut self, job: Waiting) {
+        let unseen = match self.edges.get(&job.tenant) {
+            Some(edge) => key(&job, self.ageing) > *edge,
+            None => self.turns_left.is_some() && self.schedule.of_tenant(&job.tenant) == 0,
+        };
+        if !unseen {
+            self.schedule.insert(job);
+        }
+    }
+
+    /// A job waits no more.
+    pub(super) fn remove(&mut self, id: &ExecutionId) {
+        self.schedule.remove(id);
+    }
+
+    /// Takes up to `count_max` jobs, fewer when the window has to be read again first.
+    pub(super) fn take(&mut self, count_max: usize, now_ms: u64) -> Vec<Waiting> {
+        let mut taken = Vec::new();
+        while taken.len() < count_max && !self.is_spent() {
+            let Some(job) = self.schedule.take(1, now_ms).pop() else {
+                break;
+            };
+            taken.push(job);
+            self.turns_left = self.turns_left.map(|turns| turns.saturating_sub(1));
+        }
+        taken
+    }
+
+    /// Whether more may be had.
+    pub(super) fn is_empty(&self) -> bool {
+        self.schedule.is_empty() && self.edges.is_empty() && self.turns_left.is_none()
+    }
+}
+
+fn key(job: &Waiting, ageing: Duration) -> (i64, u64, ExecutionId) {
+    (rank(job.priority, job.created_ms, ageing), job.created_ms, job.id.clone())
+}
+
+/// Reads the first jobs of the tenants after `cursor`, going round at the end. Walks from tenant to
+/// tenant along the index, so that its cost does not grow with what waits.
+pub(super) fn read(
+    transaction: &mut dyn Transaction,
+    cursor: &str,
+    now_ms: u64,
+) -> Result<Page, StoreError> {
+    let mut tenants = tenants_after(transaction, cursor)?;
+    let mut more_tenants = tenants.len() > TENANTS_MAX;
+    if !more_tenants && !cursor.is_empty() {
+        let from_start = tenants_after(transaction, "")?;
+        let earlier = from_start.into_iter().take_while(|tenant| tenant.as_str() <= cursor);
+        tenants.extend(earlier);
+        more_tenants = tenants.len() > TENANTS_MAX;
+    }
+    tenants.truncate(TENANTS_MAX);
+    let jobs_of = format!(
+        "SELECT {HELD} FROM execution_jobs
+        WHERE state = 'queued' AND tenant = $1 AND (expires_ms IS NULL OR expires_ms > $2)
+        ORDER BY rank, created_ms, id LIMIT {JOBS_MAX}"
+    );
+    let mut jobs = Vec::new();
+    for tenant in &tenants {
+        let rows = transaction.query(&jobs_of, &[tenant.into(), number(now_ms)])?;
+        for row in &rows {
+            jobs.push(Held::of(row)?.job);
+        }
+    }
+    // Everybody fits: begin where it was, so that nobody's place depends on his name.
+    let last = tenants.pop().filter(|_| more_tenants);
+    Ok(Page { jobs, cursor: last.unwrap_or_default(), more_tenants })
+}
+
+/// One more than fit, so that it is known whether there are more. Names as stored.
+fn tenants_after(
+    transaction: &mut dyn Transaction,
+    cursor: &str,
+) -> Result<Vec<String>, StoreError> {
+    let sql = format!(
+        "WITH RECURSIVE walk AS (
+            SELECT MIN(tenant) AS tenant, 1 AS step FROM execution_jobs
+            WHERE state = 'queued' AND tenant > $1
+            UNION ALL
+            SELECT (
+                SELECT MIN(tenant) FROM execution_jobs
+                WHERE state = 'queued' AND tenant > walk.tenant
+            ), step + 1
+            FROM walk WHERE walk.tenant IS NOT NULL AND step <= {TENANTS_MAX}
+        )
+        SELECT tenant FROM walk WHERE tenant IS NOT NULL"
+    );
+    let rows = transaction.query(&sql, &[Value::from(cursor)])?;
+    rows.iter().map(|row| row.get(0)).collect()
+}

@@ -1,0 +1,180 @@
+//! Statements that only look.
+
+use api::{ExecutionId, QueueStats, State};
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::super::{Filter, Job, Parts};
+use super::schema::{Columns, number, text};
+
+/// Columns that [`job`] reads.
+const JOB: &str = "id, tenant, state, language, label, priority, created_ms, deadline_ms,
+    started_ms, finished_ms, attempts, message, face";
+
+/// Jobs that one list may hold.
+const LIST_MAX: usize = 1_000;
+
+/// A state by its name.
+pub(super) fn state(name: &str) -> Result<State, StoreError> {
+    use State::{Cancelled, Dead, Expired, Finished, Queued, Running};
+    let all = [Queued, Running, Finished, Cancelled, Expired, Dead];
+    let found = all.into_iter().find(|state| state.as_str() == name);
+    found.ok_or(StoreError::Column { index: 2, expected: "a state", found: "another word" })
+}
+
+fn job(row: &Row) -> Result<Job, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(Job {
+        id: ExecutionId(columns.text()?),
+        tenant: columns.text()?,
+        state: state(&columns.take::<String>()?)?,
+        language: columns.text()?,
+        label: columns.text_or_null()?,
+        priority: columns.take()?,
+        created_ms: columns.take()?,
+        deadline_ms: columns.take()?,
+        started_ms: columns.take()?,
+        finished_ms: columns.take()?,
+        attempts: columns.take()?,
+        message: columns.text_or_null()?,
+        face: columns.text_or_null()?,
+        request: None,
+        result: None,
+    })
+}
+
+/// One job.
+pub(super) fn get(
+    transaction: &mut dyn Transaction,
+    id: &ExecutionId,
+    parts: Parts,
+) -> Result<Option<Job>, StoreError> {
+    let id = [text(&id.0)];
+    let sql = format!("SELECT {JOB} FROM execution_jobs WHERE id = $1");
+    let Some(row) = transaction.query_one(&sql, &id)? else {
+        return Ok(None);
+    };
+    let mut job = job(&row)?;
+    if parts.request {
+        let sql = "SELECT body FROM execution_requests WHERE id = $1";
+        job.request = transaction.query_one(sql, &id)?.map(|row| row.get(0)).transpose()?;
+    }
+    if parts.result {
+        let sql = "SELECT body FROM execution_results WHERE id = $1";
+        job.result = transaction.query_one(sql, &id)?.map(|row| row.get(0)).transpose()?;
+    }
+    Ok(Some(job))
+}
+
+/// Jobs, newest first. The text depends on which conditions there are, not on their values, so
+/// that there are few of it to keep prepared.
+pub(super) fn list(
+    transaction: &mut dyn Transaction,
+    filter: &Filter,
+) -> Result<Vec<Job>, StoreError> {
+    let mut parameters: Vec<Value> = Vec::new();
+    let mut conditions = String::from("1 = 1");
+    let equal = [
+        ("tenant =", filter.tenant.as_deref()),
+        ("language =", filter.language.as_deref()),
+        ("label =", filter.label.as_deref()),
+        ("id <", filter.before.as_ref().map(|id| id.0.as_str())),
+    ];
+    for (left, value) in equal {
+        if let Some(value) = value {
+            parameters.push(text(value));
+            conditions.push_str(&format!(" AND {left} ${}", parameters.len()));
+        }
+    }
+    let mut states = filter.states.clone();
+    states.sort();
+    states.dedup();
+    if !states.is_empty() {
+        // Names of ours, literally: an index that holds one state only is found by them.
+        let names: Vec<String> = states.iter().map(|it| format!("'{}'", it.as_str())).collect();
+        conditions.push_str(&format!(" AND state IN ({})", names.join(", ")));
+    }
+    let limit = u32::try_from(filter.limit.min(LIST_MAX)).unwrap_or(u32::MAX);
+    parameters.push(limit.into());
+    let sql = format!(
+        "SELECT {JOB} FROM execution_jobs WHERE {conditions} ORDER BY id DESC LIMIT ${}",
+        parameters.len()
+    );
+    transaction.query(&sql, &parameters)?.iter().map(job).collect()
+}
+
+/// How many go before a job, by the table alone: its place among those of its tenant, and for each
+/// other tenant as many turns, if so many of it wait. It is not known whose turn it is, so it may be
+/// too many by one for each other tenant.
+pub(super) fn position(
+    transaction: &mut dyn Transaction,
+    id: &ExecutionId,
+    now_ms: u64,
+) -> Result<Option<u64>, StoreError> {
+    let mine = "SELECT tenant, rank, created_ms FROM execution_jobs
+        WHERE id = $1 AND state = 'queued' AND (expires_ms IS NULL OR expires_ms > $2)";
+    let Some(row) = transaction.query_one(mine, &[text(&id.0), number(now_ms)])? else {
+        return Ok(None);
+    };
+    let mut place = row.values().to_vec();
+    place.extend([text(&id.0), number(now_ms)]);
+    let sooner = "SELECT COUNT(*) FROM execution_jobs
+        WHERE state = 'queued' AND tenant = $1 AND (rank, created_ms, id) < ($2, $3, $4)
+            AND (expires_ms IS NULL OR expires_ms > $5)";
+    let mut before: u64 = transaction.query_one(sooner, &place)?.map_or(Ok(0), |it| it.get(0))?;
+    let turns = before + 1;
+    let others = "SELECT COUNT(*) FROM execution_jobs
+        WHERE state = 'queued' AND tenant <> $1 GROUP BY tenant";
+    for other in transaction.query(others, &place[..1])? {
+        before += other.get::<u64>(0)?.min(turns);
+    }
+    Ok(Some(before))
+}
+
+/// Figures of a tenant or of all.
+pub(super) fn stats(
+    transaction: &mut dyn Transaction,
+    tenant: Option<&str>,
+    now_ms: u64,
+    backend: &str,
+) -> Result<QueueStats, StoreError> {
+    let parameters: Vec<Value> = tenant.map(text).into_iter().collect();
+    let (whose, also) = match tenant {
+        Some(_) => ("WHERE tenant = $1", "AND tenant = $1"),
+        None => ("", ""),
+    };
+    let paused = super::attempt::is_paused(transaction)?;
+    let mut stats = QueueStats {
+        backend: backend.to_owned(),
+        paused,
+        queued: 0,
+        running: 0,
+        finished: 0,
+        cancelled: 0,
+        expired: 0,
+        dead: 0,
+        oldest_queued_ms: None,
+        tenants_waiting: 0,
+    };
+    let sql = format!("SELECT state, COUNT(*) FROM execution_jobs {whose} GROUP BY state");
+    for row in transaction.query(&sql, &parameters)? {
+        let count = row.get(1)?;
+        match state(&row.get::<String>(0)?)? {
+            State::Queued => stats.queued = count,
+            State::Running => stats.running = count,
+            State::Finished => stats.finished = count,
+            State::Cancelled => stats.cancelled = count,
+            State::Expired => stats.expired = count,
+            State::Dead => stats.dead = count,
+        }
+    }
+    let sql = format!(
+        "SELECT MIN(created_ms), COUNT(DISTINCT tenant) FROM execution_jobs
+        WHERE state = 'queued' {also}"
+    );
+    if let Some(row) = transaction.query_one(&sql, &parameters)? {
+        let oldest = row.get::<Option<u64>>(0)?;
+        stats.oldest_queued_ms = oldest.map(|created_ms| now_ms.saturating_sub(created_ms));
+        stats.tenants_waiting = row.get(1)?;
+    }
+    Ok(stats)
+}

@@ -1,0 +1,103 @@
+//! The tables, and how texts from outside are kept in them.
+
+use node::store::{FromValue, Migration, Row, StoreError, Value};
+
+/// Whose tables they are.
+pub(super) const SERVICE: &str = "executions";
+
+/// What brings the tables to their newest version; only ever added to.
+pub(super) const MIGRATIONS: &[Migration] = &[Migration::Each {
+    sqlite: include_str!("schema.sqlite.sql"),
+    postgres: include_str!("schema.postgres.sql"),
+}];
+
+/// Begins a replacement in a stored text: the control character named "substitute".
+const SUBSTITUTE: char = '\u{1a}';
+
+/// A text as it is stored. PostgreSQL knows no character NUL, and names and labels come from
+/// outside; so that character, and the empty text, which no comparison is above, are replaced.
+pub(super) fn text(original: &str) -> Value {
+    if original.is_empty() {
+        return Value::Text(format!("{SUBSTITUTE}e"));
+    }
+    if !original.contains(['\0', SUBSTITUTE]) {
+        return Value::Text(original.to_owned());
+    }
+    let doubled = original.replace(SUBSTITUTE, "\u{1a}\u{1a}");
+    Value::Text(doubled.replace('\0', "\u{1a}0"))
+}
+
+/// The same of a text that may be missing.
+pub(super) fn text_or_null(original: Option<&str>) -> Value {
+    original.map_or(Value::Null, text)
+}
+
+/// A text as it was before it was stored.
+pub(super) fn original(stored: String) -> String {
+    if !stored.contains(SUBSTITUTE) {
+        return stored;
+    }
+    let mut text = String::with_capacity(stored.len());
+    let mut characters = stored.chars();
+    while let Some(character) = characters.next() {
+        if character != SUBSTITUTE {
+            text.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('0') => text.push('\0'),
+            Some(SUBSTITUTE) => text.push(SUBSTITUTE),
+            // `e`, for the empty text; there is nothing else that we write.
+            Some(_) | None => {}
+        }
+    }
+    text
+}
+
+/// Milliseconds, or any other count, as they are stored.
+pub(super) fn number(value: u64) -> Value {
+    Value::Int(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// Reads the columns of a row one after the other.
+pub(super) struct Columns<'a> {
+    row: &'a Row,
+    next: usize,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(row: &'a Row) -> Columns<'a> {
+        Columns { row, next: 0 }
+    }
+
+    /// The next column.
+    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, StoreError> {
+        let value = self.row.get(self.next);
+        self.next += 1;
+        value
+    }
+
+    /// The next column, a text from outside.
+    pub(super) fn text(&mut self) -> Result<String, StoreError> {
+        self.take().map(original)
+    }
+
+    /// The next column, a text from outside that may be missing.
+    pub(super) fn text_or_null(&mut self) -> Result<Option<String>, StoreError> {
+        Ok(self.take::<Option<String>>()?.map(original))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_comes_back_and_is_stored_without_nul() {
+        for before in ["", "a", "\0", "\u{1a}", "\u{1a}0", "\0\u{1a}\u{1a}e\0", "é'\"\u{1f980}"] {
+            let Value::Text(stored) = text(before) else { panic!("no text") };
+            assert!(!stored.contains('\0') && !stored.is_empty(), "{before:?}");
+            assert_eq!(original(stored), before);
+        }
+    }
+}

@@ -1,0 +1,561 @@
+//! The operations of the queue: each is one transaction, and what it means for the schedule.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ExecutionId, State};
+use node::store::{Dialect, Store, StoreError, Transaction, Value};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::super::schedule::{Schedule, Waiting};
+use super::super::{
+    Beat, CancelAnswer, Claim, Delivery, Ended, Finish, Lease, NewJob, Pushed, QueueConfig,
+    QueueError, Swept,
+};
+use super::attempt::{self, After};
+use super::feed::{self, Feed};
+use super::room::Room;
+use super::upkeep::{self, BATCH_MAX};
+use super::{accept, look, schema};
+
+/// Jobs that one claim takes at most: their requests are in memory together.
+const CLAIM_MAX: usize = 256;
+
+/// How often a claim reads the shared window again before it answers with what it has.
+const WINDOWS_MAX: usize = 4;
+
+/// Batches of each kind that one sweep does; the rest is for the next one.
+const SWEEP_BATCHES_MAX: usize = 20;
+
+/// How often a push is tried that met the same idempotency key at the same moment.
+const PUSH_ATTEMPTS_MAX: usize = 3;
+
+/// How long an estimate of what waits is believed, where others share the store.
+const COUNT_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// The same when it would refuse a job.
+const REFUSING_COUNT_AGE_MAX: Duration = Duration::from_millis(100);
+
+/// What all clones of a queue share.
+pub(super) struct Shared {
+    pub(super) store: Store,
+    config: QueueConfig,
+    /// Which jobs are known to wait.
+    order: Mutex<Order>,
+    /// How many wait, and are about to.
+    room: Mutex<Room>,
+    /// When `room` was counted last, where others share the store.
+    counted_ms: Mutex<Option<u64>>,
+    /// There may be something to claim. Its one permit is for a worker that was about to wait.
+    pub(super) changed: Notify,
+}
+
+enum Order {
+    /// All of them.
+    Whole(Schedule),
+    /// Some of them.
+    Window(Feed),
+}
+
+impl Shared {
+    pub(super) fn new(store: Store, config: QueueConfig) -> Shared {
+        let order = match store.dialect() {
+            Dialect::Sqlite => Order::Whole(Schedule::new(config.ageing)),
+            Dialect::Postgres => Order::Window(Feed::new(config.ageing)),
+        };
+        Shared {
+            store,
+            config,
+            order: Mutex::new(order),
+            room: Mutex::default(),
+            counted_ms: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    /// Whether no other server uses the store.
+    pub(super) fn is_alone(&self) -> bool {
+        self.store.dialect() == Dialect::Sqlite
+    }
+
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, QueueError> {
+        self.store.transact(name, body).await.map_err(unavailable)
+    }
+
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, QueueError> {
+        self.store.read(name, body).await.map_err(unavailable)
+    }
+
+    /// A job waits, in the table.
+    fn waits(&self, job: Waiting) {
+        match &mut *self.order.lock() {
+            Order::Whole(schedule) => schedule.insert(job),
+            Order::Window(feed) => feed.insert(job),
+        }
+    }
+
+    /// A job waits again that had a place before.
+    fn waits_again(&self, job: Waiting) {
+        self.room.lock().enter(&job.tenant, 1);
+        self.waits(job);
+        self.changed.notify_one();
+    }
+
+    /// A job waits no more, in the table.
+    fn waits_no_more(&self, id: &ExecutionId, tenant: &str) {
+        match &mut *self.order.lock() {
+            Order::Whole(schedule) => schedule.remove(id),
+            Order::Window(feed) => feed.remove(id),
+        }
+        self.room.lock().leave(tenant, 1);
+    }
+
+    /// Ends what an earlier process left running, and learns what waits.
+    pub(super) async fn recover(&self, now_ms: u64) -> Result<(), StoreError> {
+        loop {
+            let config = self.config.clone();
+            let lost = self
+                .store
+                .transact("queue.recover", move |transaction| {
+                    upkeep::lose_leases(transaction, u64::MAX, now_ms, &config)
+                })
+                .await?;
+            if lost.is_empty() {
+                break;
+            }
+            tracing::warn!(count = lost.len(), "executions were cut off by the server's end");
+        }
+        let mut after = Value::from("");
+        loop {
+            let start = after.clone();
+            let jobs = self
+                .store
+                .read("queue.recover", move |transaction| upkeep::waiting_jobs(transaction, &start))
+                .await?;
+            let Some(last) = jobs.last() else {
+                return Ok(());
+            };
+            after = schema::text(&last.id.0);
+            for job in jobs {
+                self.waits_again(job);
+            }
+        }
+    }
+
+    pub(super) async fn push(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
+        let Some(now_ms) = jobs.iter().map(|job| job.created_ms).max() else {
+            return Ok(Vec::new());
+        };
+        let jobs: Arc<[NewJob]> = jobs.into();
+        let reserved = self.reserve(&jobs, now_ms).await?;
+        let mut attempt = 1;
+        let answer = loop {
+            let (jobs, config) = (Arc::clone(&jobs), self.config.clone());
+            let answer = self
+                .store
+                .transact("queue.push", move |transaction| {
+                    accept::accept(transaction, &jobs, &config)
+                })
+                .await;
+            match answer {
+                // Another server wrote one of the keys; now it is there to be found.
+                Err(StoreError::Constraint { .. })
+                    if !self.is_alone() && attempt < PUSH_ATTEMPTS_MAX =>
+                {
+                    attempt += 1;
+                }
+                other => break other.map_err(unavailable),
+            }
+        };
+        // The reservation becomes the new jobs, and the rest of it is given back.
+        let mut unused = reserved;
+        if let Ok(pushed) = &answer {
+            for (job, _) in jobs.iter().zip(pushed).filter(|(_, it)| **it == Pushed::New) {
+                if let Some(count) = unused.get_mut(&job.tenant) {
+                    *count = count.saturating_sub(1);
+                }
+                self.waits(waiting(job));
+            }
+            self.changed.notify_one();
+        }
+        let mut room = self.room.lock();
+        unused.iter().for_each(|(tenant, count)| room.leave(tenant, *count));
+        drop(room);
+        answer
+    }
+
+    /// Takes places for all of the jobs that were not pushed before.
+    async fn reserve(
+        &self,
+        jobs: &Arc<[NewJob]>,
+        now_ms: u64,
+    ) -> Result<BTreeMap<String, u64>, QueueError> {
+        self.recount(COUNT_AGE_MAX, now_ms).await?;
+        let wanted = by_tenant(jobs.iter());
+        let answer = self.room.lock().reserve(&wanted, &self.config);
+        if answer.is_ok() {
+            return Ok(wanted);
+        }
+        // Full, perhaps: what was pushed before needs no place, and others may have made room.
+        self.recount(REFUSING_COUNT_AGE_MAX, now_ms).await?;
+        let all = Arc::clone(jobs);
+        let known = self
+            .read("queue.push", move |transaction| {
+                all.iter().map(|job| Ok(accept::before(transaction, job)?.is_some())).collect()
+            })
+            .await?;
+        let known: Vec<bool> = known;
+        let mut keys = HashSet::new();
+        let new = jobs.iter().zip(&known).filter(|(_, known)| !**known).map(|(job, _)| job);
+        // Within the batch, too, only the first of a key is a new job.
+        let first = new.filter(|job| match &job.idempotency {
+            Some(idempotency) => keys.insert((&job.tenant, &idempotency.key)),
+            None => true,
+        });
+        let wanted = by_tenant(first);
+        self.room.lock().reserve(&wanted, &self.config)?;
+        Ok(wanted)
+    }
+
+    /// Counts what waits, when others share the store and the last count is too old.
+    async fn recount(&self, age_max: Duration, now_ms: u64) -> Result<(), QueueError> {
+        if self.is_alone() {
+            return Ok(());
+        }
+        {
+            let mut counted_ms = self.counted_ms.lock();
+            if counted_ms.is_some_and(|at| now_ms.saturating_sub(at) < milliseconds(age_max)) {
+                return Ok(());
+            }
+            // Before it is done, so that one does it and not all.
+            *counted_ms = Some(now_ms);
+        }
+        let tenants = self.read("queue.count", upkeep::waiting).await?;
+        self.room.lock().recount(tenants);
+        Ok(())
+    }
+
+    pub(super) async fn claim(&self, max: usize, now_ms: u64) -> Result<Vec<Claim>, QueueError> {
+        let max = max.min(CLAIM_MAX);
+        let mut claims = Vec::new();
+        for _ in 0..WINDOWS_MAX {
+            match self.claim_some(max - claims.len(), now_ms).await {
+                // What is claimed must not be lost because more could not be.
+                Err(_) if !claims.is_empty() => break,
+                Err(error) => return Err(error),
+                Ok(more) if more.is_empty() => break,
+                Ok(more) => claims.extend(more),
+            }
+        }
+        let is_empty = match &*self.order.lock() {
+            Order::Whole(schedule) => schedule.is_empty(),
+            Order::Window(feed) => feed.is_empty(),
+        };
+        if !is_empty && !claims.is_empty() {
+            // For the next worker, because a permit wakes one.
+            self.changed.notify_one();
+        }
+        Ok(claims)
+    }
+
+    async fn claim_some(&self, max: usize, now_ms: u64) -> Result<Vec<Claim>, QueueError> {
+        self.refresh(now_ms).await?;
+        let taken = match &mut *self.order.lock() {
+            Order::Whole(schedule) => schedule.take(max, now_ms),
+            Order::Window(feed) => feed.take(max, now_ms),
+        };
+        if taken.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<ExecutionId> = taken.iter().map(|job| job.id.clone()).collect();
+        let until_ms = now_ms.saturating_add(milliseconds(self.config.lease));
+        let answer = self
+            .write("queue.claim", move |transaction| {
+                if attempt::is_paused(transaction)? {
+                    return Ok(None);
+                }
+                let claim = |id| attempt::claim(transaction, id, now_ms, until_ms).transpose();
+                ids.iter().filter_map(claim).collect::<Result<Vec<Claim>, _>>().map(Some)
+            })
+            .await;
+        match answer {
+            Ok(Some(claims)) => {
+                let mut room = self.room.lock();
+                claims.iter().for_each(|claim| room.leave(&claim.tenant, 1));
+                Ok(claims)
+            }
+            Ok(None) => {
+                taken.into_iter().for_each(|job| self.waits(job));
+                Ok(Vec::new())
+            }
+            Err(error) => {
+                taken.into_iter().for_each(|job| self.waits(job));
+                Err(error)
+            }
+        }
+    }
+
+    /// Reads the window again when it has to be.
+    async fn refresh(&self, now_ms: u64) -> Result<(), QueueError> {
+        let cursor = match &*self.order.lock() {
+            Order::Window(feed) if feed.is_stale(now_ms) => feed.cursor(),
+            Order::Window(_) | Order::Whole(_) => return Ok(()),
+        };
+        let page = self
+            .read("queue.window", move |transaction| feed::read(transaction, &cursor, now_ms))
+            .await?;
+        if let Order::Window(feed) = &mut *self.order.lock() {
+            feed.show(page, now_ms);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn heartbeat(
+        &self,
+        leases: Vec<Lease>,
+        now_ms: u64,
+    ) -> Result<Vec<Beat>, QueueError> {
+        let until_ms = now_ms.saturating_add(milliseconds(self.config.lease));
+        self.write("queue.heartbeat", move |transaction| {
+            leases.iter().map(|lease| attempt::beat(transaction, lease, until_ms)).collect()
+        })
+        .await
+    }
+
+    pub(super) async fn finish(
+        &self,
+        lease: Lease,
+        finish: Finish,
+        now_ms: u64,
+    ) -> Result<Ended, QueueError> {
+        let attempts_max = self.config.attempts_max;
+        let after = self
+            .write("queue.finish", move |transaction| {
+                attempt::finish(transaction, &lease, &finish, now_ms, attempts_max)
+            })
+            .await?;
+        Ok(match after {
+            None => Ended::Fenced,
+            Some(After::Ended(_, state)) => Ended::Now(state),
+            Some(After::Waits(job)) => {
+                self.waits_again(job);
+                Ended::Now(State::Queued)
+            }
+        })
+    }
+
+    pub(super) async fn cancel(
+        &self,
+        tenant: String,
+        id: ExecutionId,
+        message: String,
+        now_ms: u64,
+    ) -> Result<CancelAnswer, QueueError> {
+        let (whose, which) = (tenant.clone(), id.clone());
+        let answer = self
+            .write("queue.cancel", move |transaction| {
+                attempt::cancel(transaction, &whose, &which, &message, now_ms)
+            })
+            .await?;
+        if answer == CancelAnswer::Cancelled {
+            self.waits_no_more(&id, &tenant);
+        }
+        Ok(answer)
+    }
+
+    pub(super) async fn position(
+        &self,
+        id: ExecutionId,
+        now_ms: u64,
+    ) -> Result<Option<u64>, QueueError> {
+        if let Order::Whole(schedule) = &*self.order.lock() {
+            return Ok(schedule.position(&id));
+        }
+        self.read("queue.position", move |transaction| look::position(transaction, &id, now_ms))
+            .await
+    }
+
+    pub(super) async fn set_paused(&self, paused: bool) -> Result<(), QueueError> {
+        self.write("queue.pause", move |transaction| attempt::set_paused(transaction, paused))
+            .await?;
+        if !paused {
+            self.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(super) async fn drain(
+        &self,
+        tenant: Option<String>,
+        now_ms: u64,
+    ) -> Result<Vec<ExecutionId>, QueueError> {
+        let mut drained = Vec::new();
+        // What comes while this goes on is not meant, so the number of batches is bounded.
+        for _ in 0..=self.config.queued_max / u64::from(BATCH_MAX) {
+            let whose = tenant.clone();
+            let batch = self
+                .write("queue.drain", move |transaction| {
+                    upkeep::drain(transaction, whose.as_deref(), now_ms)
+                })
+                .await?;
+            if batch.is_empty() {
+                break;
+            }
+            for (id, tenant) in batch {
+                self.waits_no_more(&id, &tenant);
+                drained.push(id);
+            }
+        }
+        Ok(drained)
+    }
+
+    pub(super) async fn replay(
+        &self,
+        tenant: Option<String>,
+        id: Option<ExecutionId>,
+    ) -> Result<Vec<ExecutionId>, QueueError> {
+        let mut replayed = Vec::new();
+        for _ in 0..=self.config.kept_max / u64::from(BATCH_MAX) {
+            let (whose, which, config) = (tenant.clone(), id.clone(), self.config.clone());
+            let batch = self
+                .write("queue.replay", move |transaction| {
+                    upkeep::replay(transaction, whose.as_deref(), which.as_ref(), &config)
+                })
+                .await?;
+            if batch.is_empty() {
+                break;
+            }
+            for job in batch {
+                replayed.push(job.id.clone());
+                self.waits_again(job);
+            }
+        }
+        Ok(replayed)
+    }
+
+    pub(super) async fn sweep(&self, now_ms: u64) -> Result<Swept, QueueError> {
+        let mut swept = Swept::default();
+        for _ in 0..SWEEP_BATCHES_MAX {
+            let config = self.config.clone();
+            let lost = self
+                .write("queue.sweep", move |transaction| {
+                    upkeep::lose_leases(transaction, now_ms, now_ms, &config)
+                })
+                .await?;
+            if lost.is_empty() {
+                break;
+            }
+            for after in lost {
+                match after {
+                    After::Ended(id, state) => swept.ended.push((id, state)),
+                    After::Waits(job) => {
+                        swept.requeued.push(job.id.clone());
+                        self.waits_again(job);
+                    }
+                }
+            }
+        }
+        for _ in 0..SWEEP_BATCHES_MAX {
+            let expired = self
+                .write("queue.sweep", move |transaction| upkeep::expire(transaction, now_ms))
+                .await?;
+            if expired.is_empty() {
+                break;
+            }
+            for (id, tenant) in expired {
+                self.waits_no_more(&id, &tenant);
+                swept.ended.push((id, State::Expired));
+            }
+        }
+        swept.removed = self.forget(now_ms).await?;
+        Ok(swept)
+    }
+
+    pub(super) async fn due_webhooks(
+        &self,
+        max: usize,
+        hide: Duration,
+        now_ms: u64,
+    ) -> Result<Vec<Delivery>, QueueError> {
+        let count_max = u64::try_from(max).unwrap_or(u64::MAX);
+        let hidden_until_ms = now_ms.saturating_add(milliseconds(hide));
+        self.write("queue.webhooks", move |transaction| {
+            upkeep::due_webhooks(transaction, count_max, now_ms, hidden_until_ms)
+        })
+        .await
+    }
+
+    /// Forgets what ended too long ago, then what is too much.
+    async fn forget(&self, now_ms: u64) -> Result<u64, QueueError> {
+        let mut removed = 0;
+        let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
+        if let Some(old_ms) = old_ms {
+            removed += self.forget_up_to(old_ms, u64::MAX).await?;
+        }
+        let kept = self.read("queue.sweep", upkeep::kept).await?;
+        let excess = kept.saturating_sub(self.config.kept_max);
+        Ok(removed + self.forget_up_to(u64::MAX, excess).await?)
+    }
+
+    async fn forget_up_to(&self, until_ms: u64, count_max: u64) -> Result<u64, QueueError> {
+        let mut removed = 0;
+        for _ in 0..SWEEP_BATCHES_MAX {
+            let left = count_max - removed;
+            if left == 0 {
+                break;
+            }
+            let batch = self
+                .write("queue.forget", move |transaction| {
+                    upkeep::forget(transaction, until_ms, left)
+                })
+                .await?;
+            removed += batch;
+            if batch < u64::from(BATCH_MAX) {
+                break;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+fn unavailable(error: StoreError) -> QueueError {
+    match error.refusal::<QueueError>() {
+        Ok(refused) => refused,
+        Err(error) => QueueError::Unavailable(error.into()),
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn by_tenant<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for job in jobs {
+        match counts.get_mut(&job.tenant) {
+            Some(count) => *count += 1,
+            None => drop(counts.insert(job.tenant.clone(), 1)),
+        }
+    }
+    counts
+}
+
+fn waiting(job: &NewJob) -> Waiting {
+    Waiting {
+        id: job.id.clone(),
+        tenant: job.tenant.clone(),
+        priority: job.priority,
+        created_ms: job.created_ms,
+        deadline_ms: job.deadline_ms,
+    }
+}

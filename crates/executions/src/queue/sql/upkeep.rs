@@ -1,0 +1,214 @@
+//! Statements about many jobs at once, in bounded batches.
+
+use std::collections::HashMap;
+
+use api::ExecutionId;
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::super::schedule::{Waiting, rank};
+use super::super::{Delivery, QueueConfig};
+use super::attempt::{After, HELD, Held, fail};
+use super::schema::{Columns, number, original, text};
+
+/// Jobs that one transaction changes: it holds the only writer for some milliseconds.
+pub(super) const BATCH_MAX: u32 = 500;
+
+/// Why a job is tried again, or dead.
+const LOST: &str = "the server that ran it went away";
+
+/// Ends the attempts whose lease ended by `until_ms`.
+pub(super) fn lose_leases(
+    transaction: &mut dyn Transaction,
+    until_ms: u64,
+    now_ms: u64,
+    config: &QueueConfig,
+) -> Result<Vec<After>, StoreError> {
+    let sql = format!(
+        "SELECT {HELD} FROM execution_jobs WHERE state = 'running' AND lease_until <= $1
+        ORDER BY lease_until LIMIT $2"
+    );
+    let rows = transaction.query(&sql, &[number(until_ms), BATCH_MAX.into()])?;
+    rows.iter()
+        .map(|row| fail(transaction, Held::of(row)?, LOST, now_ms, config.attempts_max))
+        .collect()
+}
+
+/// Ends what still waits past its deadline. Answers whose they were, too.
+pub(super) fn expire(
+    transaction: &mut dyn Transaction,
+    now_ms: u64,
+) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+    let sql = "UPDATE execution_jobs
+        SET state = 'expired', finished_ms = $1, message = 'it did not start before its deadline',
+            webhook_due = CASE webhook WHEN 1 THEN CAST($1 AS BIGINT) END, webhook_attempts = 0
+        WHERE id IN (
+            SELECT id FROM execution_jobs WHERE state = 'queued' AND expires_ms <= $1
+            ORDER BY expires_ms LIMIT $2
+        ) RETURNING id, tenant";
+    owned(&transaction.query(sql, &[number(now_ms), BATCH_MAX.into()])?)
+}
+
+/// Cancels some of what waits. Answers whose they were, too.
+pub(super) fn drain(
+    transaction: &mut dyn Transaction,
+    tenant: Option<&str>,
+    now_ms: u64,
+) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+    let mut parameters = vec![number(now_ms), BATCH_MAX.into()];
+    parameters.extend(tenant.map(text));
+    let of_tenant = if tenant.is_some() { "AND tenant = $3" } else { "" };
+    let sql = format!(
+        "UPDATE execution_jobs
+        SET state = 'cancelled', finished_ms = $1, message = 'the queue was emptied',
+            webhook_due = CASE webhook WHEN 1 THEN CAST($1 AS BIGINT) END, webhook_attempts = 0
+        WHERE id IN (
+            SELECT id FROM execution_jobs WHERE state = 'queued' {of_tenant} LIMIT $2
+        ) RETURNING id, tenant"
+    );
+    owned(&transaction.query(&sql, &parameters)?)
+}
+
+fn owned(rows: &[Row]) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+    let one = |row: &Row| {
+        let mut columns = Columns::of(row);
+        Ok((ExecutionId(columns.text()?), columns.text()?))
+    };
+    let mut all: Vec<(ExecutionId, String)> = rows.iter().map(one).collect::<Result<_, _>>()?;
+    all.sort();
+    Ok(all)
+}
+
+/// Queues some dead jobs again, the oldest first. A deadline was for the first time.
+pub(super) fn replay(
+    transaction: &mut dyn Transaction,
+    tenant: Option<&str>,
+    id: Option<&ExecutionId>,
+    config: &QueueConfig,
+) -> Result<Vec<Waiting>, StoreError> {
+    let mut parameters = vec![BATCH_MAX.into()];
+    let mut also = String::new();
+    for (column, value) in [("tenant", tenant), ("id", id.map(|id| id.0.as_str()))] {
+        if let Some(value) = value {
+            parameters.push(text(value));
+            also.push_str(&format!(" AND {column} = ${}", parameters.len()));
+        }
+    }
+    let sql = format!(
+        "UPDATE execution_jobs
+        SET state = 'queued', attempts = 0, expires_ms = NULL, started_ms = NULL,
+            finished_ms = NULL, message = NULL, cancel_wanted = 0, webhook_due = NULL,
+            webhook_attempts = 0
+        WHERE id IN (
+            SELECT id FROM execution_jobs WHERE state = 'dead' {also} ORDER BY id LIMIT $1
+        ) RETURNING {HELD}"
+    );
+    let rows = transaction.query(&sql, &parameters)?;
+    let jobs = rows.iter().map(|row| Ok(Held::of(row)?.job));
+    let mut jobs: Vec<Waiting> = jobs.collect::<Result<_, StoreError>>()?;
+    jobs.sort_by_key(|job| (rank(job.priority, job.created_ms, config.ageing), job.id.clone()));
+    Ok(jobs)
+}
+
+/// Forgets some of what has ended: what ended by `until_ms`, at most `count_max`, oldest first.
+pub(super) fn forget(
+    transaction: &mut dyn Transaction,
+    until_ms: u64,
+    count_max: u64,
+) -> Result<u64, StoreError> {
+    let count = count_max.min(u64::from(BATCH_MAX));
+    let parameters = [number(until_ms), number(count)];
+    let chosen = "SELECT id FROM execution_jobs WHERE finished_ms <= $1
+        ORDER BY finished_ms, id LIMIT $2";
+    // The jobs last, because the choice is made by them.
+    for table in ["execution_requests", "execution_results"] {
+        let sql = format!("DELETE FROM {table} WHERE id IN ({chosen})");
+        transaction.execute(&sql, &parameters)?;
+    }
+    let sql = format!("DELETE FROM execution_jobs WHERE id IN ({chosen})");
+    transaction.execute(&sql, &parameters)
+}
+
+/// Forgets one that has ended.
+pub(super) fn remove(
+    transaction: &mut dyn Transaction,
+    tenant: &str,
+    id: &ExecutionId,
+) -> Result<bool, StoreError> {
+    let parameters = [id.0.as_str().into(), tenant.into()];
+    let sql = "DELETE FROM execution_jobs
+        WHERE id = $1 AND tenant = $2 AND finished_ms IS NOT NULL";
+    if transaction.execute(sql, &parameters)? == 0 {
+        return Ok(false);
+    }
+    for table in ["execution_requests", "execution_results"] {
+        let sql = format!("DELETE FROM {table} WHERE id = $1");
+        transaction.execute(&sql, &[id.0.as_str().into()])?;
+    }
+    Ok(true)
+}
+
+/// How many have ended and are kept.
+pub(super) fn kept(transaction: &mut dyn Transaction) -> Result<u64, StoreError> {
+    let sql = "SELECT COUNT(*) FROM execution_jobs WHERE finished_ms IS NOT NULL";
+    transaction.query_one(sql, &[])?.map_or(Ok(0), |row| row.get(0))
+}
+
+/// How many of each tenant wait.
+pub(super) fn waiting(
+    transaction: &mut dyn Transaction,
+) -> Result<HashMap<String, u64>, StoreError> {
+    let sql = "SELECT tenant, COUNT(*) FROM execution_jobs WHERE state = 'queued' GROUP BY tenant";
+    let rows = transaction.query(sql, &[])?;
+    rows.iter().map(|row| Ok((original(row.get(0)?), row.get(1)?))).collect()
+}
+
+/// Some of what waits, by id; those after `after`.
+pub(super) fn waiting_jobs(
+    transaction: &mut dyn Transaction,
+    after: &Value,
+) -> Result<Vec<Waiting>, StoreError> {
+    let sql = format!(
+        "SELECT {HELD} FROM execution_jobs WHERE state = 'queued' AND id > $1
+        ORDER BY id LIMIT {READ_MAX}"
+    );
+    let rows = transaction.query(&sql, std::slice::from_ref(after))?;
+    rows.iter().map(|row| Ok(Held::of(row)?.job)).collect()
+}
+
+/// Jobs that are read at once when the schedule is built.
+pub(super) const READ_MAX: usize = 5_000;
+
+/// Takes webhooks that are due and hides them until `hidden_until_ms`.
+pub(super) fn due_webhooks(
+    transaction: &mut dyn Transaction,
+    count_max: u64,
+    now_ms: u64,
+    hidden_until_ms: u64,
+) -> Result<Vec<Delivery>, StoreError> {
+    let due = "SELECT id FROM execution_jobs WHERE webhook_due <= $1
+        ORDER BY webhook_due, id LIMIT $2";
+    let hide = "UPDATE execution_jobs
+        SET webhook_due = $2, webhook_attempts = webhook_attempts + 1
+        WHERE id = $1 RETURNING webhook_attempts";
+    let mut deliveries = Vec::new();
+    for row in transaction.query(due, &[number(now_ms), number(count_max)])? {
+        let id: String = row.get(0)?;
+        let hidden = [Value::from(&id), number(hidden_until_ms)];
+        if let Some(row) = transaction.query_one(hide, &hidden)? {
+            deliveries.push(Delivery { id: ExecutionId(original(id)), attempt: row.get(0)? });
+        }
+    }
+    Ok(deliveries)
+}
+
+/// Ends a delivery, or plans the next. Nothing is due of a job that was queued again meanwhile.
+pub(super) fn settle_webhook(
+    transaction: &mut dyn Transaction,
+    id: &ExecutionId,
+    again_ms: Option<u64>,
+) -> Result<(), StoreError> {
+    let sql = "UPDATE execution_jobs SET webhook_due = $2
+        WHERE id = $1 AND webhook_due IS NOT NULL";
+    let again = again_ms.map_or(Value::Null, number);
+    transaction.execute(sql, &[text(&id.0), again]).map(drop)
+}
