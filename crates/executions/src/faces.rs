@@ -5,12 +5,9 @@
 //! faces, and only faces, know languages by name. `docs/compat.md` lists where a face differs from
 //! what it stands in for.
 
-pub mod judge0;
 pub mod gojudge;
+pub mod judge0;
 pub mod piston;
-mod translate;
-
-pub use self::translate::{Shape, translate};
 
 use base64::Engine as _;
 use base64::alphabet;

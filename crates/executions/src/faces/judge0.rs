@@ -163,6 +163,12 @@ pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "there is no such path") })
 }
 
+/// What the shell says by itself (no token, too large, shutting down), in Judge0's shape: for
+/// [`node::http::Face::render`].
+pub fn render_error(error: &node::http::Error) -> Response {
+    Failure::from(error.clone()).into_response()
+}
+
 impl Failure {
     fn new(status: StatusCode, message: impl Into<String>) -> Failure {
         Failure { status, body: json!({ "error": message.into() }), retry_after: None }

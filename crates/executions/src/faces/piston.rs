@@ -113,6 +113,12 @@ pub fn routes(service: Service, config: Config) -> Router {
         .fallback(|| async { Failure::new(StatusCode::NOT_FOUND, "Not Found") })
 }
 
+/// What the shell says by itself (no token, too large, shutting down), in Piston's shape: for
+/// [`node::http::Face::render`].
+pub fn render_error(error: &node::http::Error) -> Response {
+    Failure::from(error.clone()).into_response()
+}
+
 impl Failure {
     fn new(status: StatusCode, message: impl Into<String>) -> Failure {
         Failure { status, message: message.into(), retry_after: None }

@@ -39,7 +39,8 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
         if entry.is_symlink() || ![0, MODE_REGULAR].contains(&kind) {
             return Err(format!("{shown:?} is not a regular file"));
         }
-        crate::plan::check_path(&name).map_err(|problem| format!("the name {shown:?} {problem}"))?;
+        crate::plan::check_path(&name)
+            .map_err(|problem| format!("the name {shown:?} {problem}"))?;
         let executable = entry.unix_mode().is_some_and(|mode| mode & MODE_EXECUTABLE != 0);
         let mut content = Vec::new();
         // One byte more tells whether there is more.
@@ -93,10 +94,8 @@ mod tests {
             .iter()
             .map(|it| (it.name.as_str(), it.content.as_str(), it.encoding, it.executable))
             .collect();
-        let expected = [
-            ("d/a.txt", "text é", Encoding::Utf8, false),
-            ("run", "/wA=", Encoding::Base64, true),
-        ];
+        let expected =
+            [("d/a.txt", "text é", Encoding::Utf8, false), ("run", "/wA=", Encoding::Base64, true)];
         assert_eq!(seen, expected);
     }
 

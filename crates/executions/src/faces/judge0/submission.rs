@@ -90,7 +90,11 @@ pub(super) fn parse(
         limits: limits(&remembered),
         merge_stderr: remembered.redirect_stderr_to_stdout,
         args: remembered.command_line_arguments.as_deref().map(words::split).unwrap_or_default(),
-        compile_args: remembered.compiler_options.as_deref().map(words::options).unwrap_or_default(),
+        compile_args: remembered
+            .compiler_options
+            .as_deref()
+            .map(words::options)
+            .unwrap_or_default(),
         webhook: remembered.callback_url.clone().map(|url| Webhook { url, secret: None }),
         ..ExecutionRequest::default()
     };

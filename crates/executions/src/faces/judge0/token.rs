@@ -49,7 +49,8 @@ fn uuid(number: u128) -> String {
     let part = |shift: u32, bits: u32| number >> shift & ((1 << bits) - 1);
     let version = 0x4 << 76;
     let variant = 0b10 << 62;
-    let all = number >> (middle + low) << 80 | version | part(low, middle) << 64 | variant | part(0, low);
+    let all =
+        number >> (middle + low) << 80 | version | part(low, middle) << 64 | variant | part(0, low);
     let hex = format!("{all:032x}");
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
@@ -76,7 +77,11 @@ mod tests {
 
     #[test]
     fn a_token_is_a_random_uuid_and_leads_back() {
-        for id in ["ex_01KBJ8QZ5N8M3V0Y2R7T4W6X9A", "ex_00000000000000000000000000", "ex_01ZZZZZZZZZZZZZZZZZZZZZZZZ"] {
+        for id in [
+            "ex_01KBJ8QZ5N8M3V0Y2R7T4W6X9A",
+            "ex_00000000000000000000000000",
+            "ex_01ZZZZZZZZZZZZZZZZZZZZZZZZ",
+        ] {
             let id = ExecutionId(id.to_owned());
             let token = of(&id);
             assert_eq!((token.len(), &token[14..15]), (36, "4"), "{token}");
@@ -92,7 +97,11 @@ mod tests {
             assert_eq!(of(&ExecutionId(id.to_owned())), id);
             assert_eq!(super::id(id).0, id);
         }
-        for token in ["00000000-0000-1000-8000-000000000000", "d85cd024-1548-4165-96c7-7bc88673f19", "é".repeat(18).as_str()] {
+        for token in [
+            "00000000-0000-1000-8000-000000000000",
+            "d85cd024-1548-4165-96c7-7bc88673f19",
+            "é".repeat(18).as_str(),
+        ] {
             assert_eq!(id(token).0, token);
         }
     }

