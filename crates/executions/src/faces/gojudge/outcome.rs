@@ -199,3 +199,73 @@ fn error_kind(problem: &str) -> FileErrorKind {
         FileErrorKind::CopyOutOpen
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(code: Option<i32>, signal: Option<i32>, breaches: &[Breach]) -> Exit {
+        Exit { code, signal, breaches: breaches.to_vec(), ..Exit::default() }
+    }
+
+    fn missing() -> Vec<FileError> {
+        let kind = FileErrorKind::CopyOutOpen;
+        vec![FileError { name: "x".to_owned(), kind, message: "gone".to_owned() }]
+    }
+
+    #[test]
+    fn the_strongest_word_wins() {
+        let second = Duration::from_secs(1);
+        let over = Exit { cpu: 2 * second, ..ended(Some(0), None, &[]) };
+        let stopped = Exit { stopped: true, ..ended(None, Some(9), &[]) };
+        let not_there = Exit { exec_errno: Some(2), ..Exit::default() };
+        for (exit, is_cut, errors, expected) in [
+            (ended(Some(0), None, &[]), false, vec![], Status::Accepted),
+            (ended(Some(0), None, &[]), false, missing(), Status::FileError),
+            (ended(Some(0), None, &[]), true, missing(), Status::OutputLimitExceeded),
+            (ended(Some(1), None, &[]), false, missing(), Status::NonzeroExit),
+            (ended(Some(1), None, &[]), true, vec![], Status::OutputLimitExceeded),
+            (ended(None, Some(11), &[]), false, missing(), Status::Signalled),
+            (ended(None, Some(25), &[]), false, vec![], Status::OutputLimitExceeded),
+            (ended(None, Some(24), &[]), false, vec![], Status::TimeLimitExceeded),
+            (ended(None, Some(31), &[]), false, vec![], Status::DangerousSyscall),
+            (ended(None, Some(9), &[Breach::Cpu]), false, vec![], Status::TimeLimitExceeded),
+            (ended(None, Some(9), &[Breach::Wall]), false, vec![], Status::TimeLimitExceeded),
+            (ended(Some(0), None, &[Breach::Memory]), false, vec![], Status::MemoryLimitExceeded),
+            (
+                ended(None, Some(9), &[Breach::Output, Breach::Memory]),
+                false,
+                vec![],
+                Status::OutputLimitExceeded,
+            ),
+            (over, false, missing(), Status::TimeLimitExceeded),
+            (stopped, false, missing(), Status::Signalled),
+            (not_there, true, missing(), Status::InternalError),
+            (Exit::default(), false, vec![], Status::InternalError),
+        ] {
+            let (status, _) = judge(&exit, is_cut, second, &errors);
+            assert_eq!(status, expected, "{exit:?} {is_cut} {errors:?}");
+        }
+    }
+
+    #[test]
+    fn files_are_cut_where_that_is_wanted_and_missing_where_they_may_be() {
+        let take = |is_optional, content: Result<&[u8], &str>, truncates| {
+            let mut files = Files::default();
+            let output = CopyOut::new("f", is_optional);
+            let content = content.map(<[u8]>::to_vec).map_err(str::to_owned);
+            files.take_output(output, content, 3, truncates);
+            (files.found.remove("f"), files.errors.first().map(|error| error.kind))
+        };
+        let (open, size) = (FileErrorKind::CopyOutOpen, FileErrorKind::CopyOutSizeExceeded);
+        let irregular = FileErrorKind::CopyOutNotRegularFile;
+        assert_eq!(take(false, Ok(b"abc"), false), (Some(b"abc".to_vec()), None));
+        assert_eq!(take(false, Ok(b"abcd"), false), (None, Some(size)));
+        assert_eq!(take(false, Ok(b"abcd"), true), (Some(b"abc".to_vec()), Some(size)));
+        assert_eq!(take(false, Err("no such file"), true), (None, Some(open)));
+        assert_eq!(take(true, Err("no such file"), true), (None, None));
+        assert_eq!(take(true, Err("not a regular file"), true), (None, Some(irregular)));
+        let large = "9 bytes, more than the 3 left of 3";
+        assert_eq!(take(true, Err(large), true), (None, Some(size)));
+    }
+}

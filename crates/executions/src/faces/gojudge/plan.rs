@@ -115,6 +115,13 @@ pub(super) struct CopyOut {
     pub(super) is_optional: bool,
 }
 
+#[cfg(test)]
+impl CopyOut {
+    pub(super) fn new(name: &str, is_optional: bool) -> CopyOut {
+        CopyOut { name: name.to_owned(), path: name.to_owned(), is_optional }
+    }
+}
+
 /// A pipe between two descriptors, each a program's index and its number.
 #[derive(Debug)]
 pub(super) struct Pipe {
@@ -175,12 +182,20 @@ impl Planner<'_> {
         let streams = self.streams(files, cmd.tty, stream_bytes_max)?;
         let wanted = copy_out(&cmd, &streams, is_pipe_file)?;
         let Placed { files, symlinks, refused } = self.copy_in(std::mem::take(&mut cmd.copy_in))?;
+        let mut argv: Vec<Vec<u8>> = cmd.args.into_iter().map(String::into_bytes).collect();
+        let placed = files.iter().map(|file| &file.path).chain(symlinks.iter().map(|link| &link.0));
+        // go-judge looks for programs in the working directory before it does in `PATH`.
+        if let Some(name) = argv.first_mut()
+            && placed.map(|path| path.as_bytes()).any(|path| !path.contains(&b'/') && path == name)
+        {
+            name.splice(..0, *b"./");
+        }
         let output_bytes_max = match cmd.copy_out_max {
             0 => self.outputs_bytes_max,
             asked => asked.min(self.outputs_bytes_max),
         };
         let command = Command {
-            argv: cmd.args.into_iter().map(String::into_bytes).collect(),
+            argv,
             env: cmd.env.into_iter().map(String::into_bytes).collect(),
             files,
             symlinks,
@@ -541,3 +556,6 @@ fn link_target(target: String) -> Result<String, RunError> {
     };
     Err(RunError::invalid("symlink", problem))
 }
+
+#[cfg(test)]
+mod tests;
