@@ -23,6 +23,7 @@
 
 #[cfg(test)]
 pub(crate) mod conformance;
+pub mod redis;
 mod schedule;
 pub mod sql;
 

@@ -1,0 +1,239 @@
+//! The queue in Redis, in the layout of BullMQ: its producers can add jobs, its dashboards show
+//! them.
+//!
+//! Every tenant has a queue of BullMQ's, and jobs of foreign producers come in one more; they take
+//! turns. BullMQ's structures say where a job is, and only its scripts change them. What BullMQ
+//! knows nothing of (leases by the caller's clock, idempotency, labels, webhooks, cancelled and
+//! expired jobs) is in keys of our own below `<prefix>:<name>:own:`; `redis/base.lua` lists them.
+//! Both change in one transaction, so that a server may die anywhere in between.
+//!
+//! It never runs a worker of BullMQ's, and never holds a connection for each queue.
+//!
+//! | file | what |
+//! |---|---|
+//! | `link.rs` | the connection, transactions, BullMQ's scripts |
+//! | `names.rs` | queues of tenants, priorities, ids of foreign jobs, tokens |
+//! | `codec.rs` | what goes to scripts and comes from them |
+//! | `accept.rs`, `work.rs`, `look.rs`, `sweep.rs` | the operations, as in the files `*.lua` |
+
+mod accept;
+mod codec;
+mod link;
+mod look;
+mod names;
+mod sweep;
+mod work;
+
+use std::fmt;
+use std::time::Duration;
+
+use api::{ExecutionId, QueueStats};
+use tokio::sync::Notify;
+
+use self::link::{Link, Operation};
+use super::{
+    Beat, CancelAnswer, Claim, Delivery, Ended, Filter, Finish, Job, Lease, NewJob, Parts, Pending,
+    Pushed, Queue, QueueConfig, QueueError, Swept,
+};
+
+/// How often a queue is looked at that others may add to.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// BullMQ's lock outlives the lease by this, so that its own workers do not find a job stalled
+/// that a sweep of ours is about to queue again.
+const LOCK_GRACE: Duration = Duration::from_secs(10);
+
+/// Where the queue is and what it is called there.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisConfig {
+    /// `redis://[user:password@]host[:port][/db]`, `rediss://…` with TLS, or
+    /// `redis+unix:///path[?db=n]`.
+    pub url: String,
+    /// Prefix of all keys, BullMQ's `prefix`; without `:`.
+    pub prefix: String,
+    /// The queue that foreign producers add to; those of tenants are called `<name>.<tenant>`.
+    pub name: String,
+    /// Whose the jobs of foreign producers are.
+    pub tenant: String,
+}
+
+impl Default for RedisConfig {
+    fn default() -> RedisConfig {
+        RedisConfig {
+            url: "redis://127.0.0.1:6379/0".to_owned(),
+            prefix: "bull".to_owned(),
+            name: "cove".to_owned(),
+            tenant: "bullmq".to_owned(),
+        }
+    }
+}
+
+/// Without the address, which may have a password in it.
+impl fmt::Debug for RedisConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RedisConfig { url: _, prefix, name, tenant } = self;
+        let mut shown = f.debug_struct("RedisConfig");
+        shown.field("prefix", prefix).field("name", name).field("tenant", tenant);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// A queue in Redis.
+pub struct RedisQueue {
+    link: Link,
+    place: RedisConfig,
+    config: QueueConfig,
+    changed: Notify,
+}
+
+impl fmt::Debug for RedisQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisQueue").field("place", &self.place).finish_non_exhaustive()
+    }
+}
+
+impl RedisQueue {
+    /// Connects. Warns when the server may lose what it acknowledged.
+    ///
+    /// # Errors
+    /// When Redis cannot be reached within some seconds, refuses, or is no Redis.
+    pub async fn open(place: RedisConfig, config: QueueConfig) -> Result<RedisQueue, QueueError> {
+        let link = Link::open(&place.url, &place.prefix, &place.name).await?;
+        let queue = RedisQueue { link, place, config, changed: Notify::new() };
+        let enlist = Operation::new("enlist").arg(&*queue.place.name).arg(&*queue.place.tenant);
+        queue.link.ask(enlist).await?;
+        queue.link.queue(&queue.place.name).await?;
+        queue.warn_of_settings().await;
+        Ok(queue)
+    }
+
+    async fn warn_of_settings(&self) {
+        if self.link.setting("appendonly").await.as_deref() == Some("no") {
+            tracing::warn!(
+                setting = "appendonly",
+                "Redis writes no append-only file: accepted executions are lost when it ends"
+            );
+        }
+        let policy = self.link.setting("maxmemory-policy").await;
+        if policy.is_some_and(|policy| policy != "noeviction") {
+            tracing::warn!(
+                setting = "maxmemory-policy",
+                "Redis may evict keys when its memory is full: set noeviction"
+            );
+        }
+    }
+
+    fn lock_ms(&self) -> u64 {
+        millis(self.config.lease.saturating_add(LOCK_GRACE))
+    }
+
+    fn lease_until(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_add(millis(self.config.lease))
+    }
+
+    fn tenant_of(&self, queue: &str) -> String {
+        names::tenant_of(&self.place.name, queue).unwrap_or_else(|| self.place.tenant.clone())
+    }
+}
+
+/// Milliseconds, as scripts take them.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Queue for RedisQueue {
+    fn backend(&self) -> &'static str {
+        "redis"
+    }
+
+    fn push(&self, jobs: Vec<NewJob>) -> Pending<'_, Vec<Pushed>> {
+        Box::pin(self.accept(jobs))
+    }
+
+    fn claim(&self, max: usize, now_ms: u64) -> Pending<'_, Vec<Claim>> {
+        Box::pin(self.take(max, now_ms))
+    }
+
+    fn changed(&self) -> Pending<'_, ()> {
+        Box::pin(async {
+            // Which of the two it was makes no difference: there may be something.
+            drop(tokio::time::timeout(LOOK_EVERY, self.changed.notified()).await);
+            Ok(())
+        })
+    }
+
+    fn heartbeat(&self, leases: Vec<Lease>, now_ms: u64) -> Pending<'_, Vec<Beat>> {
+        Box::pin(self.beat(leases, now_ms))
+    }
+
+    fn finish(&self, lease: Lease, finish: Finish, now_ms: u64) -> Pending<'_, Ended> {
+        Box::pin(self.end(lease, finish, now_ms))
+    }
+
+    fn cancel(
+        &self,
+        tenant: String,
+        id: ExecutionId,
+        message: String,
+        now_ms: u64,
+    ) -> Pending<'_, CancelAnswer> {
+        Box::pin(async move {
+            self.take_out(&id, Some(&tenant), "cancelled", &message, now_ms).await
+        })
+    }
+
+    fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>> {
+        Box::pin(self.show(id, parts))
+    }
+
+    fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>> {
+        Box::pin(self.search(filter))
+    }
+
+    fn position(&self, id: ExecutionId, _now_ms: u64) -> Pending<'_, Option<u64>> {
+        Box::pin(self.before(id))
+    }
+
+    fn stats(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, QueueStats> {
+        Box::pin(self.figures(tenant, now_ms))
+    }
+
+    fn set_paused(&self, paused: bool) -> Pending<'_, ()> {
+        Box::pin(self.pause(paused))
+    }
+
+    fn drain(&self, tenant: Option<String>, now_ms: u64) -> Pending<'_, Vec<ExecutionId>> {
+        Box::pin(self.empty(tenant, now_ms))
+    }
+
+    fn replay(
+        &self,
+        tenant: Option<String>,
+        id: Option<ExecutionId>,
+        _now_ms: u64,
+    ) -> Pending<'_, Vec<ExecutionId>> {
+        Box::pin(self.revive(tenant, id))
+    }
+
+    fn remove(&self, tenant: String, id: ExecutionId) -> Pending<'_, bool> {
+        Box::pin(self.forget(tenant, id))
+    }
+
+    fn sweep(&self, now_ms: u64) -> Pending<'_, Swept> {
+        Box::pin(self.look_after(now_ms))
+    }
+
+    fn due_webhooks(&self, max: usize, hide: Duration, now_ms: u64) -> Pending<'_, Vec<Delivery>> {
+        Box::pin(self.due(max, hide, now_ms))
+    }
+
+    fn settle_webhook(&self, id: ExecutionId, again_ms: Option<u64>) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let again = again_ms.map(|ms| ms.to_string()).unwrap_or_default();
+            self.link.ask(Operation::new("hooked").arg(id.0).arg(again)).await?;
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! Accepting jobs, taking those out that wait, and replaying dead ones.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use api::{ExecutionId, State};
+use bullmq::{BulkJob, JobOptions, RetryOptions};
+use serde_json::Value as Json;
+
+use super::codec::{Reply, state};
+use super::link::{LinkError, Operation, Script, Step, unavailable, within};
+use super::{RedisQueue, names};
+use crate::queue::{CancelAnswer, NewJob, Pushed, QueueError};
+
+/// The name of every job, as dashboards show it.
+const JOB_NAME: &str = "execute";
+/// How many are taken out or replayed with one question.
+const STEP: usize = 500;
+
+impl RedisQueue {
+    pub(super) async fn accept(&self, jobs: Vec<NewJob>) -> Result<Vec<Pushed>, QueueError> {
+        let Some(now_ms) = jobs.iter().map(|job| job.created_ms).max() else {
+            return Ok(Vec::new());
+        };
+        let mut bodies = Vec::with_capacity(jobs.len());
+        for job in &jobs {
+            bodies.push(serde_json::from_slice::<Json>(&job.request).map_err(unavailable)?);
+        }
+        let answer = self.link.ask(self.reservation(&jobs, now_ms)).await?;
+        let answers = Reply::of(answer).words()?;
+        match answers.first().map(String::as_str) {
+            Some("full") => return Err(QueueError::Full { queued_max: self.config.queued_max }),
+            Some("tenant") => {
+                let queued_max = self.config.queued_max_per_tenant;
+                return Err(QueueError::TenantFull { queued_max });
+            }
+            Some("reused") => return Err(QueueError::KeyReused),
+            _ if answers.len() == 2 * jobs.len() => {}
+            _ => return Err(LinkError::Answer("a reservation".to_owned()).into()),
+        }
+        let mut pushed = Vec::with_capacity(jobs.len());
+        let mut added: BTreeMap<String, Vec<BulkJob>> = BTreeMap::new();
+        let mut confirm = Operation::new("confirm");
+        for ((job, body), answer) in jobs.iter().zip(bodies).zip(answers.chunks_exact(2)) {
+            let [word, id] = answer else { continue };
+            let is_new = word == "new";
+            if is_new || word == "again" {
+                let queue = names::queue_of(&self.place.name, &job.tenant);
+                let options = self.options(job, id);
+                added
+                    .entry(queue)
+                    .or_default()
+                    .push(BulkJob::with_options(JOB_NAME, body, options));
+                confirm = confirm.arg(id.as_bytes());
+            }
+            let known = || Pushed::Before(ExecutionId(id.clone()));
+            pushed.push(if is_new { Pushed::New } else { known() });
+        }
+        if !added.is_empty() {
+            for (name, jobs) in added {
+                let queue = self.link.queue(&name).await?;
+                within(queue.add_bulk(jobs)).await?;
+            }
+            self.link.ask(confirm).await?;
+            self.changed.notify_one();
+        }
+        Ok(pushed)
+    }
+
+    fn reservation(&self, jobs: &[NewJob], now_ms: u64) -> Operation {
+        let mut reserve = Operation::new("reserve")
+            .num(self.config.queued_max)
+            .num(self.config.queued_max_per_tenant)
+            .num(now_ms)
+            .num(jobs.len());
+        for job in jobs {
+            let key = job.idempotency.as_ref();
+            let print: Option<String> =
+                key.map(|it| it.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect());
+            reserve = reserve
+                .arg(&*job.id.0)
+                .arg(&*job.tenant)
+                .arg(names::queue_of(&self.place.name, &job.tenant))
+                .arg(&*job.language)
+                .marked(job.label.as_deref())
+                .num(job.priority)
+                .num(job.created_ms)
+                .arg(job.deadline_ms.map(|ms| ms.to_string()).unwrap_or_default())
+                .marked(job.face.as_deref())
+                .arg(if job.webhook { "1" } else { "0" })
+                .marked(key.map(|it| it.key.as_str()))
+                .arg(print.unwrap_or_default());
+        }
+        reserve
+    }
+
+    fn options(&self, job: &NewJob, id: &str) -> JobOptions {
+        JobOptions::new()
+            .job_id(id)
+            .timestamp(UNIX_EPOCH + Duration::from_millis(job.created_ms))
+            .attempts(self.config.attempts_max)
+            .priority(names::priority(job.priority, job.created_ms, self.config.ageing))
+    }
+
+    /// Takes a job out that waits, because it is `cancelled` or `expired`; one that runs is asked
+    /// to end. `tenant`: whose it has to be.
+    pub(super) async fn take_out(
+        &self,
+        id: &ExecutionId,
+        tenant: Option<&str>,
+        why: &'static str,
+        message: &str,
+        now_ms: u64,
+    ) -> Result<CancelAnswer, QueueError> {
+        let stash = Operation::new("stash").arg(&*id.0).marked(tenant).arg(why);
+        let answer = self.link.ask(stash.num(now_ms).arg(message)).await?;
+        let mut answer = Reply::of(answer);
+        let word = answer.word()?;
+        match word.as_str() {
+            "unknown" => return Ok(CancelAnswer::Unknown),
+            "running" => return Ok(CancelAnswer::Running),
+            "queued" => {}
+            ended => return Ok(CancelAnswer::Ended(state(ended)?)),
+        }
+        let (queue, job) = (answer.word()?, answer.word()?);
+        let removed = Operation::new("removed").arg(&*id.0).arg(why).num(now_ms).arg(message);
+        let steps = [self.removal(&queue, &job), removed.into()];
+        let answer = self.link.transact(&steps, true).await?.pop();
+        match Reply::of(answer.unwrap_or(redis::Value::Nil)).word()?.as_str() {
+            "cancelled" | "expired" => Ok(CancelAnswer::Cancelled),
+            // Somebody claimed it meanwhile, and is told.
+            "running" | "unknown" => Ok(CancelAnswer::Running),
+            ended => Ok(CancelAnswer::Ended(state(ended)?)),
+        }
+    }
+
+    /// BullMQ's script that removes a job.
+    pub(super) fn removal(&self, queue: &str, job: &str) -> Step {
+        let keys = self.link.keys(queue);
+        let mut cmd = Script::RemoveJob.call(&[keys.job_key(job), keys.repeat()]);
+        // Children of a flow stay.
+        cmd.arg(job).arg("0").arg(keys.key_prefix());
+        cmd.into()
+    }
+
+    pub(super) async fn empty(
+        &self,
+        tenant: Option<String>,
+        now_ms: u64,
+    ) -> Result<Vec<ExecutionId>, QueueError> {
+        let mut gone = Vec::new();
+        self.adopt_strays(now_ms).await?;
+        loop {
+            let waiting = Operation::new("waiting").marked(tenant.as_deref()).num(STEP);
+            let ids = Reply::of(self.link.ask(waiting).await?).words()?;
+            let before = gone.len();
+            for id in ids.into_iter().map(ExecutionId) {
+                let message = "the queue was drained";
+                let answer = self.take_out(&id, None, "cancelled", message, now_ms).await?;
+                if answer == CancelAnswer::Cancelled {
+                    gone.push(id);
+                }
+            }
+            // What is left was claimed meanwhile, or is gone.
+            if gone.len() == before {
+                return Ok(gone);
+            }
+        }
+    }
+
+    pub(super) async fn revive(
+        &self,
+        tenant: Option<String>,
+        id: Option<ExecutionId>,
+    ) -> Result<Vec<ExecutionId>, QueueError> {
+        let mut revived = Vec::new();
+        loop {
+            let dead = Operation::new("dead").marked(tenant.as_deref());
+            let dead = dead.arg(id.as_ref().map(|id| id.0.clone()).unwrap_or_default()).num(STEP);
+            let mut reply = Reply::of(self.link.ask(dead).await?);
+            let before = revived.len();
+            while !reply.is_empty() {
+                let (id, queue, job) = (reply.word()?, reply.word()?, reply.word()?);
+                if self.retry(&queue, &job).await? {
+                    self.link.ask(Operation::new("revived").arg(&*id)).await?;
+                    revived.push(ExecutionId(id));
+                }
+            }
+            if revived.len() == before || id.is_some() {
+                self.changed.notify_one();
+                return Ok(revived);
+            }
+        }
+    }
+
+    /// Moves a failed job back by the crate; false when it is not there any more.
+    async fn retry(&self, queue: &str, job: &str) -> Result<bool, QueueError> {
+        let queue = self.link.queue(queue).await?;
+        let Some(mut job) = within(queue.get_job(job)).await? else { return Ok(false) };
+        let options = RetryOptions { reset_attempts_made: true, reset_attempts_started: true };
+        match within(job.retry(State::Dead.bullmq(), Some(options))).await {
+            Ok(()) => Ok(true),
+            // Somebody else was faster; whether it waits is for the record to find out.
+            Err(_) => Ok(within(job.is_waiting()).await?),
+        }
+    }
+}
+
+/// What BullMQ calls a state.
+trait Named {
+    fn bullmq(self) -> &'static str;
+}
+
+impl Named for State {
+    fn bullmq(self) -> &'static str {
+        match self {
+            State::Queued => "waiting",
+            State::Running => "active",
+            State::Finished => "completed",
+            State::Cancelled | State::Expired | State::Dead => "failed",
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What goes to the scripts and comes from them.
+
+use api::{ExecutionId, State};
+use redis::Value;
+
+use super::super::{Job, QueueError};
+use super::link::LinkError;
+
+/// The options of `moveToActive`.
+pub(super) fn active_options(lock: &str, lock_ms: u64) -> Result<Vec<u8>, QueueError> {
+    let mut pack = Pack::map(2)?;
+    pack.text("token")?.text(lock)?.text("lockDuration")?.number(lock_ms)?;
+    Ok(pack.0)
+}
+
+/// The options of `moveToFinished`: everything is kept, sweeps forget it.
+pub(super) fn finished_options(
+    lock: &str,
+    lock_ms: u64,
+    attempts: u32,
+) -> Result<Vec<u8>, QueueError> {
+    let mut pack = Pack::map(9)?;
+    pack.text("token")?.text(lock)?.text("lockDuration")?.number(lock_ms)?;
+    pack.text("attempts")?.number(u64::from(attempts))?.text("maxMetricsSize")?.text("")?;
+    pack.text("keepJobs")?.open(1)?.text("count")?.all()?;
+    for what_of_the_parent in ["fpof", "cpof", "idof", "rdof"] {
+        pack.text(what_of_the_parent)?.no()?;
+    }
+    Ok(pack.0)
+}
+
+/// MessagePack.
+struct Pack(Vec<u8>);
+
+impl Pack {
+    fn map(len: u32) -> Result<Pack, QueueError> {
+        let mut pack = Pack(Vec::with_capacity(160));
+        pack.open(len)?;
+        Ok(pack)
+    }
+
+    fn open(&mut self, len: u32) -> Result<&mut Pack, QueueError> {
+        rmp::encode::write_map_len(&mut self.0, len).map_err(super::link::unavailable)?;
+        Ok(self)
+    }
+
+    fn text(&mut self, text: &str) -> Result<&mut Pack, QueueError> {
+        rmp::encode::write_str(&mut self.0, text).map_err(super::link::unavailable)?;
+        Ok(self)
+    }
+
+    fn number(&mut self, number: u64) -> Result<&mut Pack, QueueError> {
+        rmp::encode::write_uint(&mut self.0, number).map_err(super::link::unavailable)?;
+        Ok(self)
+    }
+
+    /// BullMQ's number for "as many as there are".
+    fn all(&mut self) -> Result<&mut Pack, QueueError> {
+        rmp::encode::write_sint(&mut self.0, -1).map_err(super::link::unavailable)?;
+        Ok(self)
+    }
+
+    fn no(&mut self) -> Result<&mut Pack, QueueError> {
+        rmp::encode::write_bool(&mut self.0, false).map_err(super::link::unavailable)?;
+        Ok(self)
+    }
+}
+
+/// An answer, taken apart from its beginning.
+#[derive(Debug)]
+pub(super) struct Reply(std::vec::IntoIter<Value>);
+
+impl Reply {
+    /// Of a list; a single value is a list of one.
+    pub(super) fn of(value: Value) -> Reply {
+        match value {
+            Value::Array(values) => Reply(values.into_iter()),
+            Value::Nil => Reply(Vec::new().into_iter()),
+            value => Reply(vec![value].into_iter()),
+        }
+    }
+
+    /// What is left is nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.as_slice().is_empty()
+    }
+
+    /// The next value as bytes; `None` where there is nothing.
+    pub(super) fn bytes(&mut self) -> Result<Option<Vec<u8>>, QueueError> {
+        Ok(match self.0.next() {
+            None | Some(Value::Nil) => None,
+            Some(Value::BulkString(bytes)) => Some(bytes),
+            Some(Value::SimpleString(text)) => Some(text.into_bytes()),
+            Some(Value::Okay) => Some(b"OK".to_vec()),
+            Some(Value::Int(number)) => Some(number.to_string().into_bytes()),
+            Some(other) => return Err(LinkError::Answer(kind(&other)).into()),
+        })
+    }
+
+    /// The next value as text.
+    pub(super) fn text(&mut self) -> Result<Option<String>, QueueError> {
+        let text = self.bytes()?.map(String::from_utf8).transpose();
+        text.map_err(|_| LinkError::Answer("not text".to_owned()).into())
+    }
+
+    /// The next value, which has to be there.
+    pub(super) fn word(&mut self) -> Result<String, QueueError> {
+        let text = self.text()?;
+        text.ok_or_else(|| LinkError::Answer("nothing".to_owned()).into())
+    }
+
+    /// The next value as a number.
+    pub(super) fn number<T: std::str::FromStr>(&mut self) -> Result<Option<T>, QueueError> {
+        let Some(text) = self.text()? else { return Ok(None) };
+        let wrong = || QueueError::from(LinkError::Answer(format!("`{text}` is no number")));
+        text.parse().map(Some).map_err(|_| wrong())
+    }
+
+    /// The next value as a number; nothing is nought.
+    pub(super) fn count<T: std::str::FromStr + Default>(&mut self) -> Result<T, QueueError> {
+        Ok(self.number()?.unwrap_or_default())
+    }
+
+    /// The next value as a list.
+    pub(super) fn list(&mut self) -> Option<Reply> {
+        self.0.next().map(Reply::of)
+    }
+
+    /// All that is left, as text.
+    pub(super) fn words(mut self) -> Result<Vec<String>, QueueError> {
+        let mut words = Vec::new();
+        while !self.is_empty() {
+            words.push(self.word()?);
+        }
+        Ok(words)
+    }
+}
+
+fn kind(value: &Value) -> String {
+    match value {
+        Value::Array(_) => "a list".to_owned(),
+        _ => "of another kind".to_owned(),
+    }
+}
+
+/// A state by its name.
+pub(super) fn state(name: &str) -> Result<State, QueueError> {
+    let all = [
+        State::Queued,
+        State::Running,
+        State::Finished,
+        State::Cancelled,
+        State::Expired,
+        State::Dead,
+    ];
+    let found = all.into_iter().find(|state| state.as_str() == name);
+    found.ok_or_else(|| LinkError::Answer(format!("no state `{name}`")).into())
+}
+
+/// A job, as `row` of `look.lua` gives it.
+pub(super) fn job(mut row: Reply) -> Result<Job, QueueError> {
+    let id = ExecutionId(row.word()?);
+    let state = state(&row.word()?)?;
+    Ok(Job {
+        id,
+        state,
+        tenant: row.word()?,
+        language: row.text()?.unwrap_or_default(),
+        label: row.text()?,
+        priority: row.count()?,
+        created_ms: row.count()?,
+        deadline_ms: row.number()?,
+        started_ms: row.number()?,
+        finished_ms: row.number()?,
+        attempts: row.count()?,
+        message: row.text()?,
+        face: row.text()?,
+        request: row.bytes()?,
+        result: row.bytes()?,
+    })
+}

@@ -1,0 +1,360 @@
+//! The connection: BullMQ's scripts and ours in one transaction, within a time.
+//!
+//! The scripts that move jobs are BullMQ's own. Its crate has them, but its functions cannot join a
+//! transaction, encode every result as a string and need a connection for each queue. So the crate
+//! loads them into the server, by one job that goes its way in a queue of its own, and they are
+//! called by their digests. A crate with other scripts is noticed at the start.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bullmq::options::RedisConnectionOptions;
+use bullmq::redis_connection::RedisConnection;
+use bullmq::{Queue, QueueKeys, QueueOptions, Worker, WorkerOptions};
+use parking_lot::Mutex;
+use redis::{Cmd, ErrorKind, Pipeline, RedisResult, ServerErrorKind, Value};
+
+use super::super::QueueError;
+
+/// Longest time for one exchange with Redis, and for a connection to come back within it.
+const EXCHANGE_MAX: Duration = Duration::from_secs(5);
+/// How often an exchange is tried that may be repeated, when the connection breaks.
+const TRIES_MAX: u32 = 3;
+/// Time before the second try; it doubles.
+const BACKOFF: Duration = Duration::from_millis(50);
+/// How long the job that loads the scripts is locked.
+const LOAD_LOCK_MS: u64 = 5_000;
+
+/// Our own operations; `base.lua` says what they are.
+const OPERATIONS: &str = concat!(
+    include_str!("base.lua"),
+    include_str!("push.lua"),
+    include_str!("work.lua"),
+    include_str!("look.lua"),
+    include_str!("sweep.lua"),
+);
+
+/// Scripts of BullMQ's crate, by their digests (SHA-1, as `EVALSHA` takes them).
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Script {
+    MoveToActive,
+    MoveToFinished,
+    MoveToWait,
+    ExtendLock,
+    RemoveJob,
+}
+
+impl Script {
+    const ALL: [Script; 5] = [
+        Script::MoveToActive,
+        Script::MoveToFinished,
+        Script::MoveToWait,
+        Script::ExtendLock,
+        Script::RemoveJob,
+    ];
+
+    fn digest(self) -> &'static str {
+        match self {
+            Script::MoveToActive => "d96ca626f1ea141b44a856b312fc636d99aa9ea9",
+            Script::MoveToFinished => "69666e69dd5621df59067a03de685e55a486560d",
+            Script::MoveToWait => "2f746a769bc3d182a0f73ace6bb7a4906faf5df9",
+            Script::ExtendLock => "dc9605328a4cc37f68acbf27cdd42e393f7b762e",
+            Script::RemoveJob => "574af105e7df948fdf7e5410f3190a87f037d7f3",
+        }
+    }
+
+    /// A call with these keys; arguments follow.
+    pub(super) fn call(self, keys: &[String]) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(self.digest()).arg(keys.len()).arg(keys);
+        cmd
+    }
+}
+
+/// A failure without a cause that is an error itself.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("Redis did not answer within {} s", EXCHANGE_MAX.as_secs())]
+    Silent,
+    #[error("an answer of Redis is not what it should be: {0}")]
+    Answer(String),
+    #[error("the scripts of BullMQ are not those this server knows")]
+    Scripts,
+}
+
+impl From<LinkError> for QueueError {
+    fn from(error: LinkError) -> QueueError {
+        QueueError::Unavailable(Box::new(error))
+    }
+}
+
+/// Anything else that fails is the back end's failure too.
+pub(super) fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> QueueError {
+    QueueError::Unavailable(Box::new(error))
+}
+
+/// The way to one Redis database.
+pub(super) struct Link {
+    connection: RedisConnection,
+    options: RedisConnectionOptions,
+    prefix: String,
+    /// Prefix of our own keys.
+    own: String,
+    base: String,
+    /// Digest of [`OPERATIONS`], as the server gave it.
+    digest: Mutex<String>,
+    /// One at a time loads scripts.
+    loading: tokio::sync::Mutex<()>,
+    queues: Mutex<HashMap<String, Arc<Queue>>>,
+}
+
+impl Link {
+    /// Connects and loads the scripts.
+    pub(super) async fn open(url: &str, prefix: &str, base: &str) -> Result<Link, QueueError> {
+        let options = RedisConnectionOptions::new().url(url);
+        let connection = within(RedisConnection::new_managed_only(&options)).await?;
+        let link = Link {
+            connection,
+            options,
+            prefix: prefix.to_owned(),
+            own: format!("{prefix}:{base}:own:"),
+            base: base.to_owned(),
+            digest: Mutex::new(String::new()),
+            loading: tokio::sync::Mutex::new(()),
+            queues: Mutex::new(HashMap::new()),
+        };
+        link.load().await?;
+        Ok(link)
+    }
+
+    /// Names of a queue's keys.
+    pub(super) fn keys(&self, queue: &str) -> QueueKeys {
+        QueueKeys::new(queue, Some(&self.prefix))
+    }
+
+    /// A queue, as BullMQ's crate has it; all share the connection.
+    pub(super) async fn queue(&self, name: &str) -> Result<Arc<Queue>, QueueError> {
+        if let Some(queue) = self.queues.lock().get(name) {
+            return Ok(Arc::clone(queue));
+        }
+        let options = QueueOptions::new().prefix(self.prefix.clone());
+        let queue = Queue::with_connection(name, self.connection.clone(), options);
+        let queue = Arc::new(within(queue).await?);
+        self.queues.lock().insert(name.to_owned(), Arc::clone(&queue));
+        Ok(queue)
+    }
+
+    fn command(&self, operation: &Operation) -> Cmd {
+        let mut cmd = redis::cmd("EVALSHA");
+        cmd.arg(self.digest.lock().as_str()).arg(0);
+        cmd.arg(operation.name).arg(&self.own).arg(format!("{}:", self.prefix));
+        cmd.arg(&operation.arguments);
+        cmd
+    }
+
+    /// Runs one operation that may be repeated.
+    pub(super) async fn ask(&self, operation: Operation) -> Result<Value, QueueError> {
+        let mut answers = self.transact(&[Step::Ours(operation)], true).await?;
+        answers.pop().ok_or_else(|| LinkError::Answer("nothing".to_owned()).into())
+    }
+
+    /// Runs steps in one transaction; `again` says whether it may be repeated when the connection
+    /// broke and nobody knows whether it was done.
+    pub(super) async fn transact(
+        &self,
+        steps: &[Step],
+        again: bool,
+    ) -> Result<Vec<Value>, QueueError> {
+        let mut backoff = BACKOFF;
+        let mut tries = 1;
+        let mut loaded = false;
+        loop {
+            match self.exchange(steps).await {
+                Ok(answers) => return Ok(answers),
+                Err(Broken::Scripts) if !loaded => {
+                    self.load().await?;
+                    loaded = true;
+                }
+                Err(Broken::Scripts) => return Err(LinkError::Scripts.into()),
+                Err(Broken::Connection(error)) => {
+                    let sent = !error.is_connection_refusal();
+                    if tries == TRIES_MAX || (sent && !again) {
+                        return Err(unavailable(error));
+                    }
+                    tries += 1;
+                    tokio::time::sleep(backoff).await;
+                    backoff *= 2;
+                }
+                Err(Broken::Other(error)) => return Err(error),
+            }
+        }
+    }
+
+    async fn exchange(&self, steps: &[Step]) -> Result<Vec<Value>, Broken> {
+        let mut pipe = Pipeline::new();
+        if steps.len() > 1 {
+            pipe.atomic();
+        }
+        for step in steps {
+            pipe.add_command(match step {
+                Step::Ours(operation) => self.command(operation),
+                Step::Theirs(cmd) => cmd.clone(),
+            });
+        }
+        pipe.ignore_errors();
+        let mut connection = self.connection.connection();
+        let answers = pipe.query_async::<Vec<RedisResult<Value>>>(&mut connection);
+        let answers = match tokio::time::timeout(EXCHANGE_MAX, answers).await {
+            Err(_) => return Err(Broken::Other(LinkError::Silent.into())),
+            Ok(Err(error)) => return Err(Broken::of(error)),
+            Ok(Ok(answers)) => answers,
+        };
+        answers.into_iter().map(|answer| answer.map_err(Broken::of)).collect()
+    }
+
+    /// Loads our script, and BullMQ's where the server lacks one.
+    async fn load(&self) -> Result<(), QueueError> {
+        let _one = self.loading.lock().await;
+        let mut load = redis::cmd("SCRIPT");
+        load.arg("LOAD").arg(OPERATIONS);
+        let digest: String = within(self.connection.cmd(&mut load)).await?;
+        *self.digest.lock() = digest;
+        if !self.has_scripts().await? {
+            within(self.prime()).await?;
+        }
+        if self.has_scripts().await? { Ok(()) } else { Err(LinkError::Scripts.into()) }
+    }
+
+    async fn has_scripts(&self) -> Result<bool, QueueError> {
+        let mut cmd = redis::cmd("SCRIPT");
+        cmd.arg("EXISTS");
+        for script in Script::ALL {
+            cmd.arg(script.digest());
+        }
+        let there: Vec<bool> = within(self.connection.cmd(&mut cmd)).await?;
+        Ok(there.len() == Script::ALL.len() && there.iter().all(|there| *there))
+    }
+
+    /// Lets one job go the whole way in a queue that nobody else knows, by the crate's functions,
+    /// which loads the scripts they use; then that queue is gone again.
+    async fn prime(&self) -> Result<(), bullmq::Error> {
+        let name = format!("{}.load-{}", self.base, nonce().unwrap_or_default());
+        let options = QueueOptions::new().prefix(self.prefix.clone());
+        let queue = Queue::with_connection(&name, self.connection.clone(), options).await?;
+        let options = WorkerOptions::new()
+            .connection(self.options.clone())
+            .prefix(self.prefix.clone())
+            .autorun(false)
+            .skip_version_check();
+        let nothing = |_job: bullmq::Job, _cancel| async { Ok(serde_json::Value::Null) };
+        let worker = Worker::with_options(&name, nothing, options).await?;
+        queue.add("load", serde_json::Value::Null).await?;
+        if let Some(job) = worker.get_next_job_nonblocking("load").await? {
+            job.extend_lock("load", LOAD_LOCK_MS).await?;
+            job.move_to_wait(None).await?;
+        }
+        if let Some(mut job) = worker.get_next_job_nonblocking("load").await? {
+            job.move_to_completed("").await?;
+            queue.remove(job.id()).await?;
+        }
+        queue.obliterate(true, 100).await?;
+        worker.close(LOAD_LOCK_MS).await
+    }
+
+    /// A setting of the server; `None` where it does not tell.
+    pub(super) async fn setting(&self, name: &str) -> Option<String> {
+        let mut cmd = redis::cmd("CONFIG");
+        cmd.arg("GET").arg(name);
+        let answer: Vec<String> = within(self.connection.cmd(&mut cmd)).await.ok()?;
+        answer.into_iter().nth(1)
+    }
+}
+
+/// One step of a transaction.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// One of our operations.
+    Ours(Operation),
+    /// One of BullMQ's scripts.
+    Theirs(Cmd),
+}
+
+/// One of our operations with its arguments.
+#[derive(Debug)]
+pub(super) struct Operation {
+    name: &'static str,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl Operation {
+    /// A call of this operation; arguments follow.
+    pub(super) fn new(name: &'static str) -> Operation {
+        Operation { name, arguments: Vec::new() }
+    }
+
+    /// Adds an argument.
+    pub(super) fn arg(mut self, argument: impl Into<Vec<u8>>) -> Operation {
+        self.arguments.push(argument.into());
+        self
+    }
+
+    /// Adds a number.
+    pub(super) fn num(self, number: impl ToString) -> Operation {
+        self.arg(number.to_string())
+    }
+
+    /// Adds what may be absent: empty, or with a mark before it.
+    pub(super) fn marked(self, argument: Option<&str>) -> Operation {
+        self.arg(argument.map(|text| format!("+{text}")).unwrap_or_default())
+    }
+}
+
+impl From<Operation> for Step {
+    fn from(operation: Operation) -> Step {
+        Step::Ours(operation)
+    }
+}
+
+impl From<Cmd> for Step {
+    fn from(cmd: Cmd) -> Step {
+        Step::Theirs(cmd)
+    }
+}
+
+enum Broken {
+    /// The server knows a script no more: it was restarted.
+    Scripts,
+    Connection(redis::RedisError),
+    Other(QueueError),
+}
+
+impl Broken {
+    fn of(error: redis::RedisError) -> Broken {
+        if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) {
+            Broken::Scripts
+        } else if error.is_io_error() || error.is_connection_dropped() {
+            Broken::Connection(error)
+        } else {
+            Broken::Other(unavailable(error))
+        }
+    }
+}
+
+/// Waits for an exchange of the crate's, but not for ever.
+pub(super) async fn within<T, E>(
+    exchange: impl Future<Output = Result<T, E>>,
+) -> Result<T, QueueError>
+where
+    E: std::error::Error + Send + Sync + 'static,
+{
+    match tokio::time::timeout(EXCHANGE_MAX, exchange).await {
+        Ok(answer) => answer.map_err(unavailable),
+        Err(_) => Err(LinkError::Silent.into()),
+    }
+}
+
+/// A word that nobody else has.
+pub(super) fn nonce() -> Result<String, QueueError> {
+    Ok(node::clock::Ids::new().map_err(unavailable)?.next(""))
+}

@@ -1,0 +1,122 @@
+//! Reading, pausing and webhooks.
+
+use std::time::Duration;
+
+use api::{ExecutionId, QueueStats};
+
+use super::codec::{Reply, job};
+use super::link::{Operation, within};
+use super::{RedisQueue, millis};
+use crate::queue::{Delivery, Filter, Job, Parts, QueueError};
+
+/// Ids that one step of a list looks at.
+const LIST_STEP: usize = 500;
+/// Steps of a list: what comes after so many that do not match needs a cursor nearer to it.
+const LIST_STEPS_MAX: usize = 200;
+
+impl RedisQueue {
+    pub(super) async fn show(
+        &self,
+        id: ExecutionId,
+        parts: Parts,
+    ) -> Result<Option<Job>, QueueError> {
+        let flag = |is_set| if is_set { "1" } else { "0" };
+        let show = Operation::new("show").arg(id.0);
+        let row = self.link.ask(show.arg(flag(parts.request)).arg(flag(parts.result))).await?;
+        let row = Reply::of(row);
+        if row.is_empty() { Ok(None) } else { job(row).map(Some) }
+    }
+
+    pub(super) async fn search(&self, filter: Filter) -> Result<Vec<Job>, QueueError> {
+        let mut states = String::new();
+        for state in &filter.states {
+            states.push_str(&format!(",{},", state.as_str()));
+        }
+        let mut before = filter.before.map(|id| id.0).unwrap_or_default();
+        let mut jobs = Vec::new();
+        for _ in 0..LIST_STEPS_MAX {
+            let left = filter.limit.saturating_sub(jobs.len());
+            if left == 0 {
+                break;
+            }
+            let list = Operation::new("list")
+                .marked(filter.tenant.as_deref())
+                .arg(&*states)
+                .marked(filter.language.as_deref())
+                .marked(filter.label.as_deref())
+                .arg(&*before)
+                .num(left)
+                .num(LIST_STEP);
+            let mut reply = Reply::of(self.link.ask(list).await?);
+            before = reply.word()?;
+            while let Some(row) = reply.list() {
+                jobs.push(job(row)?);
+            }
+            if before.is_empty() {
+                break;
+            }
+        }
+        Ok(jobs)
+    }
+
+    pub(super) async fn before(&self, id: ExecutionId) -> Result<Option<u64>, QueueError> {
+        let answer = self.link.ask(Operation::new("position").arg(id.0)).await?;
+        Reply::of(answer).number()
+    }
+
+    pub(super) async fn figures(
+        &self,
+        tenant: Option<String>,
+        now_ms: u64,
+    ) -> Result<QueueStats, QueueError> {
+        let stats = Operation::new("stats").marked(tenant.as_deref()).num(now_ms);
+        let mut reply = Reply::of(self.link.ask(stats).await?);
+        Ok(QueueStats {
+            backend: "redis".to_owned(),
+            paused: reply.count::<u8>()? == 1,
+            queued: reply.count()?,
+            running: reply.count()?,
+            finished: reply.count()?,
+            cancelled: reply.count()?,
+            expired: reply.count()?,
+            dead: reply.count()?,
+            tenants_waiting: reply.count()?,
+            oldest_queued_ms: reply.number()?,
+        })
+    }
+
+    /// Every queue there is.
+    pub(super) async fn queues(&self) -> Result<Vec<String>, QueueError> {
+        let names = Reply::of(self.link.ask(Operation::new("queues")).await?).words()?;
+        Ok(names.into_iter().step_by(2).collect())
+    }
+
+    pub(super) async fn pause(&self, paused: bool) -> Result<(), QueueError> {
+        let flag = if paused { "1" } else { "0" };
+        self.link.ask(Operation::new("pause").arg(flag)).await?;
+        // Ours is what counts for Cove; theirs is for dashboards and workers of BullMQ's.
+        for name in self.queues().await? {
+            let queue = self.link.queue(&name).await?;
+            if paused { within(queue.pause()).await? } else { within(queue.resume()).await? }
+        }
+        self.changed.notify_one();
+        Ok(())
+    }
+
+    pub(super) async fn due(
+        &self,
+        max: usize,
+        hide: Duration,
+        now_ms: u64,
+    ) -> Result<Vec<Delivery>, QueueError> {
+        let until = now_ms.saturating_add(millis(hide));
+        let hooks = Operation::new("hooks").num(max).num(until).num(now_ms);
+        let mut reply = Reply::of(self.link.ask(hooks).await?);
+        let mut due = Vec::new();
+        while !reply.is_empty() {
+            let id = ExecutionId(reply.word()?);
+            due.push(Delivery { id, attempt: reply.count()? });
+        }
+        Ok(due)
+    }
+}

@@ -1,0 +1,170 @@
+//! Looking after things, a bounded part at a time.
+
+use api::{ExecutionId, State};
+
+use super::codec::{Reply, state};
+use super::link::Operation;
+use super::names::Hold;
+use super::{RedisQueue, millis};
+use crate::queue::{Ended, QueueError, Swept};
+
+/// How much of each kind one sweep does.
+const STEP: u64 = 500;
+/// A push that took longer was given up by its server.
+const PUSH_MAX_MS: u64 = 60_000;
+/// Why a job is dead whose workers were lost.
+const LOST: &str = "the worker was lost";
+
+impl RedisQueue {
+    pub(super) async fn look_after(&self, now_ms: u64) -> Result<Swept, QueueError> {
+        let mut swept = Swept::default();
+        self.tell(&mut swept).await?;
+        self.find_lost(now_ms, &mut swept).await?;
+        self.find_overdue(now_ms, &mut swept).await?;
+        self.undo_pushes(now_ms).await?;
+        self.adopt_strays(now_ms).await?;
+        let mend = Operation::new("mend").num(now_ms).num(STEP);
+        read_ended(Reply::of(self.link.ask(mend).await?), &mut swept)?;
+        self.forget_old(now_ms, &mut swept).await?;
+        if !swept.requeued.is_empty() {
+            self.changed.notify_one();
+        }
+        Ok(swept)
+    }
+
+    async fn tell(&self, swept: &mut Swept) -> Result<(), QueueError> {
+        let told = self.link.ask(Operation::new("told").num(STEP)).await?;
+        read_ended(Reply::of(told), swept)
+    }
+
+    async fn find_lost(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
+        let lost = Operation::new("lost").num(now_ms).num(STEP);
+        let mut reply = Reply::of(self.link.ask(lost).await?);
+        while let Some(mut row) = reply.list() {
+            let word = row.word()?;
+            let id = ExecutionId(row.word()?);
+            match word.as_str() {
+                "ended" => swept.ended.push((id, state(&row.word()?)?)),
+                "requeued" => swept.requeued.push(id),
+                _ => self.lose(id, row, now_ms, swept).await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn lose(
+        &self,
+        id: ExecutionId,
+        mut row: Reply,
+        now_ms: u64,
+        swept: &mut Swept,
+    ) -> Result<(), QueueError> {
+        let (queue, job, lock) = (row.word()?, row.word()?, row.word()?);
+        let hold = Hold { lock, attempt: row.count()?, queue, job };
+        let is_unwanted = row.word()? == "cancel";
+        let why = row.word()?;
+        let ended = if is_unwanted {
+            self.bury(&id, &hold, State::Cancelled, &why, now_ms).await?
+        } else if hold.attempt < self.config.attempts_max {
+            self.requeue(&id, &hold, LOST, false, Some(())).await?
+        } else {
+            self.bury(&id, &hold, State::Dead, LOST, now_ms).await?
+        };
+        match ended {
+            Ended::Now(State::Queued) => swept.requeued.push(id),
+            Ended::Now(state) => swept.ended.push((id, state)),
+            // Its holder, or another sweep, was faster.
+            Ended::Fenced => {}
+        }
+        Ok(())
+    }
+
+    async fn find_overdue(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
+        let overdue = Operation::new("overdue").num(now_ms).num(STEP);
+        for id in Reply::of(self.link.ask(overdue).await?).words()? {
+            let id = ExecutionId(id);
+            if self.expire(&id, now_ms).await? {
+                swept.ended.push((id, State::Expired));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes back what a server was about to accept when it died: nobody was told of it.
+    async fn undo_pushes(&self, now_ms: u64) -> Result<(), QueueError> {
+        let Some(before) = now_ms.checked_sub(PUSH_MAX_MS) else { return Ok(()) };
+        let pushes = Operation::new("pushes").num(before).num(STEP);
+        for id in Reply::of(self.link.ask(pushes).await?).words()? {
+            let id = ExecutionId(id);
+            self.take_out(&id, None, "cancelled", "it was never accepted", now_ms).await?;
+            self.link.ask(Operation::new("unpush").arg(&*id.0)).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes jobs ours that somebody else added.
+    pub(super) async fn adopt_strays(&self, now_ms: u64) -> Result<(), QueueError> {
+        for queue in self.queues().await? {
+            let is_base = queue == self.place.name;
+            let strays = Operation::new("strays").arg(&*queue).num(STEP);
+            let strays = strays.num(self.lease_until(now_ms)).arg(if is_base { "1" } else { "0" });
+            let mut reply = Reply::of(self.link.ask(strays).await?);
+            while let Some(mut row) = reply.list() {
+                let job = row.word()?;
+                let request = row.bytes()?.unwrap_or_default();
+                let created_ms = row.count()?;
+                let lock = row.word()?;
+                let is_running = !lock.is_empty();
+                let hold = Hold { lock, attempt: 1, queue: queue.clone(), job };
+                self.adopt(&hold, &request, created_ms, is_running, now_ms).await?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn forget(
+        &self,
+        tenant: String,
+        id: ExecutionId,
+    ) -> Result<bool, QueueError> {
+        let ended = Operation::new("ended").arg(&*id.0).arg(tenant);
+        let mut place = Reply::of(self.link.ask(ended).await?);
+        if place.is_empty() {
+            return Ok(false);
+        }
+        let forget = Operation::new("forget").arg(id.0).into();
+        let removal = self.removal(&place.word()?, &place.word()?);
+        self.link.transact(&[removal, forget], true).await?;
+        Ok(true)
+    }
+
+    async fn forget_old(&self, now_ms: u64, swept: &mut Swept) -> Result<(), QueueError> {
+        let cutoff = match now_ms.checked_sub(millis(self.config.keep)) {
+            Some(cutoff) => cutoff.to_string(),
+            None => "-inf".to_owned(),
+        };
+        let old = Operation::new("old").arg(cutoff).num(self.config.kept_max).num(STEP);
+        let mut reply = Reply::of(self.link.ask(old).await?);
+        while !reply.is_empty() {
+            let (id, queue, job) = (reply.word()?, reply.word()?, reply.word()?);
+            let forget = Operation::new("forget").arg(id).into();
+            self.link.transact(&[self.removal(&queue, &job), forget], true).await?;
+            swept.removed += 1;
+        }
+        Ok(())
+    }
+}
+
+/// Ids and the states they ended in.
+fn read_ended(mut reply: Reply, swept: &mut Swept) -> Result<(), QueueError> {
+    while !reply.is_empty() {
+        let (id, word) = (reply.word()?, reply.word()?);
+        // Forgotten or replayed meanwhile, there is nothing to tell of it.
+        if let Ok(state) = state(&word)
+            && state.is_final()
+        {
+            swept.ended.push((ExecutionId(id), state));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! Claiming, keeping and ending jobs.
+
+use api::{ExecutionId, State};
+use redis::Value;
+
+use super::codec::{Reply, active_options, finished_options, state};
+use super::link::{Operation, Script, Step, nonce};
+use super::names::{Hold, foreign_id};
+use super::{LOCK_GRACE, RedisQueue, millis};
+use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};
+
+/// How many are claimed in one transaction.
+const CLAIM_MAX: usize = 128;
+/// How often a claim looks again when what it found is not to be run.
+const ROUNDS_MAX: usize = 16;
+/// Why a job expired, for its owner.
+const EXPIRED: &str = "it did not start before its deadline";
+
+/// How a job ends in BullMQ's structures.
+enum Last<'a> {
+    Completed(&'a [u8]),
+    Failed(&'a str),
+}
+
+impl RedisQueue {
+    pub(super) async fn take(&self, max: usize, now_ms: u64) -> Result<Vec<Claim>, QueueError> {
+        let mut claims = Vec::new();
+        for _ in 0..ROUNDS_MAX {
+            let want = (max - claims.len()).min(CLAIM_MAX);
+            if want == 0 {
+                break;
+            }
+            let pick = Operation::new("pick").num(want).num(now_ms).arg(&*self.place.name);
+            let mut reply = Reply::of(self.link.ask(pick).await?);
+            let word = reply.word()?;
+            let found = reply.words()?;
+            if word == "overdue" {
+                for id in found.into_iter().map(ExecutionId) {
+                    self.expire(&id, now_ms).await?;
+                    self.link.ask(Operation::new("late").arg(&*id.0)).await?;
+                }
+                continue;
+            }
+            if found.is_empty() {
+                break;
+            }
+            self.take_turns(&found, now_ms, &mut claims).await?;
+        }
+        Ok(claims)
+    }
+
+    /// Lets a job expire that waits beyond its deadline.
+    pub(super) async fn expire(&self, id: &ExecutionId, now_ms: u64) -> Result<bool, QueueError> {
+        use crate::queue::CancelAnswer;
+        let answer = self.take_out(id, None, "expired", EXPIRED, now_ms).await?;
+        Ok(answer == CancelAnswer::Cancelled)
+    }
+
+    async fn take_turns(
+        &self,
+        queues: &[String],
+        now_ms: u64,
+        claims: &mut Vec<Claim>,
+    ) -> Result<(), QueueError> {
+        let mut steps = Vec::with_capacity(2 * queues.len());
+        let mut locks = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let lock = nonce()?;
+            steps.push(self.activation(queue, &lock, now_ms)?);
+            let claimed = Operation::new("claimed").arg(&**queue).arg(&*lock);
+            steps.push(claimed.num(self.lease_until(now_ms)).num(now_ms).into());
+            locks.push(lock);
+        }
+        // A repeat could claim twice; what is lost that way comes back when its lease ends.
+        let answers = self.link.transact(&steps, false).await?;
+        let records = answers.into_iter().skip(1).step_by(2);
+        for ((queue, lock), record) in queues.iter().zip(locks).zip(records) {
+            claims.extend(self.claimed(queue, lock, Reply::of(record), now_ms).await?);
+        }
+        Ok(())
+    }
+
+    /// BullMQ's script that hands out the next job of a queue.
+    fn activation(&self, queue: &str, lock: &str, now_ms: u64) -> Result<Step, QueueError> {
+        let keys = self.link.keys(queue);
+        let mut cmd = Script::MoveToActive.call(&[
+            keys.wait(),
+            keys.active(),
+            keys.prioritized(),
+            keys.events(),
+            keys.stalled(),
+            keys.limiter(),
+            keys.delayed(),
+            keys.paused(),
+            keys.meta(),
+            keys.pc(),
+            keys.marker(),
+        ]);
+        cmd.arg(keys.key_prefix()).arg(now_ms).arg(active_options(lock, self.lock_ms())?);
+        Ok(cmd.into())
+    }
+
+    async fn claimed(
+        &self,
+        queue: &str,
+        lock: String,
+        mut record: Reply,
+        now_ms: u64,
+    ) -> Result<Option<Claim>, QueueError> {
+        let word = record.word()?;
+        if word == "none" {
+            return Ok(None);
+        }
+        let job = record.word()?;
+        let mut hold = Hold { lock, attempt: 1, queue: queue.to_owned(), job };
+        if word == "stray" {
+            let request = record.bytes()?.unwrap_or_default();
+            let created_ms = record.count()?;
+            let id = self.adopt(&hold, &request, created_ms, true, now_ms).await?;
+            let tenant = self.tenant_of(queue);
+            let lease = Lease { id, token: hold.token() };
+            return Ok(Some(Claim { lease, tenant, attempt: 1, request }));
+        }
+        let id = ExecutionId(record.word()?);
+        hold.attempt = record.count()?;
+        if word == "doomed" {
+            let (how, why) = (state(&record.word()?)?, record.word()?);
+            let why = if how == State::Expired { EXPIRED } else { &why };
+            self.conclude(&id, &hold, Last::Failed(why), how, now_ms).await?;
+            self.link.ask(Operation::new("late").arg(&*id.0)).await?;
+            return Ok(None);
+        }
+        let tenant = record.word()?;
+        let request = record.bytes()?.unwrap_or_default();
+        let attempt = hold.attempt;
+        Ok(Some(Claim { lease: Lease { id, token: hold.token() }, tenant, attempt, request }))
+    }
+
+    /// Makes a job ours that somebody else added, waiting or running.
+    pub(super) async fn adopt(
+        &self,
+        hold: &Hold,
+        request: &[u8],
+        created_ms: u64,
+        is_running: bool,
+        now_ms: u64,
+    ) -> Result<ExecutionId, QueueError> {
+        let id = foreign_id(&hold.queue, &hold.job, created_ms);
+        let adopt = Operation::new("adopt")
+            .arg(&*id.0)
+            .arg(self.tenant_of(&hold.queue))
+            .arg(&*hold.queue)
+            .arg(&*hold.job)
+            .arg(language(request))
+            .num(created_ms)
+            .arg(if is_running { &*hold.lock } else { "" })
+            .num(self.lease_until(now_ms))
+            .num(now_ms);
+        self.link.ask(adopt).await?;
+        Ok(id)
+    }
+
+    pub(super) async fn beat(
+        &self,
+        leases: Vec<Lease>,
+        now_ms: u64,
+    ) -> Result<Vec<Beat>, QueueError> {
+        let mut steps = Vec::with_capacity(2 * leases.len());
+        let mut held = Vec::with_capacity(leases.len());
+        for lease in &leases {
+            let Some(hold) = Hold::of(lease) else {
+                held.push(false);
+                continue;
+            };
+            held.push(true);
+            let keys = self.link.keys(&hold.queue);
+            let lock = format!("{}:lock", keys.job_key(&hold.job));
+            let mut extend = Script::ExtendLock.call(&[lock, keys.stalled()]);
+            extend.arg(&*hold.lock).arg(self.lock_ms()).arg(&*hold.job);
+            steps.push(extend.into());
+            let beat = Operation::new("beat").arg(&*lease.id.0).arg(&*hold.lock);
+            steps.push(beat.num(self.lease_until(now_ms)).into());
+        }
+        if steps.is_empty() {
+            return Ok(vec![Beat::Lost; leases.len()]);
+        }
+        let mut answers = self.link.transact(&steps, true).await?.into_iter().skip(1).step_by(2);
+        let mut beats = Vec::with_capacity(leases.len());
+        for is_ours in held {
+            let answer = is_ours.then(|| answers.next()).flatten();
+            beats.push(match Reply::of(answer.unwrap_or(Value::Nil)).text()?.as_deref() {
+                Some("held") => Beat::Held,
+                Some("cancel") => Beat::CancelWanted,
+                _ => Beat::Lost,
+            });
+        }
+        Ok(beats)
+    }
+
+    pub(super) async fn end(
+        &self,
+        lease: Lease,
+        finish: Finish,
+        now_ms: u64,
+    ) -> Result<Ended, QueueError> {
+        let Some(hold) = Hold::of(&lease) else { return Ok(Ended::Fenced) };
+        let id = &lease.id;
+        let (message, is_returned) = match finish {
+            Finish::Result(result) => {
+                let last = Last::Completed(&result);
+                return self.conclude(id, &hold, last, State::Finished, now_ms).await;
+            }
+            Finish::Cancelled { message } => {
+                let last = Last::Failed(&message);
+                return self.conclude(id, &hold, last, State::Cancelled, now_ms).await;
+            }
+            Finish::Failed { message } => (message, false),
+            Finish::Returned => (String::new(), true),
+        };
+        let wanted = Operation::new("wanted").arg(&*id.0).arg(&*hold.lock);
+        let mut wanted = Reply::of(self.link.ask(wanted).await?);
+        if wanted.word()? == "cancel" {
+            let why = wanted.word()?;
+            return self.conclude(id, &hold, Last::Failed(&why), State::Cancelled, now_ms).await;
+        }
+        if is_returned || hold.attempt < self.config.attempts_max {
+            return self.requeue(id, &hold, &message, is_returned, None).await;
+        }
+        self.conclude(id, &hold, Last::Failed(&message), State::Dead, now_ms).await
+    }
+
+    /// The lock is the holder's again if it ran out while nobody took the job.
+    fn relock(&self, id: &ExecutionId, hold: &Hold) -> Step {
+        let relock = Operation::new("relock").arg(&*id.0).arg(&*hold.lock);
+        relock.num(millis(LOCK_GRACE)).into()
+    }
+
+    /// Ends a lost attempt as dead or cancelled.
+    pub(super) async fn bury(
+        &self,
+        id: &ExecutionId,
+        hold: &Hold,
+        how: State,
+        message: &str,
+        now_ms: u64,
+    ) -> Result<Ended, QueueError> {
+        self.conclude(id, hold, Last::Failed(message), how, now_ms).await
+    }
+
+    async fn conclude(
+        &self,
+        id: &ExecutionId,
+        hold: &Hold,
+        last: Last<'_>,
+        how: State,
+        now_ms: u64,
+    ) -> Result<Ended, QueueError> {
+        let keys = self.link.keys(&hold.queue);
+        let (target, set, field, value) = match last {
+            Last::Completed(result) => ("completed", keys.completed(), "returnvalue", result),
+            Last::Failed(why) => ("failed", keys.failed(), "failedReason", why.as_bytes()),
+        };
+        let mut cmd = Script::MoveToFinished.call(&[
+            keys.wait(),
+            keys.active(),
+            keys.prioritized(),
+            keys.events(),
+            keys.stalled(),
+            keys.limiter(),
+            keys.delayed(),
+            keys.paused(),
+            keys.meta(),
+            keys.pc(),
+            set,
+            keys.job_key(&hold.job),
+            keys.get(&format!("metrics:{target}")),
+            keys.marker(),
+        ]);
+        let options = finished_options(&hold.lock, self.lock_ms(), self.config.attempts_max)?;
+        // No next job with the answer, and no fields to change.
+        cmd.arg(&*hold.job).arg(now_ms).arg(field).arg(value).arg(target).arg("0");
+        cmd.arg(keys.key_prefix()).arg(options).arg("");
+        let message = match last {
+            Last::Completed(_) => "",
+            Last::Failed(why) => why,
+        };
+        let settle = Operation::new("settle").arg(&*id.0).arg(&*hold.lock).arg(how.as_str());
+        let settle = settle.num(now_ms).arg(message);
+        let steps = [self.relock(id, hold), cmd.into(), settle.into()];
+        ended(self.link.transact(&steps, true).await?)
+    }
+
+    /// Queues an attempt's job again. `stalled` tells so in the way of BullMQ.
+    pub(super) async fn requeue(
+        &self,
+        id: &ExecutionId,
+        hold: &Hold,
+        message: &str,
+        is_refunded: bool,
+        stalled: Option<()>,
+    ) -> Result<Ended, QueueError> {
+        let keys = self.link.keys(&hold.queue);
+        let mut cmd = Script::MoveToWait.call(&[
+            keys.active(),
+            keys.wait(),
+            keys.stalled(),
+            keys.paused(),
+            keys.meta(),
+            keys.limiter(),
+            keys.prioritized(),
+            keys.marker(),
+            keys.events(),
+        ]);
+        cmd.arg(&*hold.job).arg(&*hold.lock).arg(keys.job_key(&hold.job));
+        let requeue = Operation::new("requeue").arg(&*id.0).arg(&*hold.lock).arg(message);
+        let requeue = requeue.arg(if is_refunded { "1" } else { "0" });
+        let mut steps = vec![self.relock(id, hold)];
+        if stalled.is_some() {
+            let tell = Operation::new("stalled").arg(&*hold.queue).arg(&*hold.job);
+            steps.push(tell.arg(&*hold.lock).into());
+        }
+        steps.extend([cmd.into(), requeue.into()]);
+        let ended = ended(self.link.transact(&steps, true).await?)?;
+        self.changed.notify_one();
+        Ok(ended)
+    }
+}
+
+/// What the last step of a transaction says became of the attempt.
+fn ended(mut answers: Vec<Value>) -> Result<Ended, QueueError> {
+    let word = Reply::of(answers.pop().unwrap_or(Value::Nil)).word()?;
+    if word == "fenced" { Ok(Ended::Fenced) } else { Ok(Ended::Now(state(&word)?)) }
+}
+
+/// The language a request names, for lists; nothing when it is no request.
+fn language(request: &[u8]) -> String {
+    let Ok(serde_json::Value::Object(request)) = serde_json::from_slice(request) else {
+        return String::new();
+    };
+    match request.get("language") {
+        Some(serde_json::Value::String(name)) => name.chars().take(64).collect(),
+        _ if request.contains_key("argv") => "argv".to_owned(),
+        _ => String::new(),
+    }
+}
