@@ -147,6 +147,8 @@ pub(crate) enum Streams {
     Given { merged: bool, has_stdin: bool },
     /// A terminal, which the guest init makes.
     Terminal(TerminalSize),
+    /// Those that the runtime that waits has already.
+    Waiting,
 }
 
 impl Streams {
@@ -156,7 +158,7 @@ impl Streams {
             Streams::Given { merged, has_stdin } => {
                 1 + usize::from(!merged) + usize::from(has_stdin)
             }
-            Streams::Terminal(_) => 0,
+            Streams::Terminal(_) | Streams::Waiting => 0,
         }
     }
 
@@ -164,6 +166,7 @@ impl Streams {
         match self {
             Streams::Given { merged, has_stdin } => w.u8(0).u8(merged.into()).u8(has_stdin.into()),
             Streams::Terminal(TerminalSize { rows, cols }) => w.u8(1).u16(rows).u16(cols),
+            Streams::Waiting => w.u8(2),
         }
     }
 
@@ -171,6 +174,7 @@ impl Streams {
         match r.u8()? {
             0 => Ok(Streams::Given { merged: r.u8()? != 0, has_stdin: r.u8()? != 0 }),
             1 => Ok(Streams::Terminal(TerminalSize { rows: r.u16()?, cols: r.u16()? })),
+            2 => Ok(Streams::Waiting),
             _ => Err(Malformed),
         }
     }

@@ -658,8 +658,8 @@ impl Shared {
                 .map_err(|_| SandboxError::Lost("its spawner died"))?
                 .map_err(SandboxError::Setup)?;
             let control = Control::new(control)?;
-            control.ready().await?;
-            Ok(Prepared { control: Some(control) })
+            let streams = control.ready().await?;
+            Ok(Prepared { control: Some(control), streams })
         };
         match time::timeout(PREPARE_TIMEOUT, opening).await {
             Ok(result) => result,
@@ -677,6 +677,8 @@ impl Shared {
 struct Prepared {
     /// Taken when the sandbox is to end.
     control: Option<Control>,
+    /// Our ends of the streams of the runtime that waits in it, where those are made already.
+    streams: Vec<OwnedFd>,
 }
 
 /// A sandbox in somebody's hands. Dropping it ends everything in it.
@@ -698,7 +700,8 @@ impl Sandbox {
         // Taken out while the program runs: a future that is dropped takes the connection with it.
         let control = prepared.control.take().ok_or(SandboxError::Closed)?;
         let last = command.last;
-        let exit = run::run(&control, command, sink).await?;
+        let streams = std::mem::take(&mut prepared.streams);
+        let exit = run::run(&control, streams, command, sink).await?;
         if !last {
             prepared.control = Some(control);
         }

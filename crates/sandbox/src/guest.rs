@@ -137,14 +137,19 @@ struct Watch {
 pub(crate) fn main(guest: Guest<'_>) -> c_int {
     let parked = guest.set_up().and_then(|place| {
         // Ahead of the request that will need it; most are for a program, not for a compiler.
-        let parked = match &guest.waiting {
-            None => guest.park(&place, Profile::Run)?,
+        let (parked, streams) = match &guest.waiting {
+            None => (guest.park(&place, Profile::Run)?, Vec::new()),
             Some(waiting) => guest.park_warm(&place, waiting)?,
         };
-        Ok((place, parked))
+        Ok((place, parked, streams))
     });
     match parked {
-        Ok((place, parked)) => guest.serve(&place, parked),
+        Ok((place, parked, streams)) => {
+            let handles: Vec<BorrowedFd<'_>> = streams.iter().map(AsFd::as_fd).collect();
+            guest.tell(&[from_guest::READY], &handles);
+            drop(streams);
+            guest.serve(&place, parked)
+        }
         Err(failure) => {
             guest.tell(&failure.encode(from_guest::FAILED), &[]);
             1
@@ -200,7 +205,8 @@ impl Guest<'_> {
             self.netns.as_raw_fd(),
             self.host_proc.as_raw_fd(),
         ];
-        keep.extend(self.waiting.iter().map(|waiting| waiting.zygote.as_raw_fd()));
+        let zygote = self.waiting.and_then(|waiting| waiting.zygote);
+        keep.extend(zygote.map(|zygote| zygote.as_raw_fd()));
         keep.extend(self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd()));
         keep.extend(self.groups.descriptors());
         keep.sort_unstable();
@@ -240,7 +246,6 @@ impl Guest<'_> {
     // ---- serving -------------------------------------------------------------------------------
 
     fn serve(mut self, place: &Place, parked: Parked) -> c_int {
-        self.tell(&[from_guest::READY], &[]);
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
         let mut parked = Some(parked);
         let mut command = 0;

@@ -94,6 +94,14 @@ impl Parking<'_> {
         NOT_STARTED
     }
 
+    /// Parks and becomes a runtime that waits for its program by itself. Returns only when a step
+    /// has failed, with the code to exit with.
+    pub(crate) fn become_runtime(&self, runtime: &Runtime<'_>, page: &FailurePage) -> i32 {
+        let Err((step, error)) = self.park().and_then(|()| runtime.execute(self));
+        page.set(step, error.raw_os_error().unwrap_or(libc::EIO));
+        NOT_STARTED
+    }
+
     fn park(&self) -> Result<(), (i32, io::Error)> {
         let mut step = 0;
         let mut attempt = |f: &dyn Fn() -> io::Result<()>| {
@@ -194,15 +202,17 @@ fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     let streams = match start.streams {
         Streams::Given { .. } => start.streams.given(),
         Streams::Terminal(_) => 1,
+        // Such a command is for a process that has them.
+        Streams::Waiting => return Err(missing()),
     };
     if fds.len() != streams + start.extra.len() {
         return Err(missing());
     }
-    let extra = fds.split_off(streams);
+    let received = fds.split_off(streams);
     // Out of the way first: what one is to be can be the number that another one has.
     let least = i32::try_from(EXTRA_NUMBER_MAX + 1).map_err(io::Error::other)?;
     let extra: Vec<OwnedFd> =
-        extra.iter().map(|fd| sys::dup_from(fd.as_fd(), least)).collect::<Result<_, _>>()?;
+        received.iter().map(|fd| sys::dup_from(fd.as_fd(), least)).collect::<Result<_, _>>()?;
     match start.streams {
         Streams::Given { merged, has_stdin } => {
             let mut given = fds.iter().map(AsFd::as_fd);
@@ -226,14 +236,46 @@ fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
                 sys::dup_onto(terminal, target)?;
             }
         }
+        Streams::Waiting => return Err(missing()),
     }
     sys::cloexec_from(3)?;
     for (number, fd) in start.extra.iter().zip(&extra) {
         sys::dup_for_program(fd, i32::try_from(*number).map_err(io::Error::other)?)?;
     }
-    // Some of them may have been replaced; all go away with `execve`.
-    std::mem::forget((fds, extra));
+    // Their numbers may be the program's by now; they go away with `execve`.
+    std::mem::forget((fds, received, extra));
     Ok(())
+}
+
+/// A runtime that is started ahead of its program.
+#[derive(Debug)]
+pub(crate) struct Runtime<'a> {
+    pub(crate) argv: Vec<Vec<u8>>,
+    pub(crate) env: Vec<Vec<u8>>,
+    pub(crate) limits: Limits,
+    /// Its standard input, output and errors.
+    pub(crate) streams: [BorrowedFd<'a>; 3],
+}
+
+impl Runtime<'_> {
+    /// The number of the descriptor on which a runtime waits.
+    const SOCKET: i32 = 3;
+
+    fn execute(&self, parking: &Parking<'_>) -> Result<std::convert::Infallible, (i32, io::Error)> {
+        let at = |error: io::Error| (SET_UP, error);
+        let argv: Vec<&[u8]> = self.argv.iter().map(Vec::as_slice).collect();
+        let env: Vec<&[u8]> = self.env.iter().map(Vec::as_slice).collect();
+        let program = Program::of(&argv, &env).map_err(at)?;
+        for (target, fd) in (0..).zip(self.streams) {
+            sys::dup_onto(fd, target).map_err(at)?;
+        }
+        let aside = sys::dup_from(parking.socket, Self::SOCKET + 1).map_err(at)?;
+        sys::dup_for_program(&aside, Self::SOCKET).map_err(at)?;
+        sys::cloexec_from(Self::SOCKET.cast_unsigned() + 1).map_err(at)?;
+        set_limits(&self.limits, parking.bound_data).map_err(at)?;
+        std::mem::forget(aside);
+        Err((EXECUTE, program.execute()))
+    }
 }
 
 /// A program as `execve` wants it.
@@ -246,16 +288,20 @@ struct Program {
 
 impl Program {
     fn new(start: &Start<'_>) -> io::Result<Program> {
+        Program::of(&start.argv, &start.env)
+    }
+
+    fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<Program> {
         let strings = |list: &[&[u8]]| -> io::Result<CStringArray> {
             let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
             Ok(CStringArray::new(strings?))
         };
-        let name = start.argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
+        let name = argv.first().ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
         Ok(Program {
             name: CString::new(*name)?,
-            argv: strings(&start.argv)?,
-            env: strings(&start.env)?,
-            path: path_of(&start.env).to_vec(),
+            argv: strings(argv)?,
+            env: strings(env)?,
+            path: path_of(env).to_vec(),
         })
     }
 

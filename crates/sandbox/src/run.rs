@@ -128,11 +128,12 @@ impl Control {
     }
 
     /// Waits until the guest init has set itself up.
-    pub(crate) async fn ready(&self) -> Result<(), SandboxError> {
+    /// Returns our ends of the streams of a runtime that waits in it, where those are made already.
+    pub(crate) async fn ready(&self) -> Result<Vec<OwnedFd>, SandboxError> {
         let gone = |_| SandboxError::Lost("it ended before it was ready");
-        let (message, _) = self.receive().await.map_err(gone)?;
+        let (message, streams) = self.receive().await.map_err(gone)?;
         match message.split_first() {
-            Some((&from_guest::READY, _)) => Ok(()),
+            Some((&from_guest::READY, _)) => Ok(streams),
             Some((&from_guest::FAILED, rest)) => {
                 Err(SandboxError::Setup(Failure::decode(&mut Reader(rest))?))
             }
@@ -190,22 +191,33 @@ fn check(command: &Command) -> Result<(), SandboxError> {
 
 /// Runs one command and waits for its end. Dropping the future leaves the program running until the
 /// connection is closed, which ends the sandbox.
+///
+/// `waiting` has our ends of the streams of a runtime that waits in the sandbox.
 pub(crate) async fn run(
     control: &Control,
+    waiting: Vec<OwnedFd>,
     mut command: Command,
     sink: &mut dyn OutputSink,
 ) -> Result<Exit, SandboxError> {
     check(&command)?;
     let limits = command.limits;
-    let extra = command.extra.iter().map(|(number, _)| *number).collect();
-    let Wiring { streams, given, captured, input } = Wiring::new(&mut command)?;
+    let extra: Vec<u32> = command.extra.iter().map(|(number, _)| *number).collect();
+    let extra_is_empty = extra.is_empty();
+    let has_waiting = !waiting.is_empty();
+    let Wiring { streams, given, captured, input } = Wiring::new(&mut command, waiting)?;
     let files = Files::new(&command.files)?;
     let start = Start {
         streams,
         extra,
         last: command.last,
-        // A runtime that waits has its streams and no terminal; others are started as usual.
-        warm: command.warm && command.terminal.is_none() && command.extra.is_empty(),
+        // One that cannot do with what the runtime has is started as usual.
+        warm: command.warm
+            && extra_is_empty
+            && match streams {
+                Streams::Given { .. } => !has_waiting,
+                Streams::Waiting => true,
+                Streams::Terminal(_) => false,
+            },
         profile: command.profile,
         limits,
         argv: command.argv.iter().map(Vec::as_slice).collect(),

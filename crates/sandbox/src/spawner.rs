@@ -397,7 +397,8 @@ impl Spawner {
             Some(index) => {
                 let runtime = self.setup.runtimes.get(index).ok_or(Malformed)?;
                 let zygotes = self.zygotes.get_mut(index).ok_or(Malformed)?;
-                Some(Waiting { runtime, zygote: zygotes.next(ground)? })
+                let zygote = runtime.is_forked().then(|| zygotes.next(ground)).transpose()?;
+                Some(Waiting { runtime, index, zygote })
             }
         };
         let guest = Guest {

@@ -73,6 +73,9 @@ pub struct WarmRuntime {
 pub enum WarmKind {
     /// CPython 3, forked from one that has started. Needs its `ctypes` module.
     ForkPython,
+    /// Node.js, started in each sandbox that waits. Its streams are made then, so that a command
+    /// for it has [`Output::Capture`] only, and its own pipe for input.
+    StartNode,
 }
 
 /// One program to run inside a sandbox.

@@ -33,18 +33,21 @@ impl WarmKind {
     fn hook(self) -> (&'static str, &'static str) {
         match self {
             WarmKind::ForkPython => ("usercustomize.py", include_str!("warm/usercustomize.py")),
+            WarmKind::StartNode => ("start.cjs", include_str!("warm/start.cjs")),
         }
     }
 
     fn number(self) -> u8 {
         match self {
             WarmKind::ForkPython => 0,
+            WarmKind::StartNode => 1,
         }
     }
 
     fn from_number(number: u8) -> Option<WarmKind> {
         match number {
             0 => Some(WarmKind::ForkPython),
+            1 => Some(WarmKind::StartNode),
             _ => None,
         }
     }
@@ -57,15 +60,29 @@ impl WarmRuntime {
         (own.iter().zip(&self.argv).all(|(given, own)| given == own)).then(|| rest.to_vec())
     }
 
-    /// The environment it starts with.
-    fn start_env(&self, index: usize) -> Vec<Vec<u8>> {
-        let mut env = self.env.clone();
+    /// The arguments and the environment that it starts with, so that its hook is run.
+    pub(crate) fn start(&self, index: usize) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let (mut argv, mut env) = (self.argv.clone(), self.env.clone());
         match self.kind {
             WarmKind::ForkPython => {
                 env.push(format!("PYTHONPATH={}", hook_dir(index)).into_bytes());
             }
+            WarmKind::StartNode => {
+                let hook = format!("{}/{}", hook_dir(index), self.kind.hook().0).into_bytes();
+                // Before the file of the program, which comes last.
+                let at = argv.len().saturating_sub(1);
+                argv.splice(at..at, [b"--require".to_vec(), hook]);
+            }
         }
-        env
+        (argv, env)
+    }
+
+    /// Whether each spawner keeps one to make copies of.
+    pub(crate) fn is_forked(&self) -> bool {
+        match self.kind {
+            WarmKind::ForkPython => true,
+            WarmKind::StartNode => false,
+        }
     }
 
     pub(crate) fn encode(&self, w: Writer) -> Writer {

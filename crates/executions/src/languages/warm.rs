@@ -4,7 +4,9 @@
 //! it could not tell the difference; whatever the interpreter reads at its start must be the same.
 
 use api::{LimitSpec, Mode};
-use sandbox::{Command, Profile, WARM_STACK_BYTES_MAX, WarmKind, WarmRuntime};
+use sandbox::{
+    Command, Limits, Output, Profile, Stdin, WARM_STACK_BYTES_MAX, WarmKind, WarmRuntime,
+};
 use serde::Deserialize;
 
 use super::{ENVIRONMENT, Language, Languages, Values, has};
@@ -33,6 +35,7 @@ pub(crate) struct WarmEntry {
 #[serde(rename_all = "kebab-case")]
 enum KindEntry {
     PythonFork,
+    NodeStart,
 }
 
 impl Languages {
@@ -87,6 +90,7 @@ impl Languages {
             name: language.name.clone(),
             kind: match warm.kind {
                 KindEntry::PythonFork => WarmKind::ForkPython,
+                KindEntry::NodeStart => WarmKind::StartNode,
             },
             argv,
             env: env.collect(),
@@ -111,6 +115,9 @@ pub(crate) fn runtime_for<'r>(
             && start_env(&command.env) == start_env(&runtime.env)
             && match runtime.kind {
                 WarmKind::ForkPython => command.limits.stack_bytes <= WARM_STACK_BYTES_MAX,
+                WarmKind::StartNode => {
+                    started_for(&runtime.limits, &command.limits) && is_captured(command)
+                }
             }
     };
     runtimes.iter().find(serves)
@@ -120,7 +127,24 @@ pub(crate) fn runtime_for<'r>(
 pub(crate) fn mode(runtime: &WarmRuntime) -> Mode {
     match runtime.kind {
         WarmKind::ForkPython => Mode::Zygote,
+        WarmKind::StartNode => Mode::Prestarted,
     }
+}
+
+/// Whether the limits of a process are those that it was started with: they are not set again.
+fn started_for(own: &Limits, asked: &Limits) -> bool {
+    own.memory_bytes == asked.memory_bytes
+        && own.processes == asked.processes
+        && own.open_files == asked.open_files
+        && own.file_size_bytes == asked.file_size_bytes
+        && own.stack_bytes == asked.stack_bytes
+        && own.cpu >= asked.cpu
+}
+
+/// Whether the streams are those that every runtime waits with.
+fn is_captured(command: &Command) -> bool {
+    matches!((&command.stdout, &command.stderr), (Output::Capture, Output::Capture))
+        && !matches!(command.stdin, Stdin::Handle(_))
 }
 
 /// The variables that matter at the start of an interpreter, in a fixed order.
@@ -164,6 +188,26 @@ mod tests {
         change(&mut command);
         let found = [runtime()];
         assert_eq!(runtime_for(&found, &command).is_some(), is_served, "{name}");
+    }
+
+    #[test]
+    fn a_runtime_of_its_own_is_for_the_limits_and_streams_that_it_was_started_with() {
+        let runtime = WarmRuntime { kind: WarmKind::StartNode, ..runtime() };
+        let check = |is_served: bool, change: fn(&mut Command)| {
+            let mut command = command();
+            change(&mut command);
+            assert_eq!(runtime_for(std::slice::from_ref(&runtime), &command).is_some(), is_served);
+        };
+        check(true, |_| {});
+        check(true, |command| command.limits.cpu /= 2);
+        check(true, |command| command.limits.wall *= 2);
+        check(false, |command| command.limits.cpu *= 2);
+        check(false, |command| command.limits.memory_bytes += 1);
+        check(false, |command| command.limits.open_files -= 1);
+        check(false, |command| command.limits.stack_bytes -= 1);
+        check(false, |command| command.limits.processes -= 1);
+        check(false, |command| command.limits.file_size_bytes -= 1);
+        check(false, |command| command.stderr = Output::Stdout);
     }
 
     #[test]

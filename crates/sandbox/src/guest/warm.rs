@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Guest, Parked, Place, children_cpu};
 use crate::codec::{self, Start, Streams};
 use crate::failure::{Failure, Step};
-use crate::payload;
-use crate::spec::{Profile, WarmRuntime};
+use crate::payload::{self, NotStarted, Parking, Runtime};
+use crate::spec::{Limits, Profile, WarmRuntime};
 use crate::sys;
 use crate::warm::{NOT_PARKED, PARKED, RELEASE_IN_FILE, Release};
 
@@ -25,21 +25,35 @@ const NAMESPACES: [&std::ffi::CStr; 5] = [
     c"/proc/self/ns/net",
 ];
 
+/// CPU time that a runtime may use before its program comes, beside the program's.
+const START_CPU: Duration = Duration::from_secs(10);
+
 /// A runtime that is to wait in a sandbox.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting<'a> {
     pub(crate) runtime: &'a WarmRuntime,
-    /// Where to ask for a copy of it.
-    pub(crate) zygote: BorrowedFd<'a>,
+    /// Its number.
+    pub(crate) index: usize,
+    /// Where to ask for a copy of it; none where it is started in each sandbox.
+    pub(crate) zygote: Option<BorrowedFd<'a>>,
 }
 
 impl Guest<'_> {
-    /// Has a copy of the runtime come into this sandbox and wait.
+    /// Has the runtime wait in this sandbox. Also returns the server's ends of the streams that were
+    /// made for it: input, output, errors; none where they come with the command.
     pub(super) fn park_warm(
         &self,
         place: &Place,
         waiting: &Waiting<'_>,
-    ) -> Result<Parked, Failure> {
+    ) -> Result<(Parked, Vec<OwnedFd>), Failure> {
+        match waiting.zygote {
+            Some(zygote) => Ok((self.park_copy(place, zygote)?, Vec::new())),
+            None => self.park_started(place, waiting),
+        }
+    }
+
+    /// Has a copy of the zygote come into this sandbox and wait.
+    fn park_copy(&self, place: &Place, zygote: BorrowedFd<'_>) -> Result<Parked, Failure> {
         let entrances = self.groups.all_entrances().step("open the control groups")?;
         let (ours, theirs) = sys::message_pair().step("make a connection")?;
         let mut namespaces = Vec::with_capacity(NAMESPACES.len());
@@ -57,13 +71,71 @@ impl Guest<'_> {
         fds.extend(namespaces.iter().map(AsFd::as_fd));
         fds.extend(place.landlock.iter().map(AsFd::as_fd));
         fds.extend(entrances.iter().map(AsFd::as_fd));
-        sys::send(waiting.zygote, &request, &fds).step("ask for a runtime")?;
+        sys::send(zygote, &request, &fds).step("ask for a runtime")?;
         drop((theirs, namespaces, entrances));
         let pid = parked_pid(&ours)?;
         let child = sys::adopted_child(pid).step("watch a runtime")?;
         // Only the next sandbox may ask again.
-        let number = waiting.zygote.as_raw_fd().cast_unsigned();
+        let number = zygote.as_raw_fd().cast_unsigned();
         sys::close_inherited(number, number).step("close the way to the zygote")?;
+        self.parked(child, ours)
+    }
+
+    /// Starts the runtime in this sandbox, and waits until it waits.
+    fn park_started(
+        &self,
+        place: &Place,
+        waiting: &Waiting<'_>,
+    ) -> Result<(Parked, Vec<OwnedFd>), Failure> {
+        let limits = waiting.runtime.limits;
+        if !self.groups.is_empty() {
+            self.groups
+                .set_limits(limits.memory_bytes, limits.processes)
+                .step("set the limits of the control groups")?;
+        }
+        let entrances = self.groups.entrances().step("open the control groups")?;
+        let (ours, theirs) = sys::message_pair().step("make a connection")?;
+        let [input, output, errors] = [sys::pipe(), sys::pipe(), sys::pipe()];
+        let step = "make a stream";
+        let (input, output, errors) = (input.step(step)?, output.step(step)?, errors.step(step)?);
+        for fd in [&input.0, &output.1, &errors.1] {
+            // So that the program may open its own /dev/stdout.
+            sys::fchmod(fd.as_fd(), 0o666).step(step)?;
+        }
+        let parking = Parking {
+            entrances: &entrances,
+            hide_groups: !self.groups.is_empty(),
+            bound_data: !self.groups.limits_memory(),
+            user: self.users.map(|(_, user)| user),
+            landlock: place.landlock.as_ref().map(AsFd::as_fd),
+            filter: self.filters[0],
+            socket: theirs.as_fd(),
+        };
+        let (argv, env) = waiting.runtime.start(waiting.index);
+        let runtime = Runtime {
+            argv,
+            env,
+            limits: Limits { cpu: limits.cpu.saturating_add(START_CPU), ..limits },
+            streams: [input.0.as_fd(), output.1.as_fd(), errors.1.as_fd()],
+        };
+        let child =
+            sys::fork(0, self.groups.unified(), || parking.become_runtime(&runtime, &place.page))
+                .step("start a runtime")?;
+        drop(theirs);
+        let (n, _) = sys::receive(ours.as_fd(), &mut [0u8; 16]).step("wait for a runtime")?;
+        if n == 0 {
+            return Err(match NotStarted::from_page(&place.page) {
+                Some(NotStarted::Step(step, errno)) => Failure { step: step.to_owned(), errno },
+                Some(NotStarted::Program(errno)) => {
+                    Failure { step: "execute a runtime".to_owned(), errno }
+                }
+                None => Failure { step: "wait for a runtime".to_owned(), errno: libc::EPIPE },
+            });
+        }
+        Ok((self.parked(child, ours)?, vec![input.1, output.0, errors.0]))
+    }
+
+    fn parked(&self, child: sys::Child, socket: OwnedFd) -> Result<Parked, Failure> {
         Ok(Parked {
             profile: Profile::Run,
             warm: true,
@@ -71,7 +143,7 @@ impl Guest<'_> {
             children_before: children_cpu()?,
             backing_off: self.groups.backing_off().step("open the share of the processor")?,
             child,
-            socket: ours,
+            socket,
         })
     }
 
@@ -84,8 +156,10 @@ impl Guest<'_> {
     ) -> Result<(), Failure> {
         let runtime = self.waiting.map(|waiting| waiting.runtime).ok_or(codec::Malformed)?;
         let arguments = runtime.arguments(&start.argv).ok_or(codec::Malformed)?;
-        let Streams::Given { merged, has_stdin } = start.streams else {
-            return Err(codec::Malformed.into());
+        let (merged, has_stdin, has_streams) = match (start.streams, runtime.is_forked()) {
+            (Streams::Given { merged, has_stdin }, true) => (merged, has_stdin, false),
+            (Streams::Waiting, false) => (false, true, true),
+            _ => return Err(codec::Malformed.into()),
         };
         let bound_data = !self.groups.limits_memory();
         let limits: Vec<_> = payload::command_limits(&start.limits, bound_data).collect();
@@ -98,6 +172,16 @@ impl Guest<'_> {
             env: &start.env,
         }
         .encode();
+        if has_streams {
+            // It reads with little room, as much as there is.
+            let length = u32::try_from(message.len()).map_err(|_| codec::Malformed)?;
+            let head = length.to_le_bytes();
+            let packets = message.chunks(codec::MESSAGE_BYTES_MAX);
+            return std::iter::once(&head[..])
+                .chain(packets)
+                .try_for_each(|packet| sys::send(parked.socket.as_fd(), packet, &[]))
+                .step("release the runtime");
+        }
         let mut handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
         let file;
         if message.len() > codec::MESSAGE_BYTES_MAX {

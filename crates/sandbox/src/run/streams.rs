@@ -84,9 +84,15 @@ impl Capture {
     /// Captures from a new pipe; returns its other end.
     fn open_pipe(&mut self) -> io::Result<OwnedFd> {
         let (read, write) = sys::pipe()?;
+        self.adopt_pipe(read)?;
+        Ok(write)
+    }
+
+    /// Captures from this pipe.
+    fn adopt_pipe(&mut self, read: OwnedFd) -> io::Result<()> {
         sys::set_nonblocking(read.as_fd())?;
         self.source = Some(Source::Pipe(pipe::Receiver::from_owned_fd(read)?));
-        Ok(write)
+        Ok(())
     }
 
     pub(super) fn open_terminal(&mut self, terminal: Terminal) {
@@ -362,7 +368,10 @@ pub(super) struct Wiring {
 
 impl Wiring {
     /// Makes the pipes of a command that was checked, and takes what it brings.
-    pub(super) fn new(command: &mut Command) -> io::Result<Wiring> {
+    ///
+    /// `waiting` has our ends of streams that are made already, for a command that is for the
+    /// runtime that has the other ends.
+    pub(super) fn new(command: &mut Command, waiting: Vec<OwnedFd>) -> io::Result<Wiring> {
         let stdout = Capture::new(Stream::Stdout, command);
         let stderr = Capture::new(Stream::Stderr, command);
         let (bytes, live, read) = match std::mem::take(&mut command.stdin) {
@@ -380,7 +389,10 @@ impl Wiring {
         };
         wiring.streams = match command.terminal {
             Some(size) => Streams::Terminal(size),
-            None => wiring.open_pipes(command, read)?,
+            None => match <[OwnedFd; 3]>::try_from(waiting) {
+                Ok(ends) if takes_waiting(command, read.is_some()) => wiring.adopt_pipes(ends)?,
+                _ => wiring.open_pipes(command, read)?,
+            },
         };
         wiring.given.extend(command.extra.drain(..).map(|(_, fd)| fd));
         for fd in &wiring.given {
@@ -391,6 +403,16 @@ impl Wiring {
             }
         }
         Ok(wiring)
+    }
+
+    fn adopt_pipes(&mut self, [input, output, errors]: [OwnedFd; 3]) -> io::Result<Streams> {
+        self.captured.stdout.adopt_pipe(output)?;
+        self.captured.stderr.adopt_pipe(errors)?;
+        if !self.input.pending.is_empty() || self.input.live.is_some() {
+            sys::set_nonblocking(input.as_fd())?;
+            self.input.entrance = Some(Entrance::Pipe(pipe::Sender::from_owned_fd(input)?));
+        }
+        Ok(Streams::Waiting)
     }
 
     fn open_pipes(&mut self, command: &mut Command, read: Option<OwnedFd>) -> io::Result<Streams> {
@@ -418,6 +440,16 @@ impl Wiring {
         };
         Ok(Streams::Given { merged, has_stdin })
     }
+}
+
+/// Whether a command can do with streams that were made before it was known.
+fn takes_waiting(command: &Command, has_handle: bool) -> bool {
+    let captured = |output: &Output| matches!(output, Output::Capture);
+    command.warm
+        && captured(&command.stdout)
+        && captured(&command.stderr)
+        && command.extra.is_empty()
+        && !has_handle
 }
 
 #[cfg(test)]

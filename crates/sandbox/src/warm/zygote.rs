@@ -83,6 +83,9 @@ impl Zygotes {
 
     /// Takes note of what has happened, and sees to it that there is one that serves.
     pub(crate) fn tend(&mut self, ground: Ground<'_>) {
+        if !self.runtime.is_forked() {
+            return;
+        }
         let mut failures = self.failures;
         self.all.retain_mut(|zygote| {
             let mut watched = vec![zygote.pidfd.as_fd()];
@@ -185,8 +188,8 @@ impl Zygotes {
             let strings: Result<Vec<_>, _> = list.into_iter().map(CString::new).collect();
             Ok(CStringArray::new(strings.map_err(|_| crate::codec::Malformed)?))
         };
-        let argv = strings(self.runtime.argv.clone())?;
-        let env = strings(self.runtime.start_env(self.index))?;
+        let (argv, env) = self.runtime.start(self.index);
+        let (argv, env) = (strings(argv)?, strings(env)?);
         let program = self.runtime.argv.first().cloned().unwrap_or_default();
         let program = CString::new(program).map_err(|_| crate::codec::Malformed)?;
         let null = sys::open(c"/dev/null", libc::O_RDWR).step("open /dev/null")?;

@@ -23,9 +23,13 @@ tests!(
     a_waiting_runtime_that_died_is_no_fault_of_the_program,
     the_arguments_may_be_large,
     a_runtime_that_cannot_start_is_given_up,
+    node_programs_cannot_tell,
+    a_started_program_is_held_like_a_fresh_one,
+    a_started_runtime_makes_way_for_other_streams,
 );
 
 const PYTHON: &str = "/usr/bin/python3";
+const NODE: &str = "/usr/bin/node";
 /// Copies after which the test's zygotes are replaced.
 const FORKS_MAX: u32 = 40;
 /// Longest wait for a state.
@@ -61,7 +65,13 @@ fn runtime(name: &str, program: &str, ready: usize) -> WarmRuntime {
 pub(crate) fn runtimes() -> Vec<WarmRuntime> {
     let mut buffered = runtime("buffered", PYTHON, 0);
     buffered.env.retain(|variable| !variable.starts_with(b"PYTHON"));
-    vec![runtime("python", PYTHON, 1), buffered, runtime("broken", "/bin/true", 0)]
+    let node = WarmRuntime {
+        name: "node".to_owned(),
+        kind: WarmKind::StartNode,
+        argv: words(&[NODE, "--max-old-space-size=300", "main.js"]),
+        ..runtime("node", NODE, 1)
+    };
+    vec![runtime("python", PYTHON, 1), buffered, runtime("broken", "/bin/true", 0), node]
 }
 
 /// A Python program, alone in its sandbox.
@@ -591,4 +601,160 @@ async fn a_runtime_that_cannot_start_is_given_up(engine: Engine) {
     assert!(!engine.has_warm("broken"));
     assert!(engine.has_warm("python"));
     assert_eq!(run_fresh(&engine, program("print(1)")).await.stdout, b"1\n");
+}
+
+/// A Node.js program, alone in its sandbox.
+fn node(source: &str) -> Command {
+    let mut command = program(source);
+    command.argv = words(&[NODE, "--max-old-space-size=300", "main.js"]);
+    command.files[0].path = "main.js".into();
+    command
+}
+
+const NODE_CASES: &[Case] = &[
+    case("console.log('hello')"),
+    case(""),
+    case("console.error('e'); process.stdout.write('no newline')"),
+    case(
+        "console.log(process.argv, process.argv0, process.execArgv, process.execPath, process.title)",
+    ),
+    case("console.log(process.env, process.cwd(), process.umask(), process.ppid)"),
+    case(
+        "console.log(__filename, __dirname, module.children, module.paths, module.parent, require.main === module)",
+    ),
+    case(
+        "console.log(Object.keys(require.cache), process._preload_modules, module.id, Object.keys(module.constructor._pathCache))",
+    ),
+    case(
+        "console.log(Object.keys(globalThis), Object.keys(process).sort(), process.release.name, process.config.variables.napi_build_version)",
+    ),
+    case("throw new Error('x')"),
+    case("function f() { throw new TypeError('y', { cause: new Error('z') }); } f()"),
+    case("console.log(new Error('trace').stack)"),
+    case("console.log('a'"),
+    case("process.exit(7)"),
+    case("process.exitCode = 3; setTimeout(() => console.log('late'), 10)"),
+    case("Promise.reject(new Error('no'))"),
+    case(
+        "process.on('exit', (code) => console.log('exit', code)); process.on('beforeExit', () => console.log('before'))",
+    ),
+    case("process.kill(process.pid, 'SIGTERM')"),
+    case("process.abort()"),
+    case("function f(n) { return f(n + 1); } try { f(0) } catch (e) { console.log(e.message) }"),
+    case(
+        "const fs = require('fs'); console.log(fs.readdirSync('/proc/self/fd').length < 40, fs.readFileSync('/proc/self/limits', 'utf8').includes('core'))",
+    ),
+    case("import('fs').then((m) => console.log(typeof m.readFileSync))"),
+    case("require('./missing')"),
+    case(
+        "require('fs').writeFileSync('h.js', 'module.exports = 5'); console.log(require('./h'), Object.keys(require.cache))",
+    ),
+    case(
+        "const { Worker, isMainThread, workerData } = require('worker_threads');\nif (isMainThread) { new Worker(__filename, { workerData: 4 }).on('exit', (c) => console.log('worker', c)) } else { console.log('in', workerData, process.execArgv, Object.keys(require.cache), process._preload_modules) }",
+    ),
+    case(
+        "const c = require('child_process');\nconsole.log(c.spawnSync(process.execPath, ['-p', '[process.argv, process.execArgv, process.env]']).stdout.toString())",
+    ),
+    case(
+        "const c = require('child_process');\nif (process.send) { process.send(process.execArgv); process.disconnect() } else c.fork(__filename).on('message', (m) => console.log(m))",
+    ),
+    case("process.stdin.on('data', (d) => console.log(d)).on('end', () => console.log('end'))"),
+    case(
+        "console.log(process.stdout.isTTY, process.stderr.isTTY, process.stdin.isTTY, process.stdout.writable, process.stdout.constructor.name)",
+    ),
+    case(
+        "console.log(process.memoryUsage().heapUsed > 0, require('v8').getHeapStatistics().heap_size_limit)",
+    ),
+    case("console.log(Intl.DateTimeFormat().resolvedOptions().locale, new Date(0).toString())"),
+    case("setInterval(() => {}, 1000)"),
+    Case {
+        source: "console.log(process.argv)",
+        args: &["a", "", "--x", "\u{e9} b"],
+        stdin: None,
+        env: &[],
+    },
+    Case {
+        source: "console.log(process.env); console.log(require('child_process').execSync('echo $A').toString())",
+        args: &[],
+        stdin: None,
+        env: &["A=1", "B=x y=z"],
+    },
+    Case {
+        source: "console.log(JSON.stringify(require('fs').readFileSync(0, 'utf8')))",
+        args: &[],
+        stdin: Some("1\n2"),
+        env: &[],
+    },
+    Case {
+        source: "require('readline').createInterface({ input: process.stdin }).on('line', (l) => console.log('>' + l))",
+        args: &[],
+        stdin: Some("a\nb\n"),
+        env: &[],
+    },
+];
+
+impl Case {
+    fn node(&self) -> Command {
+        let source = node(self.source);
+        let mut command = self.command(env());
+        (command.argv, command.files) = (source.argv, source.files);
+        command.argv.extend(words(self.args));
+        command.limits.cpu = Duration::from_secs(4);
+        command.limits.wall = Duration::from_secs(2);
+        command.limits.memory_bytes = Limits::default().memory_bytes;
+        command
+    }
+}
+
+async fn run_node(engine: &Engine, command: Command) -> Exit {
+    let mut sandbox = engine.warm("node").await.unwrap().expect("the runtime can be started here");
+    sandbox.run(Command { warm: true, ..command }, &mut ()).await.unwrap()
+}
+
+async fn node_programs_cannot_tell(engine: Engine) {
+    let mut wrong = Vec::new();
+    for case in NODE_CASES {
+        let fresh = run_fresh(&engine, case.node()).await;
+        let warm = run_node(&engine, case.node()).await;
+        let seen = |exit: &Exit| {
+            (
+                without_addresses(&exit.stdout),
+                without_addresses(&exit.stderr),
+                (exit.code, exit.signal, exit.breaches.clone()),
+            )
+        };
+        let (fresh, warm) = (seen(&fresh), seen(&warm));
+        if fresh != warm {
+            wrong.push(format!("{}\nfresh {fresh:#?}\nwarm  {warm:#?}", case.source));
+        }
+    }
+    assert!(wrong.is_empty(), "{} programs can tell:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+async fn a_started_program_is_held_like_a_fresh_one(engine: Engine) {
+    // Without the counter of CPU seconds, which begins before the program and has more room.
+    let source = "const fs = require('fs');\
+        const status = fs.readFileSync('/proc/self/status', 'utf8').split('\\n');\
+        const names = /^(Umask|State|Uid|Gid|Groups|PPid|TracerPid|Cap|NoNew|Seccomp|Sig[BIC]|Shd)/;\
+        console.log(status.filter((line) => names.test(line)).join('\\n'));\
+        const limits = fs.readFileSync('/proc/self/limits', 'utf8').split('\\n');\
+        console.log(limits.filter((line) => !/cpu time/.test(line)).join('\\n'));\
+        console.log(fs.readFileSync('/proc/self/cgroup', 'utf8'), fs.readdirSync('/workspace'));";
+    let fresh = run_fresh(&engine, node(source)).await;
+    let warm = run_node(&engine, node(source)).await;
+    assert_eq!((text(&fresh.stderr), text(&warm.stderr)), (String::new(), String::new()));
+    assert_same(&without_users(&text(&fresh.stdout)), &without_users(&text(&warm.stdout)));
+    assert!(text(&warm.stdout).contains("Seccomp:\t2"));
+}
+
+async fn a_started_runtime_makes_way_for_other_streams(engine: Engine) {
+    let mut sandbox = engine.warm("node").await.unwrap().unwrap();
+    let merged =
+        Command { warm: true, stderr: Output::Stdout, ..node("console.log(1); console.error(2)") };
+    assert_eq!(text(&sandbox.run(merged, &mut ()).await.unwrap().stdout), "1\n2\n");
+    let mut large = node("console.log(process.argv[2].length, process.env.BIG.length)");
+    large.argv.push(vec![b'a'; 60_000]);
+    large.env.push([b"BIG=".to_vec(), vec![b'b'; 50_000]].concat());
+    let exit = run_node(&engine, large).await;
+    assert_eq!(text(&exit.stdout), "60000 50000\n");
 }
