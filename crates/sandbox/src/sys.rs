@@ -659,22 +659,28 @@ pub(crate) fn fchown(fd: BorrowedFd<'_>, uid: u32, gid: u32) -> io::Result<()> {
     check_int(unsafe { libc::fchown(fd.as_raw_fd(), uid, gid) }).map(drop)
 }
 
-fn stat(fd: BorrowedFd<'_>) -> io::Result<libc::stat> {
-    let mut stat = MaybeUninit::<libc::stat>::uninit();
+/// Whether it is a pipe without a name: one with a name is somebody's file.
+pub(crate) fn is_pipe(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    // linux/magic.h
+    const PIPEFS_MAGIC: i64 = 0x5049_5045;
+    Ok(statfs(fd)?.f_type == PIPEFS_MAGIC)
+}
+
+fn statfs(fd: BorrowedFd<'_>) -> io::Result<libc::statfs> {
+    let mut stat = MaybeUninit::<libc::statfs>::uninit();
     // SAFETY: `stat` is valid for writes.
-    check_int(unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) })?;
+    check_int(unsafe { libc::fstatfs(fd.as_raw_fd(), stat.as_mut_ptr()) })?;
     // SAFETY: the call succeeded, so the kernel has filled it in.
     Ok(unsafe { stat.assume_init() })
 }
 
-/// Whether it is a pipe.
-pub(crate) fn is_pipe(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(stat(fd)?.st_mode & libc::S_IFMT == libc::S_IFIFO)
-}
-
 /// Size of a regular file in bytes; `EINVAL` for anything that is not one.
 pub(crate) fn regular_file_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    let stat = stat(fd)?;
+    let mut stat = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: `stat` is valid for writes.
+    check_int(unsafe { libc::fstat(fd.as_raw_fd(), stat.as_mut_ptr()) })?;
+    // SAFETY: the call succeeded, so the kernel has filled it in.
+    let stat = unsafe { stat.assume_init() };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -683,11 +689,7 @@ pub(crate) fn regular_file_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
 
 /// Bytes and inodes in use on the file system that `fd` is on.
 pub(crate) fn usage(fd: BorrowedFd<'_>) -> io::Result<(u64, u64)> {
-    let mut stat = MaybeUninit::<libc::statfs>::uninit();
-    // SAFETY: `stat` is valid for writes.
-    check_int(unsafe { libc::fstatfs(fd.as_raw_fd(), stat.as_mut_ptr()) })?;
-    // SAFETY: the call succeeded, so the kernel has filled it in.
-    let stat = unsafe { stat.assume_init() };
+    let stat = statfs(fd)?;
     let block = u64::try_from(stat.f_bsize).unwrap_or(4096);
     let bytes = stat.f_blocks.saturating_sub(stat.f_bfree).saturating_mul(block);
     Ok((bytes, stat.f_files.saturating_sub(stat.f_ffree)))
