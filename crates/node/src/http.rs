@@ -5,19 +5,26 @@
 //! panics, draining. [`Json`] reads a body and says what is wrong with it. Every answer with a
 //! status of 400 or above has an [`api::ErrorBody`].
 //!
+//! Faces of other systems have their errors and their ways to authenticate ([`Face`]), below a path
+//! or at listeners of their own ([`serve_all`]). WebSockets and answers of unknown length last as
+//! long as they like, count as work, and are bounded in number.
+//!
 //! A client that goes away takes its handler with it: the handler's future is dropped as soon as
 //! the kernel reports the end of the connection, and with the future goes whatever it runs.
 
+mod access;
 mod connection;
 mod error;
 mod json;
 mod server;
 mod shell;
 mod socket;
+mod stream;
 
+pub use access::{Access, Face};
 pub use error::Error;
 pub use json::Json;
-pub use server::{BindError, Limits, Listener};
+pub use server::{BindError, Limits, Listener, serve_all};
 pub use shell::{RequestId, Shell};
 
 #[cfg(test)]

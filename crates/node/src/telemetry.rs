@@ -204,6 +204,7 @@ pub struct HttpMetrics {
     /// Time from the request's head to the answer's.
     duration: Family<RequestLabels, Histogram, fn() -> Histogram>,
     in_flight: Gauge,
+    streams: Gauge,
 }
 
 /// Few values each: the route is the pattern, not the path, so that callers cannot fill the memory.
@@ -231,13 +232,25 @@ impl HttpMetrics {
             "Requests being answered",
             in_flight.clone(),
         );
-        HttpMetrics { duration, in_flight }
+        let streams = Gauge::default();
+        registry.register(
+            "cove_http_streams",
+            "WebSockets and answers of unknown length that are open",
+            streams.clone(),
+        );
+        HttpMetrics { duration, in_flight, streams }
     }
 
     /// Counts a request as being answered until the guard is dropped.
     pub(crate) fn enter(&self) -> InFlight {
         self.in_flight.inc();
         InFlight(self.in_flight.clone())
+    }
+
+    /// Counts a stream as open until the guard is dropped.
+    pub(crate) fn enter_stream(&self) -> InFlight {
+        self.streams.inc();
+        InFlight(self.streams.clone())
     }
 
     pub(crate) fn observe(
@@ -262,7 +275,7 @@ impl HttpMetrics {
     }
 }
 
-/// A request being answered.
+/// A request being answered, or a stream that is open.
 #[derive(Debug)]
 pub(crate) struct InFlight(Gauge);
 

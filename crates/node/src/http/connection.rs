@@ -1,6 +1,10 @@
-//! One connection: HTTP/1.1 by hyper, and a close that lets the client read its answer.
+//! One connection: HTTP/1.1 by hyper, what a handler makes of it by an upgrade, and a close that
+//! lets the client read its answer.
 
-use std::future::poll_fn;
+use std::future::{Future as _, poll_fn};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 
 use axum::Router;
@@ -9,16 +13,23 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::server::Limits;
 use super::socket::Socket;
+use super::stream::Kept;
+
+/// Who is at the other end of a request's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer(pub(crate) SocketAddr);
 
 /// Serves one connection until either side ends it. Told that the server is `closing`, it finishes
 /// the request it is in.
 pub(super) async fn serve(
     stream: TcpStream,
+    peer: SocketAddr,
     router: Router,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
@@ -29,18 +40,31 @@ pub(super) async fn serve(
         return;
     }
     let router = TowerToHyperService::new(router);
-    let service =
-        service_fn(move |request: hyper::Request<Incoming>| Box::pin(router.call(request)));
-    let (socket, watch) = Socket::new(stream, limits.write_stall_max);
+    // What a handler that takes the connection over keeps of its request, for as long as it does.
+    let kept = Arc::new(Mutex::new(None));
+    let keep = Arc::clone(&kept);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        let (answer, keep) = (router.call(request), Arc::clone(&keep));
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            if let Some(kept) = answer.extensions_mut().remove::<Kept>() {
+                *keep.lock() = Some(kept);
+            }
+            Ok::<_, std::convert::Infallible>(answer)
+        })
+    });
+    let (socket, mut watch) = Socket::new(stream, limits.write_stall_max);
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_max)
         .max_header_size(limits.header_bytes_max)
         .max_buf_size(limits.header_bytes_max)
-        .serve_connection(TokioIo::new(socket), service);
+        .serve_connection(TokioIo::new(socket), service)
+        .with_upgrades();
     let mut is_closing = false;
     let result = loop {
-        let step = poll_fn(|cx| match connection.poll_without_shutdown(cx) {
+        let step = poll_fn(|cx| match Pin::new(&mut connection).poll(cx) {
             Poll::Ready(result) => Poll::Ready(Some(result)),
             Poll::Pending => watch.poll_gone(cx).map(|()| None),
         });
@@ -49,7 +73,7 @@ pub(super) async fn serve(
             closed = closing.wait_for(|closing| *closing), if !is_closing => {
                 drop(closed);
                 is_closing = true;
-                std::pin::Pin::new(&mut connection).graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
             }
         }
     };
@@ -61,14 +85,13 @@ pub(super) async fn serve(
         Some(Err(error)) => return tracing::debug!(%error, "connection ended"),
         None => return tracing::debug!("the client went away"),
     }
-    // A server that stops does not wait for idle clients to close their side.
-    if !is_closing {
-        connection
-            .into_parts()
-            .io
-            .into_inner()
-            .linger(limits.linger_max, limits.linger_bytes_max)
-            .await;
+    // Hyper's part of it; with an upgrade the socket lives on.
+    drop(connection);
+    if watch.is_upgraded() {
+        watch.until_dropped().await;
+    } else if !is_closing {
+        // A server that stops does not wait for idle clients to close their side.
+        watch.linger(limits.linger_max, limits.linger_bytes_max).await;
     }
 }
 

@@ -108,7 +108,10 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = self.status();
         let code = self.detail.code;
+        let original = self.clone();
         let mut response = (status, axum::Json(ErrorBody { error: self.detail })).into_response();
+        // For the shell, which gives it another shape where another system's clients expect one.
+        response.extensions_mut().insert(original);
         let headers = response.headers_mut();
         if code == ErrorCode::Unauthenticated {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

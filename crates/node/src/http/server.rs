@@ -1,7 +1,9 @@
 //! Accepts connections, bounds them, and closes them when the server drains.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::task::Poll;
 use std::time::Duration;
 
 use axum::Router;
@@ -21,8 +23,11 @@ const FLUSH_MAX: Duration = Duration::from_secs(1);
 /// Named limits of the server shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at one time; the next one gets 503.
+    /// Connections at one time, at all listeners together; the next one gets 503.
     pub connections_max: usize,
+    /// WebSockets and answers of unknown length, such as events, at one time; the next one gets
+    /// 503, so that they leave connections to others.
+    pub streams_max: usize,
     /// Time for a request's head to arrive, and how long an idle connection is kept.
     pub header_read_max: Duration,
     /// Bytes of a request's head; beyond it 431. More than 100 header lines are refused likewise:
@@ -46,6 +51,7 @@ impl Default for Limits {
     fn default() -> Self {
         Limits {
             connections_max: 1024,
+            streams_max: 768,
             header_read_max: Duration::from_secs(30),
             header_bytes_max: 64 << 10,
             body_bytes_max: 32 << 20,
@@ -95,39 +101,62 @@ impl Listener {
     /// Serves until the drain has finished, which may take `patience` from its beginning, and every
     /// connection is closed.
     pub async fn serve(self, router: Router, limits: Limits, drain: Drain, patience: Duration) {
-        let mut connections = JoinSet::new();
-        let (close, closing) = watch::channel(false);
-        let finished = drain.finished(patience);
-        tokio::pin!(finished);
-        loop {
-            tokio::select! {
-                stream = accept(&self.tcp) => {
-                    if connections.len() < limits.connections_max {
-                        let (router, closing) = (router.clone(), closing.clone());
-                        connections.spawn(connection::serve(stream, router, limits, closing));
-                    } else {
-                        connection::refuse(&stream, limits.connections_max);
-                    }
-                }
-                // Takes what a connection task leaves behind, so that the set does not grow.
-                Some(result) = connections.join_next() => log_panic(result),
-                () = &mut finished => break,
-            }
-        }
-        drop(self.tcp);
-        close.send_replace(true);
-        let all_closed = async { while connections.join_next().await.is_some() {} };
-        if tokio::time::timeout(FLUSH_MAX, all_closed).await.is_err() {
-            tracing::debug!(connections = connections.len(), "connections are cut");
-        }
-        connections.shutdown().await;
+        serve_all(vec![(self, router)], limits, drain, patience).await;
     }
 }
 
-async fn accept(listener: &TcpListener) -> TcpStream {
+/// Serves at several listeners, each with routes of its own, as [`Listener::serve`] does at one.
+pub async fn serve_all(
+    mut listeners: Vec<(Listener, Router)>,
+    limits: Limits,
+    drain: Drain,
+    patience: Duration,
+) {
+    let mut connections = JoinSet::new();
+    let (close, closing) = watch::channel(false);
+    let finished = drain.finished(patience);
+    tokio::pin!(finished);
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return stream,
+        tokio::select! {
+            (router, stream, peer) = accept(&mut listeners) => {
+                if connections.len() < limits.connections_max {
+                    let closing = closing.clone();
+                    connections.spawn(connection::serve(stream, peer, router, limits, closing));
+                } else {
+                    connection::refuse(&stream, limits.connections_max);
+                }
+            }
+            // Takes what a connection task leaves behind, so that the set does not grow.
+            Some(result) = connections.join_next() => log_panic(result),
+            () = &mut finished => break,
+        }
+    }
+    drop(listeners);
+    close.send_replace(true);
+    let all_closed = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(FLUSH_MAX, all_closed).await.is_err() {
+        tracing::debug!(connections = connections.len(), "connections are cut");
+    }
+    connections.shutdown().await;
+}
+
+/// The next connection of any listener, with what serves it.
+async fn accept(listeners: &mut [(Listener, Router)]) -> (Router, TcpStream, SocketAddr) {
+    loop {
+        let accepted = poll_fn(|cx| {
+            // Who was served last is asked last, so that a busy listener does not starve another.
+            for index in 0..listeners.len() {
+                let (listener, router) = &listeners[index];
+                if let Poll::Ready(accepted) = listener.tcp.poll_accept(cx) {
+                    let router = router.clone();
+                    listeners[index..].rotate_left(1);
+                    return Poll::Ready(accepted.map(|(stream, peer)| (router, stream, peer)));
+                }
+            }
+            Poll::Pending
+        });
+        match accepted.await {
+            Ok(accepted) => return accepted,
             Err(error) => {
                 tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;

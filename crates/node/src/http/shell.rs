@@ -10,16 +10,19 @@ use api::ErrorCode;
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, Uri};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use super::access::{self, Face};
+use super::connection::Peer;
 use super::error::Error;
 use super::json::{BodyBudget, content_length};
 use super::server::Limits;
-use crate::auth::{self, Tokens};
+use super::stream::{Place, Streams, is_upgrade};
+use crate::auth::Tokens;
 use crate::clock::{self, Ids};
 use crate::drain::{Drain, Working};
 use crate::telemetry::HttpMetrics;
@@ -45,15 +48,27 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
     }
 }
 
-/// What the shell needs to know.
+/// What a request passes through. Cheap to clone; clones share their limits.
+#[derive(Clone, Debug)]
+pub struct Shell(Arc<Shared>);
+
 #[derive(Debug)]
-pub struct Shell {
+struct Shared {
     limits: Limits,
     tokens: Tokens,
     drain: Drain,
     metrics: HttpMetrics,
     ids: Ids,
     bodies: Arc<Semaphore>,
+    streams: Streams,
+}
+
+/// A shell around the routes of one listener.
+#[derive(Clone)]
+struct Wrapped {
+    shared: Arc<Shared>,
+    /// What is protected, by the beginning of the path, the longest first.
+    faces: Arc<[(&'static str, Face)]>,
 }
 
 impl Shell {
@@ -67,28 +82,71 @@ impl Shell {
     ) -> Shell {
         let units = usize::try_from(BodyBudget::units(limits.bodies_bytes_max));
         let units = units.unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
-        Shell { limits, tokens, drain, metrics, ids, bodies: Arc::new(Semaphore::new(units)) }
+        let bodies = Arc::new(Semaphore::new(units));
+        let streams = Streams::new(limits.streams_max, metrics.clone());
+        Shell(Arc::new(Shared { limits, tokens, drain, metrics, ids, bodies, streams }))
     }
 
     /// Puts the shell around the routes of all services.
-    pub fn wrap(self, routes: Router) -> Router {
+    pub fn wrap(&self, routes: Router) -> Router {
+        self.wrap_with(routes, Vec::new())
+    }
+
+    /// The same with faces of other systems: each is everything below a path, such as
+    /// `/compat/piston`.
+    pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, Face)>) -> Router {
+        let native = (PROTECTED, Face::NATIVE);
+        self.layer(routes, faces.into_iter().chain([native]).collect())
+    }
+
+    /// Puts the shell around the routes of one face that has a listener of its own: all of it is
+    /// protected as the face says.
+    pub fn wrap_face(&self, routes: Router, face: Face) -> Router {
+        self.layer(routes, vec![("", face)])
+    }
+
+    fn layer(&self, routes: Router, mut faces: Vec<(&'static str, Face)>) -> Router {
+        faces.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        let wrapped = Wrapped { shared: Arc::clone(&self.0), faces: faces.into() };
         routes
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
-            .layer(middleware::from_fn_with_state(Arc::new(self), handle))
+            .layer(middleware::from_fn_with_state(wrapped, handle))
     }
+}
 
+impl Wrapped {
+    /// The face that a path belongs to. Routes are matched on the path as it was sent, without
+    /// decoding, so comparing it is exact.
+    fn face(&self, path: &str) -> Option<&Face> {
+        let is_below = |prefix: &str| {
+            path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.faces.iter().find(|(prefix, _)| is_below(prefix)).map(|(_, face)| face)
+    }
+}
+
+/// What an admitted request holds.
+struct Admission {
+    /// None for what is not protected.
+    working: Option<Working>,
+    /// For a request that takes its connection over.
+    place: Option<Place>,
+    protocol: Option<HeaderValue>,
+}
+
+impl Shared {
     /// Decides whether a request may reach its handler, in the order of who is to blame last: no
     /// token is reported before anything about the request, so that strangers learn nothing.
-    fn admit(&self, request: &mut Request) -> Result<Option<Working>, Error> {
-        let working = if is_protected(request.uri().path()) {
-            let token = auth::bearer(request.headers()).ok_or_else(Error::unauthenticated)?;
-            let principal = self.tokens.verify(token).ok_or_else(Error::unauthenticated)?;
-            request.extensions_mut().insert(principal);
-            Some(self.drain.work().ok_or_else(Error::draining)?)
-        } else {
-            None
-        };
+    fn admit(&self, request: &mut Request, face: Option<&Face>) -> Result<Admission, Error> {
+        let mut admission = Admission { working: None, place: None, protocol: None };
+        if let Some(face) = face {
+            let peer = request.extensions().get::<Peer>().copied();
+            let admitted = access::admit(&face.access, &self.tokens, request.headers(), peer)?;
+            request.extensions_mut().insert(admitted.principal);
+            admission.protocol = admitted.protocol;
+            admission.working = Some(self.drain.work().ok_or_else(Error::draining)?);
+        }
         let budget = BodyBudget {
             bytes_max: self.limits.body_bytes_max,
             pause_max: self.limits.body_pause_max,
@@ -99,40 +157,65 @@ impl Shell {
         if content_length(request.headers()).is_some_and(|length| length > budget.bytes_max) {
             return Err(budget.too_large());
         }
+        // Before the handler runs, which may begin something for it.
+        if is_upgrade(request.headers()) {
+            admission.place = Some(self.streams.enter()?);
+        }
         request.extensions_mut().insert(budget);
-        Ok(working)
+        request.extensions_mut().insert(self.drain.clone());
+        Ok(admission)
+    }
+
+    /// Runs the handler of an admitted request.
+    async fn answer(
+        &self,
+        admission: Admission,
+        handler: impl Future<Output = Response>,
+        id: &str,
+    ) -> Response {
+        let Admission { working, place, protocol } = admission;
+        let mut response = if working.is_some() {
+            tokio::select! {
+                response = run(handler, id) => response,
+                () = self.drain.cancelled() => Error::draining().into_response(),
+            }
+        } else {
+            run(handler, id).await
+        };
+        if let Some(protocol) = protocol
+            && response.status() == StatusCode::SWITCHING_PROTOCOLS
+        {
+            let headers = response.headers_mut();
+            headers.entry(header::SEC_WEBSOCKET_PROTOCOL).or_insert(protocol);
+        }
+        let kept = self.streams.keep(response, place, working, &self.drain);
+        kept.unwrap_or_else(IntoResponse::into_response)
     }
 }
 
-/// Routes are matched on the path as it was sent, without decoding, so comparing it is exact.
-fn is_protected(path: &str) -> bool {
-    path.strip_prefix(PROTECTED).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-async fn handle(State(shell): State<Arc<Shell>>, mut request: Request, next: Next) -> Response {
+async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next) -> Response {
+    let Wrapped { shared, .. } = &wrapped;
     let started = clock::now();
-    let in_flight = shell.metrics.enter();
-    let id: Arc<str> = shell.ids.next("req_").into();
+    let in_flight = shared.metrics.enter();
+    let id: Arc<str> = shared.ids.next("req_").into();
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let method = request.method().clone();
     let route = request.extensions().get::<MatchedPath>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
-    let admitted = shell.admit(&mut request);
+    let face = wrapped.face(request.uri().path());
+    let admitted = shared.admit(&mut request, face);
     // Dropped after the handler: the memory of a body is accounted for until then.
     let _budget = request.extensions().get::<BodyBudget>().cloned();
-    let mut response = match admitted {
+    let response = match admitted {
         Err(error) => error.into_response(),
-        Ok(None) => run(next.run(request), &id).await,
-        Ok(Some(_working)) => tokio::select! {
-            response = run(next.run(request), &id) => response,
-            () = shell.drain.cancelled() => Error::draining().into_response(),
-        },
+        Ok(admission) => shared.answer(admission, next.run(request), &id).await,
     };
+    let mut response = rendered(response, face);
 
     let took = clock::now().duration_since(started);
     let status = response.status();
-    shell.metrics.observe(&method, route, status.as_u16(), took);
+    shared.metrics.observe(&method, route, status.as_u16(), took);
     tracing::debug!(request = %id, %method, route, status = status.as_u16(), ?took, "answered");
     // Ids are made of base 32 digits, which are always a valid header value.
     if let Ok(value) = HeaderValue::from_str(&id) {
@@ -140,6 +223,19 @@ async fn handle(State(shell): State<Arc<Shell>>, mut request: Request, next: Nex
     }
     drop(in_flight);
     response
+}
+
+/// Gives an error the shape of the face it is for. What a face answers itself has it already.
+fn rendered(mut response: Response, face: Option<&Face>) -> Response {
+    let Some(error) = response.extensions_mut().remove::<Error>() else { return response };
+    let Some(render) = face.and_then(|face| face.render) else { return response };
+    let mut shown = render(&error);
+    for name in [header::RETRY_AFTER, header::WWW_AUTHENTICATE, header::ALLOW] {
+        if let Some(value) = response.headers_mut().remove(&name) {
+            shown.headers_mut().insert(name, value);
+        }
+    }
+    shown
 }
 
 /// Runs a handler. One that panics answers 500, and the server goes on.

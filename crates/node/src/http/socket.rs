@@ -1,31 +1,44 @@
-//! A connection's bytes: notices that the client is gone while a handler runs, and gives up on a
-//! client that does not read.
+//! A connection's bytes: notices that the client is gone while a handler runs, gives up on a client
+//! that does not read, and outlives HTTP when a handler takes the connection over.
 
+use std::convert::Infallible;
 use std::io;
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::oneshot;
 use tokio::time::Sleep;
 
 /// Bytes that are read ahead of hyper. A client that sends more than this behind a request of which
 /// it then does not await the answer is noticed only when the answer is written.
 const AHEAD_BYTES_MAX: usize = 64 << 10;
 
-/// Both directions of a connection, as hyper sees it.
+/// Both directions of a connection, as hyper sees it, or whoever takes it over from hyper.
 #[derive(Debug)]
 pub(super) struct Socket {
-    read: Arc<Mutex<ReadSide>>,
-    write: OwnedWriteHalf,
+    shared: Arc<Shared>,
     /// Longest time in which the client takes nothing of its answer.
     stall_max: Duration,
     /// Runs while a write waits.
     stall: Option<Pin<Box<Sleep>>>,
+    /// Dropped with the socket, which [`Watch`] notices.
+    _alive: oneshot::Sender<Infallible>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    read: Mutex<ReadSide>,
+    write: Mutex<OwnedWriteHalf>,
+    /// A handler has taken the connection over, and closes it as it sees fit.
+    upgraded: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -37,38 +50,27 @@ struct ReadSide {
     wanted: bool,
 }
 
-/// Sees the end of a connection that hyper does not read from at the moment.
+/// Sees the end of a connection that hyper does not read from at the moment, and closes it.
 ///
 /// Hyper looks for the end of the stream while a handler runs, but stops looking once the client
 /// has sent anything behind its request, be it a pipelined request or a stray line end.
 #[derive(Debug)]
-pub(super) struct Watch(Arc<Mutex<ReadSide>>);
+pub(super) struct Watch {
+    shared: Arc<Shared>,
+    alive: oneshot::Receiver<Infallible>,
+}
 
 impl Socket {
     pub(super) fn new(stream: TcpStream, stall_max: Duration) -> (Socket, Watch) {
         let (tcp, write) = stream.into_split();
-        let read = Arc::new(Mutex::new(ReadSide { tcp, ahead: Vec::new(), wanted: false }));
-        let watch = Watch(Arc::clone(&read));
-        (Socket { read, write, stall_max, stall: None }, watch)
-    }
-
-    /// Closes so that the client can read the answer to a request that was not read to its end:
-    /// closing with unread bytes makes the kernel send a reset, which may overtake the answer.
-    pub(super) async fn linger(mut self, time_max: Duration, bytes_max: u64) {
-        if self.write.shutdown().await.is_err() {
-            return;
-        }
-        let discard = async {
-            let mut scrap = [0; 4096];
-            let mut left = bytes_max;
-            while let Ok(count @ 1..) = read_some(&self.read, &mut scrap).await
-                && left > 0
-            {
-                left = left.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX));
-            }
-        };
-        // When the time is up the client has had its chance.
-        drop(tokio::time::timeout(time_max, discard).await);
+        let shared = Arc::new(Shared {
+            read: Mutex::new(ReadSide { tcp, ahead: Vec::new(), wanted: false }),
+            write: Mutex::new(write),
+            upgraded: AtomicBool::new(false),
+        });
+        let (sender, alive) = oneshot::channel();
+        let watch = Watch { shared: Arc::clone(&shared), alive };
+        (Socket { shared, stall_max, stall: None, _alive: sender }, watch)
     }
 
     /// Bounds the time a write waits for the client.
@@ -104,7 +106,7 @@ async fn read_some(side: &Mutex<ReadSide>, scrap: &mut [u8]) -> io::Result<usize
 impl Watch {
     /// Ready when the client has closed its side. Poll it after hyper, on the same task.
     pub(super) fn poll_gone(&self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut side = self.0.lock();
+        let mut side = self.shared.read.lock();
         if side.wanted {
             return Poll::Pending;
         }
@@ -118,6 +120,56 @@ impl Watch {
         }
         Poll::Pending
     }
+
+    /// Whether somebody still has the socket. Once hyper is done that is a handler which has taken
+    /// the connection over.
+    pub(super) fn is_upgraded(&mut self) -> bool {
+        let has_socket = matches!(self.alive.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        self.shared.upgraded.store(has_socket, Ordering::Release);
+        has_socket
+    }
+
+    /// Returns when the handler has dropped the socket. Dropping this future cuts the connection,
+    /// which the handler then sees as its end.
+    pub(super) async fn until_dropped(mut self) {
+        let cut = Cut(Arc::clone(&self.shared));
+        // Nothing is ever sent.
+        drop((&mut self.alive).await);
+        drop(cut);
+    }
+
+    /// Closes so that the client can read the answer to a request that was not read to its end:
+    /// closing with unread bytes makes the kernel send a reset, which may overtake the answer.
+    pub(super) async fn linger(self, time_max: Duration, bytes_max: u64) {
+        let shutdown =
+            |cx: &mut Context<'_>| Pin::new(&mut *self.shared.write.lock()).poll_shutdown(cx);
+        if std::future::poll_fn(shutdown).await.is_err() {
+            return;
+        }
+        let discard = async {
+            let mut scrap = [0; 4096];
+            let mut left = bytes_max;
+            while let Ok(count @ 1..) = read_some(&self.shared.read, &mut scrap).await
+                && left > 0
+            {
+                left = left.saturating_sub(u64::try_from(count).unwrap_or(u64::MAX));
+            }
+        };
+        // When the time is up the client has had its chance.
+        drop(tokio::time::timeout(time_max, discard).await);
+    }
+}
+
+/// Ends both directions of a connection when dropped.
+struct Cut(Arc<Shared>);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        let side = self.0.read.lock();
+        let tcp: &TcpStream = side.tcp.as_ref();
+        // It may have ended already, which is as good.
+        socket2::SockRef::from(tcp).shutdown(Shutdown::Both).ok();
+    }
 }
 
 impl AsyncRead for Socket {
@@ -126,7 +178,7 @@ impl AsyncRead for Socket {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let side = &mut *self.read.lock();
+        let side = &mut *self.shared.read.lock();
         if side.ahead.is_empty() {
             let poll = Pin::new(&mut side.tcp).poll_read(cx, buf);
             side.wanted = poll.is_pending();
@@ -146,7 +198,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.write).poll_write(cx, bytes);
+        let poll = Pin::new(&mut *self.shared.write.lock()).poll_write(cx, bytes);
         self.written(poll, cx)
     }
 
@@ -155,19 +207,23 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.write).poll_write_vectored(cx, slices);
+        let poll = Pin::new(&mut *self.shared.write.lock()).poll_write_vectored(cx, slices);
         self.written(poll, cx)
     }
 
     fn is_write_vectored(&self) -> bool {
-        self.write.is_write_vectored()
+        self.shared.write.lock().is_write_vectored()
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_flush(cx)
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.shared.write.lock()).poll_flush(cx)
     }
 
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_shutdown(cx)
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Hyper's is left to `linger`, which reads on meanwhile.
+        if !self.shared.upgraded.load(Ordering::Acquire) {
+            return Poll::Ready(Ok(()));
+        }
+        Pin::new(&mut *self.shared.write.lock()).poll_shutdown(cx)
     }
 }

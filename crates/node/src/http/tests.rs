@@ -1,5 +1,7 @@
 //! The shell against real sockets, by hand-written requests.
 
+mod streams;
+
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

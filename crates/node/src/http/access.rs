@@ -1,0 +1,165 @@
+//! Who may use a route: tokens, where they may stand, and what may go without one.
+
+use std::net::IpAddr;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
+use axum::response::Response;
+
+use super::connection::Peer;
+use super::error::Error;
+use super::stream::is_upgrade;
+use crate::auth::{self, Principal, Tokens};
+
+/// Judge0's header for a token.
+const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+
+/// What stands before a token among the protocols that a WebSocket offers: all that a script in a
+/// browser can add to its request.
+const PROTOCOL_PREFIX: &str = "bearer.";
+
+/// Who may use a face.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Whoever has a token.
+    Token,
+    /// Whoever has a token; and, as this principal, programs of this machine without one. Pages
+    /// that a browser of this machine shows are not among them, wherever they are from.
+    Loopback(Principal),
+    /// Whoever has a token, and everybody else as this principal. Programs of strangers are what
+    /// Cove is for; who sends them is then not known, and nobody is limited by it.
+    Open(Principal),
+}
+
+/// How a face differs from the native one, as far as the shell is concerned.
+#[derive(Clone, Debug)]
+pub struct Face {
+    /// Who may use it.
+    pub access: Access,
+    /// How the errors of the shell and of its extractors look there; `retry-after` and
+    /// `www-authenticate` are added. None for Cove's own shape.
+    pub render: Option<fn(&Error) -> Response>,
+}
+
+impl Face {
+    /// The native one: tokens, and Cove's own errors.
+    pub const NATIVE: Face = Face { access: Access::Token, render: None };
+}
+
+/// Who makes a request.
+pub(super) struct Admitted {
+    pub(super) principal: Principal,
+    /// The protocol that the token came as, to be chosen when the handler chooses none: browsers
+    /// give up a WebSocket that accepts nothing of what they offered.
+    pub(super) protocol: Option<HeaderValue>,
+}
+
+/// Finds out who makes a request.
+pub(super) fn admit(
+    access: &Access,
+    tokens: &Tokens,
+    headers: &HeaderMap,
+    peer: Option<Peer>,
+) -> Result<Admitted, Error> {
+    let found = find(headers)?;
+    if let Some((token, protocol)) = found {
+        // A token that is wrong is not as good as none: its owner would not learn of it.
+        let principal = tokens.verify(token).ok_or_else(Error::unauthenticated)?;
+        return Ok(Admitted { principal, protocol });
+    }
+    let principal = match access {
+        Access::Token => None,
+        Access::Loopback(principal) => is_local(headers, peer).then_some(principal),
+        Access::Open(principal) => Some(principal),
+    };
+    let principal = principal.cloned().ok_or_else(Error::unauthenticated)?;
+    Ok(Admitted { principal, protocol: None })
+}
+
+/// The one token of a request. Two would let a proxy check one and the server use the other.
+fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, Error> {
+    let mut found = None;
+    let mut add = |token, protocol: Option<HeaderValue>| match found.replace((token, protocol)) {
+        None => Ok(()),
+        Some(_) => Err(Error::unauthenticated()),
+    };
+    let is_bearer = |value: &HeaderValue| {
+        let scheme = value.as_bytes().split(|byte| *byte == b' ').next().unwrap_or_default();
+        scheme.eq_ignore_ascii_case(b"bearer")
+    };
+    if headers.get_all(header::AUTHORIZATION).iter().any(is_bearer) {
+        add(auth::bearer(headers).ok_or_else(Error::unauthenticated)?, None)?;
+    }
+    for value in headers.get_all(X_AUTH_TOKEN) {
+        add(value.to_str().map_err(|_| Error::unauthenticated())?, None)?;
+    }
+    if is_upgrade(headers) {
+        for value in headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
+            let offered = value.to_str().unwrap_or_default().split(',').map(str::trim);
+            for protocol in offered {
+                if let Some(token) = protocol.strip_prefix(PROTOCOL_PREFIX) {
+                    add(token, HeaderValue::from_str(protocol).ok())?;
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a program of this machine makes the request. A page in a browser of this machine could
+/// be made to, by its own script or under a name that leads to this machine; it says so in `origin`
+/// or is given away by `host`.
+fn is_local(headers: &HeaderMap, peer: Option<Peer>) -> bool {
+    let from_here = peer.is_some_and(|Peer(address)| address.ip().to_canonical().is_loopback());
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let host = hosts.next().and_then(|host| host.to_str().ok()).unwrap_or_default();
+    from_here
+        && hosts.next().is_none()
+        && !headers.contains_key(header::ORIGIN)
+        && is_local_name(host)
+}
+
+/// Whether `host:port` is an address, or the name that every machine has for itself.
+fn is_local_name(host: &str) -> bool {
+    let Ok(uri) = Uri::builder().scheme("http").authority(host).path_and_query("/").build() else {
+        return false;
+    };
+    let name = uri.host().unwrap_or_default();
+    let inside = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+    let is_local = name.eq_ignore_ascii_case("localhost") || inside.parse::<IpAddr>().is_ok();
+    is_local && !host.contains('@')
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::HeaderMap;
+
+    use super::*;
+
+    #[test]
+    fn only_programs_of_this_machine_are_local() {
+        for (peer, host, origin, local) in [
+            ("127.0.0.1:5", "127.0.0.1:2000", None, true),
+            ("127.3.2.1:5", "LOCALHOST:2000", None, true),
+            ("[::1]:5", "[::1]:2000", None, true),
+            ("[::ffff:127.0.0.1]:5", "localhost", None, true),
+            // A container's own address, by which its neighbours and itself reach it.
+            ("127.0.0.1:5", "10.0.0.1:2000", None, true),
+            ("10.0.0.1:5", "127.0.0.1:2000", None, false),
+            ("[::ffff:10.0.0.1]:5", "localhost", None, false),
+            ("127.0.0.1:5", "evil.example:2000", None, false),
+            ("127.0.0.1:5", "localhost.evil.example", None, false),
+            ("127.0.0.1:5", "user@localhost", None, false),
+            ("127.0.0.1:5", "", None, false),
+            ("127.0.0.1:5", "a b", None, false),
+            ("127.0.0.1:5", "localhost", Some("http://localhost"), false),
+            ("127.0.0.1:5", "localhost", Some("null"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            headers.extend(origin.map(|origin| (header::ORIGIN, origin.parse().unwrap())));
+            let found = is_local(&headers, Some(Peer(peer.parse().unwrap())));
+            assert_eq!(found, local, "{peer} {host} {origin:?}");
+            assert!(!is_local(&headers, None));
+        }
+    }
+}
