@@ -63,6 +63,12 @@ pub fn routes(service: Service, config: Config) -> Router {
         .with_state(runner)
 }
 
+/// How errors of the shell, and of what it extracts, look here: a JSON text. For
+/// [`node::http::Face::render`].
+pub fn render_error(error: &http::Error) -> Response {
+    (error.status(), Json(error.to_string())).into_response()
+}
+
 async fn run(
     State(runner): State<Arc<Runner>>,
     who: Principal,
@@ -70,7 +76,7 @@ async fn run(
 ) -> Response {
     let request = match request {
         Ok(http::Json(request)) => request,
-        Err(error) => return (error.status(), Json(error.to_string())).into_response(),
+        Err(error) => return render_error(&error),
     };
     // Boxed: it holds programs and their results, and stays where it is while it waits.
     match Box::pin(runner.run(&who.token_id, request, Remote::default())).await {

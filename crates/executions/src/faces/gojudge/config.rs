@@ -38,7 +38,7 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             cmds_max: 16,
-            pipes_max: 64,
+            pipes_max: 32,
             stored_files_max_per_tenant: 256,
             stored_files_max: 512,
             stored_file_bytes_max: 64 << 20,

@@ -81,12 +81,12 @@ impl Wires {
             ends.insert(pipe.target, far_read.into());
             let budget = budgets.get(pipe.source.0).map_or_else(|| Budget::new(0), Arc::clone);
             let keep_max = pipe.keep.as_ref().map(|(_, bytes_max)| *bytes_max);
-            let relay =
-                pipes::relay(pipes::reader(read)?, pipes::writer(far_write)?, keep_max, budget);
+            let relay = pipes::relay(read, far_write, keep_max, budget)?;
             let Pipe { source: (program, _), keep, .. } = pipe;
             let (program, name) = (*program, keep.as_ref().map(|(name, _)| name.clone()));
             tasks.spawn(async move {
-                let kept = relay.await;
+                // It ends without a word only when the process does.
+                let kept = relay.await.ok()?;
                 name.map(|name| Collected { program, name, kept, is_limited: false })
             });
         }

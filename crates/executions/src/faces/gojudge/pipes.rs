@@ -5,20 +5,23 @@
 //! when their sandboxes are gone.
 
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter};
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use sandbox::SharedFile;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::stream::Chunk;
 
 /// Read at a time: what a pipe of Linux holds.
 const CHUNK_BYTES: usize = 64 << 10;
+/// Stack of a relay, which has its buffer on the heap.
+const RELAY_STACK_BYTES: usize = 128 << 10;
 
 /// Bytes that may still be kept of what programs write beside their standard streams.
 #[derive(Debug)]
@@ -79,26 +82,46 @@ pub(super) async fn collect(mut from: Receiver, bytes_max: u64, budget: Arc<Budg
 
 /// Hands what one program writes to another. When the other no longer reads, the one may go on
 /// writing: that is what a relay is for.
-pub(super) async fn relay(
-    mut from: Receiver,
-    to: Sender,
+///
+/// A thread of its own: two programs that talk line by line wait for each other most of the time,
+/// and each line costs one waking here where an event loop takes three steps. It ends with the
+/// programs, so there are as many as there are relayed pipes of what runs.
+pub(super) fn relay(
+    mut from: PipeReader,
+    to: PipeWriter,
     keep_max: Option<u64>,
     budget: Arc<Budget>,
-) -> Kept {
-    let mut to = Some(to);
-    let mut kept = Kept::default();
-    let mut chunk = Vec::new();
-    while read(&mut from, &mut chunk).await {
-        if let Some(keep_max) = keep_max {
-            kept.take(&chunk, keep_max, &budget);
+) -> io::Result<oneshot::Receiver<Kept>> {
+    let (done, ended) = oneshot::channel();
+    let thread = thread::Builder::new().name("cove-relay".to_owned()).stack_size(RELAY_STACK_BYTES);
+    let run = move || {
+        let mut to = Some(to);
+        let mut kept = Kept::default();
+        let mut buf = vec![0; CHUNK_BYTES];
+        loop {
+            let chunk = match from.read(&mut buf) {
+                Ok(n) => buf.get(..n).unwrap_or_default(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(_) => break,
+            };
+            if chunk.is_empty() {
+                break;
+            }
+            if let Some(keep_max) = keep_max {
+                kept.take(chunk, keep_max, &budget);
+            }
+            if let Some(pipe) = &mut to
+                && pipe.write_all(chunk).is_err()
+            {
+                to = None;
+            }
         }
-        if let Some(pipe) = &mut to
-            && pipe.write_all(&chunk).await.is_err()
-        {
-            to = None;
-        }
-    }
-    kept
+        // The reader sees the end first, and then nobody may wait for the result any more.
+        drop(to);
+        done.send(kept).ok();
+    };
+    thread.spawn(run)?;
+    Ok(ended)
 }
 
 /// Sends what a program writes to the caller, who may make it wait.
@@ -142,8 +165,6 @@ pub(super) fn null() -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
-
     use super::*;
 
     #[tokio::test]
@@ -169,8 +190,7 @@ mod tests {
         let (from, mut to) = io::pipe().unwrap();
         let (mut far, near) = io::pipe().unwrap();
         let budget = Budget::new(100);
-        let task = relay(reader(from).unwrap(), writer(near).unwrap(), Some(3), budget);
-        let task = tokio::spawn(task);
+        let ended = relay(from, near, Some(3), budget).unwrap();
         to.write_all(b"one").unwrap();
         let far = tokio::task::spawn_blocking(move || {
             let mut bytes = [0; 3];
@@ -181,7 +201,7 @@ mod tests {
         drop(far.await.unwrap());
         let writer = tokio::task::spawn_blocking(move || to.write_all(&[b'x'; 300_000]).unwrap());
         writer.await.unwrap();
-        let kept = task.await.unwrap();
+        let kept = ended.await.unwrap();
         assert_eq!((kept.bytes, kept.is_cut), (b"one".to_vec(), true));
     }
 

@@ -7,12 +7,13 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::SplitSink;
 use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
+use node::drain::Drain;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{self, MissedTickBehavior};
@@ -26,12 +27,15 @@ pub(super) const PING_INTERVAL: Duration = Duration::from_secs(50);
 pub(super) const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How long a client may leave an answer unread before it counts as gone.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// What is said to those who are still there when the server ends.
+pub(super) const SHUTTING_DOWN: &str = "the server is shutting down";
 /// Room for what a client wants of one request: there is nothing but its end.
 const ASKED_MAX: usize = 1;
 
 pub(super) async fn connect(
     State(runner): State<Arc<Runner>>,
     who: Principal,
+    drain: Drain,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match accept(&runner, upgrade) {
@@ -39,7 +43,7 @@ pub(super) async fn connect(
         Err(why) => return (StatusCode::BAD_REQUEST, Json(why)).into_response(),
     };
     upgrade.on_upgrade(move |socket| async move {
-        Box::pin(Requests::new(runner, who.token_id).serve(socket)).await;
+        Box::pin(Requests::new(runner, who.token_id, drain).serve(socket)).await;
     })
 }
 
@@ -59,6 +63,7 @@ pub(super) fn accept(
 struct Requests {
     runner: Arc<Runner>,
     tenant: Arc<str>,
+    drain: Drain,
     /// Dropped with the connection, which ends everything.
     running: JoinSet<wire::Response>,
     /// How each of them is cancelled, by its id.
@@ -66,8 +71,8 @@ struct Requests {
 }
 
 impl Requests {
-    fn new(runner: Arc<Runner>, tenant: Arc<str>) -> Requests {
-        Requests { runner, tenant, running: JoinSet::new(), cancels: HashMap::new() }
+    fn new(runner: Arc<Runner>, tenant: Arc<str>, drain: Drain) -> Requests {
+        Requests { runner, tenant, drain, running: JoinSet::new(), cancels: HashMap::new() }
     }
 
     async fn serve(mut self, socket: WebSocket) {
@@ -96,6 +101,13 @@ impl Requests {
                         return;
                     }
                 },
+                // What runs is answered while the server is patient.
+                () = self.drain.begun(), if self.running.is_empty() => {
+                    return close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await;
+                }
+                () = self.drain.cancelled() => {
+                    return close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await;
+                }
                 _ = pings.tick() => {
                     let sent = send(&mut sink, Message::Ping(Vec::new().into())).await;
                     if !sent || silent_since.elapsed() > SILENCE_MAX {
@@ -133,6 +145,9 @@ impl Requests {
         if self.cancels.contains_key(&id) {
             let message = format!("duplicated request id: {id:?}");
             return Some(refusal(&id, message));
+        }
+        if self.drain.is_draining() {
+            return Some(refusal(&id, SHUTTING_DOWN));
         }
         let requests_max = self.runner.config.socket_requests_max;
         if self.running.len() >= requests_max {

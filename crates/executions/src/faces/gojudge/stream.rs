@@ -17,12 +17,13 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::StreamExt as _;
 use futures_util::stream::{SplitSink, SplitStream};
 use node::auth::Principal;
+use node::drain::Drain;
 use sandbox::TerminalSize;
 use tokio::sync::mpsc;
 use tokio::time;
 
 use super::run::{Asked, Remote, Runner};
-use super::socket::{self, SILENCE_MAX};
+use super::socket::{self, SHUTTING_DOWN, SILENCE_MAX};
 use super::wire;
 
 /// First bytes of messages.
@@ -58,6 +59,7 @@ pub(super) fn tag(index: usize, fd: usize) -> u8 {
 pub(super) async fn connect(
     State(runner): State<Arc<Runner>>,
     who: Principal,
+    drain: Drain,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     let upgrade = match socket::accept(&runner, upgrade) {
@@ -65,7 +67,7 @@ pub(super) async fn connect(
         Err(why) => return (StatusCode::BAD_REQUEST, Json(why)).into_response(),
     };
     upgrade.on_upgrade(move |socket| async move {
-        Box::pin(serve(&runner, &who.token_id, socket)).await;
+        Box::pin(serve(&runner, &who.token_id, drain, socket)).await;
     })
 }
 
@@ -73,15 +75,21 @@ pub(super) async fn connect(
 enum Over {
     /// The client is gone.
     Gone,
+    /// The server ends.
+    Drained,
     /// It sent what is no message here.
     Malformed(String),
 }
 
-async fn serve(runner: &Runner, tenant: &str, socket: WebSocket) {
+async fn serve(runner: &Runner, tenant: &str, drain: Drain, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
-    let ended = match first_request(&mut stream).await {
-        Ok(request) => talk(runner, tenant, request, &mut sink, stream).await,
-        Err(over) => Err(over),
+    let conversation = async {
+        let request = first_request(&mut stream).await?;
+        talk(runner, tenant, request, &mut sink, stream).await
+    };
+    let ended = tokio::select! {
+        ended = conversation => ended,
+        () = drain.cancelled() => Err(Over::Drained),
     };
     match ended {
         Ok(answer) => {
@@ -93,6 +101,7 @@ async fn serve(runner: &Runner, tenant: &str, socket: WebSocket) {
             }
         }
         Err(Over::Malformed(why)) => socket::close(&mut sink, close_code::POLICY, &why).await,
+        Err(Over::Drained) => socket::close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await,
         Err(Over::Gone) => {}
     }
 }
