@@ -26,6 +26,8 @@ need curl curl
 need default-jdk-headless java javac
 need golang-go go
 need nodejs node
+# Installs BullMQ, as the Redis queue is tested with.
+need npm npm
 # What makes JavaScript of TypeScript.
 need esbuild esbuild
 # The store's other engine, the queue's other back end, and certificates for both. Debian keeps the

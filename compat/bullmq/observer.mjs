@@ -1,9 +1,11 @@
 // Looks at a queue as dashboards do, or changes it as their buttons do.
 // Arguments: Redis port, queue name, command, argument. Prints one JSON object.
 import { Queue } from 'bullmq';
+import Redis from 'ioredis';
 
 const [port, name, command, id] = [Number(process.argv[2]), ...process.argv.slice(3)];
-const queue = new Queue(name, { connection: { host: '127.0.0.1', port } });
+const connection = new Redis({ host: '127.0.0.1', port, maxRetriesPerRequest: null });
+const queue = new Queue(name, { connection });
 const states = ['waiting', 'prioritized', 'active', 'delayed', 'completed', 'failed'];
 
 const commands = {
@@ -40,3 +42,4 @@ const commands = {
 
 console.log(JSON.stringify(await commands[command]()));
 await queue.close();
+connection.disconnect();

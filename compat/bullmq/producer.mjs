@@ -1,9 +1,10 @@
 // Adds jobs to Cove's queue in every way BullMQ has, waits for their results, prints what came.
 // Arguments: Redis port, queue name, count of jobs. The last line printed is one JSON object.
 import { Queue, QueueEvents } from 'bullmq';
+import Redis from 'ioredis';
 
 const [port, name, count] = [Number(process.argv[2]), process.argv[3], Number(process.argv[4])];
-const connection = { host: '127.0.0.1', port, maxRetriesPerRequest: null };
+const connection = new Redis({ host: '127.0.0.1', port, maxRetriesPerRequest: null });
 const queue = new Queue(name, { connection });
 const events = new QueueEvents(name, { connection });
 await events.waitUntilReady();
@@ -34,3 +35,4 @@ const wrong = jobs.filter((job, n) => {
 console.log(JSON.stringify({ added: jobs.length, completed: completed.size, wrong: wrong.length }));
 await events.close();
 await queue.close();
+connection.disconnect();

@@ -122,11 +122,7 @@ impl RedisQueue {
         Ok(())
     }
 
-    pub(super) async fn forget(
-        &self,
-        tenant: String,
-        id: ExecutionId,
-    ) -> Result<bool, QueueError> {
+    pub(super) async fn forget(&self, tenant: String, id: ExecutionId) -> Result<bool, QueueError> {
         let ended = Operation::new("ended").arg(&*id.0).arg(tenant);
         let mut place = Reply::of(self.link.ask(ended).await?);
         if place.is_empty() {
