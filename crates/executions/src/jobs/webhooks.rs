@@ -61,7 +61,7 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The value of `webhook-signature`.
-fn signature(secret: &str, id: &str, timestamp: u64, body: &[u8]) -> String {
+pub(super) fn signature(secret: &str, id: &str, timestamp: u64, body: &[u8]) -> String {
     let decoded = secret.strip_prefix(SECRET_PREFIX).and_then(|text| BASE64.decode(text).ok());
     let key = decoded.unwrap_or_else(|| secret.as_bytes().to_vec());
     let timestamp = timestamp.to_string();
@@ -91,8 +91,10 @@ impl Jobs {
                         }
                     }
                     Err(error) => {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::error!(error, "webhooks that are due cannot be read");
+                        tracing::error!(
+                            error = &error as &dyn std::error::Error,
+                            "webhooks that are due cannot be read"
+                        );
                     }
                 }
             }
@@ -121,7 +123,7 @@ impl Jobs {
         };
         if let Err(error) = self.inner.queue.settle_webhook(id.clone(), again).await {
             // Due again when it is no longer hidden.
-            let error = &error as &dyn std::error::Error;
+            let error = error.to_string();
             tracing::error!(execution = %id, error, "a webhook cannot be settled");
         }
     }

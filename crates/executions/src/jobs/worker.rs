@@ -120,8 +120,10 @@ impl Jobs {
             let claims = match queue.claim(permits.len(), now_ms()).await {
                 Ok(claims) => claims,
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "no jobs can be taken from the queue");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "no jobs can be taken from the queue"
+                    );
                     time::sleep(QUEUE_PAUSE).await;
                     continue;
                 }
@@ -179,8 +181,10 @@ impl Jobs {
                     }
                 }
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "leases cannot be renewed");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "leases cannot be renewed"
+                    );
                 }
             }
         }
@@ -211,8 +215,10 @@ impl Jobs {
                     }
                 }
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
-                    tracing::error!(error, "the queue cannot be swept");
+                    tracing::error!(
+                        error = &error as &dyn std::error::Error,
+                        "the queue cannot be swept"
+                    );
                 }
             }
         }
@@ -407,11 +413,11 @@ impl Worker {
             match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms()).await {
                 Ok(ended) => return Some(ended),
                 Err(QueueError::Unavailable(cause)) => {
-                    let error = &*cause as &dyn std::error::Error;
+                    let error = cause.to_string();
                     tracing::error!(execution = %lease.id, error, "its end cannot be published yet");
                 }
                 Err(error) => {
-                    let error = &error as &dyn std::error::Error;
+                    let error = error.to_string();
                     tracing::error!(execution = %lease.id, error, "its end cannot be published");
                     return None;
                 }

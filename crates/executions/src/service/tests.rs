@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::{Companion, ErrorCode, LimitSpec, TestCase, Verdict};
 use node::telemetry;
 use parking_lot::Mutex;
-use sandbox::{Command, Exit, Output, OutputSink};
+use sandbox::{Command, Exit, OutputSink};
 use tokio::sync::oneshot;
 
 use super::*;
@@ -56,9 +56,7 @@ impl Sandboxes for Engine {
     fn warm<'a>(&'a self, name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
         self.0.commands.lock().push((format!("warm {name}"), Vec::new()));
         let is_there = self.0.has_warm;
-        Box::pin(async move {
-            if is_there { Ok(Some(self.sandbox().await?)) } else { Ok(None) }
-        })
+        Box::pin(async move { if is_there { Ok(Some(self.sandbox().await?)) } else { Ok(None) } })
     }
 }
 
@@ -98,9 +96,13 @@ struct Fixture {
 }
 
 fn fixture(acts: Vec<Act>) -> Fixture {
+    fixture_with(Script { acts: Mutex::new(acts.into()), ..Script::default() })
+}
+
+fn fixture_with(script: Script) -> Fixture {
     let config = Config { running_max: Some(1), queue_max: 1, ..Config::default() };
     let (home, languages) = testing::languages();
-    let script = Arc::new(Script { acts: Mutex::new(acts.into()), ..Script::default() });
+    let script = Arc::new(script);
     let mut registry = Registry::default();
     let capacity = Capacity { cores: 1, memory_bytes: 4 << 30 };
     let sandboxes = Box::new(Engine(Arc::clone(&script)));
@@ -221,7 +223,7 @@ async fn progress_follows_stages_and_output() {
     let fixture = fixture(vec![exit(0, "c"), exit(0, "r")]);
     let mut log = Log::default();
     fixture.service.execute("tenant", source("built"), Io::default(), &mut log).await.unwrap();
-    assert_eq!(log.0, "Compile Stdout c Run Stdout r ");
+    assert_eq!(log.0, "Compile Stdout c OK Run Stdout r OK ");
 }
 
 #[tokio::test]
@@ -295,5 +297,259 @@ async fn what_ended_is_counted_by_language_and_verdict() {
         fixture.check_metric(&format!(
             "cove_execution_stage_duration_seconds_count{{stage=\"{stage}\"}} {count}"
         ));
+    }
+}
+
+/// What was run: `program file file`, in order.
+fn commands(fixture: &Fixture) -> Vec<String> {
+    let commands = std::mem::take(&mut *fixture.script.commands.lock());
+    let show = |(program, files): Seen| [vec![program], files].concat().join(" ");
+    let short = |text: String| text.replace("/opt/compiler/bin/", "");
+    commands.into_iter().map(show).map(short).collect()
+}
+
+/// A command that ends well and makes these files.
+fn makes(outputs: &[&str]) -> Act {
+    let outputs = outputs.iter().map(|content| match *content {
+        "" => Err("missing".to_owned()),
+        content => Ok(content.as_bytes().to_vec()),
+    });
+    let stderr = b"warning".to_vec();
+    let cpu = Duration::from_secs(1);
+    Act::End(Exit { code: Some(0), outputs: outputs.collect(), stderr, cpu, ..Exit::default() })
+}
+
+fn modes(execution: &Execution) -> (Mode, Vec<Mode>) {
+    (execution.mode, execution.stages.iter().map(|stage| stage.mode).collect())
+}
+
+#[tokio::test]
+async fn an_equal_compilation_is_done_once_for_each_tenant() {
+    let run = || exit(0, "r");
+    let made = || makes(&["P", "D"]);
+    let fixture = fixture(vec![made(), run(), run(), made(), run(), made(), run()]);
+    let first = fixture.run(source("made")).await.unwrap();
+    let again = fixture.run(source("made")).await.unwrap();
+    let fresh = ExecutionRequest { fresh: true, ..source("made") };
+    let fresh = fixture.run(fresh).await.unwrap();
+    let io = Io::default();
+    let other = fixture.service.execute("other", source("made"), io, &mut ()).await.unwrap();
+    let compiled = ["compiler main.mk", "./program main.mk program data"];
+    assert_eq!(commands(&fixture), [&compiled[..], &compiled[1..], &compiled, &compiled].concat());
+    assert_eq!(modes(&first), (Mode::Fresh, vec![Mode::Fresh, Mode::Fresh]));
+    assert_eq!(modes(&again), (Mode::Cached, vec![Mode::Cached, Mode::Fresh]));
+    assert_eq!((modes(&fresh), modes(&other)), (modes(&first), modes(&first)));
+    // What the compiler said is said again; its time was not taken again.
+    let stage = |execution: &Execution| execution.stages[0].outcome.clone();
+    assert_eq!((stage(&first).cpu_ms, stage(&again).cpu_ms), (1000.0, 0.0));
+    assert_eq!(Outcome { cpu_ms: 0.0, ..stage(&first) }, stage(&again));
+    fixture.check_idle();
+    for (result, count) in [("hit", 1), ("joined", 0), ("miss", 2)] {
+        let line = format!("cove_compile_cache_lookups_total{{result=\"{result}\"}} {count}");
+        fixture.check_metric(&line);
+    }
+    fixture.check_metric("cove_compile_cache_entries 2");
+    fixture.check_metric("cove_executions_mode_total{mode=\"cached\"} 1");
+}
+
+#[tokio::test]
+async fn what_was_not_compiled_or_not_taken_out_is_not_kept() {
+    let fixture =
+        fixture(vec![exit(1, ""), exit(1, ""), makes(&["P", ""]), exit(0, ""), exit(1, "")]);
+    for expected in ["Compile CE, CE", "Compile CE, CE", "Compile OK, Run OK, OK", "Compile CE, CE"]
+    {
+        assert_eq!(verdicts(&fixture.run(source("made")).await.unwrap()), expected);
+    }
+    // The third ran where it was compiled, where everything is there already.
+    let ran = commands(&fixture);
+    assert_eq!(ran[3], "./program");
+    assert_eq!(ran.iter().filter(|command| command.starts_with("compiler")).count(), 4);
+    fixture.check_idle();
+}
+
+#[tokio::test]
+async fn files_of_unknown_names_are_listed_and_checked() {
+    let list = |names: &str| exit(0, names);
+    let run = || exit(0, "");
+    let listed = vec![makes(&[]), list("./a\0b/c\0"), makes(&["A", "C"]), run(), run()];
+    let fixture = fixture(listed);
+    for _ in 0..2 {
+        fixture.run(source("listed")).await.unwrap();
+    }
+    let placed = "./run main.ls a b/c";
+    assert_eq!(commands(&fixture), ["compiler main.ls", "list", "list", placed, placed]);
+    for names in ["../a\0", "/etc/passwd\0", "a/./b\0", "\u{fffd}/\0", ""] {
+        fixture.script.acts.lock().extend([makes(&[]), list(names), run()]);
+        let request = ExecutionRequest { fresh: true, ..source("listed") };
+        fixture.run(request).await.unwrap();
+        assert_eq!(commands(&fixture), ["compiler main.ls", "list", "./run"], "{names:?}");
+    }
+    fixture.check_idle();
+}
+
+/// A request with these inputs and expected outputs.
+fn with_tests(language: &str, tests: &[(&str, &str)]) -> ExecutionRequest {
+    let tests = tests.iter().map(|(stdin, expected)| TestCase {
+        stdin: Some((*stdin).to_owned()),
+        expected: Some((*expected).to_owned()),
+        ..Default::default()
+    });
+    ExecutionRequest { tests: tests.collect(), ..source(language) }
+}
+
+/// `name verdict` of every test case, then the verdict of the whole.
+fn test_verdicts(execution: &Execution) -> String {
+    let tests = execution.tests.iter();
+    let tests = tests.map(|test| format!("{} {}, ", test.name, test.outcome.verdict));
+    tests.collect::<String>() + execution.outcome.verdict.as_str()
+}
+
+#[tokio::test]
+async fn test_cases_share_one_compilation_and_nothing_else() {
+    let fixture = fixture(vec![
+        makes(&["P", "D"]),
+        exit(0, "1 \n"),
+        exit(0, "2"),
+        exit(3, "3"),
+        exit(0, "x"),
+    ]);
+    let tests = [("", "1"), ("", "2"), ("", "3"), ("", "x")];
+    let execution = fixture.run(with_tests("made", &tests)).await.unwrap();
+    assert_eq!(test_verdicts(&execution), "1 OK, 2 OK, 3 RE, 4 OK, RE");
+    assert_eq!(
+        (verdicts(&execution).as_str(), execution.outcome.exit_code),
+        ("Compile OK, RE", Some(3))
+    );
+    let run = "./program main.mk program data";
+    assert_eq!(commands(&fixture), ["compiler main.mk", run, run, run, run]);
+    fixture.check_idle();
+
+    // Cached now, and stopped at the first that is wrong.
+    fixture.script.acts.lock().extend([exit(0, "1"), exit(0, "wrong")]);
+    let request =
+        ExecutionRequest { stop_at_first_failure: true, ..with_tests("made", &tests[..3]) };
+    let execution = fixture.run(request).await.unwrap();
+    assert_eq!(test_verdicts(&execution), "1 OK, 2 WA, WA");
+    assert_eq!(execution.mode, Mode::Cached);
+    let message = execution.outcome.message.unwrap();
+    assert_eq!(message, "differs from what is expected in line 1");
+}
+
+#[tokio::test]
+async fn test_cases_of_what_does_not_compile_are_not_run() {
+    for (made, expected) in [(exit(1, ""), "Compile CE, CE"), (makes(&["P", ""]), "Compile CE, CE")]
+    {
+        let fixture = fixture(vec![made]);
+        let execution = fixture.run(with_tests("made", &[("", "")])).await.unwrap();
+        assert_eq!(verdicts(&execution), expected);
+        assert!(execution.tests.is_empty());
+        fixture.check_idle();
+    }
+    let fixture = fixture(vec![exit(0, ""), infrastructure()]);
+    let execution =
+        fixture.run(with_tests("script", &[("", ""), ("", ""), ("", "")])).await.unwrap();
+    assert_eq!(test_verdicts(&execution), "1 OK, 2 IE, IE");
+    fixture.check_idle();
+}
+
+fn companion() -> Companion {
+    Companion { argv: Some(vec!["judge".to_owned()]), ..Default::default() }
+}
+
+#[tokio::test]
+async fn a_checker_is_run_for_each_answer_that_came() {
+    let fixture = fixture(vec![
+        exit(0, "a"),
+        exit(0, "fine"),
+        exit(0, "b"),
+        exit(1, "no"),
+        exit(9, ""),
+        exit(0, "c"),
+        exit(3, ""),
+    ]);
+    let request = ExecutionRequest {
+        comparison: Some(Comparison::Checker(Box::new(companion()))),
+        ..with_tests("script", &[("", ""), ("", ""), ("", ""), ("", "")])
+    };
+    let execution = fixture.run(request).await.unwrap();
+    assert_eq!(test_verdicts(&execution), "1 OK, 2 WA, 3 RE, 4 JF, WA");
+    assert_eq!(execution.outcome.message.as_deref(), Some("no"));
+    assert_eq!(execution.tests[1].outcome.stdout, "b");
+    assert_eq!(execution.tests[3].judge.as_ref().unwrap().exit_code, Some(3));
+    let (run, judge) = ("/opt/interp/bin/interp main.sc", "judge input.txt output.txt answer.txt");
+    assert_eq!(commands(&fixture), [run, judge, run, judge, run, run, judge]);
+    fixture.check_idle();
+}
+
+#[tokio::test]
+async fn a_judge_that_does_not_compile_is_its_author_s_failure() {
+    let checker = Companion {
+        language: Some("made".to_owned()),
+        source: Some(String::new()),
+        ..Default::default()
+    };
+    let fixture = fixture(vec![exit(1, "bad"), exit(1, "bad")]);
+    let request = ExecutionRequest {
+        comparison: Some(Comparison::Checker(Box::new(checker.clone()))),
+        ..with_tests("script", &[("", "")])
+    };
+    assert_eq!(verdicts(&fixture.run(request).await.unwrap()), "Checker JF, JF");
+    let request = ExecutionRequest { interactor: Some(checker), ..source("script") };
+    let execution = fixture.run(request).await.unwrap();
+    assert_eq!(verdicts(&execution), "Interactor JF, JF");
+    assert_eq!(execution.outcome.stdout, "bad");
+    fixture.check_idle();
+}
+
+#[tokio::test]
+async fn a_program_and_its_interactor_are_judged_together() {
+    for (program, interactor, expected) in [
+        (exit(0, ""), exit(0, ""), "Interactor OK, Run OK, OK"),
+        (exit(0, ""), exit(1, ""), "Interactor RE, Run WA, WA"),
+        (exit(0, ""), exit(3, ""), "Interactor RE, Run JF, JF"),
+        (exit(0, ""), infrastructure(), "Run IE, IE"),
+    ] {
+        let fixture = fixture(vec![program, interactor]);
+        let request = ExecutionRequest { interactor: Some(companion()), ..source("script") };
+        assert_eq!(verdicts(&fixture.run(request).await.unwrap()), expected);
+        fixture.check_idle();
+    }
+    let fixture = fixture(vec![exit(0, ""), exit(0, ""), exit(0, ""), exit(2, "")]);
+    let request = ExecutionRequest {
+        interactor: Some(companion()),
+        ..with_tests("script", &[("", ""), ("", "")])
+    };
+    assert_eq!(test_verdicts(&fixture.run(request).await.unwrap()), "1 OK, 2 WA, WA");
+    let (run, judge) = ("/opt/interp/bin/interp main.sc", "judge input.txt answer.txt");
+    assert_eq!(commands(&fixture), [run, judge, run, judge]);
+}
+
+#[tokio::test]
+async fn a_runtime_that_waits_is_used_unless_it_is_absent_or_not_wanted() {
+    let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect();
+    let runtime = || sandbox::WarmRuntime {
+        name: "script".to_owned(),
+        kind: sandbox::WarmKind::ForkPython,
+        argv: words(&["/opt/interp/bin/interp", "main.sc"]),
+        env: words(&["HOME=/home/user", "LANG=C.UTF-8"]),
+        limits: sandbox::Limits::default(),
+        ready: 1,
+        forks_max: 1,
+    };
+    for (has_warm, fresh, expected) in
+        [(true, false, Mode::Zygote), (false, false, Mode::Fresh), (true, true, Mode::Fresh)]
+    {
+        let fixture = fixture_with(Script {
+            acts: Mutex::new([exit(0, ""), exit(0, "")].into()),
+            runtimes: vec![runtime()],
+            has_warm,
+            ..Script::default()
+        });
+        let execution = fixture.run(ExecutionRequest { fresh, ..source("sc") }).await.unwrap();
+        assert_eq!(modes(&execution), (expected, vec![expected]));
+        let request = ExecutionRequest { fresh, ..with_tests("sc", &[("", "")]) };
+        let execution = fixture.run(request).await.unwrap();
+        assert_eq!((execution.mode, execution.tests[0].mode), (expected, expected));
+        fixture.check_idle();
     }
 }
