@@ -1,0 +1,419 @@
+//! Asynchronous executions over a real queue, in sandboxes whose programs do what their name says.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use api::{EventKind, TerminalSize, Verdict, Webhook};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State as Shared;
+use axum::http::{HeaderMap, StatusCode};
+use axum::routing::post;
+use node::drain::Drain;
+use node::store::{Store, StoreConfig, StoreUrl};
+use node::telemetry::Registry;
+use parking_lot::Mutex;
+use sandbox::{Command, Exit, OutputSink, Stdin, Stream};
+use testkit::Scratch;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::config::{Capacity, Config};
+use crate::queue::sql::SqlQueue;
+use crate::sandboxes::{Failure, Pending, Sandbox, Sandboxes};
+use crate::testing::{self, Directory};
+
+const TENANT: &str = "tok_a";
+
+/// Programs by name: `echo` writes its arguments, `cat` its input, `hang` never ends, `lost` is
+/// Cove's failure, `flaky` is it the first time.
+#[derive(Clone, Default)]
+struct Programs {
+    started: Arc<AtomicU32>,
+}
+
+struct Place(Programs);
+
+impl Sandboxes for Programs {
+    fn sandbox(&self) -> Pending<'_, Box<dyn Sandbox>> {
+        let place: Box<dyn Sandbox> = Box::new(Place(self.clone()));
+        Box::pin(async { Ok(place) })
+    }
+
+    fn runtimes(&self) -> &[sandbox::WarmRuntime] {
+        &[]
+    }
+
+    fn warm<'a>(&'a self, _name: &'a str) -> Pending<'a, Option<Box<dyn Sandbox>>> {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+impl Sandbox for Place {
+    fn run<'a>(&'a mut self, command: Command, sink: &'a mut dyn OutputSink) -> Pending<'a, Exit> {
+        let count = self.0.started.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            let words: Vec<String> =
+                command.argv.iter().map(|word| String::from_utf8(word.clone()).unwrap()).collect();
+            let mut stdout = Vec::new();
+            match words[0].as_str() {
+                "hang" => std::future::pending().await,
+                "lost" => return Err(Failure::Infrastructure("lost".into())),
+                "flaky" if count == 0 => return Err(Failure::Infrastructure("lost".into())),
+                "cat" => {
+                    if let Stdin::Live(mut input) = command.stdin {
+                        while let Some(bytes) = input.recv().await {
+                            sink.chunk(Stream::Stdout, &bytes);
+                            stdout.extend(bytes);
+                        }
+                    }
+                }
+                _ => {
+                    stdout = words[1..].join(" ").into_bytes();
+                    sink.chunk(Stream::Stdout, &stdout);
+                }
+            }
+            Ok(Exit { code: Some(0), stdout, ..Exit::default() })
+        })
+    }
+}
+
+struct Fixture {
+    jobs: Jobs,
+    drain: Drain,
+    programs: Programs,
+    working: Option<JoinHandle<()>>,
+    store: Store,
+    _scratch: Scratch,
+    _home: Directory,
+}
+
+impl Fixture {
+    /// Executions in a new queue, whose workers do not work yet.
+    async fn idle() -> Fixture {
+        let scratch = Scratch::new();
+        let (home, languages) = testing::languages();
+        let mut registry = Registry::default();
+        let config = Config { running_max: Some(2), ..Config::default() };
+        let capacity = Capacity { cores: 1, memory_bytes: 4 << 30 };
+        let programs = Programs::default();
+        let sandboxes = Box::new(programs.clone());
+        let service = Service::with(sandboxes, languages, config, capacity, &mut registry).unwrap();
+        let url = StoreUrl::Sqlite(scratch.path().join("db"));
+        let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+        let config = JobsConfig {
+            webhook_allow: vec!["127.0.0.1".to_owned()],
+            batch_max: 3,
+            ..JobsConfig::default()
+        };
+        let queue = SqlQueue::open(store.clone(), config.queue(), now_ms()).await.unwrap();
+        let jobs = Jobs::new(service, Arc::new(queue), config, [7; 32]).unwrap();
+        let drain = Drain::new();
+        Fixture { jobs, drain, programs, working: None, store, _scratch: scratch, _home: home }
+    }
+
+    async fn new() -> Fixture {
+        let mut fixture = Fixture::idle().await;
+        fixture.work();
+        fixture
+    }
+
+    fn work(&mut self) {
+        let (jobs, drain) = (self.jobs.clone(), self.drain.clone());
+        self.working = Some(tokio::spawn(async move { jobs.work(&drain).await }));
+    }
+
+    async fn submit(&self, request: ExecutionRequest) -> ExecutionRecord {
+        let submission = Submission { request, ..Submission::default() };
+        self.jobs.submit(TENANT, vec![submission]).await.unwrap().remove(0)
+    }
+
+    async fn ended(&self, id: &ExecutionId) -> ExecutionRecord {
+        self.jobs.ended(TENANT, id).await.unwrap()
+    }
+
+    /// Names of all events, with what they say.
+    async fn events(&self, id: &ExecutionId, after: u64) -> Vec<String> {
+        let mut subscription = self.jobs.subscribe(TENANT, id, after).await.unwrap();
+        let mut names = Vec::new();
+        while let Some(events) = subscription.next().await {
+            names.extend(events.iter().map(|event| match &event.kind {
+                EventKind::Stdout(chunk) => format!("stdout {}", chunk.data.clone().unwrap()),
+                EventKind::Verdict { verdict, .. } => format!("verdict {verdict}"),
+                EventKind::Ended { state, .. } => format!("ended {}", state.as_str()),
+                kind => kind.name().to_owned(),
+            }));
+        }
+        names
+    }
+
+    async fn until(&self, id: &ExecutionId, state: State) {
+        while self.jobs.get(TENANT, id).await.unwrap().state != state {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn stop(mut self) {
+        self.drain.begin();
+        self.drain.cancel();
+        if let Some(working) = self.working.take() {
+            working.await.unwrap();
+        }
+        self.store.close().await;
+    }
+}
+
+fn argv(words: &str) -> ExecutionRequest {
+    let words = words.split(' ').map(str::to_owned).collect();
+    ExecutionRequest { argv: Some(words), ..ExecutionRequest::default() }
+}
+
+#[tokio::test]
+async fn what_is_accepted_runs_and_can_be_followed_at_any_time() {
+    let fixture = Fixture::idle().await;
+    let record = fixture.submit(argv("echo hello")).await;
+    assert_eq!((record.state, record.position), (State::Queued, Some(0)));
+    let mut early = fixture.jobs.subscribe(TENANT, &record.id, 0).await.unwrap();
+    let queued = early.next().await.unwrap();
+    assert_eq!(queued[0].kind.name(), "queued");
+
+    let mut fixture = fixture;
+    fixture.work();
+    let ended = fixture.ended(&record.id).await;
+    assert_eq!((ended.state, ended.attempts), (State::Finished, 1));
+    let result = ended.result.unwrap();
+    assert_eq!((result.outcome.verdict, &*result.outcome.stdout), (Verdict::Ok, "hello"));
+    let all = ["queued", "started", "stage", "stdout hello", "exit", "verdict OK"];
+    assert_eq!(fixture.events(&record.id, 0).await, all);
+    // From the middle, from before the end, and from after it.
+    assert_eq!(fixture.events(&record.id, 4).await, all[4..]);
+    assert_eq!(result.last_seq, 6);
+    assert_eq!(fixture.events(&record.id, 6).await, Vec::<String>::new());
+    // When the events are gone, the end is still known, under its number.
+    fixture.jobs.inner.lives.forget(&record.id);
+    assert_eq!(fixture.events(&record.id, 5).await, ["verdict OK"]);
+    assert_eq!(fixture.events(&record.id, 6).await, Vec::<String>::new());
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn another_tenant_knows_nothing_of_it() {
+    let fixture = Fixture::new().await;
+    let id = fixture.submit(argv("echo x")).await.id;
+    fixture.ended(&id).await;
+    let jobs = &fixture.jobs;
+    assert_eq!(jobs.get("tok_b", &id).await.unwrap_err(), Error::NotFound);
+    assert_eq!(jobs.cancel("tok_b", &id).await.unwrap_err(), Error::NotFound);
+    assert_eq!(jobs.delete("tok_b", &id).await.unwrap_err(), Error::NotFound);
+    assert_eq!(jobs.replay(Some("tok_b"), Some(&id)).await.unwrap_err(), Error::NotFound);
+    assert_eq!(jobs.subscribe("tok_b", &id, 0).await.unwrap_err(), Error::NotFound);
+    assert!(jobs.list("tok_b", Filter::default()).await.unwrap().executions.is_empty());
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn bad_submissions_are_refused_before_they_are_stored() {
+    let fixture = Fixture::idle().await;
+    let submission = |request| Submission { request, ..Submission::default() };
+    let webhook = |url: &str| ExecutionRequest {
+        webhook: Some(Webhook { url: url.to_owned(), secret: None }),
+        ..argv("echo")
+    };
+    for (submissions, field) in [
+        (vec![], "executions"),
+        (vec![submission(argv("echo")); 4], "executions"),
+        (vec![submission(ExecutionRequest::default())], "language"),
+        (
+            vec![submission(argv("echo")), submission(ExecutionRequest::default())],
+            "executions[1].language",
+        ),
+        (vec![submission(webhook("ftp://example.org/"))], "webhook.url"),
+        (vec![submission(webhook("http://169.254.169.254/"))], "webhook.url"),
+        (
+            vec![Submission { idempotency_key: Some("k".repeat(256)), ..submission(argv("echo")) }],
+            "idempotency-key",
+        ),
+    ] {
+        let error = fixture.jobs.submit(TENANT, submissions).await.unwrap_err();
+        assert_eq!(error.detail().field.as_deref(), Some(field), "{error}");
+    }
+    assert_eq!(fixture.jobs.stats(None).await.unwrap().queued, 0);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_makes_a_second_submission_harmless() {
+    let fixture = Fixture::new().await;
+    let submit = async |request| {
+        let submission = Submission {
+            request,
+            idempotency_key: Some("key".to_owned()),
+            ..Submission::default()
+        };
+        fixture.jobs.submit(TENANT, vec![submission]).await
+    };
+    let first = submit(argv("echo 1")).await.unwrap().remove(0);
+    fixture.ended(&first.id).await;
+    let second = submit(argv("echo 1")).await.unwrap().remove(0);
+    assert_eq!((second.id, second.state), (first.id, State::Finished));
+    let error = submit(argv("echo 2")).await.unwrap_err();
+    assert_eq!(error.detail().field.as_deref(), Some("idempotency-key"));
+    assert_eq!(fixture.programs.started.load(Ordering::SeqCst), 1);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn only_failures_of_cove_are_tried_again() {
+    let fixture = Fixture::new().await;
+    let flaky = fixture.submit(argv("flaky it")).await.id;
+    let ended = fixture.ended(&flaky).await;
+    assert_eq!((ended.state, ended.attempts), (State::Finished, 2));
+    let names = fixture.events(&flaky, 0).await;
+    assert_eq!(names.iter().filter(|name| *name == "started").count(), 2, "{names:?}");
+    assert_eq!(names.last().unwrap(), "verdict OK");
+
+    let lost = fixture.submit(argv("lost")).await.id;
+    let ended = fixture.ended(&lost).await;
+    assert_eq!((ended.state, ended.attempts, ended.result), (State::Dead, 2, None));
+    assert!(ended.message.is_some());
+    assert_eq!(fixture.events(&lost, 0).await.last().unwrap(), "ended dead");
+    // Replayed, it fails again; and what is not dead is not replayed.
+    assert_eq!(fixture.jobs.replay(Some(TENANT), Some(&lost)).await.unwrap(), 1);
+    assert_eq!(fixture.ended(&lost).await.state, State::Dead);
+    let error = fixture.jobs.replay(Some(TENANT), Some(&flaky)).await.unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn what_waits_and_what_runs_can_be_cancelled() {
+    let fixture = Fixture::new().await;
+    let running = [fixture.submit(argv("hang")).await.id, fixture.submit(argv("hang")).await.id];
+    for id in &running {
+        fixture.until(id, State::Running).await;
+    }
+    let waiting = fixture.submit(argv("echo")).await.id;
+    let record = fixture.jobs.cancel(TENANT, &waiting).await.unwrap();
+    assert_eq!(record.state, State::Cancelled);
+    assert_eq!(fixture.events(&waiting, 0).await.last().unwrap(), "ended cancelled");
+    for id in &running {
+        fixture.jobs.cancel(TENANT, id).await.unwrap();
+        let ended = fixture.ended(id).await;
+        assert_eq!((ended.state, ended.result), (State::Cancelled, None));
+        assert_eq!(fixture.events(id, 0).await.last().unwrap(), "ended cancelled");
+    }
+    let error = fixture.jobs.cancel(TENANT, &waiting).await.unwrap_err();
+    assert!(matches!(error, Error::Conflict(_)), "{error}");
+    fixture.jobs.delete(TENANT, &waiting).await.unwrap();
+    assert_eq!(fixture.jobs.get(TENANT, &waiting).await.unwrap_err(), Error::NotFound);
+    // There is room again.
+    let last = fixture.submit(argv("echo")).await.id;
+    assert_eq!(fixture.ended(&last).await.state, State::Finished);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn a_paused_queue_starts_nothing() {
+    let fixture = Fixture::new().await;
+    fixture.jobs.set_paused(true).await.unwrap();
+    let id = fixture.submit(argv("echo")).await.id;
+    let other = fixture.submit(argv("echo")).await.id;
+    let stats = fixture.jobs.stats(None).await.unwrap();
+    assert!(stats.paused && stats.queued == 2, "{stats:?}");
+    fixture.jobs.cancel(TENANT, &other).await.unwrap();
+    fixture.jobs.set_paused(false).await.unwrap();
+    assert_eq!(fixture.ended(&id).await.state, State::Finished);
+    assert_eq!(fixture.programs.started.load(Ordering::SeqCst), 1);
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn an_interactive_execution_lives_with_its_caller() {
+    let fixture = Fixture::new().await;
+    let interactive = |words| ExecutionRequest { interactive: true, ..argv(words) };
+    let id = fixture.submit(interactive("cat")).await.id;
+    let mut subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
+    let mut attachment = fixture.jobs.attach(&id, 0).unwrap();
+    assert!(matches!(fixture.jobs.attach(&id, 0), Err(Error::Conflict(_))));
+    attachment.room().await.unwrap().send(b"one".to_vec());
+    let mut seen = String::new();
+    while !seen.contains("one") {
+        for event in subscription.next().await.unwrap() {
+            if let EventKind::Stdout(chunk) = &event.kind {
+                seen += chunk.data.as_deref().unwrap();
+            }
+        }
+    }
+    attachment.close_stdin();
+    let ended = fixture.ended(&id).await;
+    assert_eq!((ended.state, &*ended.result.unwrap().outcome.stdout), (State::Finished, "one"));
+
+    // A terminal implies it; and who goes away ends it.
+    let terminal = Some(TerminalSize { rows: 24, cols: 80 });
+    let id = fixture.submit(ExecutionRequest { terminal, ..argv("cat") }).await.id;
+    let _subscription = fixture.jobs.subscribe(TENANT, &id, 0).await.unwrap();
+    let attachment = fixture.jobs.attach(&id, 0).unwrap();
+    fixture.until(&id, State::Running).await;
+    drop(attachment);
+    let ended = fixture.ended(&id).await;
+    assert_eq!(ended.state, State::Cancelled);
+    assert_eq!(ended.message.as_deref(), Some("its caller went away"));
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn what_runs_when_the_server_stops_runs_again() {
+    let mut fixture = Fixture::new().await;
+    let id = fixture.submit(argv("hang")).await.id;
+    fixture.until(&id, State::Running).await;
+    fixture.drain.begin();
+    fixture.drain.cancel();
+    fixture.working.take().unwrap().await.unwrap();
+    let job = fixture.jobs.get(TENANT, &id).await.unwrap();
+    // The attempt does not count: it was not the program's doing, nor a failure.
+    assert_eq!((job.state, job.attempts), (State::Queued, 0));
+    fixture.stop().await;
+}
+
+/// What a receiver of webhooks has been sent.
+#[derive(Clone, Default)]
+struct Received(Arc<Mutex<Vec<(HeaderMap, Bytes)>>>);
+
+async fn receive(
+    Shared(received): Shared<Received>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> StatusCode {
+    let mut received = received.0.lock();
+    received.push((headers, body));
+    // The first attempt of each fails.
+    if received.len() == 1 { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::NO_CONTENT }
+}
+
+#[tokio::test]
+async fn webhooks_are_signed_and_tried_again() {
+    let fixture = Fixture::new().await;
+    let received = Received::default();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/hook", listener.local_addr().unwrap());
+    let router = Router::new().route("/hook", post(receive)).with_state(received.clone());
+    let receiver = tokio::spawn(async move { axum::serve(listener, router).await });
+    let webhook = Some(Webhook { url, secret: None });
+    let id = fixture.submit(ExecutionRequest { webhook, ..argv("echo told") }).await.id;
+    while received.0.lock().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    for (index, (headers, body)) in received.0.lock().iter().enumerate() {
+        let header = |name: &str| headers[name].to_str().unwrap().to_owned();
+        assert_eq!(header("webhook-id"), id.0);
+        assert_eq!(header("webhook-attempt"), (index + 1).to_string());
+        let record: ExecutionRecord = serde_json::from_slice(body).unwrap();
+        assert_eq!((record.state, record.attempts), (State::Finished, 1));
+        let secret = fixture.jobs.webhook_secret(TENANT);
+        let timestamp = header("webhook-timestamp").parse().unwrap();
+        let signature = webhooks::signature(&secret, &id.0, timestamp, body);
+        assert_eq!(header("webhook-signature"), signature);
+    }
+    assert_ne!(fixture.jobs.webhook_secret(TENANT), fixture.jobs.webhook_secret("tok_b"));
+    receiver.abort();
+    fixture.stop().await;
+}
