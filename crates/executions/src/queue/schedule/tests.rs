@@ -193,14 +193,16 @@ proptest! {
     ) {
         let mut schedule = Schedule::new(AGEING);
         for (index, (tenant, priority, created_ms)) in jobs.iter().enumerate() {
-            schedule.insert(job(&format!("{index:04}"), &tenant.to_string(), *priority, *created_ms));
+            let (id, tenant) = (format!("{index:04}"), tenant.to_string());
+            schedule.insert(job(&id, &tenant, *priority, *created_ms));
         }
         let mut positions: Vec<(u64, String)> = (0..jobs.len())
             .map(|index| format!("{index:04}"))
             .map(|id| (schedule.position(&ExecutionId(id.clone())).unwrap(), id))
             .collect();
         positions.sort();
-        let taken: Vec<String> = schedule.take(usize::MAX, 0).into_iter().map(|it| it.id.0).collect();
+        let taken = schedule.take(usize::MAX, 0);
+        let taken: Vec<String> = taken.into_iter().map(|it| it.id.0).collect();
         let expected: Vec<String> = positions.into_iter().map(|(_, id)| id).collect();
         prop_assert_eq!(taken, expected);
     }

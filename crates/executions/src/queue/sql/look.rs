@@ -102,9 +102,9 @@ pub(super) fn list(
     transaction.query(&sql, &parameters)?.iter().map(job).collect()
 }
 
-/// How many go before a job, by the table alone: its place among those of its tenant, and for each
-/// other tenant as many turns, if so many of it wait. It is not known whose turn it is, so it may be
-/// too many by one for each other tenant.
+/// How many go before a job, by the table alone: its place among those of its tenant, and as many
+/// turns of each other tenant, if so many of it wait. Whose turn it is is not known here, so it may
+/// be too many by one for each other tenant.
 pub(super) fn position(
     transaction: &mut dyn Transaction,
     id: &ExecutionId,

@@ -236,7 +236,8 @@ async fn no_statement_looks_at_every_job() {
     let statements = [
         ("UPDATE execution_jobs SET attempts = 1 WHERE id = $1 AND state = 'queued'", 1),
         (
-            "UPDATE execution_jobs SET token = 1 WHERE id = $1 AND token = $2 AND state = 'running'",
+            "UPDATE execution_jobs SET token = 1
+            WHERE id = $1 AND token = $2 AND state = 'running'",
             2,
         ),
         ("SELECT id FROM execution_jobs WHERE tenant = $1 AND idempotency_key = $2", 2),
@@ -261,7 +262,8 @@ async fn no_statement_looks_at_every_job() {
             2,
         ),
         (
-            "SELECT id FROM execution_jobs WHERE state = 'dead' AND tenant = $2 ORDER BY id LIMIT $1",
+            "SELECT id FROM execution_jobs WHERE state = 'dead' AND tenant = $2
+            ORDER BY id LIMIT $1",
             2,
         ),
         ("SELECT id FROM execution_jobs WHERE tenant = $1 AND id < $2 ORDER BY id DESC LIMIT 9", 2),
