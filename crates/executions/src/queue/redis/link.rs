@@ -221,7 +221,8 @@ impl Link {
         let digest: String = within(self.connection.cmd(&mut load)).await?;
         *self.digest.lock() = digest;
         if !self.has_scripts().await? {
-            within(self.prime()).await?;
+            // Rare and large.
+            within(Box::pin(self.prime())).await?;
         }
         if self.has_scripts().await? { Ok(()) } else { Err(LinkError::Scripts.into()) }
     }
