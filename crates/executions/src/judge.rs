@@ -72,7 +72,7 @@ pub(crate) fn apply_checker(program: &mut Outcome, checker: &Outcome) {
 /// the program was stopped for going on after the interactor.
 ///
 /// The program's own failure counts, unless it follows from the interactor's end: then that had
-/// decided before. Which came first is the order in which the two sandboxes reported.
+/// decided before.
 pub(crate) fn apply_interactor(
     program: &mut Outcome,
     interactor: &Outcome,

@@ -321,6 +321,7 @@ pub(crate) struct Report {
     pub(crate) stopped: bool,
     pub(crate) cpu: Duration,
     pub(crate) wall: Duration,
+    pub(crate) ended: Duration,
     pub(crate) memory_peak_bytes: u64,
     pub(crate) memory_limit_reached: bool,
     pub(crate) processes_peak: u64,
@@ -346,6 +347,7 @@ impl Report {
             .u8(self.memory_limit_reached.into())
             .duration(self.cpu)
             .duration(self.wall)
+            .duration(self.ended)
             .u64(self.memory_peak_bytes)
             .u64(self.processes_peak)
             .u64(self.oom_kills)
@@ -368,7 +370,7 @@ impl Report {
         let wall_breached = r.u8()? != 0;
         let stopped = r.u8()? != 0;
         let memory_limit_reached = r.u8()? != 0;
-        let (cpu, wall) = (r.duration()?, r.duration()?);
+        let (cpu, wall, ended) = (r.duration()?, r.duration()?, r.duration()?);
         let (memory_peak_bytes, processes_peak, oom_kills) = (r.u64()?, r.u64()?, r.u64()?);
         let outputs = (0..r.count()?).map(|_| r.i32()).collect::<Result<_, _>>()?;
         Ok(Report {
@@ -380,6 +382,7 @@ impl Report {
             stopped,
             cpu,
             wall,
+            ended,
             memory_peak_bytes,
             memory_limit_reached,
             processes_peak,

@@ -320,7 +320,7 @@ impl Guest<'_> {
             self.tell(&failure.encode(from_guest::FILE), &[]);
             return Ok(start.last);
         }
-        let parked = match parked {
+        let mut parked = match parked {
             Some(parked) if parked.profile == start.profile && parked.warm == start.warm => parked,
             // Its runtime has served an earlier command, or there never was one.
             _ if start.warm => return Err(codec::Malformed.into()),
@@ -337,7 +337,6 @@ impl Guest<'_> {
             self.tell(&[from_guest::TERMINAL], &[terminal.controller.as_fd()]);
             fds.insert(0, terminal.program);
         }
-        let mut parked = parked;
         if parked.warm {
             // Its own start is not the program's.
             parked.cpu_before = self.cpu(parked.child.pid)?;
@@ -465,7 +464,8 @@ impl Guest<'_> {
         let mut watch = self.watch(place, limits, parked, began)?;
         let on_its_own = watch.ended.is_some();
         // Read before the rest is killed, so that killing takes no part in it.
-        let wall = now()?.saturating_sub(began);
+        let ended = now()?;
+        let wall = ended.saturating_sub(began);
         let main_cpu = if self.groups.counts_cpu() { None } else { Some(self.cpu(child.pid)?) };
         sys::kill_all_others().or_else(ignore_none).step("end what the program left")?;
         while let Some((pid, how)) = wait_any()? {
@@ -498,6 +498,7 @@ impl Guest<'_> {
             stopped: watch.stopped,
             cpu,
             wall,
+            ended,
             memory_peak_bytes: counted.memory_peak,
             memory_limit_reached: counted.oom_kills > 0
                 || on_its_own
@@ -618,8 +619,8 @@ impl Guest<'_> {
     }
 }
 
-/// Lets a parked process become the program of the message. The descriptors go with it: while a copy
-/// of a pipe's end is open here, its reader waits for more.
+/// Lets a parked process become the program of the message. The descriptors go with it: while a
+/// copy of a pipe's end is open here, its reader waits for more.
 fn release(parked: &Parked, message: &[u8], fds: Vec<OwnedFd>) -> Result<(), Failure> {
     let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
     sys::send(parked.socket.as_fd(), message, &handles).step("release the program")

@@ -441,6 +441,7 @@ impl Running<'_> {
             breaches,
             cpu: report.cpu,
             wall: report.wall,
+            ended: report.ended,
             memory_peak_bytes: report.memory_peak_bytes,
             processes_peak: report.processes_peak,
             oom_kills: report.oom_kills,

@@ -342,6 +342,8 @@ pub struct Exit {
     pub cpu: Duration,
     /// From start to end.
     pub wall: Duration,
+    /// When it ended, on the machine's monotonic clock: tells which of two programs ended first.
+    pub ended: Duration,
     /// Largest memory use in bytes; 0 where the kernel does not tell.
     pub memory_peak_bytes: u64,
     /// Largest number of processes and threads; 0 where the kernel does not tell.

@@ -9,11 +9,10 @@ use tokio::time;
 use super::*;
 use crate::judge::{First, PEER_GRACE, apply_interactor};
 
-/// How two programs ended, and which one first.
+/// How two programs ended.
 struct Ends {
     program: Exit,
     interactor: Exit,
-    first: First,
 }
 
 /// What was asked for in `outputs`, as far as it is there.
@@ -77,7 +76,13 @@ impl Run<'_> {
         let mut sink = Sink(&mut *self.progress);
         let ends = both((&mut *one, program, &mut sink), (&mut *two, interactor)).await;
         self.since = self.machine.metrics.observe(Part::Run, self.since);
-        let Ends { program: mut exit, interactor, first } = ends?;
+        let Ends { program: mut exit, interactor } = ends?;
+        // By the clock of both, not by who was heard of first: a report takes longer when there is
+        // something left to end.
+        let first = match exit.ended < interactor.ended {
+            true => First::Program,
+            false => First::Interactor,
+        };
         let stopped = exit.stopped;
         let contents = std::mem::take(&mut exit.outputs);
         let mut outcome = self.judged(StageName::Run, &names.0, exit);
@@ -102,17 +107,15 @@ async fn both(
     let mut one = one.run(program, sink);
     let mut two = two.run(interactor, &mut nothing);
     tokio::select! {
-        // When both are there at once, it was the interactor that let go of the program.
-        biased;
         ended = two.as_mut() => {
             let interactor = ended?;
             let program = finish(one.as_mut(), &stop_program).await?;
-            Ok(Ends { program, interactor, first: First::Interactor })
+            Ok(Ends { program, interactor })
         }
         ended = one.as_mut() => {
             let program = ended?;
             let interactor = finish(two.as_mut(), &stop_interactor).await?;
-            Ok(Ends { program, interactor, first: First::Program })
+            Ok(Ends { program, interactor })
         }
     }
 }
