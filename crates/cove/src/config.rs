@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use executions::faces::{gojudge, judge0, piston};
 use node::http::Limits;
 use node::store::Durability;
 use node::telemetry::{LevelFilter, LogFormat};
@@ -68,17 +69,27 @@ pub(crate) struct StoreTable {
     pub(crate) durability: Durability,
 }
 
-/// The `[compat]` table: addresses of listeners that one foreign interface has for itself, at `/`.
-/// They take requests without a token, so each must be a loopback address unless
-/// `insecure_open` says otherwise.
+/// The `[compat]` table: interfaces of other systems.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct CompatConfig {
-    pub(crate) piston: Option<String>,
-    pub(crate) judge0: Option<String>,
-    pub(crate) go_judge: Option<String>,
-    /// Listen on other than loopback addresses too: whoever reaches them may run programs.
+    pub(crate) piston: FaceConfig<piston::Config>,
+    pub(crate) judge0: FaceConfig<judge0::Config>,
+    pub(crate) go_judge: FaceConfig<gojudge::Config>,
+    /// Serve whoever reaches a listener of a face, not only programs of this machine, without a
+    /// token.
     pub(crate) insecure_open: bool,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields, bound(deserialize = "T: Default + Deserialize<'de>"))]
+pub(crate) struct FaceConfig<T> {
+    /// Where it has a listener for itself, at `/`: `host:port`. Programs of this machine need no
+    /// token there.
+    pub(crate) listen: Option<String>,
+    /// Its own settings.
+    pub(crate) settings: T,
 }
 
 /// The `[log]` table.

@@ -12,12 +12,14 @@
 //! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
+//! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
 //! | `storage.rs` | where the server keeps what must survive it |
 //! | `docs.rs` | `openapi.json` as a page to read |
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
 #![forbid(unsafe_code)]
 
 mod cli;
+mod compat;
 mod config;
 mod docs;
 mod doctor;

@@ -14,7 +14,7 @@ use node::auth::Tokens;
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
-use node::http::{Listener, Shell};
+use node::http::{self, Listener, Shell};
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
 use sandbox::{Engine, Launched};
@@ -23,7 +23,7 @@ use toml::Value;
 use crate::cli::ServeArgs;
 use crate::config::{Config, Environment, Flags};
 use crate::storage::Storage;
-use crate::{docs, engine, host};
+use crate::{compat, docs, engine, host};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
@@ -141,16 +141,20 @@ impl Parts<'_> {
             let limits = config.limits.limits();
             let ids = Ids::new().context("failed to seed the id generator")?;
             let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids);
+            let faces = compat::faces(&config.compat, &jobs);
             let routes = Router::new()
                 .merge(open_routes(&drain, Metrics::new(registry)))
                 .merge(executions::http::routes(jobs.clone()));
+            let (routes, shapes) = compat::mount(routes, &faces);
             let address = listener.address();
             data_dir.write_addresses(address).context("failed to say where the server listens")?;
             tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
             let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
             greet(address, own_data_dir, config.log.format);
 
-            let serving = listener.serve(shell.wrap(routes), limits, drain.clone(), config.drain_s);
+            let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
+            listeners.push((listener, shell.wrap_with(routes, shapes)));
+            let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
             let working = async {
                 tokio::join!(serving, jobs.work(&drain));
             };

@@ -8,6 +8,7 @@ use std::time::UNIX_EPOCH;
 use anyhow::{Context as _, Result};
 use executions::JobsConfig;
 use executions::queue::Queue;
+use executions::queue::redis::{RedisConfig, RedisQueue};
 use executions::queue::sql::SqlQueue;
 use node::clock;
 use node::data_dir::{DataDir, write_atomic};
@@ -31,6 +32,8 @@ pub(crate) struct Storage {
 pub(crate) enum QueuePlace {
     /// In the store.
     Store,
+    /// In a Redis server, at this address, which may hold a password.
+    Redis(String),
 }
 
 impl Storage {
@@ -46,7 +49,10 @@ impl Storage {
         };
         let jobs = &config.executions.jobs;
         let queue = match &jobs.redis {
-            _ => QueuePlace::Store,
+            Some(url) => {
+                QueuePlace::Redis(config::resolve("executions.jobs.redis", url, environment)?)
+            }
+            None => QueuePlace::Store,
         };
         let webhook_key = match &jobs.webhook_key {
             Some(text) => {
@@ -71,6 +77,16 @@ impl QueuePlace {
                 let queue = SqlQueue::open(store.clone(), jobs.queue(), now_ms).await;
                 Ok(Arc::new(queue.context("failed to open the queue")?))
             }
+            QueuePlace::Redis(url) => {
+                let config = RedisConfig {
+                    url,
+                    prefix: jobs.redis_prefix.clone(),
+                    name: jobs.redis_queue.clone(),
+                    tenant: jobs.redis_tenant.clone(),
+                };
+                let queue = RedisQueue::open(config, jobs.queue()).await;
+                Ok(Arc::new(queue.context("failed to open the queue in Redis")?))
+            }
         }
     }
 }
@@ -79,9 +95,8 @@ impl QueuePlace {
 fn own_key(data_dir: &DataDir) -> Result<[u8; 32]> {
     let path = data_dir.path().join(WEBHOOK_KEY_FILE);
     match fs::read_to_string(&path) {
-        Ok(text) => {
-            key(&text).with_context(|| format!("`{}` has not 64 hexadecimal digits", path.display()))
-        }
+        Ok(text) => key(&text)
+            .with_context(|| format!("`{}` has not 64 hexadecimal digits", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = node::auth::random_key().context("failed to make the key of webhooks")?;
             let text: String = made.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -112,7 +127,8 @@ mod tests {
     fn a_key_has_64_digits() {
         let text = "00ff".repeat(16);
         assert_eq!(key(&format!(" {text}\n")).unwrap()[..4], [0, 255, 0, 255]);
-        for wrong in ["", "00", &"0".repeat(63), &"0".repeat(65), &"xy".repeat(32), &"ä".repeat(32)] {
+        for wrong in ["", "00", &"0".repeat(63), &"0".repeat(65), &"xy".repeat(32), &"ä".repeat(32)]
+        {
             assert!(key(wrong).is_none(), "{wrong}");
         }
     }

@@ -16,6 +16,8 @@ pub struct JobsConfig {
     /// Where they wait: left out, in the server's own store; `redis://…` for a Redis server, in
     /// BullMQ's layout. May be a reference (`env:NAME`, `file:PATH`).
     pub redis: Option<String>,
+    /// Prefix of all keys in Redis: BullMQ's `prefix`.
+    pub redis_prefix: String,
     /// Name of the BullMQ queue, and the beginning of the names of the tenants' own.
     pub redis_queue: String,
     /// Name of the tenant that jobs of foreign BullMQ producers belong to.
@@ -54,6 +56,7 @@ impl Default for JobsConfig {
         let queue = QueueConfig::default();
         JobsConfig {
             redis: None,
+            redis_prefix: "bull".to_owned(),
             redis_queue: "cove".to_owned(),
             redis_tenant: "bullmq".to_owned(),
             queued_max: queue.queued_max,

@@ -1,0 +1,93 @@
+//! Other systems' interfaces: below `/compat/` of the server, and where they listen by themselves.
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::response::Response;
+use executions::Jobs;
+use executions::faces::{gojudge, judge0, piston};
+use node::auth::Principal;
+use node::http::{self, Access, Face, Listener, Shell};
+
+use crate::config::CompatConfig;
+
+/// One interface.
+pub(crate) struct Foreign {
+    /// Where it is mounted; the last part is its name.
+    prefix: &'static str,
+    routes: Router,
+    /// How errors look there.
+    render: fn(&http::Error) -> Response,
+    /// Where it has a listener for itself.
+    listen: Option<String>,
+}
+
+impl Foreign {
+    fn name(&self) -> &'static str {
+        self.prefix.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// All of them.
+pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<Foreign> {
+    let CompatConfig { piston, judge0, go_judge, .. } = config.clone();
+    let service = || jobs.service().clone();
+    vec![
+        Foreign {
+            prefix: "/compat/piston",
+            routes: piston::routes(service(), piston.settings),
+            render: piston::render_error,
+            listen: piston.listen,
+        },
+        Foreign {
+            prefix: "/compat/judge0",
+            routes: judge0::routes(service(), jobs.clone(), judge0.settings),
+            render: judge0::render_error,
+            listen: judge0.listen,
+        },
+        Foreign {
+            prefix: "/compat/go-judge",
+            routes: gojudge::routes(service(), go_judge.settings),
+            render: gojudge::render_error,
+            listen: go_judge.listen,
+        },
+    ]
+}
+
+/// Mounts them beside the native routes, and says how each is protected there.
+pub(crate) fn mount(routes: Router, faces: &[Foreign]) -> (Router, Vec<(&'static str, Face)>) {
+    let mounted = faces
+        .iter()
+        .fold(routes, |routes, foreign| routes.nest(foreign.prefix, foreign.routes.clone()));
+    let shapes = faces.iter().map(|foreign| {
+        (foreign.prefix, Face { access: Access::Token, render: Some(foreign.render) })
+    });
+    (mounted, shapes.collect())
+}
+
+/// Opens their own listeners, as far as they have some.
+pub(crate) async fn listen(
+    faces: Vec<Foreign>,
+    config: &CompatConfig,
+    shell: &Shell,
+) -> Result<Vec<(Listener, Router)>> {
+    let mut listeners = Vec::new();
+    for foreign in faces {
+        let name = foreign.name();
+        let Some(address) = &foreign.listen else { continue };
+        let listener = Listener::bind(address).await;
+        let listener = listener.with_context(|| format!("failed to listen for {name}"))?;
+        let nobody = Principal {
+            token_id: format!("compat_{name}").into(),
+            name: name.into(),
+            operator: false,
+        };
+        let access = match config.insecure_open {
+            true => Access::Open(nobody),
+            false => Access::Loopback(nobody),
+        };
+        tracing::info!(face = name, address = %listener.address(), open = config.insecure_open, "listening");
+        let face = Face { access, render: Some(foreign.render) };
+        listeners.push((listener, shell.wrap_face(foreign.routes, face)));
+    }
+    Ok(listeners)
+}
