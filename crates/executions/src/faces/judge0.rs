@@ -37,7 +37,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use self::languages::Numbered;
-use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NotText, Submitted, Texts};
+use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, Submitted, Texts};
 use self::submission::{Complaints, LABEL};
 use crate::error::Error;
 use crate::faces::{parameters, shown};
@@ -253,15 +253,16 @@ impl Query {
     }
 
     fn fields(&self) -> Result<Vec<&'static str>, Failure> {
-        let known = || FIELDS.iter().chain(&MADE_FIELDS).copied();
+        let all = || FIELDS.iter().chain(&MADE_FIELDS).copied();
+        let known = all().chain(NAMED_FIELDS);
         let Some(asked) = self.get("fields").filter(|fields| !fields.trim().is_empty()) else {
             return Ok(DEFAULT_FIELDS.to_vec());
         };
         let mut fields = Vec::new();
         let mut invalid = Vec::new();
         for name in asked.split(',').map(str::trim) {
-            match known().find(|field| *field == name) {
-                _ if name == "*" => return Ok(known().collect()),
+            match known.clone().find(|field| *field == name) {
+                _ if name == "*" => return Ok(all().collect()),
                 Some(field) => fields.push(field),
                 None => invalid.push(shown(name)),
             }

@@ -237,7 +237,7 @@ fn texts_are_plain_or_base64_and_never_broken() {
 fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     let finished = execution(outcome(Verdict::Re, Some(7), None));
     let submitted = Submitted::of(job(State::Finished, Some(&finished))).unwrap();
-    let all = FIELDS.into_iter().chain(MADE_FIELDS);
+    let all = FIELDS.into_iter().chain(MADE_FIELDS).chain(NAMED_FIELDS);
     let shown = submitted.render(all, Texts::Plain, &[]).unwrap();
     for (field, expected) in [
         ("created_at", json!("1970-01-01T00:00:01.000Z")),
@@ -253,7 +253,8 @@ fn every_field_is_known_and_a_job_of_another_face_is_not_shown() {
     ] {
         assert_eq!(shown[field], expected, "{field}");
     }
-    assert_eq!(shown.as_object().unwrap().len(), FIELDS.len() + MADE_FIELDS.len());
+    let count = FIELDS.len() + MADE_FIELDS.len() + NAMED_FIELDS.len();
+    assert_eq!(shown.as_object().unwrap().len(), count);
     for face in [None, Some("{}"), Some(r#"{"face":"gojudge"}"#), Some("nonsense")] {
         let job = Job { face: face.map(str::to_owned), ..job(State::Queued, None) };
         assert!(Submitted::of(job).is_none());
