@@ -7,7 +7,7 @@ use axum::response::Response;
 
 use super::connection::Peer;
 use super::error::Error;
-use super::stream::is_upgrade;
+use super::stream::is_websocket;
 use crate::auth::{self, Principal, Tokens};
 
 /// Judge0's header for a token.
@@ -92,7 +92,7 @@ fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, Erro
     for value in headers.get_all(X_AUTH_TOKEN) {
         add(value.to_str().map_err(|_| Error::unauthenticated())?, None)?;
     }
-    if is_upgrade(headers) {
+    if is_websocket(headers) {
         for value in headers.get_all(header::SEC_WEBSOCKET_PROTOCOL) {
             let offered = value.to_str().unwrap_or_default().split(',').map(str::trim);
             for protocol in offered {

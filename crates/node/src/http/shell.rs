@@ -21,7 +21,7 @@ use super::connection::Peer;
 use super::error::Error;
 use super::json::{BodyBudget, content_length};
 use super::server::Limits;
-use super::stream::{Place, Streams, is_upgrade};
+use super::stream::{Place, Streams, is_websocket};
 use crate::auth::Tokens;
 use crate::clock::{self, Ids};
 use crate::drain::{Drain, Working};
@@ -158,7 +158,7 @@ impl Shared {
             return Err(budget.too_large());
         }
         // Before the handler runs, which may begin something for it.
-        if is_upgrade(request.headers()) {
+        if is_websocket(request.headers()) {
             admission.place = Some(self.streams.enter()?);
         }
         request.extensions_mut().insert(budget);

@@ -93,9 +93,11 @@ impl Streams {
     }
 }
 
-/// Whether a request asks for another protocol than HTTP on its connection.
-pub(super) fn is_upgrade(headers: &HeaderMap) -> bool {
-    headers.contains_key(header::UPGRADE)
+/// Whether a request asks for a WebSocket. Other protocols are offered by clients that go on with
+/// HTTP when they are not taken up, such as `h2c` by Java's.
+pub(super) fn is_websocket(headers: &HeaderMap) -> bool {
+    let mut offered = headers.get_all(header::UPGRADE).iter().filter_map(|it| it.to_str().ok());
+    offered.any(|it| it.split(',').any(|name| name.trim().eq_ignore_ascii_case("websocket")))
 }
 
 /// A body that counts as work until its end, and ends when work is given up.

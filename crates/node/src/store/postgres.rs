@@ -31,7 +31,7 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(250);
 const BACKOFF: Duration = Duration::from_millis(1);
 
 /// Longest pause between two repetitions.
-const BACKOFF_MAX: Duration = Duration::from_millis(100);
+const BACKOFF_MAX: Duration = Duration::from_millis(20);
 
 /// How long a silent peer is believed in.
 const SILENCE_MAX: Duration = Duration::from_secs(30);

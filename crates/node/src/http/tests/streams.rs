@@ -225,6 +225,8 @@ async fn streams_are_bounded_and_leave_connections_to_others() {
         (503, &"1".parse().unwrap())
     );
     assert_eq!(server.get("/v1/events").await.status, 503);
+    let offer = format!("{}upgrade: h2c\r\n\r\n", server.head("GET", "/v1/who"));
+    assert_eq!(server.send(offer.as_bytes()).await.status, 200);
     assert_eq!(server.get("/v1/who").await.status, 200);
     // The handler of the events had begun, that of the WebSocket had not.
     assert_eq!([server.next_event().await, server.next_event().await], ["started", "dropped"]);
