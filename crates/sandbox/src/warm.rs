@@ -21,7 +21,8 @@ use crate::spec::{Limits, WarmKind, WarmRuntime};
 /// Where start hooks are, inside of sandboxes and of the spawner's root, below a directory for each
 /// runtime.
 const HOOKS: &str = "/opt/.cove";
-/// The message that makes a parked runtime go on; the content follows, or is in the last descriptor.
+/// The message that makes a parked runtime go on; the content follows, or is in the last
+/// descriptor.
 pub(crate) const RELEASE: u8 = 1;
 pub(crate) const RELEASE_IN_FILE: u8 = 2;
 /// What a runtime that waits says first.

@@ -39,8 +39,8 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Guest<'_> {
-    /// Has the runtime wait in this sandbox. Also returns the server's ends of the streams that were
-    /// made for it: input, output, errors; none where they come with the command.
+    /// Has the runtime wait in this sandbox. Also returns the server's ends of the streams that
+    /// were made for it: input, output, errors; none where they come with the command.
     pub(super) fn park_warm(
         &self,
         place: &Place,
