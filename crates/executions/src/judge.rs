@@ -22,6 +22,10 @@ pub(crate) const ANSWER: &str = "answer.txt";
 /// How long a program and its interactor may go on when the other one has ended. Enough to read what
 /// is left in the pipe and to exit; a judge that has all it needs does not compute for seconds.
 pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
+/// How late the end of a program may be noticed on a busy machine. Two ends that are nearer than this
+/// have no order; then an interactor's refusal counts, because a program that finds nobody to talk to
+/// fails within that time, and its own failure before an interactor's that has no reason.
+const NOTICED_WITHIN: Duration = Duration::from_millis(20);
 /// Bytes that are kept of what a checker or interactor writes, of each stream.
 pub(crate) const SAID_BYTES_MAX: u64 = 4096;
 
@@ -34,7 +38,24 @@ const BROKEN_PIPE: &str = "SIGPIPE";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum First {
     Program,
+    /// Nobody can tell: the end of each is noticed a little after it.
+    Together,
     Interactor,
+}
+
+impl First {
+    /// From when the end of each was noticed. `by_limit` tells that the program was ended for one of
+    /// its limits: that is noticed before the end, so the interactor's can only follow.
+    pub(crate) fn by_clock(program: Duration, interactor: Duration, by_limit: bool) -> First {
+        let apart = if by_limit { Duration::ZERO } else { NOTICED_WITHIN };
+        if program.saturating_add(apart) < interactor {
+            First::Program
+        } else if interactor.saturating_add(apart) < program {
+            First::Interactor
+        } else {
+            First::Together
+        }
+    }
 }
 
 /// What a checker or interactor says by its end.
@@ -85,11 +106,11 @@ pub(crate) fn apply_interactor(
     let verdict = match (opinion, first) {
         (Opinion::Lost, _) => Some(Verdict::Ie),
         _ if program.verdict == Verdict::Ie => None,
-        (Opinion::Wrong, First::Interactor) => Some(Verdict::Wa),
+        (Opinion::Wrong, First::Interactor | First::Together) => Some(Verdict::Wa),
         (Opinion::Broken, First::Interactor) => Some(Verdict::Jf),
         _ if own => None,
         (Opinion::Wrong, First::Program) => Some(Verdict::Wa),
-        (Opinion::Broken, First::Program) => Some(Verdict::Jf),
+        (Opinion::Broken, First::Program | First::Together) => Some(Verdict::Jf),
         (Opinion::Right, _) if stopped => {
             program.limit = Some(LimitHit::Wall);
             program.message = Some("did not end when the interactor had".to_owned());

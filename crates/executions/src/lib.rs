@@ -1,7 +1,7 @@
 //! A program goes in, a verdict comes out: languages, stages, admission and verdicts.
 //!
-//! A request names a language or an argument list. It becomes a plan of at most two stages,
-//! waits for its turn, is given a fresh sandbox, and every stage that runs is judged. The
+//! A request names a language or an argument list. It becomes a plan, waits for its turn, is given a
+//! fresh sandbox for every program that is started, and every stage that runs is judged. The
 //! synchronous path keeps everything in memory and touches no disk.
 //!
 //! # What it never does
@@ -29,6 +29,8 @@
 //! | `limits`, `plan` | from a request to commands: every check there is, pure |
 //! | [`queue`] | the durable queue of asynchronous executions, and its back ends |
 //! | `admission` | bounded queue and memory budget: a pure state machine and its wakers |
+//! | `run`, `cache` | one execution under way: compiled or found, run, judged |
+//! | `judge` | comparisons, checkers and interactors: what their ends mean, pure |
 //! | `verdict` | from how a program ended to what is said about it, pure |
 //! | `service` | the operations |
 //! | [`http`] | the native HTTP face |

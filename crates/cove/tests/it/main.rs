@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `suite.rs` | every program of `tests/cases/*.toml` gets its verdict and leaves nothing, alone and in a crowd |
 //! | `verdicts.rs` | the result document: verdicts, precedence, figures, languages, argv, files, outputs |
+//! | `judge.rs` | test cases, checkers, interactors, and compilations that are done once |
 //! | `requests.rs` | bad input gets a 4xx that says what is wrong |
 //! | `admission.rs` | overload is refused and passes; a client that leaves takes its run with it |
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
@@ -16,6 +17,7 @@
 mod admission;
 mod cases;
 mod command_line;
+mod judge;
 mod lifecycle;
 mod requests;
 mod suite;

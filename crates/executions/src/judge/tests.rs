@@ -50,7 +50,7 @@ fn a_checker_accepts_refuses_or_fails() {
 
 #[test]
 fn the_first_to_decide_decides() {
-    use First::{Interactor, Program};
+    use First::{Interactor, Program, Together};
     for (program, interactor, first, expected) in [
         ("OK", "OK", Program, "OK"),
         ("OK", "OK", Interactor, "OK"),
@@ -77,6 +77,11 @@ fn the_first_to_decide_decides() {
         ("SG SIGPIPE", "RE 1", Program, "WA"),
         ("SG SIGPIPE", "RE 3", Program, "JF"),
         ("IE", "RE 1", Interactor, "IE"),
+        // Nobody knows: a refusal counts, a failure that may follow from the program's does not.
+        ("RE 1", "RE 1", Together, "WA"),
+        ("RE 1", "RE 3", Together, "RE"),
+        ("OK", "RE 3", Together, "JF"),
+        ("OK", "OK", Together, "OK"),
         ("OK", "IE", Program, "IE"),
     ] {
         let mut outcome = ended(program);
@@ -84,6 +89,22 @@ fn the_first_to_decide_decides() {
         let shown = outcome.verdict.as_str();
         assert_eq!(shown, expected, "{program}, {interactor}, first {first:?}");
         assert!(outcome.limit.is_none() || shown == "TLE");
+    }
+}
+
+#[test]
+fn ends_have_an_order_when_they_are_far_enough_apart() {
+    let ms = Duration::from_millis;
+    for (program, interactor, by_limit, expected) in [
+        (100, 200, false, First::Program),
+        (200, 100, false, First::Interactor),
+        (100, 110, false, First::Together),
+        (110, 100, false, First::Together),
+        (100, 101, true, First::Program),
+        (101, 100, true, First::Interactor),
+    ] {
+        let first = First::by_clock(ms(program), ms(interactor), by_limit);
+        assert_eq!(first, expected, "{program} {interactor} {by_limit}");
     }
 }
 

@@ -77,12 +77,9 @@ impl Run<'_> {
         let ends = both((&mut *one, program, &mut sink), (&mut *two, interactor)).await;
         self.since = self.machine.metrics.observe(Part::Run, self.since);
         let Ends { program: mut exit, interactor } = ends?;
-        // By the clock of both, not by who was heard of first: a report takes longer when there is
-        // something left to end.
-        let first = match exit.ended < interactor.ended {
-            true => First::Program,
-            false => First::Interactor,
-        };
+        // By the clock, not by who was heard of first: a report takes longer when there is something
+        // left to end.
+        let first = First::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
         let stopped = exit.stopped;
         let contents = std::mem::take(&mut exit.outputs);
         let mut outcome = self.judged(StageName::Run, &names.0, exit);
