@@ -103,8 +103,8 @@ async def input_is_live_and_has_an_end():
 
 async def signals_arrive():
     handled = (
-        "import signal, time\nsignal.signal(signal.SIGINT, lambda *_: print('caught', flush=True))\n"
-        "print('ready', flush=True)\nsignal.pause()\nsignal.pause()"
+        "import os, signal\nsignal.signal(signal.SIGINT, lambda *_: os.write(1, b'caught\\n'))\n"
+        "os.write(1, b'ready\\n')\nsignal.pause()\nsignal.pause()"
     )
 
     async def then(socket, message):

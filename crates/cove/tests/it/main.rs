@@ -5,9 +5,11 @@
 //! | `suite.rs` | every program of `tests/cases/*.toml` gets its verdict and leaves nothing, alone and in a crowd |
 //! | `verdicts.rs` | the result document: verdicts, precedence, figures, languages, argv, files, outputs |
 //! | `judge.rs` | test cases, checkers, interactors, and compilations that are done once |
+//! | `gojudge.rs` | go-judge's clients get what they expect |
 //! | `requests.rs` | bad input gets a 4xx that says what is wrong |
 //! | `admission.rs` | overload is refused and passes; a client that leaves takes its run with it |
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
+//! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -17,8 +19,12 @@
 mod admission;
 mod cases;
 mod command_line;
+mod foreign;
+mod gojudge;
 mod judge;
+mod judge0;
 mod lifecycle;
+mod piston;
 mod requests;
 mod suite;
 mod support;

@@ -111,8 +111,8 @@ pub(super) fn listed(language: &Numbered) -> Value {
     json!({ "id": language.id, "name": language.name, "is_archived": false })
 }
 
-/// The answer of `GET /languages/{id}`. The commands are what a language is compiled and run with in
-/// essence; `languages.toml` has them in full.
+/// The answer of `GET /languages/{id}`. The commands are what a language is compiled and run with
+/// in essence; `languages.toml` has them in full.
 pub(super) fn full(language: &Numbered) -> Value {
     let file = language.source_file.as_deref().unwrap_or_default();
     let (compile, run) = match language.kind {
