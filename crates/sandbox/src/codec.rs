@@ -305,7 +305,19 @@ impl<'a> Start<'a> {
         }
         let symlinks =
             (0..r.count()?).map(|_| Ok((r.bytes()?, r.bytes()?))).collect::<Result<_, _>>()?;
-        Ok(Start { streams, extra, last, warm, profile, limits, argv, env, outputs, files, symlinks })
+        Ok(Start {
+            streams,
+            extra,
+            last,
+            warm,
+            profile,
+            limits,
+            argv,
+            env,
+            outputs,
+            files,
+            symlinks,
+        })
     }
 }
 

@@ -446,7 +446,15 @@ impl Guest<'_> {
         let cpu_before = self.cpu(child.pid)?;
         let backing_off = self.groups.backing_off().step("open the share of the processor")?;
         let children_before = children_cpu()?;
-        Ok(Parked { profile, warm: false, child, socket: ours, cpu_before, children_before, backing_off })
+        Ok(Parked {
+            profile,
+            warm: false,
+            child,
+            socket: ours,
+            cpu_before,
+            children_before,
+            backing_off,
+        })
     }
 
     // ---- supervising ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
 use crate::codec::{self, Malformed, Reader, Start, Streams, to_guest};
 use crate::spec::{EXTRA_NUMBER_MAX, Limits};
@@ -242,8 +242,10 @@ fn connect(start: &Start<'_>, mut fds: Vec<OwnedFd>) -> io::Result<()> {
     for (number, fd) in start.extra.iter().zip(&extra) {
         sys::dup_for_program(fd, i32::try_from(*number).map_err(io::Error::other)?)?;
     }
-    // Their numbers may be the program's by now; they go away with `execve`.
-    std::mem::forget((fds, received, extra));
+    // Their numbers may be the program's by now; what is not goes away with `execve`.
+    for fd in fds.into_iter().chain(received).chain(extra) {
+        let _not_closed_here = fd.into_raw_fd();
+    }
     Ok(())
 }
 
@@ -273,7 +275,7 @@ impl Runtime<'_> {
         sys::dup_for_program(&aside, Self::SOCKET).map_err(at)?;
         sys::cloexec_from(Self::SOCKET.cast_unsigned() + 1).map_err(at)?;
         set_limits(&self.limits, parking.bound_data).map_err(at)?;
-        std::mem::forget(aside);
+        let _not_closed_here = aside.into_raw_fd();
         Err((EXECUTE, program.execute()))
     }
 }

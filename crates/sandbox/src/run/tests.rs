@@ -23,7 +23,7 @@ impl OutputSink for Full {
 async fn drained(sink: &mut dyn OutputSink, bytes: &[u8], max: u64) -> (Duration, [bool; 2]) {
     let limits = spec::Limits { output_bytes: max, ..spec::Limits::default() };
     let mut command = Command { limits, ..Command::default() };
-    let wiring = Wiring::new(&mut command).unwrap();
+    let wiring = Wiring::new(&mut command, Vec::new()).unwrap();
     sys::write_all(wiring.given[0].as_fd(), bytes).unwrap();
     drop(wiring.given);
     let (control, _guest) = sys::message_pair().unwrap();

@@ -60,8 +60,8 @@ async fn nobody_gets_a_terminal_of_somebody_else(engine: Engine) {
                  try: fd = os.open(f'/dev/pts/{n}', os.O_RDWR | os.O_NOCTTY)\n    \
                  except OSError: continue\n    \
                  os.write(fd, b'STOLEN\\n'); print('opened', n)\n\
-                 for name in '/dev/console', '/dev/tty0', '/dev/tty1', '/dev/ttyS0', '/dev/vcs':\n    \
-                 print(os.path.exists(name), end=' ')\n\
+                 for name in 'console', 'tty0', 'tty1', 'ttyS0', 'vcs':\n    \
+                 print(os.path.exists('/dev/' + name), end=' ')\n\
                  print('looked')";
     let exit = run(&engine, at_terminal(python(thief))).await;
     let stdout = text(&exit.stdout).replace("\r\n", "\n");
@@ -81,7 +81,8 @@ async fn calls_that_reach_beyond_the_terminal_are_denied(engine: Engine) {
                   try: fcntl.ioctl(0, request, argument); return 'DONE'\n    \
                   except OSError as error: return error.errno\n\
                   word = (0).to_bytes(4, 'little')\n\
-                  print(*[answer(r, a) for r, a in ((0x5412, b'x'), (0x541C, b'\\x02'), (0x5423, word), (0x541D, 0))])\n\
+                  print(answer(0x5412, b'x'), answer(0x541C, b'\\x02'), end=' ')\n\
+                  print(answer(0x5423, word), answer(0x541D, 0))\n\
                   read, write = os.pipe()\n\
                   if os.fork() == 0:\n    \
                   os.setsid(); first = [answer(0x540E, 0), answer(0x540E, 1)]\n    \

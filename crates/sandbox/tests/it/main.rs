@@ -2,6 +2,10 @@
 //!
 //! Not libtest's `main`: the engine starts this binary again as its spawners, and must do so before
 //! there is a second thread. Arguments are parts of names, as libtest takes them.
+#![expect(
+    clippy::unwrap_used,
+    reason = "Clippy knows tests by libtest's attributes, which this binary does without"
+)]
 
 mod files;
 mod hostile;

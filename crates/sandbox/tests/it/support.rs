@@ -5,10 +5,11 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::pin::Pin;
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sandbox::{
     Command, Control, Engine, EngineConfig, Exit, HostImage, Limits, OutputSink, Sandbox, Stdin,
     Stream,
@@ -62,6 +63,7 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let failed = runtime.block_on(async {
         let engine = Engine::attach(launched).unwrap();
+        let mut out = std::io::stdout();
         let mut failed = 0;
         for test in &chosen {
             let running = time::timeout(TEST_TIMEOUT, tokio::spawn((test.run)(engine.clone())));
@@ -71,13 +73,14 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
                 Err(_) => "FAILED: takes too long",
             };
             failed += usize::from(verdict != "ok");
-            writeln!(std::io::stdout(), "test {} ... {verdict}", test.name).unwrap();
+            writeln!(out, "test {} ... {verdict}", test.name).unwrap();
         }
         engine.close().await;
         failed
     });
     let passed = chosen.len() - failed;
-    writeln!(std::io::stdout(), "\ntest result: {passed} passed; {failed} failed").unwrap();
+    let mut out = std::io::stdout();
+    writeln!(out, "\ntest result: {passed} passed; {failed} failed").unwrap();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -101,12 +104,12 @@ impl Sink {
 
     pub(crate) fn without_room() -> Sink {
         let sink = Sink::new();
-        sink.room.lock().unwrap().none = true;
+        sink.room.lock().none = true;
         sink
     }
 
     pub(crate) fn make_room(&self) {
-        let mut room = self.room.lock().unwrap();
+        let mut room = self.room.lock();
         room.none = false;
         if let Some(waiting) = room.waiting.take() {
             waiting.wake();
@@ -130,12 +133,12 @@ impl Sink {
 
 impl OutputSink for Sink {
     fn chunk(&mut self, _stream: Stream, bytes: &[u8]) {
-        assert!(!self.room.lock().unwrap().none, "a chunk without room for it");
+        assert!(!self.room.lock().none, "a chunk without room for it");
         self.seen.send_modify(|seen| seen.extend_from_slice(bytes));
     }
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let mut room = self.room.lock().unwrap();
+        let mut room = self.room.lock();
         if room.none {
             room.waiting = Some(cx.waker().clone());
             return Poll::Pending;
