@@ -2,9 +2,9 @@
 //!
 //! A *job* is an execution that was accepted and outlives its request. It is durable when
 //! [`Queue::push`] returns. A worker *claims* it, which gives a [`Lease`]: the right to run it for
-//! [`QueueConfig::lease`], renewed by [`Queue::heartbeat`]. Only the holder of the current lease can
-//! end the attempt ([`Queue::finish`]); a late one is told so and changes nothing (its token is a
-//! *fencing token*). So execution is at least once and a result is published exactly once.
+//! [`QueueConfig::lease`], renewed by [`Queue::heartbeat`]. Only the holder of the current lease
+//! can end the attempt ([`Queue::finish`]); a late one is told so and changes nothing (its token is
+//! a *fencing token*). So execution is at least once and a result is published exactly once.
 //!
 //! # States
 //! ```text

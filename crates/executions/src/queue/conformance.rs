@@ -20,11 +20,13 @@ use super::*;
 /// When everything begins.
 pub(crate) const NOW: u64 = 1_700_000_000_000;
 
+type Running = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 /// One named scenario, on an empty queue of its own.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     config: fn(&mut QueueConfig),
-    run: fn(Arc<dyn Queue>) -> Pin<Box<dyn Future<Output = ()> + Send>>,
+    run: fn(Arc<dyn Queue>) -> Running,
 }
 
 macro_rules! scenario {
