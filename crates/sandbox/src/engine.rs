@@ -423,8 +423,8 @@ impl Engine {
     }
 
     /// A sandbox in which the runtime called `name` waits for its program ([`Command::warm`]), used
-    /// by nobody. Waits like [`Engine::sandbox`]. `None` when there is no such runtime, or it cannot
-    /// be started here: then the program is started as any other, in a plain sandbox.
+    /// by nobody. Waits like [`Engine::sandbox`]. `None` when there is no such runtime, or it
+    /// cannot be started here: then the program is started as any other, in a plain sandbox.
     pub async fn warm(&self, name: &str) -> Result<Option<Sandbox>, SandboxError> {
         let runtimes = &self.shared.recipe.config.runtimes;
         let index = runtimes.iter().position(|runtime| runtime.name == name);
