@@ -6,7 +6,6 @@ use std::time::Duration;
 use api::LimitSpec;
 use serde::Deserialize;
 
-use crate::faces::gojudge;
 use crate::queue::QueueConfig;
 
 /// The `[executions.jobs]` table: executions that outlive their request.
@@ -110,8 +109,6 @@ pub struct Config {
     pub languages: Option<PathBuf>,
     /// Executions that outlive their request.
     pub jobs: JobsConfig,
-    /// What the go-judge face takes and keeps.
-    pub go_judge: gojudge::Config,
     /// Executions that run at one time. Left out: twice the cores, at least 4.
     pub running_max: Option<usize>,
     /// Executions that may wait for a place.
@@ -156,7 +153,6 @@ impl Default for Config {
         Config {
             languages: None,
             jobs: JobsConfig::default(),
-            go_judge: gojudge::Config::default(),
             running_max: None,
             queue_max: 256,
             // One tenant can not fill the queue alone.
