@@ -106,6 +106,7 @@ pub(crate) struct LogConfig {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct HttpConfig {
     connections_max: usize,
+    streams_max: usize,
     header_bytes_max: usize,
     #[serde(deserialize_with = "seconds")]
     header_read_s: Duration,
@@ -163,6 +164,7 @@ impl Default for HttpConfig {
         let limits = Limits::default();
         HttpConfig {
             connections_max: limits.connections_max,
+            streams_max: limits.streams_max,
             header_bytes_max: limits.header_bytes_max,
             header_read_s: limits.header_read_max,
             body_bytes_max: limits.body_bytes_max,
@@ -190,6 +192,7 @@ impl HttpConfig {
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             connections_max: self.connections_max,
+            streams_max: self.streams_max,
             header_bytes_max: self.header_bytes_max,
             header_read_max: self.header_read_s,
             body_bytes_max: self.body_bytes_max,

@@ -20,6 +20,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::stream::{self, SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use node::auth::Principal;
+use node::drain::Drain;
 use node::http;
 use sandbox::{Control, TerminalSize};
 use serde::Deserialize;
@@ -58,6 +59,7 @@ struct Following {
 pub(super) async fn events(
     State(jobs): State<Jobs>,
     who: Principal,
+    drain: Drain,
     Path(id): Path<String>,
     request: Request,
 ) -> Result<Response, http::Error> {
@@ -76,7 +78,7 @@ pub(super) async fn events(
             let message = "an execution can be attached to a WebSocket only";
             return Err(http::Error::new(api::ErrorCode::UpgradeRequired, message).at("attach"));
         }
-        return Ok(server_sent(subscription));
+        return Ok(server_sent(subscription, drain));
     };
     let job = jobs.job(&tenant, &id, Parts { request: true, result: false }).await?;
     let attach = following.attach || is_interactive(job.request.as_deref());
@@ -91,7 +93,7 @@ pub(super) async fn events(
         };
         let attached = attachment.is_some();
         let incoming = Incoming { jobs: jobs.clone(), tenant: Arc::clone(&tenant), id: id.clone() };
-        Box::pin(talk(socket, incoming, subscription, attachment)).await;
+        Box::pin(talk(socket, incoming, subscription, attachment, drain)).await;
         if attached {
             // Also what has not started yet. An end that came first is as good.
             let _ended = jobs.cancel(&tenant, &id).await;
@@ -122,12 +124,16 @@ fn is_interactive(request: Option<&[u8]>) -> bool {
         .interactive
 }
 
-fn server_sent(subscription: Subscription) -> Response {
-    let events = stream::unfold(subscription, |mut subscription| async move {
-        let events = subscription.next().await?;
+fn server_sent(subscription: Subscription, drain: Drain) -> Response {
+    let events = stream::unfold((subscription, drain), |(mut subscription, drain)| async move {
+        // Whoever only watches comes back to the next server, with the number it has seen.
+        let events = tokio::select! {
+            events = subscription.next() => events?,
+            () = drain.begun() => return None,
+        };
         let events: Vec<Result<sse::Event, Infallible>> =
             events.iter().map(|event| Ok(as_sse(event))).collect();
-        Some((stream::iter(events), subscription))
+        Some((stream::iter(events), (subscription, drain)))
     });
     let answer = Sse::new(events.flatten()).keep_alive(KeepAlive::new().interval(HEARTBEAT));
     // Proxies must hand events on as they come.
@@ -159,6 +165,8 @@ enum Over {
     Done,
     /// The client is gone.
     Gone,
+    /// The server shuts down.
+    Away,
     /// The client sent something that is not a message.
     Malformed(String),
 }
@@ -169,17 +177,26 @@ async fn talk(
     incoming: Incoming,
     subscription: Subscription,
     mut attachment: Option<Attachment>,
+    drain: Drain,
 ) {
+    let attached = attachment.is_some();
+    let away = async {
+        // What is attached may run to its end while there is time; who only watches comes back.
+        if attached { drain.cancelled().await } else { drain.begun().await }
+        Over::Away
+    };
     let (mut sink, stream) = socket.split();
     let log = attachment.as_ref().map(Attachment::log);
     let over = tokio::select! {
         over = send_events(&mut sink, subscription, log) => over,
         over = incoming.run(stream, attachment.as_mut()) => over,
+        over = away => over,
     };
     // Before the goodbye, which a client may leave unread.
     drop(attachment);
     let goodbye = match over {
         Over::Done => goodbye(close_code::NORMAL, ""),
+        Over::Away => goodbye(close_code::AWAY, "the server shuts down"),
         Over::Malformed(why) => goodbye(CLOSE_MALFORMED, &why),
         Over::Gone => return,
     };
