@@ -97,8 +97,8 @@ impl Control {
     /// Sends a message about a command that runs.
     async fn tell(&self, message: &[u8]) -> io::Result<()> {
         match self.send(message, &[]).await {
-            // It has ended on its own meanwhile, and its report waits to be read. A reset means that
-            // it had not read an earlier message.
+            // It has ended on its own meanwhile, and its report waits to be read. A reset means
+            // that it had not read an earlier message.
             Err(error)
                 if [io::ErrorKind::BrokenPipe, io::ErrorKind::ConnectionReset]
                     .contains(&error.kind()) =>
