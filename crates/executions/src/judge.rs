@@ -10,21 +10,21 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
 /// What a checker or interactor is given in files of these names: the test's input, the program's
-/// output, the expected output. Their names follow its own arguments in this order, which is that of
-/// testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is its
-/// own to write.
+/// output, the expected output. Their names follow its own arguments in this order, which is that
+/// of testlib's `registerTestlibCmd` and `registerInteraction`. The output file of an interactor is
+/// its own to write.
 pub(crate) const INPUT: &str = "input.txt";
 /// See [`INPUT`].
 pub(crate) const OUTPUT: &str = "output.txt";
 /// See [`INPUT`].
 pub(crate) const ANSWER: &str = "answer.txt";
 
-/// How long a program and its interactor may go on when the other one has ended. Enough to read what
-/// is left in the pipe and to exit; a judge that has all it needs does not compute for seconds.
+/// How long a program and its interactor may go on when the other one has ended. Enough to read
+/// what is left in the pipe and to exit; a judge that has all it needs does not compute for seconds.
 pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
-/// How late the end of a program may be noticed on a busy machine. Two ends that are nearer than this
-/// have no order; then an interactor's refusal counts, because a program that finds nobody to talk to
-/// fails within that time, and its own failure before an interactor's that has no reason.
+/// How late the end of a program may be noticed on a busy machine. Two ends that are nearer than
+/// this have no order; then an interactor's refusal counts, because a program that finds nobody to
+/// talk to fails within that time, and a program's failure counts before an interactor's.
 const NOTICED_WITHIN: Duration = Duration::from_millis(20);
 /// Bytes that are kept of what a checker or interactor writes, of each stream.
 pub(crate) const SAID_BYTES_MAX: u64 = 4096;
@@ -44,8 +44,8 @@ pub(crate) enum First {
 }
 
 impl First {
-    /// From when the end of each was noticed. `by_limit` tells that the program was ended for one of
-    /// its limits: that is noticed before the end, so the interactor's can only follow.
+    /// From when the end of each was noticed. `by_limit` tells that the program was ended for one
+    /// of its limits: that is noticed before the end, so the interactor's can only follow.
     pub(crate) fn by_clock(program: Duration, interactor: Duration, by_limit: bool) -> First {
         let apart = if by_limit { Duration::ZERO } else { NOTICED_WITHIN };
         if program.saturating_add(apart) < interactor {

@@ -154,8 +154,8 @@ impl<'a> Run<'a> {
         let stages = || self.stages.iter().map(|stage| &stage.outcome);
         // A stage that follows the test cases is one that Cove failed at.
         let outcome = match self.tests.is_empty() {
-            true => stages().last(),
-            false => stages().find(failed).or(tests().find(failed)).or(tests().last()),
+            true => stages().next_back(),
+            false => stages().find(failed).or(tests().find(failed)).or(tests().next_back()),
         };
         let outcome = outcome.cloned().unwrap_or_else(verdict::infrastructure_failure);
         let mode = match (self.is_cached, self.warm) {

@@ -145,7 +145,8 @@ fn a_program_and_its_interactor_talk_until_one_is_right() {
     let c = "#include <stdio.h>\nint main(void) {\n  int low = 0, high = 127;\n  char said[8];\n\
         \x20 for (;;) {\n    int middle = (low + high) / 2;\n    printf(\"%d\\n\", middle);\n\
         \x20   fflush(stdout);\n    if (scanf(\"%7s\", said) != 1) return 3;\n\
-        \x20   if (said[0] == 'r') return 0;\n    if (said[0] == 'l') high = middle - 1; else low = middle + 1;\n\
+        \x20   if (said[0] == 'r') return 0;\n\
+        \x20   if (said[0] == 'l') high = middle - 1; else low = middle + 1;\n\
         \x20 }\n}\n";
     let mut request = pair("", INTERACTOR);
     (request["language"], request["source"]) = (json!("c"), json!(c));

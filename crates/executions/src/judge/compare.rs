@@ -1,5 +1,5 @@
-//! Whether an answer is the expected one. Pure, linear in what is compared, and about bytes: nothing
-//! has to be UTF-8.
+//! Whether an answer is the expected one. Pure, linear in what is compared, and about bytes:
+//! nothing has to be UTF-8.
 
 /// How answers are compared.
 #[derive(Clone, Copy, Debug, PartialEq)]

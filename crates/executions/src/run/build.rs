@@ -118,7 +118,7 @@ impl Run<'_> {
             None => None,
             Some(artifacts) => {
                 let list = (&*artifacts.list, env, limits);
-                let listed = self.listed(&mut *sandbox, list).await?;
+                let listed = listed(&mut *sandbox, list).await?;
                 listed.and_then(|listed| collect(artifacts, contents, listed))
             }
         };
@@ -176,35 +176,34 @@ impl Run<'_> {
             None => Built::Refused,
         }
     }
+}
 
-    /// Names and contents of the files that a command names; `None` when it does not succeed.
-    async fn listed(
-        &mut self,
-        sandbox: &mut dyn Sandbox,
-        (argv, env, limits): (&[String], Vec<Vec<u8>>, Limits),
-    ) -> Result<Option<Vec<(String, Vec<u8>)>>, Failure> {
-        if argv.is_empty() {
-            return Ok(Some(Vec::new()));
-        }
-        let command = |outputs: Vec<String>| Command {
-            argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            env: env.clone(),
-            limits: Limits { wall: LIST_WALL, output_bytes: LIST_OUTPUT_BYTES, ..limits },
-            profile: Profile::Compile,
-            outputs,
-            outputs_bytes_max: ARTIFACTS_BYTES_MAX,
-            ..Command::default()
-        };
-        let exit = sandbox.run(command(Vec::new()), &mut ()).await?;
-        if exit.code != Some(0) || !exit.breaches.is_empty() {
-            return Ok(None);
-        }
-        let Some(names) = names(&exit.stdout) else { return Ok(None) };
-        // The same again, for the contents; nothing runs in between that could change them.
-        let exit = sandbox.run(command(names.clone()), &mut ()).await?;
-        let contents: Result<Vec<_>, _> = exit.outputs.into_iter().collect();
-        Ok(contents.ok().map(|contents| names.into_iter().zip(contents).collect()))
+/// Names and contents of the files that a command names; `None` when it does not succeed.
+async fn listed(
+    sandbox: &mut dyn Sandbox,
+    (argv, env, limits): (&[String], Vec<Vec<u8>>, Limits),
+) -> Result<Option<Vec<(String, Vec<u8>)>>, Failure> {
+    if argv.is_empty() {
+        return Ok(Some(Vec::new()));
     }
+    let command = |outputs: Vec<String>| Command {
+        argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
+        env: env.clone(),
+        limits: Limits { wall: LIST_WALL, output_bytes: LIST_OUTPUT_BYTES, ..limits },
+        profile: Profile::Compile,
+        outputs,
+        outputs_bytes_max: ARTIFACTS_BYTES_MAX,
+        ..Command::default()
+    };
+    let exit = sandbox.run(command(Vec::new()), &mut ()).await?;
+    if exit.code != Some(0) || !exit.breaches.is_empty() {
+        return Ok(None);
+    }
+    let Some(names) = names(&exit.stdout) else { return Ok(None) };
+    // The same again, for the contents; nothing runs in between that could change them.
+    let exit = sandbox.run(command(names.clone()), &mut ()).await?;
+    let contents: Result<Vec<_>, _> = exit.outputs.into_iter().collect();
+    Ok(contents.ok().map(|contents| names.into_iter().zip(contents).collect()))
 }
 
 /// The names in a list with a NUL after each. A compiler may have been made to write anything, so

@@ -77,8 +77,8 @@ impl Run<'_> {
         let ends = both((&mut *one, program, &mut sink), (&mut *two, interactor)).await;
         self.since = self.machine.metrics.observe(Part::Run, self.since);
         let Ends { program: mut exit, interactor } = ends?;
-        // By the clock, not by who was heard of first: a report takes longer when there is something
-        // left to end.
+        // By the clock, not by who was heard of first: a report takes longer when there is
+        // something left to end.
         let first = First::by_clock(exit.ended, interactor.ended, !exit.breaches.is_empty());
         let stopped = exit.stopped;
         let contents = std::mem::take(&mut exit.outputs);

@@ -117,7 +117,8 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Each rule accepts what the stricter one before it accepts, and none cares who is asked first.
+    /// Each rule accepts what the stricter one before it accepts, and all but the last one do not
+    /// care which is the answer.
     #[test]
     fn each_rule_is_looser_than_the_one_before(a in text(), b in text()) {
         let rules = [Rule::Exact, Rule::TrailingSpace, Rule::Tokens, FLOAT];
