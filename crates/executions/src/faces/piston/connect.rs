@@ -354,7 +354,7 @@ impl Outbox {
         }
     }
 
-    fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_room(&self, context: &Context<'_>) -> Poll<()> {
         let mut waiting = self.state.lock();
         if waiting.bytes < OUTBOX_BYTES_MAX {
             return Poll::Ready(());

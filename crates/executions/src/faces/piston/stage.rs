@@ -151,12 +151,15 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_end_has_its_status() {
-        let stderr_only = Outcome {
+    fn stderr_only() -> Outcome {
+        Outcome {
             truncated: Truncated { stdout: false, stderr: true },
             ..outcome(None, Some("SIGKILL"), Some(LimitHit::Output))
-        };
+        }
+    }
+
+    #[test]
+    fn every_end_has_its_status() {
         let not_started =
             Outcome { message: Some("start `x`: no".to_owned()), ..outcome(Some(127), None, None) };
         for (outcome, code, signal, status, message) in [
@@ -203,7 +206,7 @@ mod tests {
                 Some("OL"),
                 Some("stdout length exceeded"),
             ),
-            (stderr_only, None, Some("SIGKILL"), Some("EL"), Some("stderr length exceeded")),
+            (stderr_only(), None, Some("SIGKILL"), Some("EL"), Some("stderr length exceeded")),
             (
                 outcome(Some(0), None, Some(LimitHit::Memory)),
                 None,

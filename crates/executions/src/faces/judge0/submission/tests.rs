@@ -45,10 +45,18 @@ fn zipped(files: &[(&str, &[u8])]) -> String {
     BASE64.encode(writer.finish().unwrap().into_inner())
 }
 
+/// Each row is parameters and what is said of them.
+fn check_complaints(rows: &[(Value, Value)]) {
+    for (parameters, expected) in rows {
+        let complaints = parsed(parameters, false).unwrap_err();
+        assert_eq!(&json!(complaints), expected, "{parameters}");
+    }
+}
+
 #[test]
 fn complaints_name_the_field() {
     let long = "x".repeat(513);
-    for (parameters, expected) in [
+    check_complaints(&[
         (json!([]), json!({"language_id": ["can't be blank"]})),
         (json!({"language_id": 71}), json!({"source_code": ["can't be blank"]})),
         (with(json!({"source_code": ""})), json!({"source_code": ["can't be blank"]})),
@@ -67,6 +75,35 @@ fn complaints_name_the_field() {
             json!({"language_id": ["must be greater than or equal to 0"]}),
         ),
         (with(json!({"language_id": 89})), json!({"additional_files": ["can't be blank"]})),
+        (
+            with(json!({"enable_network": true})),
+            json!({"enable_network": ["enabling network is not allowed"]}),
+        ),
+        (
+            with(json!({"enable_network": "x"})),
+            json!({"enable_network": ["must be true or false"]}),
+        ),
+        (
+            with(json!({"compiler_options": long})),
+            json!({"compiler_options": ["is too long (maximum is 512 characters)"]}),
+        ),
+        (
+            with(json!({"command_line_arguments": long})),
+            json!({"command_line_arguments": ["is too long (maximum is 512 characters)"]}),
+        ),
+        (with(json!({"additional_files": "%"})), json!({"additional_files": ["is not base64"]})),
+        (with(json!({"stdin": []})), json!({"stdin": ["must be a string"]})),
+    ]);
+    let complaints = parsed(&with(json!({"additional_files": "bm8="})), false).unwrap_err();
+    assert!(complaints["additional_files"][0].starts_with("is not a zip archive"));
+    let complaints = parsed(&with(json!({"stdin": "%"})), true).unwrap_err();
+    let fields: Vec<_> = complaints.keys().map(String::as_str).collect();
+    assert_eq!(fields, ["source_code", "stdin"], "all at once");
+}
+
+#[test]
+fn limits_are_refused_beyond_their_bounds() {
+    check_complaints(&[
         (
             with(json!({"cpu_time_limit": 15.1})),
             json!({"cpu_time_limit": ["must be less than or equal to 15"]}),
@@ -121,38 +158,12 @@ fn complaints_name_the_field() {
             with(json!({"number_of_runs": 21})),
             json!({"number_of_runs": ["must be less than or equal to 20"]}),
         ),
-        (
-            with(json!({"enable_network": true})),
-            json!({"enable_network": ["enabling network is not allowed"]}),
-        ),
-        (
-            with(json!({"enable_network": "x"})),
-            json!({"enable_network": ["must be true or false"]}),
-        ),
-        (
-            with(json!({"compiler_options": long})),
-            json!({"compiler_options": ["is too long (maximum is 512 characters)"]}),
-        ),
-        (
-            with(json!({"command_line_arguments": long})),
-            json!({"command_line_arguments": ["is too long (maximum is 512 characters)"]}),
-        ),
-        (with(json!({"additional_files": "%"})), json!({"additional_files": ["is not base64"]})),
-        (with(json!({"stdin": []})), json!({"stdin": ["must be a string"]})),
-    ] {
-        let complaints = parsed(&parameters, false).unwrap_err();
-        assert_eq!(json!(complaints), expected, "{parameters}");
-    }
-    let complaints = parsed(&with(json!({"additional_files": "bm8="})), false).unwrap_err();
-    assert!(complaints["additional_files"][0].starts_with("is not a zip archive"));
-    let complaints = parsed(&with(json!({"stdin": "%"})), true).unwrap_err();
-    let fields: Vec<_> = complaints.keys().map(String::as_str).collect();
-    assert_eq!(fields, ["source_code", "stdin"], "all at once");
+    ]);
 }
 
-#[test]
-fn a_submission_becomes_an_execution() {
-    let base = json!({
+/// The execution that [`with`] nothing becomes.
+fn plain() -> Value {
+    json!({
         "language": "python",
         "files": [{"name": "main.py", "content": "print(1)", "encoding": "utf8", "executable": false}],
         "limits": {"cpu_ms": 6000, "wall_ms": 10_000, "memory_bytes": 131_072_000, "processes": 60,
@@ -160,9 +171,28 @@ fn a_submission_becomes_an_execution() {
                    "stack_bytes": 65_536_000},
         "compile_limits": {},
         "label": "judge0",
-    });
+    })
+}
+
+/// Each row is changed parameters, whether they are base64, and how the execution differs.
+fn check(rows: &[(Value, bool, Value)]) {
+    for (changes, base64, expected) in rows {
+        let submission = parsed(&with(changes.clone()), *base64).unwrap();
+        let mut whole = plain();
+        for (name, value) in expected.as_object().unwrap() {
+            whole[name] = value.clone();
+        }
+        whole.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        assert_eq!(json!(submission.request), whole, "{changes}");
+        let face: Remembered = serde_json::from_str(&submission.face.unwrap()).unwrap();
+        assert_eq!(face.face, LABEL);
+    }
+}
+
+#[test]
+fn a_submission_becomes_an_execution() {
     let case = json!({"stdin": "in", "expected": "out", "limits": {}});
-    for (changes, base64, expected) in [
+    check(&[
         (json!({}), false, json!({})),
         (
             json!({"source_code": "cHJpbnQoMSk=", "stdin": "/w==", "language_id": "71"}),
@@ -191,6 +221,12 @@ fn a_submission_becomes_an_execution() {
             json!({"args": ["a", "b c", "$(d)"], "compile_args": ["-O2", "xy"],
                    "merge_stderr": true, "webhook": {"url": "https://example.org/x"}}),
         ),
+    ]);
+}
+
+#[test]
+fn programs_that_have_no_language_and_files_become_executions() {
+    check(&[
         (
             json!({"language_id": 43}),
             false,
@@ -216,21 +252,11 @@ fn a_submission_becomes_an_execution() {
         (
             json!({"additional_files": zipped(&[("main.py", b"no"), ("d/m.py", b"x = 1")])}),
             false,
-            json!({"files": [base["files"][0],
+            json!({"files": [plain()["files"][0],
                              {"name": "d/m.py", "content": "x = 1", "encoding": "utf8",
                               "executable": false}]}),
         ),
-    ] {
-        let submission = parsed(&with(changes.clone()), base64).unwrap();
-        let mut whole = base.clone();
-        for (name, value) in expected.as_object().unwrap() {
-            whole[name] = value.clone();
-        }
-        whole.as_object_mut().unwrap().retain(|_, value| !value.is_null());
-        assert_eq!(json!(submission.request), whole, "{changes}");
-        let face: Remembered = serde_json::from_str(&submission.face.unwrap()).unwrap();
-        assert_eq!(face.face, LABEL);
-    }
+    ]);
 }
 
 #[test]
