@@ -37,6 +37,8 @@ need redis-server redis-server
 need openssl openssl
 # Starts them without privileges.
 need util-linux setpriv
+# Clients of Piston and Judge0 are installed into an environment of their own.
+python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
 # The header of the C library, not just the compiler.
