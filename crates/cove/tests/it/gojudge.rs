@@ -109,6 +109,19 @@ fn every_status_is_go_judge_s() {
                 status("Memory Limit Exceeded"),
             ),
             (cmd(&["no-such-program"], json!({})), status("Internal Error")),
+        ],
+    );
+}
+
+#[test]
+fn files_and_streams_are_go_judge_s() {
+    let _beside = beside_others();
+    let server = serve();
+    let status = |status: &str| json!({"status": status});
+    let ok = |stdout: &str| json!({"status": "Accepted", "files": {"stdout": stdout}});
+    check(
+        &server.client(),
+        &[
             (sh("true", json!({"copyOut": ["missing"]})), status("File Error")),
             (sh("true", json!({"copyOut": ["missing?"]})), status("Accepted")),
             (sh("mkfifo out", json!({"copyOut": ["out"]})), status("File Error")),
@@ -159,7 +172,7 @@ fn every_status_is_go_judge_s() {
             (sh("printf '\\377a\\342\\202'", json!({})), ok("\u{fffd}a\u{fffd}\u{fffd}")),
             (
                 sh(
-                    "test -t 0 && stty size; read x; echo $x",
+                    "read x; test -t 0 && stty size; echo $x",
                     json!({"tty": true,
                 "files": [{"content": "in\n"}, {"name": "stdout", "max": 99}, null]}),
                 ),
