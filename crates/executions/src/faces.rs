@@ -1,9 +1,9 @@
 //! Other systems' ways in: their paths, their bodies, their errors, over the same executions.
 //!
 //! A face translates and nothing else: it makes an [`api::ExecutionRequest`] of what it is given
-//! and its own kind of answer of the result. Languages have names and numbers of their own there, so
-//! faces, and only faces, know languages by name. `docs/compat.md` lists where a face differs from
-//! what it stands in for.
+//! and its own kind of answer of the result. Languages have names and numbers of their own there,
+//! so faces, and only faces, know languages by name. `docs/compat.md` lists where a face differs
+//! from what it stands in for.
 
 pub mod gojudge;
 pub mod judge0;
