@@ -20,7 +20,7 @@ pub(crate) const OUTPUT: &str = "output.txt";
 pub(crate) const ANSWER: &str = "answer.txt";
 
 /// How long a program and its interactor may go on when the other one has ended. Enough to read
-/// what is left in the pipe and to exit; a judge that has all it needs does not compute for seconds.
+/// what is left in the pipe and to exit; a judge that has all it needs does not compute for long.
 pub(crate) const PEER_GRACE: Duration = Duration::from_secs(2);
 /// How late the end of a program may be noticed on a busy machine. Two ends that are nearer than
 /// this have no order; then an interactor's refusal counts, because a program that finds nobody to
