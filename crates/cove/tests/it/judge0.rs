@@ -1,13 +1,15 @@
 //! Judge0's interface: what is sent, and what comes back, field by field.
 
 use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, until};
 
 use crate::foreign;
-use crate::support::{beside_others, serve};
+use crate::support::{beside_others, serve, serve_with};
 
 const SUBMISSIONS: &str = "/compat/judge0/submissions";
 const END_LIMIT: Duration = Duration::from_secs(60);
@@ -464,6 +466,41 @@ fn the_server_tells_about_itself() {
     assert_eq!(
         (&statistics["submissions"]["total"], &statistics["languages"][0]["language"]["id"]),
         (&json!(1), &json!(71))
+    );
+}
+
+#[test]
+fn an_end_is_told_to_the_callback_with_put() {
+    let _guard = beside_others();
+    let server = serve_with("[executions.jobs]\nwebhook_allow = [\"127.0.0.0/8\"]");
+    let client = server.client();
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/told?x=1", receiver.local_addr().unwrap());
+    let body = python("print('é')", json!({"callback_url": url}));
+    let path = format!("{SUBMISSIONS}?base64_encoded=false");
+    let token = post(&client, &path, body.to_string()).json()["token"].clone();
+
+    let (mut stream, _) = receiver.accept().unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        match line.trim_end() {
+            "" => break,
+            line => head.push(line.to_lowercase()),
+        }
+    }
+    let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+    let mut told = vec![0; length.parse().unwrap()];
+    reader.read_exact(&mut told).unwrap();
+    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
+    assert_eq!(head[0], "put /told?x=1 http/1.1");
+    assert!(head.iter().any(|line| line.starts_with("webhook-signature: v1,")), "{head:?}");
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(
+        (&told["token"], &told["stdout"], &told["status"]["id"]),
+        (&token, &json!("w6kK"), &json!(3))
     );
 }
 
