@@ -64,6 +64,7 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     let failed = runtime.block_on(async {
         let engine = Engine::attach(launched).unwrap();
         let mut out = std::io::stdout();
+        let descriptors_before = open_descriptors();
         let mut failed = 0;
         for test in &chosen {
             let running = time::timeout(TEST_TIMEOUT, tokio::spawn((test.run)(engine.clone())));
@@ -76,12 +77,22 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
             writeln!(out, "test {} ... {verdict}", test.name).unwrap();
         }
         engine.close().await;
+        let descriptors = open_descriptors();
+        assert!(
+            descriptors <= descriptors_before,
+            "{descriptors_before} before, {descriptors} now"
+        );
         failed
     });
     let passed = chosen.len() - failed;
     let mut out = std::io::stdout();
     writeln!(out, "\ntest result: {passed} passed; {failed} failed").unwrap();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Descriptors of this process; whatever the engine has open is in it.
+fn open_descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 /// Remembers what a program wrote; other tasks can wait for it, and take its room away.
