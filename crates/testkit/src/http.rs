@@ -1,6 +1,6 @@
 //! A blocking HTTP/1.1 client over a plain socket, small enough to send what no client would.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub struct Request {
     pub method: String,
     /// Path with query.
     pub target: String,
-    /// Headers beyond `host`, `connection` and `content-length`.
+    /// Headers beyond `host` and `content-length`; `connection` is `close` unless it is here.
     pub headers: Vec<(String, String)>,
     /// Body; empty means none.
     pub body: Vec<u8>,
@@ -67,7 +67,11 @@ impl Request {
             Some(length) => text.push_str(&format!("content-length: {length}\r\n")),
             None => text.push_str("transfer-encoding: chunked\r\n"),
         }
-        text.push_str("connection: close\r\n\r\n");
+        // A request for another protocol has its own word on the connection.
+        if !self.headers.iter().any(|(name, _)| name == "connection") {
+            text.push_str("connection: close\r\n");
+        }
+        text.push_str("\r\n");
         text.into_bytes()
     }
 }
@@ -247,26 +251,36 @@ impl Client {
 /// When the connection breaks or what comes is not HTTP/1.1.
 fn read_response(stream: &mut TcpStream) -> io::Result<Response> {
     let mut reader = BufReader::new(stream);
-    let line = read_line(&mut reader)?;
+    let mut response = read_head(&mut reader)?;
+    if response.status == 100 {
+        return read_response(reader.into_inner());
+    }
+    read_rest(&mut reader, &mut response)?;
+    Ok(response)
+}
+
+/// Reads a status line and headers.
+pub(crate) fn read_head(reader: &mut impl BufRead) -> io::Result<Response> {
+    let line = read_line(reader)?;
     let status = line.split(' ').nth(1).and_then(|code| code.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(format!("status line {line:?}")))?;
     let mut headers = Vec::new();
     loop {
-        let line = read_line(&mut reader)?;
+        let line = read_line(reader)?;
         if line.is_empty() {
-            break;
+            return Ok(Response { status, headers, body: Vec::new() });
         }
         let (name, value) =
             line.split_once(':').ok_or_else(|| io::Error::other(format!("header {line:?}")))?;
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let mut response = Response { status, headers, body: Vec::new() };
-    if status == 100 {
-        return read_response(reader.into_inner());
-    }
+}
+
+/// Reads the body that the headers announce.
+pub(crate) fn read_rest(reader: &mut impl BufRead, response: &mut Response) -> io::Result<()> {
     let chunked = response.header("transfer-encoding").is_some_and(|value| value == "chunked");
     if chunked {
-        read_chunks(&mut reader, &mut response.body)?;
+        read_chunks(reader, &mut response.body)?;
     } else if let Some(length) = response.header("content-length") {
         let length: usize = length.parse().map_err(io::Error::other)?;
         if length > RESPONSE_BYTES_MAX {
@@ -277,7 +291,7 @@ fn read_response(stream: &mut TcpStream) -> io::Result<Response> {
     } else {
         reader.read_to_end(&mut response.body)?;
     }
-    Ok(response)
+    Ok(())
 }
 
 fn read_chunks(reader: &mut impl BufRead, body: &mut Vec<u8>) -> io::Result<()> {
@@ -307,6 +321,7 @@ fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
     use std::net::TcpListener;
 
     use super::*;

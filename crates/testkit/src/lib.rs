@@ -18,6 +18,8 @@
 //! |---|---|
 //! | `server.rs` | life of one `cove serve` |
 //! | `http.rs` | blocking HTTP/1.1 client |
+//! | `websocket.rs` | blocking WebSocket client |
+//! | `events.rs` | reader of server-sent events |
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
 //! | `certificate.rs` | a certificate for `localhost` |
@@ -27,6 +29,7 @@
 //! | `wait.rs` | deadlines; the only reader of the clock here |
 
 mod certificate;
+mod events;
 mod host;
 mod http;
 mod log;
@@ -37,8 +40,10 @@ mod scratch;
 mod server;
 mod service;
 mod wait;
+mod websocket;
 
 pub use certificate::Certificate;
+pub use events::{EventStream, SentEvent};
 pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;
@@ -47,3 +52,4 @@ pub use redis::Redis;
 pub use scratch::Scratch;
 pub use server::{Server, command};
 pub use wait::{Stopwatch, eventually, until};
+pub use websocket::{Message, WebSocket, Writer};

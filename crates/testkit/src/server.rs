@@ -1,8 +1,10 @@
 //! Life of one `cove serve`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -33,6 +35,7 @@ pub fn command(binary: impl AsRef<OsStr>) -> Command {
 pub struct Server {
     child: Child,
     binary: PathBuf,
+    arguments: Vec<OsString>,
     scratch: Scratch,
     address: SocketAddr,
     token: String,
@@ -50,24 +53,38 @@ impl Server {
     /// The same with more arguments and, when given, a configuration file of this content.
     #[must_use]
     pub fn start_with(binary: &str, arguments: &[&str], config: Option<&str>) -> Server {
+        Server::start_in(Scratch::new(), binary, arguments, config)
+    }
+
+    /// Starts another server, which knows the same tokens, as those behind one balancer do.
+    #[must_use]
+    pub fn start_beside(&self, config: &str) -> Server {
         let scratch = Scratch::new();
-        let log = File::create(scratch.path().join("server.log")).expect("create the log");
-        let mut command = command(binary);
-        command.arg("serve").arg("--data-dir").arg(scratch.path().join("data"));
-        command.args(["--http", "127.0.0.1:0"]).args(arguments);
-        if let Some(config) = config {
-            command.arg("--config").arg(scratch.file("cove.toml", config));
+        let data = scratch.path().join("data");
+        fs::DirBuilder::new().mode(0o700).create(&data).expect("create the data directory");
+        for name in ["token", "tokens.jsonl"] {
+            fs::copy(self.data_dir().join(name), data.join(name)).expect("copy the tokens");
         }
-        let errors = log.try_clone().expect("share the log");
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(log)
-            .stderr(errors)
-            .spawn()
-            .unwrap_or_else(|error| panic!("start {binary}: {error}"));
+        Server::start_in(scratch, &self.binary.display().to_string(), &[], Some(config))
+    }
+
+    fn start_in(
+        scratch: Scratch,
+        binary: &str,
+        arguments: &[&str],
+        config: Option<&str>,
+    ) -> Server {
+        let mut all = vec!["serve".into(), "--data-dir".into()];
+        all.push(scratch.path().join("data").into_os_string());
+        all.extend(["--http".into(), "127.0.0.1:0".into()]);
+        all.extend(arguments.iter().map(Into::into));
+        if let Some(config) = config {
+            all.extend(["--config".into(), scratch.file("cove.toml", config).into_os_string()]);
+        }
         let mut server = Server {
-            child,
+            child: spawn(binary.as_ref(), &all, &scratch),
             binary: PathBuf::from(binary),
+            arguments: all,
             scratch,
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             token: String::new(),
@@ -76,6 +93,41 @@ impl Server {
         };
         server.wait_until_ready();
         server
+    }
+
+    /// Kills the server as a crash would, unless it has ended, and starts it again on the same
+    /// data. It listens at another port then.
+    pub fn restart(&mut self) {
+        if !self.ended {
+            self.signal("KILL");
+            self.wait(STOP_LIMIT);
+        }
+        // It would lead to whoever has that port now.
+        match fs::remove_file(self.data_dir().join("addresses.json")) {
+            Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
+            _ => {}
+        }
+        self.child = spawn(&self.binary, &self.arguments, &self.scratch);
+        self.ended = false;
+        self.wait_until_ready();
+    }
+
+    /// A client with a token of its own: another tenant.
+    #[must_use]
+    pub fn other_client(&self, name: &str, more: &[&str]) -> Client {
+        let mut create = command(&self.binary);
+        create.args(["token", "create", "--name", name]).args(more);
+        let output = create.arg("--data-dir").arg(self.data_dir()).output();
+        let output = output.expect("run `cove token create`");
+        assert!(output.status.success(), "cove token create: {output:?}");
+        let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        let client = Client::new(self.address, Some(token));
+        // A running server takes note of new tokens within a second.
+        until("the new token to be known", STOP_LIMIT, || {
+            let response = client.get("/v1/queue");
+            if response.status == 200 { Ok(()) } else { Err(response.text()) }
+        });
+        client
     }
 
     fn wait_until_ready(&mut self) {
@@ -181,6 +233,16 @@ impl Server {
             }
         }
     }
+}
+
+/// Starts a server whose log goes on where the one before it ended.
+fn spawn(binary: &Path, arguments: &[OsString], scratch: &Scratch) -> Child {
+    let path = scratch.path().join("server.log");
+    let log = File::options().create(true).append(true).open(path).expect("open the log");
+    let errors = log.try_clone().expect("share the log");
+    let mut command = command(binary);
+    command.args(arguments).stdin(Stdio::null()).stdout(log).stderr(errors);
+    command.spawn().unwrap_or_else(|error| panic!("start {}: {error}", binary.display()))
 }
 
 fn read_address(data_dir: &Path) -> Result<SocketAddr, String> {

@@ -1,0 +1,135 @@
+//! A reader of server-sent events (WHATWG HTML §9.2) over a chunked answer.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::net::TcpStream;
+
+use serde_json::Value;
+
+use crate::http::{Client, Request, Response, read_head, read_rest};
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentEvent {
+    /// Its `id`.
+    pub id: String,
+    /// Its `event`.
+    pub name: String,
+    /// Its `data`, which Cove has in JSON.
+    pub data: Value,
+}
+
+/// The events of one answer, as they come.
+#[derive(Debug)]
+pub struct EventStream {
+    lines: BufReader<Chunked>,
+    /// Headers of the answer, with lower-case names.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Client {
+    /// Asks for the events at `target`.
+    ///
+    /// # Errors
+    /// The answer of a server that refuses.
+    pub fn events(&self, target: &str) -> Result<EventStream, Response> {
+        self.events_by(&Request::new("GET", target))
+    }
+
+    /// The same with a request that has headers of its own.
+    ///
+    /// # Errors
+    /// The answer of a server that refuses.
+    pub fn events_by(&self, request: &Request) -> Result<EventStream, Response> {
+        let request = request.clone().header("accept", "text/event-stream");
+        let mut reader = BufReader::new(self.open(&request).expect("ask for events"));
+        let mut response = read_head(&mut reader).expect("read the answer");
+        if response.status != 200 {
+            read_rest(&mut reader, &mut response).expect("read the refusal");
+            return Err(response);
+        }
+        for (name, value) in
+            [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")]
+        {
+            response.header(name).filter(|it| *it == value).expect("an answer that is events");
+        }
+        let lines = BufReader::new(Chunked { reader, left: 0, over: false });
+        Ok(EventStream { lines, headers: response.headers })
+    }
+}
+
+impl Iterator for EventStream {
+    type Item = SentEvent;
+
+    /// The next event; `None` at the regular end of the answer.
+    ///
+    /// # Panics
+    /// When the connection breaks.
+    fn next(&mut self) -> Option<SentEvent> {
+        let (mut id, mut name, mut data) = (String::new(), String::new(), String::new());
+        loop {
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).expect("read an event") == 0 {
+                return None;
+            }
+            let line = line.trim_end_matches(['\r', '\n']);
+            if line.is_empty() && !data.is_empty() {
+                let data = serde_json::from_str(&data).expect("JSON");
+                return Some(SentEvent { id, name, data });
+            }
+            let (field, value) = line.split_once(':').unwrap_or((line, ""));
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            match field {
+                "id" => id = value.to_owned(),
+                "event" => name = value.to_owned(),
+                "data" => data.push_str(value),
+                // A comment, which keeps the connection alive.
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The body of a chunked answer.
+#[derive(Debug)]
+struct Chunked {
+    reader: BufReader<TcpStream>,
+    /// Bytes left of the current chunk.
+    left: usize,
+    over: bool,
+}
+
+impl Read for Chunked {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.over {
+            return Ok(0);
+        }
+        if self.left == 0 {
+            self.left = usize::from_str_radix(&self.line()?, 16).map_err(io::Error::other)?;
+            if self.left == 0 {
+                self.over = true;
+                return Ok(0);
+            }
+        }
+        let wanted = buf.len().min(self.left);
+        let count = self.reader.read(&mut buf[..wanted])?;
+        if count == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.left -= count;
+        if self.left == 0 {
+            // The line end after a chunk.
+            self.line()?;
+        }
+        Ok(count)
+    }
+}
+
+impl Chunked {
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.reader.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(line.trim().to_owned())
+    }
+}
