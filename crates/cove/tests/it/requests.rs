@@ -283,7 +283,6 @@ fn envelopes(client: &Client) -> Vec<(&'static str, Response, Refusal)> {
             client.send(&Request::new("PUT", "/v1/executions")),
             refused(405, "method_not_allowed", "PUT"),
         ),
-        ("get", client.get("/v1/executions?wait=true"), refused(405, "method_not_allowed", "GET")),
         (
             "strange method",
             client.send(&Request::new("FETCH", "/v1/languages")),

@@ -137,9 +137,15 @@ fn every_language_that_is_listed_as_available_says_hello() {
             ["hello", "Hello"].map(|stem| examples.join(format!("{stem}.{extension}")))
         });
         let file = files.into_iter().find(|path| path.exists());
-        let file = file.unwrap_or_else(|| panic!("no examples/hello for {name}"));
-        let content = fs::read_to_string(&file).unwrap();
-        let file_name = file.file_name().unwrap().to_str().unwrap();
+        let (file_name, content) = match file {
+            Some(file) => {
+                let file_name = file.file_name().unwrap().to_str().unwrap().to_owned();
+                (file_name, fs::read_to_string(&file).unwrap())
+            }
+            // A program that brings the scripts that build and run it.
+            None if extensions.is_empty() => ("run".to_owned(), "echo hello".to_owned()),
+            None => panic!("no examples/hello for {name}"),
+        };
         let files = json!([{"name": file_name, "content": content}]);
         let answer = answer(&client, &json!({"language": name, "files": files}));
         assert_eq!(answer["verdict"], "OK", "{name}: {answer}");
