@@ -280,6 +280,14 @@ pub struct QueueStats {
     pub tenants_waiting: u64,
 }
 
+/// Answer of `GET /v1/webhooks/secret`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WebhookSecret {
+    /// The key that this token's webhooks are signed with, unless a request has its own: `whsec_`
+    /// and base64, as libraries of Standard Webhooks take it.
+    pub secret: String,
+}
+
 /// Answer of the operations on the queue that change many executions at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QueueChange {

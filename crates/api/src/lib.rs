@@ -21,6 +21,6 @@ pub use execution::{
 };
 pub use job::{
     BatchAnswer, BatchRequest, Chunk, ClientMessage, Event, EventKind, ExecutionList,
-    ExecutionRecord, QueueChange, QueueStats, State,
+    ExecutionRecord, QueueChange, QueueStats, State, WebhookSecret,
 };
 pub use language::{Language, LanguageList};

@@ -4,10 +4,11 @@ mod live;
 
 use api::{
     BatchAnswer, BatchRequest, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
-    LanguageList, QueueChange, QueueStats, State as JobState,
+    LanguageList, QueueChange, QueueStats, State as JobState, WebhookSecret,
 };
 use axum::Router;
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -16,13 +17,11 @@ use node::http::{self, Json};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::Error;
+use crate::error::{Error, IDEMPOTENCY_KEY};
 use crate::jobs::{Jobs, Submission};
 use crate::queue::Filter;
 use crate::service::Io;
 
-/// Makes a second submission of the same harmless (draft-ietf-httpapi-idempotency-key-header).
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Executions on a page of a list, unless the caller says otherwise.
 const PAGE_DEFAULT: usize = 50;
 
@@ -40,6 +39,7 @@ pub fn routes(jobs: Jobs) -> Router {
         .route("/v1/queue/resume", post(resume))
         .route("/v1/queue/drain", post(drain))
         .route("/v1/queue/retry", post(retry_all))
+        .route("/v1/webhooks/secret", get(webhook_secret))
         .route("/v1/languages", get(languages))
         .with_state(jobs)
 }
@@ -53,6 +53,18 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, http::Error> {
             let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
             Err(http::Error::invalid(format!("the query is wrong: {text}")))
         }
+    }
+}
+
+/// The id in the path. Nobody has one that is not text.
+struct Id(ExecutionId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = http::Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Id, http::Error> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(id)| Id(ExecutionId(id))).map_err(|_| Error::NotFound.into())
     }
 }
 
@@ -117,23 +129,25 @@ async fn batch(
     Json(request): Json<BatchRequest>,
 ) -> Result<(StatusCode, axum::Json<BatchAnswer>), http::Error> {
     let key = idempotency_key(&headers)?;
+    let alone = request.executions.len() == 1;
     let submissions = request.executions.into_iter().enumerate().map(|(index, request)| {
         // One key for the batch is one for each of its executions.
         let idempotency_key = key.as_ref().map(|key| format!("{key}#{index}"));
         Submission { request, idempotency_key, face: None }
     });
-    let executions = Box::pin(jobs.submit(&who.token_id, submissions.collect())).await?;
+    let executions = Box::pin(jobs.submit(&who.token_id, submissions.collect())).await;
+    // What is wrong with a submission that is alone is said as if there were no batch.
+    let executions = executions.map_err(|error| if alone { error.at(0) } else { error })?;
     Ok((StatusCode::ACCEPTED, axum::Json(BatchAnswer { executions })))
 }
 
 async fn fetch(
     State(jobs): State<Jobs>,
     who: Principal,
-    Path(id): Path<String>,
+    Id(id): Id,
     uri: Uri,
 ) -> Result<axum::Json<ExecutionRecord>, http::Error> {
     let Wait { wait } = query(&uri)?;
-    let id = ExecutionId(id);
     let record = match wait {
         true => Box::pin(jobs.ended(&who.token_id, &id)).await?,
         false => jobs.get(&who.token_id, &id).await?,
@@ -207,17 +221,16 @@ async fn list(
 async fn cancel(
     State(jobs): State<Jobs>,
     who: Principal,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Result<axum::Json<ExecutionRecord>, http::Error> {
-    Ok(axum::Json(jobs.cancel(&who.token_id, &ExecutionId(id)).await?))
+    Ok(axum::Json(jobs.cancel(&who.token_id, &id).await?))
 }
 
 async fn retry(
     State(jobs): State<Jobs>,
     who: Principal,
-    Path(id): Path<String>,
+    Id(id): Id,
 ) -> Result<axum::Json<ExecutionRecord>, http::Error> {
-    let id = ExecutionId(id);
     jobs.replay(Some(&who.token_id), Some(&id)).await?;
     Ok(axum::Json(jobs.get(&who.token_id, &id).await?))
 }
@@ -293,6 +306,10 @@ async fn retry_all(
 ) -> Result<axum::Json<QueueChange>, http::Error> {
     let changed = jobs.replay(Scope::of(&uri, &who)?, None).await?;
     Ok(axum::Json(QueueChange { changed }))
+}
+
+async fn webhook_secret(State(jobs): State<Jobs>, who: Principal) -> axum::Json<WebhookSecret> {
+    axum::Json(WebhookSecret { secret: jobs.webhook_secret(&who.token_id) })
 }
 
 async fn languages(State(jobs): State<Jobs>, _who: Principal) -> axum::Json<LanguageList> {
