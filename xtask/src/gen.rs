@@ -1,7 +1,10 @@
-//! Writes `crates/api/openapi.json` from the contract's types and the table of operations below.
+//! Writes `crates/api/openapi.json` from the contract's types and the table of operations.
 //!
-//! The schemas come from the types, so that they cannot drift. What the types do not say is here:
+//! The schemas come from the types, so that they cannot drift. What the types do not say is in
+//! `operations`:
 //! which operations there are, what they answer and what a person types to try them.
+
+mod operations;
 
 use std::fs;
 use std::path::Path;
@@ -27,180 +30,35 @@ struct Operation {
     parameters: Value,
     /// Schema of the body and examples by name.
     request: Option<(&'static str, Value)>,
-    answer: Answer,
+    /// What it answers with when all is well, by status.
+    answers: Vec<(u16, Answer)>,
     /// Statuses of errors it answers with, besides 401 and 503 where a token is needed.
     errors: &'static [u16],
 }
 
 /// What an operation answers with when all is well.
 enum Answer {
-    Json { schema: &'static str, says: &'static str, example: Value },
-    Text { content_type: &'static str, says: &'static str },
-}
-
-fn operations() -> Vec<Operation> {
-    let mut operations = vec![run_program(), list_languages()];
-    let open = |path, id, summary, description, content_type, says| Operation {
-        method: "get",
-        path,
-        id,
-        tag: "server",
-        token: false,
-        summary,
-        description,
-        parameters: json!([]),
-        request: None,
-        answer: Answer::Text { content_type, says },
-        errors: &[],
-    };
-    operations.push(open(
-        "/health/live",
-        "live",
-        "Is the process alive?",
-        "Answers as long as the server can answer anything. Restart it when it does not.",
-        "text/plain",
-        "It is.",
-    ));
-    let mut ready = open(
-        "/health/ready",
-        "ready",
-        "Does the server take work?",
-        "Answers 503 from the moment the server begins to shut down.",
-        "text/plain",
-        "It does.",
-    );
-    ready.errors = &[503];
-    operations.push(ready);
-    operations.push(open(
-        "/metrics",
-        "metrics",
-        "Figures for Prometheus",
-        "Requests, executions, the sandbox engine and the process, in the OpenMetrics text format.",
-        "application/openmetrics-text",
-        "The current figures.",
-    ));
-    operations.push(open(
-        "/docs",
-        "docs",
-        "This page",
-        "The interface as a page to read.",
-        "text/html",
-        "The page.",
-    ));
-    operations.push(open(
-        "/openapi.json",
-        "openapi",
-        "This document",
-        "The interface as an OpenAPI 3.1 document, for generating clients.",
-        "application/json",
-        "The document.",
-    ));
-    operations
-}
-
-fn run_program() -> Operation {
-    Operation {
-        method: "post",
-        path: "/v1/executions",
-        id: "createExecution",
-        tag: "executions",
-        token: true,
-        summary: "Run a program and wait for its verdict",
-        description: "Runs one program in a sandbox of its own and answers when it has ended. Whatever \
-            the program does, the answer is 200 and the verdict says how it went; an error status \
-            means that nothing was judged. A client that closes the connection has its program \
-            killed.",
-        parameters: json!([{
-            "name": "wait",
-            "in": "query",
-            "description": "Answer when the program has ended. `true` is the only mode there is; it \
-                is written out so that the default can become another one.",
-            "required": true,
-            "schema": { "type": "boolean", "const": true }
-        }]),
-        request: Some(("ExecutionRequest", run_examples())),
-        answer: Answer::Json {
-            schema: "Execution",
-            says: "What the program did, whatever that was.",
-            example: json!({
-                "id": "ex_01KAJ9Q6S2M8V3T4W5X6Y7Z8A9",
-                "verdict": "OK", "exit_code": 0, "signal": null,
-                "stdout": "42\n", "stderr": "",
-                "truncated": { "stdout": false, "stderr": false }, "limit": null,
-                "cpu_ms": 11.3, "wall_ms": 12.9,
-                "memory_peak_bytes": 6_291_456, "processes_peak": 1, "oom_kills": 0,
-                "mode": "fresh",
-                "stages": [{
-                    "name": "run",
-                    "verdict": "OK", "exit_code": 0, "signal": null,
-                    "stdout": "42\n", "stderr": "",
-                    "truncated": { "stdout": false, "stderr": false }, "limit": null,
-                    "cpu_ms": 11.3, "wall_ms": 12.9,
-                    "memory_peak_bytes": 6_291_456, "processes_peak": 1, "oom_kills": 0
-                }]
-            }),
-        },
-        errors: &[400, 413, 415, 429],
-    }
-}
-
-fn run_examples() -> Value {
-    json!({
-        "language": {
-            "summary": "A Python program",
-            "value": { "language": "python", "source": "print(6 * 7)" }
-        },
-        "compiled": {
-            "summary": "A C program with input, arguments and limits",
-            "value": {
-                "language": "c",
-                "files": [{
-                    "name": "main.c",
-                    "content": "#include <stdio.h>\nint main(int n, char **a) { int x; scanf(\"%d\", &x); printf(\"%s %d\\n\", a[1], 2 * x); }"
-                }],
-                "args": ["twice"],
-                "stdin": "21\n",
-                "limits": { "cpu_ms": 1000, "memory_bytes": 67_108_864 }
-            }
-        },
-        "command": {
-            "summary": "A command, and a file of it handed back",
-            "value": {
-                "argv": ["/bin/sh", "-c", "date > today"],
-                "outputs": ["today"]
-            }
-        }
-    })
-}
-
-fn list_languages() -> Operation {
-    Operation {
-        method: "get",
-        path: "/v1/languages",
-        id: "listLanguages",
-        tag: "executions",
-        token: true,
-        summary: "List languages",
-        description: "Every language the server is configured for, with the version that is \
-            installed or the reason why it cannot be used.",
-        parameters: json!([]),
-        request: None,
-        answer: Answer::Json {
-            schema: "LanguageList",
-            says: "All of them, by name.",
-            example: json!({ "languages": [
-                {
-                    "name": "python", "aliases": ["python3", "py"], "extensions": ["py"],
-                    "version": "Python 3.11.2", "compiled": false, "available": true
-                },
-                {
-                    "name": "java", "aliases": [], "extensions": ["java"],
-                    "compiled": true, "available": false, "reason": "`javac` is not installed"
-                }
-            ] }),
-        },
-        errors: &[],
-    }
+    Json {
+        schema: &'static str,
+        says: &'static str,
+        example: Value,
+    },
+    Text {
+        content_type: &'static str,
+        says: &'static str,
+    },
+    /// Server-sent events.
+    Events {
+        schema: &'static str,
+        says: &'static str,
+        example: Value,
+    },
+    /// A WebSocket, for which OpenAPI has no words.
+    Socket {
+        says: &'static str,
+        /// Schema of what it takes.
+        receives: &'static str,
+    },
 }
 
 /// Writes every generated file that is not current.
@@ -218,7 +76,7 @@ pub(crate) fn write(root: &Path) -> Result<String> {
 fn openapi() -> Result<String> {
     let schemas = schemas()?;
     let mut paths = Map::new();
-    for operation in operations() {
+    for operation in operations::all() {
         check_references(&operation, &schemas)?;
         let methods = paths.entry(operation.path).or_insert_with(|| json!({}));
         let method = operation.method;
@@ -240,9 +98,11 @@ fn openapi() -> Result<String> {
         }],
         "tags": [
             { "name": "executions", "description": "Programs in, verdicts out." },
+            { "name": "queue", "description": "Asynchronous executions as a whole." },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }
         ],
         "paths": paths,
+        "webhooks": operations::webhooks(),
         "components": {
             "schemas": schemas,
             "securitySchemes": {
@@ -270,7 +130,15 @@ fn schemas() -> Result<Map<String, Value>> {
     let mut requests = settings().for_deserialize().into_generator();
     let mut answers = settings().for_serialize().into_generator();
     define::<api::ExecutionRequest>(&mut requests);
+    define::<api::BatchRequest>(&mut requests);
+    define::<api::ClientMessage>(&mut requests);
     define::<api::Execution>(&mut answers);
+    define::<api::ExecutionRecord>(&mut answers);
+    define::<api::ExecutionList>(&mut answers);
+    define::<api::BatchAnswer>(&mut answers);
+    define::<api::Event>(&mut answers);
+    define::<api::QueueStats>(&mut answers);
+    define::<api::QueueChange>(&mut answers);
     define::<api::LanguageList>(&mut answers);
     define::<api::ErrorBody>(&mut answers);
     let mut schemas = requests.take_definitions(true);
@@ -290,11 +158,12 @@ fn define<T: JsonSchema>(generator: &mut SchemaGenerator) {
 
 fn check_references(operation: &Operation, schemas: &Map<String, Value>) -> Result<()> {
     let request = operation.request.as_ref().map(|(schema, _)| *schema);
-    let answer = match &operation.answer {
-        Answer::Json { schema, .. } => Some(*schema),
+    let answers = operation.answers.iter().filter_map(|(_, answer)| match answer {
+        Answer::Json { schema, .. } | Answer::Events { schema, .. } => Some(*schema),
+        Answer::Socket { receives, .. } => Some(*receives),
         Answer::Text { .. } => None,
-    };
-    for name in request.into_iter().chain(answer) {
+    });
+    for name in request.into_iter().chain(answers) {
         if !schemas.contains_key(name) {
             bail!("`{}` names the schema `{name}`, which does not exist", operation.id);
         }
@@ -305,7 +174,9 @@ fn check_references(operation: &Operation, schemas: &Map<String, Value>) -> Resu
 impl Operation {
     fn into_value(self) -> Value {
         let mut responses = Map::new();
-        responses.insert("200".to_owned(), self.answer.into_value());
+        for (status, answer) in self.answers {
+            responses.insert(status.to_string(), answer.into_value());
+        }
         let with_token: &[u16] = if self.token { &[401, 503] } else { &[] };
         for status in self.errors.iter().chain(with_token) {
             responses.insert(status.to_string(), error_response(*status));
@@ -334,6 +205,10 @@ impl Operation {
 }
 
 impl Answer {
+    fn json(schema: &'static str, says: &'static str, example: Value) -> Answer {
+        Answer::Json { schema, says, example }
+    }
+
     fn into_value(self) -> Value {
         match self {
             Answer::Json { schema, says, example } => json!({
@@ -345,6 +220,17 @@ impl Answer {
             Answer::Text { content_type, says } => json!({
                 "description": says,
                 "content": { content_type: {} }
+            }),
+            Answer::Events { schema, says, example } => json!({
+                "description": says,
+                "content": {
+                    "text/event-stream": { "schema": reference(schema), "example": example }
+                }
+            }),
+            Answer::Socket { says, receives } => json!({
+                "description": says,
+                // A link that tools can follow, for there is no place for what a socket takes.
+                "x-receives": reference(receives)
             }),
         }
     }
@@ -358,8 +244,12 @@ fn error_response(status: u16) -> Value {
     let description = match status {
         400 => "The request is malformed; `field` says where.",
         401 => "No token, or one that is not known.",
+        403 => "Needs an operator's token.",
+        404 => "There is no such execution, or it is another token's.",
+        409 => "It is not in a state that allows this; or the idempotency key was used before.",
         413 => "The body is larger than the server takes.",
         415 => "The body is not JSON by its content type.",
+        426 => "An execution can be attached to a WebSocket only.",
         429 => "This caller has too much waiting already; try again after `Retry-After`.",
         503 => "The server is full or shutting down; try again after `Retry-After`.",
         _ => "An error.",
@@ -404,29 +294,100 @@ mod tests {
         }
     }
 
+    /// Whether the type of this name reads the value and writes the same again.
+    fn check(schema: &str, value: &Value, place: &str) {
+        fn again<T: serde::de::DeserializeOwned + serde::Serialize>(
+            value: &Value,
+        ) -> serde_json::Result<Value> {
+            serde_json::to_value(serde_json::from_value::<T>(value.clone())?)
+        }
+        let again = match schema {
+            "ExecutionRequest" => again::<api::ExecutionRequest>(value),
+            "BatchRequest" => again::<api::BatchRequest>(value),
+            "Execution" => again::<api::Execution>(value),
+            "ExecutionRecord" => again::<api::ExecutionRecord>(value),
+            "ExecutionList" => again::<api::ExecutionList>(value),
+            "BatchAnswer" => again::<api::BatchAnswer>(value),
+            "LanguageList" => again::<api::LanguageList>(value),
+            "QueueStats" => again::<api::QueueStats>(value),
+            "QueueChange" => again::<api::QueueChange>(value),
+            "Event" => again::<api::Event>(value),
+            other => panic!("{place}: no type for {other}"),
+        };
+        let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
+        contains(&again, value, place);
+    }
+
+    /// Whether nothing of the example was dropped in silence.
+    fn contains(whole: &Value, part: &Value, place: &str) {
+        match (whole, part) {
+            (Value::Object(whole), Value::Object(part)) => {
+                for (name, value) in part {
+                    let place = format!("{place}.{name}");
+                    let found = whole.get(name).unwrap_or_else(|| panic!("{place} is unknown"));
+                    contains(found, value, &place);
+                }
+            }
+            (Value::Array(whole), Value::Array(part)) => {
+                assert_eq!(whole.len(), part.len(), "{place}");
+                for (index, (whole, part)) in whole.iter().zip(part).enumerate() {
+                    contains(whole, part, &format!("{place}[{index}]"));
+                }
+            }
+            _ => assert_eq!(whole, part, "{place}"),
+        }
+    }
+
     #[test]
     fn the_examples_are_what_the_types_accept() {
-        for operation in operations() {
+        for operation in operations::all() {
+            let id = operation.id;
             if let Some((schema, examples)) = operation.request {
-                assert_eq!(schema, "ExecutionRequest");
                 for (name, example) in examples.as_object().unwrap() {
-                    let request = example["value"].clone();
-                    let parsed = serde_json::from_value::<api::ExecutionRequest>(request);
-                    assert!(parsed.is_ok(), "{name}: {parsed:?}");
+                    check(schema, &example["value"], &format!("{id}: {name}"));
                 }
             }
-            match operation.answer {
-                Answer::Json { schema: "Execution", example, .. } => {
-                    let execution: api::Execution = serde_json::from_value(example).unwrap();
-                    assert_eq!(execution.outcome.verdict, api::Verdict::Ok);
+            for (status, answer) in operation.answers {
+                match answer {
+                    Answer::Json { schema, example, .. }
+                    | Answer::Events { schema, example, .. } => {
+                        check(schema, &example, &format!("{id}: {status}"));
+                    }
+                    Answer::Text { .. } | Answer::Socket { .. } => {}
                 }
-                Answer::Json { schema: "LanguageList", example, .. } => {
-                    let list: api::LanguageList = serde_json::from_value(example).unwrap();
-                    assert_eq!(list.languages.len(), 2);
-                }
-                Answer::Json { schema, .. } => panic!("no type for {schema}"),
-                Answer::Text { .. } => {}
             }
+        }
+        let body = operations::webhooks();
+        let body = body.pointer("/executionEnded/post/requestBody/content/application~1json");
+        check("ExecutionRecord", &body.unwrap()["example"], "webhook");
+    }
+
+    #[test]
+    fn every_operation_has_a_name_of_its_own_and_every_path_its_parameters() {
+        let mut ids = Vec::new();
+        for operation in operations::all() {
+            let named = operation.parameters.as_array().unwrap().iter();
+            let named = named.filter(|it| it["in"] == "path").count();
+            assert_eq!(named, operation.path.matches('{').count(), "{}", operation.id);
+            assert!(!ids.contains(&operation.id), "{}", operation.id);
+            ids.push(operation.id);
+        }
+    }
+
+    /// The router is in another crate that this one does not use; its source says what is routed.
+    #[test]
+    fn every_route_is_described() {
+        let source = crate::root().join("crates/executions/src/http.rs");
+        let source = fs::read_to_string(source).unwrap();
+        let routes: Vec<&str> =
+            source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        assert!(routes.len() > 10);
+        let described: Vec<&str> = operations::all().iter().map(|it| it.path).collect();
+        for route in &routes {
+            assert!(described.contains(route), "{route}");
+        }
+        for path in described.iter().filter(|path| path.starts_with("/v1")) {
+            assert!(routes.contains(path), "{path}");
         }
     }
 }

@@ -80,6 +80,7 @@ fn render(document: &Value) -> String {
             }
         }
     }
+    page.webhooks(&document["webhooks"]);
     page.raw("<h2>Types</h2>");
     for (name, schema) in entries(&document["components"]["schemas"]) {
         page.schema(name, schema);
@@ -166,8 +167,8 @@ impl Page {
         if !body.is_null() {
             self.raw("<h4>Body: ").kind(&body["schema"]).raw("</h4>");
         }
-        let query = query(&operation["parameters"]);
-        let call = Call { method, path, query: &query, needs_token };
+        let path = filled(path, &operation["parameters"]);
+        let call = Call { method, path: &path, needs_token };
         let examples: Vec<_> = entries(&body["examples"]).map(|(_, example)| example).collect();
         if examples.is_empty() {
             self.raw("<h4>Try it</h4>").element("pre", &call.curl(None));
@@ -205,21 +206,49 @@ impl Page {
         self.raw("<h4>Answers</h4><table>");
         for (status, response) in entries(responses) {
             self.raw("<tr><td>").element("code", status).raw("</td><td>");
-            let content: Vec<_> = entries(&response["content"]).collect();
-            for (content_type, media) in &content {
+            for (content_type, media) in entries(&response["content"]) {
                 if media["schema"].is_null() {
                     self.escaped(content_type);
                 } else {
                     self.kind(&media["schema"]);
                 }
             }
+            let receives = &response["x-receives"];
+            if !receives.is_null() {
+                self.raw("takes ").kind(receives);
+            }
             self.raw("</td><td>").prose(text(&response["description"])).raw("</td></tr>");
         }
         self.raw("</table>");
-        let example = &responses["200"]["content"]["application/json"]["example"];
+        for (status, response) in entries(responses) {
+            for (_, media) in entries(&response["content"]) {
+                self.example(&format!("Example: {status}"), &media["example"]);
+            }
+        }
+    }
+
+    fn example(&mut self, says: &str, example: &Value) {
         if !example.is_null() {
-            self.raw("<details><summary>Example answer</summary>");
+            self.raw("<details>").element("summary", says);
             self.element("pre", &format!("{example:#}")).raw("</details>");
+        }
+    }
+
+    /// What the server sends by itself.
+    fn webhooks(&mut self, webhooks: &Value) {
+        self.raw("<h2>Webhooks</h2>");
+        for (_, methods) in entries(webhooks) {
+            for (method, operation) in entries(methods) {
+                self.raw("<section id=\"").escaped(text(&operation["operationId"]));
+                self.raw("\"><h3><span class=\"method\">").escaped(&method.to_uppercase());
+                self.raw("</span> ").escaped(text(&operation["summary"])).raw("</h3>");
+                self.paragraph(text(&operation["description"]));
+                self.parameters(&operation["parameters"]);
+                let body = &operation["requestBody"]["content"]["application/json"];
+                self.raw("<h4>Body: ").kind(&body["schema"]).raw("</h4>");
+                self.example("Example", &body["example"]);
+                self.raw("</section>");
+            }
         }
     }
 
@@ -240,13 +269,38 @@ impl Page {
             }
         }
         for choice in choices {
-            self.raw("<tr><td>").element("code", &choice["const"].to_string());
-            self.raw("</td><td>").prose(text(&choice["description"])).raw("</td></tr>");
+            self.choice(choice);
         }
         if properties.is_empty() && choices.is_empty() {
             self.raw("<tr><td>").kind(schema).raw("</td></tr>");
         }
         self.raw("</table></section>");
+    }
+
+    /// One of several forms: a value, or an object that says by one of its fields which it is.
+    fn choice(&mut self, choice: &Value) {
+        let fields: Vec<_> = entries(&choice["properties"]).collect();
+        self.raw("<tr><td>");
+        match fields.iter().find(|(_, field)| !field["const"].is_null()) {
+            None if choice["const"].is_null() => {
+                self.kind(choice);
+            }
+            None => {
+                self.element("code", &choice["const"].to_string());
+            }
+            Some((tag, value)) => {
+                self.element("code", &format!("{tag}: {}", value["const"]));
+            }
+        }
+        self.raw("</td><td>").prose(text(&choice["description"]));
+        let required: Vec<_> = list(&choice["required"]).iter().map(text).collect();
+        let untold = fields.iter().filter(|(_, field)| field["const"].is_null());
+        for (name, field) in untold {
+            self.raw("<br>").element("code", name).raw(" (");
+            self.kind(field).raw(if required.contains(name) { ", required): " } else { "): " });
+            self.prose(text(&field["description"]));
+        }
+        self.raw("</td></tr>");
     }
 
     /// A type, with links to those that have a name.
@@ -280,14 +334,13 @@ impl Page {
 struct Call<'a> {
     method: &'a str,
     path: &'a str,
-    query: &'a str,
     needs_token: bool,
 }
 
 impl Call<'_> {
     fn curl(&self, body: Option<&Value>) -> String {
-        let Call { method, path, query, needs_token } = self;
-        let mut line = format!("curl -s '{ORIGIN}{path}{query}'");
+        let Call { method, path, needs_token } = self;
+        let mut line = format!("curl -s '{ORIGIN}{path}'");
         if *needs_token {
             line.push_str(" \\\n  -H \"authorization: Bearer $(cove token)\"");
         }
@@ -304,13 +357,12 @@ impl Call<'_> {
     }
 }
 
-/// The required parameters with the only value they can have.
-fn query(parameters: &Value) -> String {
-    let required =
-        list(parameters).iter().filter(|it| it["in"] == "query" && it["required"] == true);
-    let pairs: Vec<_> =
-        required.map(|it| format!("{}={}", text(&it["name"]), it["schema"]["const"])).collect();
-    if pairs.is_empty() { String::new() } else { format!("?{}", pairs.join("&")) }
+/// The path with examples of its parameters in their places.
+fn filled(path: &str, parameters: &Value) -> String {
+    let places = list(parameters).iter().filter(|it| it["in"] == "path");
+    places.fold(path.to_owned(), |path, it| {
+        path.replace(&format!("{{{}}}", text(&it["name"])), text(&it["example"]))
+    })
 }
 
 fn text(value: &Value) -> &str {
@@ -364,8 +416,23 @@ mod tests {
     #[test]
     fn the_examples_can_be_pasted() {
         let html = rendered();
-        let line = "curl -s '@ORIGIN@/v1/executions?wait=true' \\\n  -H &quot;authorization: Bearer $(cove token)&quot;";
-        assert!(html.contains(line), "{html}");
+        for line in [
+            "curl -s '@ORIGIN@/v1/executions' \\\n  -H &quot;authorization: Bearer $(cove token)&quot;",
+            "curl -s '@ORIGIN@/v1/executions/ex_01M7ZSJM3P2AZVFP0M84SC7SNT' \\\n",
+            "/v1/queue/pause' \\\n  -H &quot;authorization: Bearer $(cove token)&quot; -X POST",
+        ] {
+            assert!(html.contains(line), "{line}: {html}");
+        }
+    }
+
+    #[test]
+    fn forms_that_a_field_tells_apart_say_so() {
+        let html = rendered();
+        for form in
+            ["type: &quot;stdin&quot;", "type: &quot;verdict&quot;", "mode: &quot;float&quot;"]
+        {
+            assert!(html.contains(form), "{form}");
+        }
     }
 
     #[test]
