@@ -139,6 +139,7 @@ fn schemas() -> Result<Map<String, Value>> {
     define::<api::Event>(&mut answers);
     define::<api::QueueStats>(&mut answers);
     define::<api::QueueChange>(&mut answers);
+    define::<api::WebhookSecret>(&mut answers);
     define::<api::LanguageList>(&mut answers);
     define::<api::ErrorBody>(&mut answers);
     let mut schemas = requests.take_definitions(true);
@@ -311,6 +312,7 @@ mod tests {
             "LanguageList" => again::<api::LanguageList>(value),
             "QueueStats" => again::<api::QueueStats>(value),
             "QueueChange" => again::<api::QueueChange>(value),
+            "WebhookSecret" => again::<api::WebhookSecret>(value),
             "Event" => again::<api::Event>(value),
             other => panic!("{place}: no type for {other}"),
         };

@@ -13,7 +13,7 @@ const ID: &str = "ex_01M7ZSJM3P2AZVFP0M84SC7SNT";
 /// All of them, in the order of the page.
 pub(super) fn all() -> Vec<Operation> {
     let mut all = vec![submit(), list(), batch(), fetch(), cancel(), events(), retry()];
-    all.extend([list_languages(), stats()]);
+    all.extend([webhook_secret(), list_languages(), stats()]);
     all.extend(queue_changes());
     all.extend(server());
     all
@@ -351,6 +351,30 @@ fn retry() -> Operation {
         request: None,
         answers: vec![(200, Answer::json("ExecutionRecord", "It waits again.", queued()))],
         errors: &[404, 409],
+    }
+}
+
+fn webhook_secret() -> Operation {
+    Operation {
+        method: "get",
+        path: "/v1/webhooks/secret",
+        id: "getWebhookSecret",
+        tag: "executions",
+        token: true,
+        summary: "The key of this token's webhooks",
+        description: "What webhooks are signed with, unless a request gives a `secret` of its own. \
+            It stays the same for as long as the server's key of webhooks does.",
+        parameters: json!([]),
+        request: None,
+        answers: vec![(
+            200,
+            Answer::json(
+                "WebhookSecret",
+                "The key.",
+                json!({ "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw" }),
+            ),
+        )],
+        errors: &[],
     }
 }
 
