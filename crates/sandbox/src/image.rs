@@ -67,7 +67,7 @@ pub(crate) fn enter(
     toolchains: &[Toolchain],
     users: &[u32],
     may_mknod: bool,
-    hooks: &[(PathBuf, &'static str)],
+    hooks: &[(PathBuf, &'static [u8])],
 ) -> Result<(), Failure> {
     // New namespaces inherit shared propagation from systemd hosts; without this step the mounts
     // below would appear on the host, and pivot_root would refuse.

@@ -76,6 +76,10 @@ pub enum WarmKind {
     /// Node.js, started in each sandbox that waits. Its streams are made then, so that a command
     /// for it has [`Output::Capture`] only, and its own pipe for input.
     StartNode,
+    /// A Java virtual machine, started in each sandbox that waits. Its streams are like Node.js's,
+    /// and a command for it has no further arguments and exactly the environment that it was
+    /// started with. The first of its own arguments is the program, options follow.
+    StartJava,
 }
 
 /// One program to run inside a sandbox.

@@ -30,11 +30,12 @@ pub(crate) const PARKED: u8 = 0;
 pub(crate) const NOT_PARKED: u8 = 1;
 
 impl WarmKind {
-    /// File name and text of its start hook.
-    fn hook(self) -> (&'static str, &'static str) {
+    /// File name and content of its start hook.
+    fn hook(self) -> (&'static str, &'static [u8]) {
         match self {
-            WarmKind::ForkPython => ("usercustomize.py", include_str!("warm/usercustomize.py")),
-            WarmKind::StartNode => ("start.cjs", include_str!("warm/start.cjs")),
+            WarmKind::ForkPython => ("usercustomize.py", include_bytes!("warm/usercustomize.py")),
+            WarmKind::StartNode => ("start.cjs", include_bytes!("warm/start.cjs")),
+            WarmKind::StartJava => ("start.so", include_bytes!(concat!(env!("OUT_DIR"), "/start.so"))),
         }
     }
 
@@ -42,6 +43,7 @@ impl WarmKind {
         match self {
             WarmKind::ForkPython => 0,
             WarmKind::StartNode => 1,
+            WarmKind::StartJava => 2,
         }
     }
 
@@ -49,16 +51,26 @@ impl WarmKind {
         match number {
             0 => Some(WarmKind::ForkPython),
             1 => Some(WarmKind::StartNode),
+            2 => Some(WarmKind::StartJava),
             _ => None,
         }
     }
 }
 
 impl WarmRuntime {
-    /// Whether a command with these arguments is one for it: its own, and the caller's after them.
-    pub(crate) fn arguments<'a>(&self, argv: &[&'a [u8]]) -> Option<Vec<&'a [u8]>> {
+    /// The caller's arguments in those of a command, after its own; `None` when it is not one for
+    /// this runtime.
+    pub(crate) fn arguments<'a>(
+        &self,
+        argv: &[&'a [u8]],
+        env: &[&[u8]],
+    ) -> Option<Vec<&'a [u8]>> {
         let (own, rest) = argv.split_at_checked(self.argv.len())?;
-        (own.iter().zip(&self.argv).all(|(given, own)| given == own)).then(|| rest.to_vec())
+        let serves = match self.kind {
+            WarmKind::ForkPython | WarmKind::StartNode => true,
+            WarmKind::StartJava => rest.is_empty() && env == self.env,
+        };
+        (own == self.argv && serves).then(|| rest.to_vec())
     }
 
     /// The arguments and the environment that it starts with, so that its hook is run.
@@ -74,6 +86,10 @@ impl WarmRuntime {
                 let at = argv.len().saturating_sub(1);
                 argv.splice(at..at, [b"--require".to_vec(), hook]);
             }
+            WarmKind::StartJava => {
+                let hook = format!("-agentpath:{}/{}", hook_dir(index), self.kind.hook().0);
+                argv.insert(argv.len().min(1), hook.into_bytes());
+            }
         }
         (argv, env)
     }
@@ -82,7 +98,7 @@ impl WarmRuntime {
     pub(crate) fn is_forked(&self) -> bool {
         match self.kind {
             WarmKind::ForkPython => true,
-            WarmKind::StartNode => false,
+            WarmKind::StartNode | WarmKind::StartJava => false,
         }
     }
 
@@ -136,11 +152,11 @@ fn hook_dir(index: usize) -> String {
     format!("{HOOKS}/{index}")
 }
 
-/// Path below the root, and text, of every start hook.
-pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static str)> {
+/// Path below the root, and content, of every start hook.
+pub(crate) fn hooks(runtimes: &[WarmRuntime]) -> Vec<(PathBuf, &'static [u8])> {
     let hook = |(index, runtime): (usize, &WarmRuntime)| {
-        let (name, text) = runtime.kind.hook();
-        (PathBuf::from(hook_dir(index)).join(name), text)
+        let (name, content) = runtime.kind.hook();
+        (PathBuf::from(hook_dir(index)).join(name), content)
     };
     runtimes.iter().enumerate().map(hook).collect()
 }

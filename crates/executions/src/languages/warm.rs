@@ -36,6 +36,7 @@ pub(crate) struct WarmEntry {
 enum KindEntry {
     PythonFork,
     NodeStart,
+    JavaStart,
 }
 
 impl Languages {
@@ -78,7 +79,15 @@ impl Languages {
         let args = ["x".to_owned()];
         let with_args = way.run.fill(&Values { args: &args, ..values });
         let (last, before) = with_args.split_last()?;
-        if last != b"x" || before != argv || argv.last()? != language.entry.as_bytes() {
+        if last != b"x" || before != argv {
+            return None;
+        }
+        // Their hooks are run because this is what they are about to open.
+        let opens_entry = match warm.kind {
+            KindEntry::PythonFork | KindEntry::NodeStart => true,
+            KindEntry::JavaStart => false,
+        };
+        if opens_entry && argv.last()? != language.entry.as_bytes() {
             return None;
         }
         let base = [("PATH", self.path())].into_iter().chain(ENVIRONMENT);
@@ -91,6 +100,7 @@ impl Languages {
             kind: match warm.kind {
                 KindEntry::PythonFork => WarmKind::ForkPython,
                 KindEntry::NodeStart => WarmKind::StartNode,
+                KindEntry::JavaStart => WarmKind::StartJava,
             },
             argv,
             env: env.collect(),
@@ -118,6 +128,12 @@ pub(crate) fn runtime_for<'r>(
                 WarmKind::StartNode => {
                     started_for(&runtime.limits, &command.limits) && is_captured(command)
                 }
+                WarmKind::StartJava => {
+                    command.argv == runtime.argv
+                        && command.env == runtime.env
+                        && started_for(&runtime.limits, &command.limits)
+                        && is_captured(command)
+                }
             }
     };
     runtimes.iter().find(serves)
@@ -127,7 +143,7 @@ pub(crate) fn runtime_for<'r>(
 pub(crate) fn mode(runtime: &WarmRuntime) -> Mode {
     match runtime.kind {
         WarmKind::ForkPython => Mode::Zygote,
-        WarmKind::StartNode => Mode::Prestarted,
+        WarmKind::StartNode | WarmKind::StartJava => Mode::Prestarted,
     }
 }
 
@@ -207,6 +223,24 @@ mod tests {
         check(false, |command| command.limits.stack_bytes -= 1);
         check(false, |command| command.limits.processes -= 1);
         check(false, |command| command.limits.file_size_bytes -= 1);
+        check(false, |command| command.stderr = Output::Stdout);
+    }
+
+    #[test]
+    fn a_machine_that_cannot_be_told_more_is_for_what_it_was_started_with() {
+        let runtime = WarmRuntime { kind: WarmKind::StartJava, ..runtime() };
+        let check = |is_served: bool, change: fn(&mut Command)| {
+            let mut command = command();
+            change(&mut command);
+            assert_eq!(runtime_for(std::slice::from_ref(&runtime), &command).is_some(), is_served);
+        };
+        check(true, |_| {});
+        check(true, |command| command.limits.cpu /= 2);
+        check(false, |command| command.argv.push(b"-x".to_vec()));
+        check(false, |command| command.env.push(b"A=1".to_vec()));
+        check(false, |command| command.env[0] = b"PATH=/x".to_vec());
+        check(false, |command| command.env.clear());
+        check(false, |command| command.limits.memory_bytes += 1);
         check(false, |command| command.stderr = Output::Stdout);
     }
 

@@ -155,7 +155,7 @@ impl Guest<'_> {
         fds: &[OwnedFd],
     ) -> Result<(), Failure> {
         let runtime = self.waiting.map(|waiting| waiting.runtime).ok_or(codec::Malformed)?;
-        let arguments = runtime.arguments(&start.argv).ok_or(codec::Malformed)?;
+        let arguments = runtime.arguments(&start.argv, &start.env).ok_or(codec::Malformed)?;
         let (merged, has_stdin, has_streams) = match (start.streams, runtime.is_forked()) {
             (Streams::Given { merged, has_stdin }, true) => (merged, has_stdin, false),
             (Streams::Waiting, false) => (false, true, true),

@@ -13,6 +13,7 @@ mod streams;
 mod support;
 mod terminals;
 mod warm;
+mod warm_java;
 
 use std::process::ExitCode;
 
@@ -20,5 +21,12 @@ fn main() -> ExitCode {
     if let Some(code) = sandbox::spawner_main_if_asked() {
         return code;
     }
-    support::main(&[files::TESTS, hostile::TESTS, streams::TESTS, terminals::TESTS, warm::TESTS])
+    support::main(&[
+        files::TESTS,
+        hostile::TESTS,
+        streams::TESTS,
+        terminals::TESTS,
+        warm::TESTS,
+        warm_java::TESTS,
+    ])
 }

@@ -71,7 +71,8 @@ pub(crate) fn runtimes() -> Vec<WarmRuntime> {
         argv: words(&[NODE, "--max-old-space-size=300", "main.js"]),
         ..runtime("node", NODE, 1)
     };
-    vec![runtime("python", PYTHON, 1), buffered, runtime("broken", "/bin/true", 0), node]
+    let broken = runtime("broken", "/bin/true", 0);
+    vec![runtime("python", PYTHON, 1), buffered, broken, node, crate::warm_java::runtime()]
 }
 
 /// A Python program, alone in its sandbox.
