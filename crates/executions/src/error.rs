@@ -9,6 +9,10 @@ use crate::queue::QueueError;
 /// Short enough to be worth waiting for, long enough not to be a busy loop.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// The header that makes a second submission of the same harmless
+/// (draft-ietf-httpapi-idempotency-key-header).
+pub(crate) const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
 /// Why a request was not run. What ran has an [`api::Execution`] instead, whatever happened to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -51,7 +55,7 @@ impl From<QueueError> for Error {
             }
             QueueError::KeyReused => {
                 let message = "was used for another request";
-                Refusal::new(ErrorCode::Conflict, "idempotency-key", message).into()
+                Refusal::new(ErrorCode::Conflict, IDEMPOTENCY_KEY, message).into()
             }
             QueueError::Unavailable(cause) => {
                 tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
@@ -91,7 +95,8 @@ impl Error {
     /// The same error, of one of several executions.
     pub(crate) fn at(self, index: usize) -> Error {
         match self {
-            Error::Refused(refusal) => {
+            // A header belongs to all of them.
+            Error::Refused(refusal) if refusal.field != IDEMPOTENCY_KEY => {
                 let field = format!("executions[{index}].{}", refusal.field);
                 Error::Refused(Refusal { field, ..refusal })
             }
@@ -124,10 +129,7 @@ impl Error {
     /// When the same request may succeed without being changed.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            Error::Refused(_)
-            | Error::NotFound
-            | Error::Conflict(_)
-            | Error::Forbidden(_) => None,
+            Error::Refused(_) | Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => None,
             Error::TooManyWaiting { .. } | Error::QueueFull { .. } | Error::Unavailable => {
                 Some(RETRY_AFTER)
             }

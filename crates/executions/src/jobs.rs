@@ -25,7 +25,7 @@ pub(crate) use self::live::{Attachment, Subscription};
 use self::webhooks::Sender;
 use self::worker::{Held, Pace};
 use crate::config::{ConfigError, JobsConfig};
-use crate::error::{Error, Refusal};
+use crate::error::{Error, IDEMPOTENCY_KEY, Refusal};
 use crate::events;
 use crate::queue::{CancelAnswer, Filter, Idempotency, Job, NewJob, Parts, Pushed, Queue};
 use crate::service::Service;
@@ -155,7 +155,7 @@ impl Jobs {
             None => None,
             Some(key) if key.is_empty() || key.len() > KEY_BYTES_MAX => {
                 let message = format!("must have 1 to {KEY_BYTES_MAX} bytes");
-                return Err(Refusal::invalid("idempotency-key", message).into());
+                return Err(Refusal::invalid(IDEMPOTENCY_KEY, message).into());
             }
             Some(key) => Some(Idempotency { key, fingerprint: Sha256::digest(&text).into() }),
         };

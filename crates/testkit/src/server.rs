@@ -116,8 +116,8 @@ impl Server {
     #[must_use]
     pub fn other_client(&self, name: &str, more: &[&str]) -> Client {
         let mut create = command(&self.binary);
-        create.args(["token", "create", "--name", name]).args(more);
-        let output = create.arg("--data-dir").arg(self.data_dir()).output();
+        create.args(["token", "--data-dir"]).arg(self.data_dir());
+        let output = create.args(["create", "--name", name]).args(more).output();
         let output = output.expect("run `cove token create`");
         assert!(output.status.success(), "cove token create: {output:?}");
         let token = String::from_utf8_lossy(&output.stdout).trim().to_owned();

@@ -9,6 +9,9 @@
 //! | `requests.rs` | bad input gets a 4xx that says what is wrong |
 //! | `admission.rs` | overload is refused and passes; a client that leaves takes its run with it |
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
+//! | `jobs.rs` | what is submitted is accepted, listed, cancelled, expires; the queue's limits |
+//! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
+//! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -17,15 +20,19 @@
 )]
 
 mod admission;
+mod asynchronous;
 mod cases;
 mod command_line;
 mod foreign;
 mod gojudge;
+mod jobs;
 mod judge;
 mod judge0;
 mod lifecycle;
+mod live;
 mod piston;
 mod requests;
 mod suite;
 mod support;
 mod verdicts;
+mod webhooks;

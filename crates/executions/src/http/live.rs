@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use api::{ClientMessage, Event, ExecutionId};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
-use axum::extract::{FromRequestParts as _, Path, Request, State, WebSocketUpgrade};
+use axum::extract::{FromRequestParts as _, Request, State, WebSocketUpgrade};
 use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -26,7 +26,7 @@ use sandbox::{Control, TerminalSize};
 use serde::Deserialize;
 use tokio::time;
 
-use super::query;
+use super::{Id, query};
 use crate::events::Log;
 use crate::jobs::{Attachment, Jobs, Subscription};
 use crate::queue::Parts;
@@ -60,7 +60,7 @@ pub(super) async fn events(
     State(jobs): State<Jobs>,
     who: Principal,
     drain: Drain,
-    Path(id): Path<String>,
+    Id(id): Id,
     request: Request,
 ) -> Result<Response, http::Error> {
     let following: Following = query(request.uri())?;
@@ -68,7 +68,6 @@ pub(super) async fn events(
         Some(after) => after,
         None => last_event_id(request.headers())?.unwrap_or(0),
     };
-    let id = ExecutionId(id);
     let tenant = Arc::clone(&who.token_id);
     let subscription = jobs.subscribe(&tenant, &id, after).await?;
     let (mut parts, _body) = request.into_parts();
