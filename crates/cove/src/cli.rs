@@ -1,5 +1,7 @@
 //! The command line: what there is to type, and the help that teaches it.
 
+mod remote;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +9,11 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::values;
+
+pub(crate) use self::remote::{
+    CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
+    ServerArgs, SubmitArgs, WatchArgs,
+};
 
 const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
 {usage-heading} {usage}
@@ -26,6 +33,7 @@ Examples:
   cove run hello.py                 run a file; its extension names the language
   cove run -- /bin/ls -l            run a command
   cove serve                        start the server and see what to try
+  cove exec submit --wait hello.py  have a server run it, and wait for the verdict
   cove doctor                       which isolation is active here, and what is missing"
 )]
 pub(crate) struct Cli {
@@ -36,10 +44,14 @@ pub(crate) struct Cli {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a program in a sandbox, here and now, without a server
+    /// Run a program in a sandbox, here and now, without a server or on one
     Run(Box<RunArgs>),
     /// Start the server
     Serve(ServeArgs),
+    /// Submit executions to a server, watch, list and cancel them
+    Exec(ExecArgs),
+    /// Look at a server's queue; pause it, drain it, retry what failed
+    Queue(QueueArgs),
     /// Show, make and revoke API tokens
     Token(TokenArgs),
     /// List the languages and which of them can be used here
@@ -180,17 +192,52 @@ Examples:
   cove run main.c --stdin-file in.txt --cpu 1s --memory 64M -- arg1 arg2
   echo 'print(6*7)' | cove run --lang python -
   cove run --json -- /bin/sh -c 'yes'
+  cove run --server http://judge:4100 main.py
+  cove run --server http://judge:4100 --tty -- /bin/bash
+
+With --server the program runs there: input, output, signals to end it and exit codes
+are the same, limits are the server's. `cove exec --help` says where its token is from.
 
 Exit codes: the program's own when it ended by itself, or
     2  wrong usage, or a request that cannot be run as it is
   124  TLE: it reached its CPU or wall time limit
-  125  IE: Cove failed or cannot isolate programs here
+  125  IE: Cove failed, cannot isolate programs here, or no server answers
   126  CE: it did not compile
   127  there is no such program
   128+N  SG: signal N ended it
   137  MLE or OLE: it reached its memory or output limit"
 )]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) program: ProgramArgs,
+    /// Print the result as one JSON document, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Do not say the verdict
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    /// Run although nothing here limits memory or processes
+    #[arg(long)]
+    pub(crate) insecure_no_limits: bool,
+    /// Run it on a server, as if it ran here
+    #[arg(long, value_name = "URL", conflicts_with = "insecure_no_limits")]
+    pub(crate) server: Option<String>,
+    /// File with the server's token, in place of COVE_TOKEN
+    #[arg(long, value_name = "FILE", requires = "server")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Give the program a terminal: the one you type at
+    #[arg(long, short, requires = "server", conflicts_with_all = ["json", "stdin_file"])]
+    pub(crate) tty: bool,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+    // Last, because its heading holds for everything that follows.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// What is run; the same for all commands that run something.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ProgramArgs {
     /// Program to run; `-` reads it from standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<OsString>,
@@ -209,20 +256,6 @@ pub(crate) struct RunArgs {
     /// Environment variable of the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
     pub(crate) env: Vec<(String, String)>,
-    /// Print the result as one JSON document, and nothing else
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Do not say the verdict
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
-    /// Run although nothing here limits memory or processes
-    #[arg(long)]
-    pub(crate) insecure_no_limits: bool,
-    #[command(flatten)]
-    pub(crate) config: ConfigArgs,
-    // Last, because its heading holds for everything that follows.
-    #[command(flatten)]
-    pub(crate) limits: LimitArgs,
 }
 
 /// Limits of the program, and of its compiler.
@@ -294,8 +327,8 @@ mod tests {
     fn a_file_with_options_and_arguments() {
         let arguments = "main.c --stdin-file in.txt --cpu 1s --memory 64M -- arg1 --arg2";
         let run = run(&arguments.split(' ').collect::<Vec<_>>()).unwrap();
-        assert_eq!(run.file.unwrap(), "main.c");
-        assert_eq!(run.rest, ["arg1", "--arg2"]);
+        assert_eq!(run.program.file.unwrap(), "main.c");
+        assert_eq!(run.program.rest, ["arg1", "--arg2"]);
         assert_eq!(run.limits.cpu, Some(Duration::from_secs(1)));
         assert_eq!(run.limits.memory, Some(64 << 20));
     }
@@ -303,14 +336,17 @@ mod tests {
     #[test]
     fn a_command() {
         let run = run(&["--json", "--", "/bin/sh", "-c", "yes"]).unwrap();
-        assert_eq!((run.file, run.json), (None, true));
-        assert_eq!(run.rest, ["/bin/sh", "-c", "yes"]);
+        assert_eq!((run.program.file, run.json), (None, true));
+        assert_eq!(run.program.rest, ["/bin/sh", "-c", "yes"]);
     }
 
     #[test]
     fn source_on_standard_input() {
         let run = run(&["--lang", "python", "-"]).unwrap();
-        assert_eq!((run.file.unwrap(), run.lang.unwrap()), ("-".into(), "python".into()));
+        assert_eq!(
+            (run.program.file.unwrap(), run.program.lang.unwrap()),
+            ("-".into(), "python".into())
+        );
     }
 
     #[test]

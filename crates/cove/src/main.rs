@@ -10,6 +10,9 @@
 //! | `config.rs` | `cove.toml`, `COVE_*`, flags; the only reader of the environment |
 //! | `serve.rs` | the server, piece by piece |
 //! | `run.rs`, `run/request.rs` | one program, in this process, and what is asked of it |
+//! | `run/remote.rs`, `run/terminal.rs` | one program, on a server, and the terminal it is given |
+//! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
+//! | `exec.rs`, `queue.rs` | executions and the queue of a server |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
@@ -24,8 +27,11 @@ mod config;
 mod docs;
 mod doctor;
 mod engine;
+mod exec;
 mod host;
 mod languages;
+mod queue;
+mod remote;
 mod run;
 mod serve;
 mod storage;
@@ -84,6 +90,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => {
             let config = load(&args.config, serve::flags(&args))?;
             serve::serve(&config, &environment)?;
+        }
+        Command::Exec(args) => {
+            let config = load(&args.command.server().config, Flags::new())?;
+            return Ok(exec::run(args.command, &config, &environment));
+        }
+        Command::Queue(args) => {
+            let config = load(&args.command.server().config, Flags::new())?;
+            return Ok(queue::run(args.command, &config, &environment));
         }
         Command::Token(args) => {
             token::run(&load(&args.config, Flags::new())?.data_dir, args.command)?

@@ -1,6 +1,9 @@
-//! `cove run`: one program, with the server's engine and rules but without a server.
+//! `cove run`: one program, with the server's engine and rules but without a server, unless one is
+//! named.
 
-mod request;
+mod remote;
+pub(crate) mod request;
+mod terminal;
 
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
@@ -17,7 +20,7 @@ use sandbox::{Engine, Launched, Stdin, Stream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc};
 
-use self::request::{Usage, input, lift_maxima, request};
+use self::request::{Known, Usage, input, lift_maxima, request};
 use crate::cli::RunArgs;
 use crate::config::{Config, Environment};
 use crate::values::human_bytes;
@@ -26,13 +29,13 @@ use crate::{EXIT_USAGE, complain, engine, host, languages};
 /// The program reached its CPU or wall time limit, as `timeout(1)` says it.
 const EXIT_TIME: u8 = 124;
 /// Cove failed.
-const EXIT_COVE: u8 = 125;
+pub(crate) const EXIT_COVE: u8 = 125;
 /// The program did not compile.
 const EXIT_COMPILE: u8 = 126;
 /// Killed at its memory or output limit: 128 and SIGKILL.
 const EXIT_KILLED: u8 = 137;
 /// Standard output was closed: 128 and SIGPIPE.
-const EXIT_PIPE: u8 = 141;
+pub(crate) const EXIT_PIPE: u8 = 141;
 
 /// Name in the accounts of the service.
 const TENANT: &str = "run";
@@ -47,13 +50,18 @@ pub(crate) fn run(
     mut config: Config,
     environment: &Environment,
 ) -> Result<ExitCode> {
+    if args.server.is_some() {
+        return Ok(remote::run(&args, &config, environment));
+    }
     let json = args.json;
     let quiet = args.quiet;
     // Warnings and errors of the engine, and nothing when all is well.
     telemetry::init_logs(LogFormat::Text, LevelFilter::WARN, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
-    let prepared = languages::load(&config, environment)
-        .and_then(|languages| Ok((request(&args, &languages)?, input(&args)?, languages)));
+    let prepared = languages::load(&config, environment).and_then(|languages| {
+        let request = request(&args.program, &args.limits, &Known::here(&languages))?;
+        Ok((request, input(&args.program)?, languages))
+    });
     let (request, stdin, languages) = match prepared {
         Ok(prepared) => prepared,
         Err(error) => {
@@ -146,19 +154,20 @@ impl Job {
     }
 }
 
-fn print_json(execution: &Execution) -> io::Result<()> {
+/// Prints one document: for people when a terminal shows it, else on one line.
+pub(crate) fn print_json(document: &impl serde::Serialize) -> io::Result<()> {
     let mut out = io::stdout().lock();
     let written = if out.is_terminal() {
-        serde_json::to_writer_pretty(&mut out, execution)
+        serde_json::to_writer_pretty(&mut out, document)
     } else {
-        serde_json::to_writer(&mut out, execution)
+        serde_json::to_writer(&mut out, document)
     };
     written.map_err(io::Error::from)?;
     writeln!(out)
 }
 
 /// What the compiler said, when that is the end of it.
-fn show_compiler(execution: &Execution) {
+pub(crate) fn show_compiler(execution: &Execution) {
     let failed = execution
         .stages
         .iter()
@@ -180,7 +189,7 @@ fn show_compiler(execution: &Execution) {
 }
 
 /// The verdict in one line: what happened, and what was used.
-fn judgement(outcome: &Outcome) -> String {
+pub(crate) fn judgement(outcome: &Outcome) -> String {
     let limit = outcome.limit.map_or("", api::LimitHit::as_str);
     let signal = outcome.signal.as_deref();
     let what = match (outcome.verdict, &outcome.message) {
@@ -212,7 +221,7 @@ fn judgement(outcome: &Outcome) -> String {
     )
 }
 
-fn exit_code(outcome: &Outcome) -> u8 {
+pub(crate) fn exit_code(outcome: &Outcome) -> u8 {
     match outcome.verdict {
         Verdict::Ok => 0,
         // As wait(2) would have it: the low eight bits.
@@ -245,8 +254,12 @@ fn signal_number(name: &str) -> Option<u8> {
     }
 }
 
+fn live(input: Box<dyn Read + Send>) -> Stdin {
+    Stdin::Live(read_ahead(input))
+}
+
 /// Reads on a thread of its own, which ends with the input, the program or the process.
-fn live(mut input: Box<dyn Read + Send>) -> Stdin {
+fn read_ahead(mut input: Box<dyn Read + Send>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(STDIN_CHUNKS_MAX);
     std::thread::spawn(move || {
         let mut chunk = vec![0; STDIN_CHUNK_BYTES];
@@ -263,7 +276,7 @@ fn live(mut input: Box<dyn Read + Send>) -> Stdin {
             }
         }
     });
-    Stdin::Live(receiver)
+    receiver
 }
 
 /// Writes output as it comes, on a thread of its own: a slow terminal must not slow down the task
@@ -309,7 +322,7 @@ impl Output {
     }
 }
 
-fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_through(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
     out.write_all(bytes)?;
     out.flush()
 }

@@ -6,12 +6,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use api::{Encoding, ExecutionRequest, LimitSpec, SourceFile};
+use api::{Companion, Encoding, ExecutionRequest, LanguageList, LimitSpec, SourceFile};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use executions::Languages;
 
-use crate::cli::{LimitArgs, RunArgs};
+use crate::cli::{LimitArgs, ProgramArgs};
 use crate::values::{human_bytes, milliseconds};
 
 /// Largest file that is taken along: what the working directory holds by default.
@@ -23,21 +23,76 @@ const WALL_PER_CPU: u64 = 2;
 /// A mistake of the caller, found before anything ran.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Usage(String);
+pub(crate) struct Usage(pub(crate) String);
+
+/// The languages that a program can be in, here or on a server.
+pub(crate) struct Known {
+    list: LanguageList,
+    /// What lists them.
+    shown_by: &'static str,
+}
+
+impl Known {
+    /// Those of this host.
+    pub(super) fn here(languages: &Languages) -> Known {
+        Known { list: languages.list(), shown_by: "`cove languages` lists them" }
+    }
+
+    /// Those of a server.
+    pub(crate) fn there(list: LanguageList) -> Known {
+        Known { list, shown_by: "the server's GET /v1/languages lists them" }
+    }
+
+    /// The language that is asked for by name or alias.
+    fn named(&self, wanted: &str) -> Result<&api::Language> {
+        let found = self.list.languages.iter().find(|language| {
+            language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
+        });
+        let missing = || Usage(format!("there is no language `{wanted}`; {}", self.shown_by));
+        Ok(found.ok_or_else(missing)?)
+    }
+
+    fn by_extension(&self, extension: &str) -> Option<&str> {
+        let has = |language: &&api::Language| language.extensions.iter().any(|it| it == extension);
+        self.list.languages.iter().find(has).map(|language| language.name.as_str())
+    }
+
+    /// The language of a file, by its extension.
+    fn of_file(&self, file: &Path) -> Result<String> {
+        let extension = file.extension().and_then(OsStr::to_str).unwrap_or_default();
+        match self.by_extension(extension) {
+            Some(name) => Ok(name.to_owned()),
+            None => {
+                // A missing file is the more likely mistake.
+                fs::metadata(file).with_context(|| format!("open `{}`", file.display()))?;
+                let message = format!(
+                    "the extension of `{}` names no language; give one with --lang ({})",
+                    file.display(),
+                    self.shown_by
+                );
+                Err(Usage(message).into())
+            }
+        }
+    }
+}
 
 /// Builds the request from the command line.
-pub(super) fn request(args: &RunArgs, languages: &Languages) -> Result<ExecutionRequest> {
+pub(crate) fn request(
+    args: &ProgramArgs,
+    limits: &LimitArgs,
+    languages: &Known,
+) -> Result<ExecutionRequest> {
     let mut request = ExecutionRequest {
         env: args.env.iter().cloned().collect(),
-        limits: run_limits(&args.limits),
-        compile_limits: compile_limits(&args.limits),
+        limits: run_limits(limits),
+        compile_limits: compile_limits(limits),
         ..ExecutionRequest::default()
     };
     let rest = args.rest.iter().map(|argument| text(argument)).collect::<Result<Vec<_>>>()?;
     match &args.file {
         None if rest.is_empty() => {
             let message = "nothing to run: give a FILE, or a command after `--`; \
-                           see `cove run --help`";
+                           `--help` shows how";
             return Err(Usage(message.to_owned()).into());
         }
         None => {
@@ -66,7 +121,7 @@ pub(super) fn request(args: &RunArgs, languages: &Languages) -> Result<Execution
     }
     // The entry is the first file. Beside others, a source from standard input needs a name.
     if let Some(source) = request.source.take_if(|_| !request.files.is_empty()) {
-        let named = named_language(request.language.as_deref().unwrap_or_default(), languages)?;
+        let named = languages.named(request.language.as_deref().unwrap_or_default())?;
         let extension = named.extensions.first().map_or("txt", String::as_str);
         let name = format!("main.{extension}");
         request.files.insert(0, SourceFile { name, content: source, ..SourceFile::default() });
@@ -74,42 +129,39 @@ pub(super) fn request(args: &RunArgs, languages: &Languages) -> Result<Execution
     Ok(request)
 }
 
-/// The language that is asked for by name or alias.
-fn named_language(wanted: &str, languages: &Languages) -> Result<api::Language> {
-    let found = languages.list().languages.into_iter().find(|language| {
-        language.name == wanted || language.aliases.iter().any(|alias| alias == wanted)
-    });
-    let missing = || Usage(format!("there is no language `{wanted}`; `cove languages` lists them"));
-    Ok(found.ok_or_else(missing)?)
-}
-
-fn language(args: &RunArgs, file: &OsStr, languages: &Languages) -> Result<String> {
+fn language(args: &ProgramArgs, file: &OsStr, languages: &Known) -> Result<String> {
     if let Some(language) = &args.lang {
-        return Ok(named_language(language, languages)?.name);
+        return Ok(languages.named(language)?.name.clone());
     }
     if file == "-" {
         return Err(Usage("a program on standard input needs --lang".to_owned()).into());
     }
-    let extension = Path::new(file).extension().and_then(OsStr::to_str).unwrap_or_default();
-    match languages.by_extension(extension) {
-        Some(name) => Ok(name.to_owned()),
-        None => {
-            // A missing file is the more likely mistake.
-            fs::metadata(file).with_context(|| format!("open `{}`", Path::new(file).display()))?;
-            let message = format!(
-                "the extension of `{}` names no language; give one with --lang \
-                 (`cove languages` lists them)",
-                Path::new(file).display()
-            );
-            Err(Usage(message).into())
-        }
-    }
+    languages.of_file(Path::new(file))
+}
+
+/// A checker or an interactor that is one file.
+pub(crate) fn companion(path: &Path, languages: &Known) -> Result<Companion> {
+    Ok(Companion {
+        language: Some(languages.of_file(path)?),
+        files: vec![source_file(None, path)?],
+        ..Companion::default()
+    })
 }
 
 fn source_on_stdin() -> Result<String> {
     let bytes = read_whole(io::stdin().lock(), "standard input")?;
     let not_text = |_| Usage("the program on standard input is not UTF-8".to_owned());
     Ok(String::from_utf8(bytes).map_err(not_text)?)
+}
+
+/// The whole of a file that goes into a request, or of standard input for `-`.
+pub(crate) fn read_file(path: &Path) -> Result<Vec<u8>> {
+    if path == Path::new("-") {
+        return read_whole(io::stdin().lock(), "standard input");
+    }
+    let shown = format!("`{}`", path.display());
+    let file = File::open(path).with_context(|| format!("open {shown}"))?;
+    read_whole(file, &shown)
 }
 
 /// Reads to the end, unless that is too far away: a device never ends.
@@ -227,7 +279,7 @@ fn keep_unasked(defaults: &LimitSpec, asked: &LimitSpec) -> LimitSpec {
 
 /// What the program reads: a file, nothing when the source came from standard input, or standard
 /// input itself.
-pub(super) fn input(args: &RunArgs) -> Result<Option<Box<dyn Read + Send>>> {
+pub(super) fn input(args: &ProgramArgs) -> Result<Option<Box<dyn Read + Send>>> {
     if let Some(path) = &args.stdin_file {
         let file = File::open(path).with_context(|| format!("open `{}`", path.display()))?;
         return Ok(Some(Box::new(file)));
@@ -266,7 +318,8 @@ mod tests {
             let Command::Run(run) = Cli::try_parse_from(all)?.command else {
                 unreachable!("`run` was asked for")
             };
-            request(&run, &Languages::load(None, &Host::default())?)
+            let languages = Languages::load(None, &Host::default())?;
+            request(&run.program, &run.limits, &Known::here(&languages))
         }
 
         fn refused(&self, arguments: &str, words: &str) {

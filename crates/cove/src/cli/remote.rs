@@ -1,0 +1,474 @@
+//! What there is to type for a server: `cove exec` and `cove queue`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::Comparison;
+use clap::{Args, Subcommand};
+
+use super::{ConfigArgs, HELP_TEMPLATE, LimitArgs, ProgramArgs};
+use crate::values;
+
+/// Which server, and as whom.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// Address of the server [default: COVE_URL, or the server of the data directory]
+    #[arg(long, value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// File with the token [default: COVE_TOKEN, or the data directory's for a local server]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
+}
+
+/// `cove exec`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+The server is the one of --server, of COVE_URL, of the data directory's addresses.json,
+or http://127.0.0.1:4100. The token is that of --token-file, of COVE_TOKEN, or of the
+data directory when the server is on this machine.
+
+Examples:
+  id=$(cove exec submit --label homework-7 main.py)
+  cove exec watch $id
+  cove exec submit --wait main.c --tests cases/
+  cove exec list --state queued,running
+
+Exit codes: 0 done, 2 wrong usage or a request that the server refuses, 125 no server
+answers or it cannot do it now; `watch` and `submit --wait` exit like `cove run`."
+)]
+pub(crate) struct ExecArgs {
+    #[command(subcommand)]
+    pub(crate) command: ExecCommand,
+}
+
+/// What to do with executions.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ExecCommand {
+    /// Hand a program to the server and print the execution's id
+    Submit(Box<SubmitArgs>),
+    /// Show what is known of executions
+    Get(GetArgs),
+    /// Follow an execution to its end: its output comes as if it ran here
+    Watch(WatchArgs),
+    /// End executions
+    Cancel(CancelArgs),
+    /// List executions, the newest first
+    List(ListArgs),
+}
+
+impl ExecCommand {
+    /// Which server it is for.
+    pub(crate) fn server(&self) -> &ServerArgs {
+        match self {
+            ExecCommand::Submit(args) => &args.server,
+            ExecCommand::Get(args) => &args.server,
+            ExecCommand::Watch(args) => &args.server,
+            ExecCommand::Cancel(args) => &args.server,
+            ExecCommand::List(args) => &args.server,
+        }
+    }
+}
+
+/// `cove exec submit`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    override_usage = "cove exec submit [OPTIONS] FILE [-- ARGUMENTS...]
+       cove exec submit [OPTIONS] --lang LANGUAGE - [-- ARGUMENTS...]
+       cove exec submit [OPTIONS] -- COMMAND [ARGUMENTS...]
+       cove exec submit [OPTIONS] --request FILE",
+    after_help = "\
+Standard output is the execution's id and nothing else; --json prints its record
+instead. Without --stdin-file the program reads an empty input.
+
+Examples:
+  cove exec submit main.py --stdin-file in.txt
+  cove exec submit main.c --tests cases/ --comparison float:1e-6 --wait
+  cove exec submit main.cpp --tests cases/ --checker check.cpp
+  cove exec submit --priority 10 --deadline 5m --idempotency-key job-17 main.py
+  cove exec submit --request job.json --watch
+
+A directory of tests holds pairs of files: 1.in and 1.out, 2.in and 2.out, ...
+
+Exit codes: 0 submitted, 2 wrong usage or a request that the server refuses, 125 no
+server answers or it has no room; with --wait or --watch those of `cove run`."
+)]
+pub(crate) struct SubmitArgs {
+    #[command(flatten)]
+    pub(crate) program: ProgramArgs,
+    /// File with the whole request as JSON, `-` for standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["file", "lang", "rest", "stdin_file", "files", "env", "tests",
+            "comparison", "checker", "interactor", "stop_at_first_failure"],
+        conflicts_with_all = ["cpu", "wall", "memory", "processes", "output", "disk", "disk_files",
+            "file_size", "open_files", "stack", "compile_cpu", "compile_wall", "compile_memory"]
+    )]
+    pub(crate) request: Option<PathBuf>,
+    /// Test cases: a directory of N.in and N.out, or a JSON file with the array `tests`
+    #[arg(long, value_name = "DIR|FILE")]
+    pub(crate) tests: Option<PathBuf>,
+    /// How outputs are compared: exact, trailing_space, tokens or float[:ABSOLUTE[,RELATIVE]]
+    #[arg(long, value_name = "HOW", requires = "tests", value_parser = comparison)]
+    pub(crate) comparison: Option<Comparison>,
+    /// Program that judges outputs
+    #[arg(long, value_name = "FILE", requires = "tests", conflicts_with = "comparison")]
+    pub(crate) checker: Option<PathBuf>,
+    /// Program that talks with the program and judges it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) interactor: Option<PathBuf>,
+    /// Leave out the tests after the first that fails
+    #[arg(long, requires = "tests")]
+    pub(crate) stop_at_first_failure: bool,
+    /// Which of your waiting executions goes first: the highest, from -100 to 100
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true,
+        value_parser = clap::value_parser!(i32).range(-100..=100))]
+    pub(crate) priority: Option<i32>,
+    /// Time within which it must have started, such as 30s or 10m
+    #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = values::duration)]
+    pub(crate) deadline: Option<Duration>,
+    /// Something to find it by
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Makes a second submission with the same key harmless: it gets the first one's id
+    #[arg(long, value_name = "KEY")]
+    pub(crate) idempotency_key: Option<String>,
+    /// Address to post the result to
+    #[arg(long, value_name = "URL")]
+    pub(crate) webhook: Option<String>,
+    /// Take no short cut: neither what was compiled before nor what was started ahead
+    #[arg(long)]
+    pub(crate) fresh: bool,
+    /// Wait for the verdict
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Follow it like `cove exec watch`; the id goes to standard error
+    #[arg(long, conflicts_with = "wait")]
+    pub(crate) watch: bool,
+    /// Print the record, with --wait or --watch that of the end, as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress and do not say the verdict
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    // Last, because its heading holds for everything that follows.
+    #[command(flatten)]
+    pub(crate) limits: LimitArgs,
+}
+
+/// `cove exec get`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Examples:
+  cove exec get ex_01J9ZQ4M7T0000000000000000
+  cove exec get --wait --json $id | jq .result.verdict
+  cove exec get --output $id > out.txt
+
+Exit codes: 0 shown, 2 wrong usage or no such execution, 125 no server answers."
+)]
+pub(crate) struct GetArgs {
+    /// Ids of the executions
+    #[arg(required = true, value_name = "ID", value_parser = id)]
+    pub(crate) ids: Vec<String>,
+    /// Wait until they have ended
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Print what the program wrote, instead of what is known of it
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) output: bool,
+    /// Print each record as a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// `cove exec watch`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+The program's standard output and error are this command's. A lost connection is made
+again. Ctrl-C ends the watching and not the execution.
+
+Examples:
+  cove exec watch ex_01J9ZQ4M7T0000000000000000
+  cove exec watch $(cove exec submit main.py) > out.txt
+
+Exit codes: those of `cove run`; 125 also when it ended without a verdict."
+)]
+pub(crate) struct WatchArgs {
+    /// Id of the execution
+    #[arg(value_name = "ID", value_parser = id)]
+    pub(crate) id: String,
+    /// Print the record of the end as one JSON document, and nothing else
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress and do not say the verdict
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// `cove exec cancel`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+What runs is ended, what waits never starts, and what has ended stays as it is.
+
+Examples:
+  cove exec cancel ex_01J9ZQ4M7T0000000000000000
+  cove exec list --state queued --label homework-7 --json --all-pages | jq -r .id |
+    xargs cove exec cancel
+
+Exit codes: 0 done, 2 wrong usage or no such execution, 125 no server answers."
+)]
+pub(crate) struct CancelArgs {
+    /// Ids of the executions
+    #[arg(required = true, value_name = "ID", value_parser = id)]
+    pub(crate) ids: Vec<String>,
+    /// Print each record as a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// `cove exec list`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Examples:
+  cove exec list
+  cove exec list --state dead --all-pages
+  cove exec list --label homework-7 --json | jq -r .id
+
+States: queued, running, finished, cancelled, expired, dead.
+
+Exit codes: 0 listed, 2 wrong usage, 125 no server answers."
+)]
+pub(crate) struct ListArgs {
+    /// Only those in one of these states, separated by commas
+    #[arg(long, value_name = "STATES")]
+    pub(crate) state: Option<String>,
+    /// Only those in this language
+    #[arg(long, value_name = "LANGUAGE")]
+    pub(crate) language: Option<String>,
+    /// Only those with this label
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) label: Option<String>,
+    /// Executions on a page [default: 50]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<u32>,
+    /// Go on until there are no more
+    #[arg(long)]
+    pub(crate) all_pages: bool,
+    /// Print each record as a JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// `cove queue`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+`cove exec --help` says which server it is and where the token is from. What concerns
+everybody's executions (pause, resume, --all) needs an operator's token.
+
+Examples:
+  cove queue stats
+  cove queue pause
+  cove queue retry --all
+  cove queue drain --yes
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct QueueArgs {
+    #[command(subcommand)]
+    pub(crate) command: QueueCommand,
+}
+
+/// What to do with the queue.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum QueueCommand {
+    /// Show how many executions wait, run and have ended
+    #[command(help_template = HELP_TEMPLATE)]
+    Stats {
+        #[command(flatten)]
+        scope: ScopeArgs,
+    },
+    /// Start nothing more; what runs goes on and submissions are still taken
+    #[command(help_template = HELP_TEMPLATE)]
+    Pause {
+        /// Print the figures of the queue as one JSON document
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Start what waits again
+    #[command(help_template = HELP_TEMPLATE)]
+    Resume {
+        /// Print the figures of the queue as one JSON document
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
+    /// Queue again what Cove failed at: one execution, or all that are dead
+    #[command(
+        help_template = HELP_TEMPLATE,
+        after_help = "\
+Examples:
+  cove queue retry ex_01J9ZQ4M7T0000000000000000
+  cove queue retry            every dead execution of yours
+  cove queue retry --all      everybody's
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+    )]
+    Retry {
+        /// Id of one execution
+        #[arg(value_name = "ID", value_parser = id, conflicts_with = "all")]
+        id: Option<String>,
+        #[command(flatten)]
+        scope: ScopeArgs,
+    },
+    /// Cancel what waits; what runs goes on
+    #[command(
+        help_template = HELP_TEMPLATE,
+        after_help = "\
+Asks first when a terminal is there to answer, and needs --yes where none is.
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+    )]
+    Drain {
+        /// Do not ask
+        #[arg(long, short)]
+        yes: bool,
+        #[command(flatten)]
+        scope: ScopeArgs,
+    },
+}
+
+/// Whose executions, and how the answer is shown.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ScopeArgs {
+    /// Everybody's executions; needs an operator's token
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Print the answer as one JSON document
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+impl QueueCommand {
+    /// Which server it is for.
+    pub(crate) fn server(&self) -> &ServerArgs {
+        match self {
+            QueueCommand::Pause { server, .. } | QueueCommand::Resume { server, .. } => server,
+            QueueCommand::Stats { scope }
+            | QueueCommand::Retry { scope, .. }
+            | QueueCommand::Drain { scope, .. } => &scope.server,
+        }
+    }
+}
+
+/// Longest id that is sent.
+const ID_BYTES_MAX: usize = 64;
+
+/// An id becomes part of a path, so that nothing else may be in it.
+fn id(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if text.is_empty() || text.len() > ID_BYTES_MAX || !text.bytes().all(plain) {
+        return Err("it is not the id of an execution, such as ex_01J9ZQ4M7T...".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// `exact`, `float:1e-6`, `float:0,1e-9`.
+fn comparison(text: &str) -> Result<Comparison, String> {
+    let (mode, tolerance) = match text.split_once(':') {
+        Some((mode, tolerance)) => (mode, Some(tolerance)),
+        None => (text, None),
+    };
+    let tolerances = |text: &str| {
+        let number = |text: &str| {
+            let number = text.parse::<f64>().ok();
+            let number = number.filter(|number| number.is_finite() && *number >= 0.0);
+            number.ok_or_else(|| format!("`{text}` is not a tolerance such as 1e-6"))
+        };
+        let (absolute, relative) = text.split_once(',').unwrap_or((text, "0"));
+        Ok::<_, String>(Comparison::Float {
+            absolute: number(absolute)?,
+            relative: number(relative)?,
+        })
+    };
+    match (mode, tolerance) {
+        ("exact", None) => Ok(Comparison::Exact),
+        ("trailing_space", None) => Ok(Comparison::TrailingSpace),
+        ("tokens", None) => Ok(Comparison::Tokens),
+        ("float", tolerance) => tolerances(tolerance.unwrap_or("0")),
+        _ => {
+            Err("there are exact, trailing_space, tokens and float[:ABSOLUTE[,RELATIVE]]"
+                .to_owned())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is parsed beyond what clap does.
+
+    use super::*;
+
+    #[test]
+    fn comparisons() {
+        let float = |absolute, relative| Comparison::Float { absolute, relative };
+        for (text, expected) in [
+            ("exact", Some(Comparison::Exact)),
+            ("trailing_space", Some(Comparison::TrailingSpace)),
+            ("tokens", Some(Comparison::Tokens)),
+            ("float", Some(float(0.0, 0.0))),
+            ("float:1e-6", Some(float(1e-6, 0.0))),
+            ("float:0,1e-9", Some(float(0.0, 1e-9))),
+            ("float:-1", None),
+            ("float:1,", None),
+            ("float:nan", None),
+            ("exact:1", None),
+            ("checker", None),
+            ("", None),
+        ] {
+            assert_eq!(comparison(text).ok(), expected, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn ids_are_nothing_but_ids() {
+        assert_eq!(id("ex_01J9ZQ4M7T0000000000000000").unwrap(), "ex_01J9ZQ4M7T0000000000000000");
+        for bad in ["", "a/b", "..", "a?b", "a b", &"x".repeat(65)] {
+            assert!(id(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! `cove exec`: executions of a server.
+
+mod submit;
+mod summary;
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use api::{Execution, ExecutionList, ExecutionRecord, Verdict};
+use axum::http::Method;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::summary::{summary, table};
+use crate::cli::{CancelArgs, ExecCommand, GetArgs, ListArgs, SubmitArgs, WatchArgs};
+use crate::complain;
+use crate::config::{Config, Environment};
+use crate::remote::follow::{Follow, News};
+use crate::remote::show::{End, Show, Shown};
+use crate::remote::{self, Remote, escaped};
+use crate::run::print_json;
+
+/// How often the place in the queue is asked for, while somebody looks.
+const POSITION_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Runs one command.
+pub(crate) fn run(command: ExecCommand, config: &Config, environment: &Environment) -> ExitCode {
+    remote::with_server(command.server(), config, environment, async |server| match &command {
+        ExecCommand::Submit(args) => submit(args, &server).await,
+        ExecCommand::Get(args) => get(args, &server).await.map(|()| 0),
+        ExecCommand::Watch(args) => watch(args, &server).await,
+        ExecCommand::Cancel(args) => cancel(args, &server).await.map(|()| 0),
+        ExecCommand::List(args) => list(args, &server).await.map(|()| 0),
+    })
+}
+
+async fn submit(args: &SubmitArgs, server: &Remote) -> Result<u8> {
+    let request = submit::request(args, server).await?;
+    let key = args.idempotency_key.as_deref();
+    let record: ExecutionRecord = server.post("/v1/executions", &request, key).await?;
+    let id = record.id.0.clone();
+    let stays = args.wait || args.watch;
+    match (args.json, args.watch) {
+        (true, _) if stays => {}
+        (true, _) => print_json(&record)?,
+        (false, true) => complain(&id),
+        (false, false) => {
+            writeln!(io::stdout(), "{id}")?;
+            io::stdout().flush()?;
+        }
+    }
+    if !stays {
+        return Ok(0);
+    }
+    let loud = !args.json && !args.quiet;
+    let shown = Shown { output: args.watch && !args.json, words: loud, progress: loud };
+    let code = follow(server, &id, shown).await?;
+    if args.json {
+        print_json(&fetch(server, &id).await?)?;
+    }
+    Ok(code)
+}
+
+async fn watch(args: &WatchArgs, server: &Remote) -> Result<u8> {
+    let loud = !args.json && !args.quiet;
+    let shown = Shown { output: !args.json, words: loud, progress: loud };
+    let code = follow(server, &args.id, shown).await?;
+    if args.json {
+        print_json(&fetch(server, &args.id).await?)?;
+    }
+    Ok(code)
+}
+
+/// Shows an execution until it ends; the exit code is that of `cove run`.
+async fn follow(server: &Remote, id: &str, shown: Shown) -> Result<u8> {
+    let mut show = Show::new(shown);
+    let end = until_end(server, id, &mut show).await?;
+    Ok(show.end(&end).await?)
+}
+
+async fn until_end(server: &Remote, id: &str, show: &mut Show) -> Result<End> {
+    let mut follow = Follow::new(server.clone(), id.to_owned());
+    let mut ticks = interval(POSITION_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut queued = false;
+    loop {
+        let news = {
+            let mut next = Box::pin(follow.next());
+            loop {
+                tokio::select! {
+                    news = &mut next => break news?,
+                    _ = ticks.tick(), if queued && show.progress.is_shown() => {
+                        // Only for show: without an answer the line stays as it is.
+                        if let Ok(record) = fetch(server, id).await {
+                            show.waiting(record.position, record.estimated_start_ms);
+                        }
+                    }
+                }
+            }
+        };
+        match news {
+            News::Event(event) => {
+                queued = matches!(event.kind, api::EventKind::Queued { .. });
+                if let Some(end) = show.event(event.kind).await? {
+                    return Ok(end);
+                }
+            }
+            News::Ended(record) => return Ok(End::from(*record)),
+            News::Lost => {
+                queued = false;
+                show.connection(true);
+            }
+            News::Back => show.connection(false),
+        }
+    }
+}
+
+async fn fetch(server: &Remote, id: &str) -> Result<ExecutionRecord> {
+    Ok(server.call(Method::GET, &format!("/v1/executions/{id}")).await?)
+}
+
+async fn get(args: &GetArgs, server: &Remote) -> Result<()> {
+    let several = args.ids.len() > 1;
+    for (index, id) in args.ids.iter().enumerate() {
+        let mut record = fetch(server, id).await?;
+        if args.wait && !record.state.is_final() {
+            let progress = !args.json && !args.quiet;
+            let mut show = Show::new(Shown { output: false, words: progress, progress });
+            until_end(server, id, &mut show).await?;
+            record = fetch(server, id).await?;
+        }
+        if args.json {
+            print_record(&record, several)?;
+        } else if args.output {
+            match &record.result {
+                Some(result) => print_output(result)?,
+                None => complain(&format!("{id} is {}: no output", record.state.as_str())),
+            }
+        } else {
+            let gap = if index > 0 { "\n" } else { "" };
+            write!(io::stdout(), "{gap}{}", summary(&record))?;
+        }
+    }
+    Ok(())
+}
+
+/// On a line of its own where several come.
+fn print_record(record: &ExecutionRecord, several: bool) -> io::Result<()> {
+    if !several {
+        return print_json(record);
+    }
+    let text = serde_json::to_string(record)?;
+    writeln!(io::stdout(), "{text}")
+}
+
+/// What the program wrote: that of all test cases, one after the other, where there are any.
+fn print_output(result: &Execution) -> io::Result<()> {
+    let own = [&result.outcome];
+    let tests = result.tests.iter().map(|test| &test.outcome);
+    let outcomes: Vec<_> = match result.tests.is_empty() {
+        true => own.into_iter().collect(),
+        false => tests.collect(),
+    };
+    if result.outcome.verdict == Verdict::Ce {
+        crate::run::show_compiler(result);
+        return Ok(());
+    }
+    for outcome in outcomes {
+        let decoded = |text: &str, base64: &Option<String>| {
+            let exact = base64.as_ref().and_then(|exact| BASE64.decode(exact).ok());
+            exact.unwrap_or_else(|| text.as_bytes().to_vec())
+        };
+        io::stdout().write_all(&decoded(&outcome.stdout, &outcome.stdout_base64))?;
+        io::stdout().flush()?;
+        // Nobody is left to tell when standard error is closed.
+        drop(io::stderr().write_all(&decoded(&outcome.stderr, &outcome.stderr_base64)));
+    }
+    Ok(())
+}
+
+async fn cancel(args: &CancelArgs, server: &Remote) -> Result<()> {
+    for id in &args.ids {
+        let path = format!("/v1/executions/{id}");
+        let record: ExecutionRecord = server.call(Method::DELETE, &path).await?;
+        if args.json {
+            print_record(&record, args.ids.len() > 1)?;
+        } else {
+            writeln!(io::stdout(), "{id} is {}", record.state.as_str())?;
+        }
+    }
+    Ok(())
+}
+
+async fn list(args: &ListArgs, server: &Remote) -> Result<()> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let filters = [
+        ("state", &args.state),
+        ("language", &args.language),
+        ("label", &args.label),
+        ("limit", &limit),
+    ];
+    let given = filters.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
+    let filter: String = given.map(|(name, value)| format!("{name}={}&", escaped(value))).collect();
+    let mut cursor = String::new();
+    let mut first = true;
+    loop {
+        let path = format!("/v1/executions?{filter}{cursor}");
+        let path = path.trim_end_matches(['?', '&']);
+        let page: ExecutionList = server.call(Method::GET, path).await?;
+        if args.json {
+            for record in &page.executions {
+                print_record(record, true)?;
+            }
+        } else {
+            write!(io::stdout(), "{}", table(&page.executions, first))?;
+        }
+        first = false;
+        match page.next_cursor {
+            Some(next) if args.all_pages => cursor = format!("cursor={}", escaped(&next)),
+            Some(_) => {
+                if !args.json {
+                    complain("there are more; --all-pages shows them");
+                }
+                return Ok(());
+            }
+            None => return Ok(()),
+        }
+    }
+}

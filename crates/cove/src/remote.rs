@@ -1,0 +1,414 @@
+//! A server seen from the command line: where it is, as whom it is spoken to, and what went wrong.
+//!
+//! Nothing here follows a redirect or sends a token to a server that nobody named: the data
+//! directory's own token goes to this machine only.
+
+pub(crate) mod follow;
+pub(crate) mod progress;
+pub(crate) mod show;
+pub(crate) mod socket;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use api::{ErrorBody, ErrorCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use node::client::{Client, ClientError, Guard, Request, Response, check_url};
+use node::data_dir::ADDRESSES_FILE;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::cli::ServerArgs;
+use crate::config::{Config, Environment, HTTP_DEFAULT};
+use crate::run::request::Usage;
+use crate::run::{EXIT_COVE, EXIT_PIPE};
+use crate::{EXIT_USAGE, complain};
+
+/// Where the data directory keeps its first token.
+const TOKEN_FILE: &str = "token";
+/// Largest token file, and file of addresses.
+const SMALL_FILE_BYTES_MAX: u64 = 4 << 10;
+/// Time for an answer. One that waits is followed by its events instead.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest answer: a page of records, or one with the output of all its tests.
+pub(crate) const ANSWER_BYTES_MAX: u64 = 256 << 20;
+/// Largest answer that explains an error.
+const ERROR_BYTES_SHOWN: usize = 2 << 10;
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The request is wrong as it is.
+    Refused,
+    /// The server cannot or will not do it.
+    Unavailable,
+    /// No answer, or none for the moment: the same may work a little later.
+    Lost,
+}
+
+/// Why there is no answer, in a sentence for a person.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    message: String,
+    pub(crate) fault: Fault,
+}
+
+impl Failure {
+    fn new(fault: Fault, message: impl Into<String>) -> Failure {
+        Failure { message: message.into(), fault }
+    }
+}
+
+/// A server, and who asks. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    client: Client,
+    /// Without a slash at its end.
+    base: String,
+    /// Where the address is from, when it may change with a restart of the server.
+    data_dir: Option<PathBuf>,
+    token: Option<HeaderValue>,
+    /// Where the token is from, or why there is none.
+    token_origin: String,
+}
+
+/// Does something with the server that `args` name, and turns the result into an exit code.
+pub(crate) fn with_server(
+    args: &ServerArgs,
+    config: &Config,
+    environment: &Environment,
+    act: impl AsyncFnOnce(Remote) -> Result<u8>,
+) -> ExitCode {
+    let result = Remote::find(
+        args.server.as_deref(),
+        args.token_file.as_deref(),
+        &config.data_dir,
+        environment,
+    )
+    .and_then(|server| in_runtime(act(server)));
+    conclude(result)
+}
+
+/// Runs a future on a runtime of its own.
+pub(crate) fn in_runtime(future: impl Future<Output = Result<u8>>) -> Result<u8> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let result = runtime.block_on(future);
+    // A blocked write of output must not keep the process alive.
+    runtime.shutdown_background();
+    result
+}
+
+/// The exit code of a command, after saying what went wrong.
+pub(crate) fn conclude(result: Result<u8>) -> ExitCode {
+    let error = match result {
+        Ok(code) => return ExitCode::from(code),
+        Err(error) => error,
+    };
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    if kind == Some(io::ErrorKind::BrokenPipe) {
+        // Nobody is left to tell.
+        return ExitCode::from(EXIT_PIPE);
+    }
+    complain(&format!("{error:#}"));
+    let refused = error.downcast_ref::<Failure>().map(|it| it.fault == Fault::Refused);
+    // A file that was named and cannot be read.
+    let misnamed = matches!(
+        kind,
+        Some(
+            io::ErrorKind::NotFound
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::IsADirectory
+                | io::ErrorKind::NotADirectory
+        )
+    );
+    let usage = refused.unwrap_or_else(|| error.is::<Usage>() || misnamed);
+    ExitCode::from(if usage { EXIT_USAGE } else { EXIT_COVE })
+}
+
+impl Remote {
+    /// The server that flags, the environment or the data directory name.
+    pub(crate) fn find(
+        server: Option<&str>,
+        token_file: Option<&Path>,
+        data_dir: &Path,
+        environment: &Environment,
+    ) -> Result<Remote> {
+        let named = server.map(|url| (url, "--server"));
+        let named = named.or_else(|| Some((environment.get("COVE_URL")?, "COVE_URL")));
+        let base = match named {
+            Some((url, origin)) => {
+                let error = |error: ClientError| Usage(format!("{origin}: {error}"));
+                check_url(url).map_err(error)?;
+                if url.contains(['?', '#']) {
+                    return Err(Usage(format!("{origin}: it is the address of a page")).into());
+                }
+                url.trim_end_matches('/').to_owned()
+            }
+            None => address_in(data_dir).unwrap_or_else(|| format!("http://{HTTP_DEFAULT}")),
+        };
+        let (token, token_origin) = token(token_file, environment, &base, data_dir)?;
+        Ok(Remote {
+            client: Client::new(Guard::Open),
+            base,
+            data_dir: named.is_none().then(|| data_dir.to_owned()),
+            token,
+            token_origin,
+        })
+    }
+
+    /// Looks again where the server is: one that has restarted may have another port.
+    pub(crate) fn look_again(&mut self) {
+        let found = self.data_dir.as_deref().and_then(address_in);
+        if let Some(base) = found {
+            self.base = base;
+        }
+    }
+
+    /// Asks without a body.
+    pub(crate) async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+    ) -> Result<T, Failure> {
+        let request = self.request(method, path);
+        self.answer(self.open(request).await?).await
+    }
+
+    /// Posts a document; `key` makes a second time harmless.
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+        key: Option<&str>,
+    ) -> Result<T, Failure> {
+        let mut request = self.request(Method::POST, path);
+        let body = serde_json::to_vec(body).map_err(|error| {
+            Failure::new(Fault::Refused, format!("the request cannot be written down: {error}"))
+        })?;
+        request.body = body.into();
+        let json = HeaderValue::from_static("application/json");
+        request.headers.insert(header::CONTENT_TYPE, json);
+        if let Some(key) = key {
+            let value = HeaderValue::from_str(key).map_err(|_| {
+                Failure::new(Fault::Refused, "--idempotency-key: it must be printable ASCII")
+            })?;
+            request.headers.insert("idempotency-key", value);
+        }
+        self.answer(self.open(request).await?).await
+    }
+
+    /// A request to this server, with the token.
+    pub(crate) fn request(&self, method: Method, path: &str) -> Request {
+        let mut request = Request::new(method, format!("{}{path}", self.base));
+        request.timeout = ANSWER_TIMEOUT;
+        request.response_bytes_max = ANSWER_BYTES_MAX;
+        if let Some(token) = &self.token {
+            request.headers.insert(header::AUTHORIZATION, token.clone());
+        }
+        request
+    }
+
+    /// Sends it; an answer that is an error becomes one.
+    pub(crate) async fn open(&self, request: Request) -> Result<Response, Failure> {
+        let response = self.client.send(request).await.map_err(|error| self.explain(error))?;
+        if response.status.is_success() {
+            return Ok(response);
+        }
+        let (status, wait) = (response.status, retry_after(&response.headers));
+        let body = response.bytes().await.unwrap_or_default();
+        Err(self.refusal(status, wait, &body))
+    }
+
+    async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
+        let body = response.bytes().await.map_err(|error| self.explain(error))?;
+        serde_json::from_slice(&body).map_err(|error| {
+            let message =
+                format!("what answers at {} is no Cove server of this version: {error}", self.base);
+            Failure::new(Fault::Unavailable, message)
+        })
+    }
+
+    /// What an answer with a status of 300 or above means.
+    pub(crate) fn refusal(&self, status: StatusCode, wait: Option<u64>, body: &[u8]) -> Failure {
+        let base = &self.base;
+        let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
+            let lost = matches!(status.as_u16(), 502..=504);
+            let fault = if lost { Fault::Lost } else { Fault::Unavailable };
+            let hint = match status.is_redirection() {
+                true => "it leads elsewhere, which is not followed",
+                false => "is it a Cove server?",
+            };
+            return Failure::new(fault, format!("{base} answers with status {status}: {hint}"));
+        };
+        let shown: String = plain(&error.message).chars().take(ERROR_BYTES_SHOWN).collect();
+        let field = error.field.as_deref().map(|field| format!("{}: ", plain(field)));
+        let message = format!("{}{shown}", field.unwrap_or_default());
+        let later = match wait {
+            Some(seconds) => format!("; try again in {}", span(seconds.saturating_mul(1000))),
+            None => String::new(),
+        };
+        match error.code {
+            ErrorCode::Unauthenticated if self.token.is_none() => Failure::new(
+                Fault::Unavailable,
+                format!(
+                    "the server at {base} wants a token: set COVE_TOKEN or give --token-file ({})",
+                    self.token_origin
+                ),
+            ),
+            ErrorCode::Unauthenticated => Failure::new(
+                Fault::Unavailable,
+                format!("the server at {base} does not know the token of {}", self.token_origin),
+            ),
+            ErrorCode::TooManyRequests => {
+                Failure::new(Fault::Unavailable, format!("too much is waiting: {message}{later}"))
+            }
+            ErrorCode::Overloaded | ErrorCode::Draining => {
+                Failure::new(Fault::Lost, format!("the server has no room: {message}{later}"))
+            }
+            ErrorCode::Internal => {
+                Failure::new(Fault::Lost, format!("the server at {base} failed: {message}"))
+            }
+            ErrorCode::Forbidden | ErrorCode::LanguageUnavailable => {
+                Failure::new(Fault::Unavailable, message)
+            }
+            _ => Failure::new(Fault::Refused, message),
+        }
+    }
+
+    /// Why there is no answer, and what may be done about it.
+    pub(crate) fn explain(&self, error: ClientError) -> Failure {
+        let base = &self.base;
+        let (fault, says) = match &error {
+            ClientError::Url(_) | ClientError::Header(_) => {
+                (Fault::Refused, format!("{base} cannot be asked"))
+            }
+            ClientError::Refused(_) | ClientError::TlsSetup(_) => {
+                (Fault::Unavailable, format!("{base} cannot be asked"))
+            }
+            ClientError::Connect { .. } => {
+                (Fault::Lost, format!("nobody listens at {base}; `cove serve` starts a server"))
+            }
+            ClientError::Resolve { .. } => (Fault::Lost, format!("nobody knows where {base} is")),
+            ClientError::Tls { .. } => (
+                Fault::Unavailable,
+                format!(
+                    "no TLS with {base}: it may speak plain http://, or this machine does not \
+                     trust its certificate"
+                ),
+            ),
+            ClientError::Http { .. } => {
+                (Fault::Lost, format!("{base} went away, or does not speak plain HTTP/1.1"))
+            }
+            ClientError::Timeout(_) | ClientError::Paused(_) => {
+                (Fault::Lost, format!("{base} does not answer"))
+            }
+            ClientError::TooLarge(_) => {
+                (Fault::Unavailable, format!("{base} says more than is read"))
+            }
+        };
+        let cause = format!("{:#}", anyhow::Error::new(error));
+        Failure::new(fault, format!("{says} ({cause})"))
+    }
+
+    /// Base address and the header with the token, for a connection that is no plain request.
+    pub(crate) fn socket_parts(&self) -> (&str, Option<&HeaderValue>) {
+        (&self.base, self.token.as_ref())
+    }
+}
+
+/// Seconds until another try makes sense, as the server sees it.
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Where the server of a data directory listens.
+fn address_in(data_dir: &Path) -> Option<String> {
+    let text = read_small(&data_dir.join(ADDRESSES_FILE)).ok()?;
+    let document: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let address: std::net::SocketAddr = document.get("http")?.as_str()?.parse().ok()?;
+    Some(format!("http://{address}"))
+}
+
+/// The header with the token, and where it is from or why there is none.
+fn token(
+    file: Option<&Path>,
+    environment: &Environment,
+    base: &str,
+    data_dir: &Path,
+) -> Result<(Option<HeaderValue>, String)> {
+    let (text, origin) = if let Some(path) = file {
+        let text = read_small(path)
+            .map_err(|error| Usage(format!("--token-file: read `{}`: {error}", path.display())))?;
+        (text, format!("`{}`", path.display()))
+    } else if let Some(text) = environment.get("COVE_TOKEN") {
+        (text.to_owned(), "COVE_TOKEN".to_owned())
+    } else if is_local(base) {
+        let path = data_dir.join(TOKEN_FILE);
+        match read_small(&path) {
+            Ok(text) => (text, format!("`{}`", path.display())),
+            Err(error) => return Ok((None, format!("`{}`: {error}", path.display()))),
+        }
+    } else {
+        let why = "the data directory's is for servers on this machine";
+        return Ok((None, why.to_owned()));
+    };
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
+        .map_err(|_| Usage(format!("what {origin} holds is no token")))?;
+    value.set_sensitive(true);
+    Ok((Some(value), origin))
+}
+
+/// Whether an address is one of this machine's own.
+fn is_local(base: &str) -> bool {
+    let Ok(uri) = base.parse::<Uri>() else { return false };
+    let host = uri.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let local = |address: std::net::IpAddr| address.is_loopback() || address.is_unspecified();
+    host == "localhost" || host.parse().is_ok_and(local)
+}
+
+fn read_small(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = fs::File::open(path)?;
+    io::Read::read_to_string(&mut io::Read::take(file, SMALL_FILE_BYTES_MAX), &mut text)?;
+    Ok(text)
+}
+
+/// Text of others for a terminal: without anything that would steer it.
+pub(crate) fn plain(text: &str) -> String {
+    text.chars().map(|it| if it.is_control() { '\u{fffd}' } else { it }).collect()
+}
+
+/// Milliseconds as people say them: `1.2 s`, `3 min 20 s`.
+pub(crate) fn span(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..10_000 if !ms.is_multiple_of(1_000) => {
+            format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
+        }
+        1_000..60_000 => format!("{} s", ms / 1_000),
+        60_000..3_600_000 => format!("{} min {} s", ms / 60_000, ms / 1_000 % 60),
+        _ => format!("{} h {} min", ms / 3_600_000, ms / 60_000 % 60),
+    }
+}
+
+/// A value in a query (RFC 3986 §2.1).
+pub(crate) fn escaped(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            escaped.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+//! The events of one execution, over as many connections as it takes (WHATWG HTML §9.2).
+
+use std::time::{Duration, Instant};
+
+use api::{Event, ExecutionRecord};
+use axum::http::{HeaderValue, Method, header};
+use node::client::Response;
+use node::clock;
+use tokio::time::sleep;
+
+use super::{Failure, Fault, Remote};
+
+/// First and longest wait between two tries to connect.
+const BACK_OFF_MIN: Duration = Duration::from_millis(200);
+const BACK_OFF_MAX: Duration = Duration::from_secs(5);
+/// How long a server may be away: a restart with all its checks takes less.
+const AWAY_MAX: Duration = Duration::from_secs(120);
+/// Longest line of a stream: the last event has the whole result.
+const LINE_BYTES_MAX: usize = 256 << 20;
+
+/// What there is to know next.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Something happened.
+    Event(Box<Event>),
+    /// It had ended and its last event is not to be had; this is what is known of it.
+    Ended(Box<ExecutionRecord>),
+    /// The connection is lost, for the first time in a row.
+    Lost,
+    /// There is a connection again.
+    Back,
+}
+
+/// A place in the events of one execution.
+pub(crate) struct Follow {
+    remote: Remote,
+    id: String,
+    /// Number of the last event that was seen.
+    after: u64,
+    stream: Option<Stream>,
+    /// Whether there ever was a connection: what never was there is not lost.
+    was_there: bool,
+    /// Since when there is no connection, once that was said.
+    lost_at: Option<Instant>,
+    back_off: Duration,
+}
+
+impl Follow {
+    /// From its beginning.
+    pub(crate) fn new(remote: Remote, id: String) -> Follow {
+        Follow {
+            remote,
+            id,
+            after: 0,
+            stream: None,
+            was_there: false,
+            lost_at: None,
+            back_off: BACK_OFF_MIN,
+        }
+    }
+
+    /// The next thing to know. Not to be called after the end.
+    pub(crate) async fn next(&mut self) -> Result<News, Failure> {
+        loop {
+            let Some(stream) = &mut self.stream else {
+                match self.connect().await {
+                    Ok(()) if self.lost_at.take().is_some() => return Ok(News::Back),
+                    Ok(()) => continue,
+                    Err(failure) => {
+                        if let Some(news) = self.wait(failure).await? {
+                            return Ok(news);
+                        }
+                        continue;
+                    }
+                }
+            };
+            match stream.next().await {
+                Ok(Some(event)) if event.seq <= self.after => {}
+                Ok(Some(event)) => {
+                    self.after = event.seq;
+                    self.back_off = BACK_OFF_MIN;
+                    return Ok(News::Event(Box::new(event)));
+                }
+                Ok(None) => {
+                    self.stream = None;
+                    if let Some(record) = self.ended().await {
+                        return Ok(News::Ended(Box::new(record)));
+                    }
+                    let gone = Failure::new(Fault::Lost, "the server ended the events");
+                    if let Some(news) = self.wait(gone).await? {
+                        return Ok(news);
+                    }
+                }
+                Err(error) => {
+                    self.stream = None;
+                    if let Some(news) = self.wait(error).await? {
+                        return Ok(news);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn connect(&mut self) -> Result<(), Failure> {
+        let path = format!("/v1/executions/{}/events", self.id);
+        let mut request = self.remote.request(Method::GET, &path);
+        let events = HeaderValue::from_static("text/event-stream");
+        request.headers.insert(header::ACCEPT, events);
+        request.headers.insert("last-event-id", HeaderValue::from(self.after));
+        request.response_bytes_max = u64::MAX;
+        let response = self.remote.open(request).await?;
+        self.stream = Some(Stream::new(response, self.remote.clone()));
+        self.was_there = true;
+        Ok(())
+    }
+
+    /// The record, when it is final. Who cannot ask finds out by connecting again.
+    async fn ended(&self) -> Option<ExecutionRecord> {
+        let path = format!("/v1/executions/{}", self.id);
+        let record = self.remote.call::<ExecutionRecord>(Method::GET, &path).await.ok()?;
+        record.state.is_final().then_some(record)
+    }
+
+    /// Waits before another try; fails when there is no use in one.
+    async fn wait(&mut self, failure: Failure) -> Result<Option<News>, Failure> {
+        if failure.fault != Fault::Lost || !self.was_there {
+            return Err(failure);
+        }
+        let now = clock::now();
+        let Some(lost_at) = self.lost_at else {
+            self.lost_at = Some(now);
+            return Ok(Some(News::Lost));
+        };
+        if now.duration_since(lost_at) > AWAY_MAX {
+            return Err(failure);
+        }
+        sleep(self.back_off).await;
+        self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
+        self.remote.look_again();
+        Ok(None)
+    }
+}
+
+/// One connection.
+struct Stream {
+    response: Response,
+    remote: Remote,
+    lines: Lines,
+}
+
+impl Stream {
+    fn new(response: Response, remote: Remote) -> Stream {
+        Stream { response, remote, lines: Lines::default() }
+    }
+
+    /// The next event; `None` when the server ends the stream.
+    async fn next(&mut self) -> Result<Option<Event>, Failure> {
+        let odd = |what: String| {
+            let message = format!("the server's events are not those of a Cove server: {what}");
+            Failure::new(Fault::Unavailable, message)
+        };
+        loop {
+            while let Some(line) = self.lines.next() {
+                // Number and name are in the document as well.
+                let Some(data) = line.strip_prefix(b"data:") else { continue };
+                let event = serde_json::from_slice(data).map_err(|error| odd(error.to_string()))?;
+                return Ok(Some(event));
+            }
+            let chunk = self.response.chunk().await;
+            let Some(chunk) = chunk.map_err(|error| self.remote.explain(error))? else {
+                return Ok(None);
+            };
+            if !self.lines.push(&chunk) {
+                return Err(odd("a line is too long".to_owned()));
+            }
+        }
+    }
+}
+
+/// Bytes that become lines.
+#[derive(Debug, Default)]
+struct Lines {
+    bytes: Vec<u8>,
+    /// What was handed out already.
+    start: usize,
+    /// Up to where there is no end of a line.
+    searched: usize,
+}
+
+impl Lines {
+    /// Takes more bytes; `false` when a line is too long.
+    fn push(&mut self, bytes: &[u8]) -> bool {
+        self.bytes.drain(..self.start);
+        self.searched -= self.start;
+        self.start = 0;
+        self.bytes.extend_from_slice(bytes);
+        self.bytes.len() <= LINE_BYTES_MAX
+    }
+
+    /// The next whole line, without its end.
+    fn next(&mut self) -> Option<&[u8]> {
+        let fresh = self.bytes.get(self.searched..)?;
+        let Some(length) = fresh.iter().position(|byte| *byte == b'\n') else {
+            self.searched = self.bytes.len();
+            return None;
+        };
+        let (start, end) = (self.start, self.searched + length);
+        self.start = end + 1;
+        self.searched = self.start;
+        let line = self.bytes.get(start..end)?;
+        Some(line.strip_suffix(b"\r").unwrap_or(line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Lines over the borders of chunks.
+
+    use super::*;
+
+    #[test]
+    fn lines_are_found_over_the_borders_of_chunks() {
+        let text = b"id: 1\r\ndata: {}\n\n: ping\ndata: last";
+        for size in 1..=text.len() {
+            let mut lines = Lines::default();
+            let mut found = Vec::new();
+            for chunk in text.chunks(size) {
+                assert!(lines.push(chunk));
+                while let Some(line) = lines.next() {
+                    found.push(String::from_utf8(line.to_vec()).unwrap());
+                }
+            }
+            assert_eq!(found, ["id: 1", "data: {}", "", ": ping"], "in pieces of {size}");
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Events as a person sees them: the program's output where it belongs, progress beside it, and at
+//! the end the verdict.
+
+use std::io;
+use std::thread::JoinHandle;
+
+use api::{Chunk, EventKind, Execution, ExecutionRecord, StageName, State, Verdict};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use tokio::sync::mpsc;
+
+use super::progress::Progress;
+use super::{plain, span};
+use crate::complain;
+use crate::run::{EXIT_COVE, exit_code, judgement, show_compiler, write_through};
+
+/// Chunks of output that wait to be written. Beyond them, events wait.
+const CHUNKS_MAX: usize = 16;
+
+/// Which of the program's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum To {
+    Stdout,
+    Stderr,
+}
+
+/// How an execution ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// With a verdict.
+    Finished(Box<Execution>),
+    /// Without one.
+    Without { state: State, message: Option<String> },
+}
+
+impl From<ExecutionRecord> for End {
+    fn from(record: ExecutionRecord) -> End {
+        match record.result {
+            Some(result) => End::Finished(Box::new(result)),
+            None => End::Without { state: record.state, message: record.message },
+        }
+    }
+}
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// What the program writes.
+    pub(crate) output: bool,
+    /// The verdict, and hints.
+    pub(crate) words: bool,
+    /// What is going on, on a terminal.
+    pub(crate) progress: bool,
+}
+
+/// Shows the events of one execution.
+pub(crate) struct Show {
+    shown: Shown,
+    pub(crate) progress: Progress,
+    printer: Option<Printer>,
+    stage: StageName,
+    /// Bytes of standard output and of standard error that were printed.
+    printed: [usize; 2],
+    /// Whether what comes is not what follows the last byte that was printed.
+    gap: bool,
+}
+
+impl Show {
+    pub(crate) fn new(shown: Shown) -> Show {
+        Show {
+            shown,
+            progress: Progress::new(!shown.progress),
+            printer: shown.output.then(Printer::start),
+            stage: StageName::Run,
+            printed: [0, 0],
+            gap: false,
+        }
+    }
+
+    /// Takes the next event; the end, when it is the last one.
+    ///
+    /// An error is that nobody reads standard output any more.
+    pub(crate) async fn event(&mut self, kind: EventKind) -> io::Result<Option<End>> {
+        match kind {
+            EventKind::Queued { position } => self.waiting(position, None),
+            EventKind::Started { attempt } => self.started(attempt),
+            EventKind::Stage { stage, test } => self.begun(stage, test),
+            EventKind::Stdout(chunk) => self.chunk(To::Stdout, &chunk).await?,
+            EventKind::Stderr(chunk) => self.chunk(To::Stderr, &chunk).await?,
+            EventKind::Exit { .. } => {}
+            EventKind::Gap { .. } => self.gap = true,
+            EventKind::Verdict { verdict: _, result } => return Ok(Some(End::Finished(result))),
+            EventKind::Ended { state, message } => {
+                return Ok(Some(End::Without { state, message }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// It is in the queue.
+    pub(crate) fn waiting(&mut self, position: Option<u64>, start_ms: Option<u64>) {
+        let place = position.map(|position| format!(", {position} before it"));
+        let start = start_ms.map(|ms| format!(", starts in about {}", span(ms)));
+        let (place, start) = (place.unwrap_or_default(), start.unwrap_or_default());
+        self.progress.say(&format!("queued{place}{start}"));
+    }
+
+    fn started(&mut self, attempt: u32) {
+        self.progress.say("started");
+        if attempt > 1 && self.printed != [0, 0] {
+            // The output of the first attempt is on the screen and cannot be taken back.
+            self.hint("it was started again; its output begins anew");
+        }
+        self.printed = [0, 0];
+        self.gap = false;
+    }
+
+    fn begun(&mut self, stage: StageName, test: Option<u32>) {
+        self.stage = stage;
+        let of = test.map(|test| format!(", test {test}")).unwrap_or_default();
+        match stage {
+            StageName::Compile => self.progress.say("compiling"),
+            // Where output comes, it speaks for itself.
+            StageName::Run if self.shown.output => self.progress.clear(),
+            StageName::Run | StageName::Interactor => self.progress.say(&format!("running{of}")),
+            StageName::Checker => self.progress.say(&format!("checking{of}")),
+        }
+    }
+
+    /// The connection was lost, or is there again.
+    pub(crate) fn connection(&mut self, lost: bool) {
+        if lost {
+            self.hint("lost the server; trying to reach it again");
+        } else {
+            self.hint("the server is back");
+        }
+    }
+
+    /// Something for a person that does not go away.
+    fn hint(&mut self, text: &str) {
+        self.progress.clear();
+        if self.shown.words {
+            complain(text);
+        }
+    }
+
+    async fn chunk(&mut self, to: To, chunk: &Chunk) -> io::Result<()> {
+        // What a compiler says is shown at the end, if it failed.
+        if self.stage != StageName::Run || self.gap {
+            return Ok(());
+        }
+        let bytes = match (&chunk.data, &chunk.data_base64) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(text)) => BASE64.decode(text).unwrap_or_default(),
+            (None, None) => Vec::new(),
+        };
+        self.print(to, bytes).await
+    }
+
+    async fn print(&mut self, to: To, bytes: Vec<u8>) -> io::Result<()> {
+        let Some(printer) = &self.printer else { return Ok(()) };
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.progress.clear();
+        self.printed[usize::from(to == To::Stderr)] += bytes.len();
+        printer.write(to, bytes).await
+    }
+
+    /// Writes what is left and says the verdict; the exit code is that of `cove run`.
+    pub(crate) async fn end(mut self, end: &End) -> io::Result<u8> {
+        let finished = match end {
+            End::Finished(execution) => Some(execution),
+            End::Without { .. } => None,
+        };
+        if let Some(execution) = finished {
+            self.catch_up(execution).await?;
+        }
+        self.progress.clear();
+        if let Some(printer) = self.printer.take() {
+            printer.finish().await?;
+        }
+        match end {
+            End::Finished(execution) => {
+                if self.shown.output {
+                    show_compiler(execution);
+                }
+                if self.shown.words && execution.outcome.verdict != Verdict::Ok {
+                    complain(&plain(&judgement(&execution.outcome)));
+                }
+                Ok(exit_code(&execution.outcome))
+            }
+            End::Without { state, message } => {
+                if self.shown.words {
+                    let why = message.as_deref().map(|why| format!(": {}", plain(why)));
+                    complain(&format!("{}{}", state.as_str(), why.unwrap_or_default()));
+                }
+                Ok(EXIT_COVE)
+            }
+        }
+    }
+
+    /// What was printed is the beginning of what the result has: prints the rest of it. Test cases
+    /// have results of their own; what is missing of theirs is in the record.
+    async fn catch_up(&mut self, execution: &Execution) -> io::Result<()> {
+        let outcome = &execution.outcome;
+        if !execution.tests.is_empty() || outcome.verdict == Verdict::Ce {
+            if self.gap {
+                self.hint("not all of its output is shown; `cove exec get` has what is kept");
+            }
+            return Ok(());
+        }
+        for (to, text, base64) in [
+            (To::Stdout, &outcome.stdout, &outcome.stdout_base64),
+            (To::Stderr, &outcome.stderr, &outcome.stderr_base64),
+        ] {
+            let exact = base64.as_ref().and_then(|exact| BASE64.decode(exact).ok());
+            let bytes = exact.as_deref().unwrap_or(text.as_bytes());
+            let printed = self.printed[usize::from(to == To::Stderr)];
+            let rest = bytes.get(printed..).unwrap_or_default().to_vec();
+            self.print(to, rest).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes on a thread of its own, so that a slow reader of the output stops nothing else.
+struct Printer {
+    chunks: mpsc::Sender<(To, Vec<u8>)>,
+    writer: JoinHandle<io::Result<()>>,
+}
+
+impl Printer {
+    fn start() -> Printer {
+        let (chunks, mut received) = mpsc::channel::<(To, Vec<u8>)>(CHUNKS_MAX);
+        let writer = std::thread::spawn(move || {
+            while let Some((to, bytes)) = received.blocking_recv() {
+                match to {
+                    To::Stdout => write_through(&mut io::stdout().lock(), &bytes)?,
+                    // Without anybody to read its errors, a program goes on all the same.
+                    To::Stderr => drop(write_through(&mut io::stderr().lock(), &bytes)),
+                }
+            }
+            Ok(())
+        });
+        Printer { chunks, writer }
+    }
+
+    async fn write(&self, to: To, bytes: Vec<u8>) -> io::Result<()> {
+        let closed = |_| io::Error::from(io::ErrorKind::BrokenPipe);
+        self.chunks.send((to, bytes)).await.map_err(closed)
+    }
+
+    /// Waits until everything is written.
+    async fn finish(self) -> io::Result<()> {
+        drop(self.chunks);
+        let joined = tokio::task::spawn_blocking(|| self.writer.join()).await;
+        match joined {
+            Ok(Ok(written)) => written,
+            _ => Err(io::Error::other("failed to write the output")),
+        }
+    }
+}

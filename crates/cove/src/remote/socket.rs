@@ -1,0 +1,99 @@
+//! A WebSocket to the events of one execution (RFC 6455), over TLS where the address says so.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use node::client::URL_BYTES_MAX;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{self, Error as SocketError};
+
+use super::{ANSWER_BYTES_MAX, Failure, Fault, Remote};
+
+/// Time to connect and to agree.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Bytes both ways, encrypted or not.
+pub(crate) trait Bytes: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Bytes for T {}
+
+/// A WebSocket that is open.
+pub(crate) type Socket = WebSocketStream<Box<dyn Bytes>>;
+
+/// Opens one.
+pub(crate) async fn open(remote: &Remote, path: &str) -> Result<Socket, Failure> {
+    let opened = timeout(OPEN_TIMEOUT, handshake(remote, path)).await;
+    let opened = opened.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()));
+    opened.map_err(|error| match error.downcast::<Failure>() {
+        Ok(failure) => failure,
+        Err(error) => Failure::new(Fault::Lost, format!("no WebSocket: {error:#}")),
+    })
+}
+
+async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
+    let (base, token) = remote.socket_parts();
+    let url = format!("{base}{path}");
+    anyhow::ensure!(url.len() <= URL_BYTES_MAX, "the address is too long");
+    let uri: Uri = url.parse().context("read the address")?;
+    let is_https = uri.scheme_str() == Some("https");
+    let host = uri.host().unwrap_or_default();
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
+    let tcp = TcpStream::connect((host.as_str(), port)).await;
+    let tcp = tcp.with_context(|| format!("connect to {base}"))?;
+    // Without it, what is typed is a little later there.
+    tcp.set_nodelay(true).ok();
+    let stream: Box<dyn Bytes> = if is_https {
+        let name = ServerName::try_from(host).context("read the host's name")?;
+        let connector = tokio::task::spawn_blocking(tls).await??;
+        let stream = connector.connect(name, tcp).await;
+        Box::new(stream.with_context(|| format!("agree on TLS with {base}"))?)
+    } else {
+        Box::new(tcp)
+    };
+    // http and https become ws and wss.
+    let mut request = url.replacen("http", "ws", 1).into_client_request()?;
+    if let Some(token) = token {
+        request.headers_mut().insert(header::AUTHORIZATION, HeaderValue::clone(token));
+    }
+    let bytes_max = usize::try_from(ANSWER_BYTES_MAX).unwrap_or(usize::MAX);
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(bytes_max))
+        .max_frame_size(Some(bytes_max));
+    let opened = tokio_tungstenite::client_async_with_config(request, stream, Some(config)).await;
+    match opened {
+        Ok((socket, _answer)) => Ok(socket),
+        Err(SocketError::Http(answer)) => Err(refusal(remote, &answer).into()),
+        Err(error) => Err(error).with_context(|| format!("open a WebSocket to {base}")),
+    }
+}
+
+/// The server answered, and not with a WebSocket.
+fn refusal(remote: &Remote, answer: &tungstenite::http::Response<Option<Vec<u8>>>) -> Failure {
+    let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or_default();
+    let body = answer.body().as_deref().unwrap_or_default();
+    remote.refusal(status, super::retry_after(answer.headers()), body)
+}
+
+/// TLS with the authorities that the machine trusts, as `node::client` has it.
+fn tls() -> Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    anyhow::ensure!(!roots.is_empty(), "this machine has no certificate authorities");
+    let provider = Arc::new(crypto::ring::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config = config?.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsConnector::from(Arc::new(config)))
+}

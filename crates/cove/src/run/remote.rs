@@ -1,0 +1,225 @@
+//! `cove run --server`: one program, there, as if it ran here.
+//!
+//! The execution is submitted as interactive and attached to a WebSocket, so that it ends when this
+//! process does, however that comes about.
+
+use std::io::{self, Read};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use api::{ClientMessage, Event, ExecutionRecord, ExecutionRequest, LanguageList, TerminalSize};
+use axum::http::Method;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+
+use super::request::{Known, Usage, input, request};
+use super::terminal::{self, Raw};
+use super::{print_json, read_ahead};
+use crate::cli::RunArgs;
+use crate::config::{Config, Environment};
+use crate::remote::show::{End, Show, Shown};
+use crate::remote::socket::{self, Socket};
+use crate::remote::{self, Remote, plain};
+
+/// Time to tell the server that the execution is to end. If it does not hear it, it notices that
+/// nobody is attached any more.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Runs the program and passes its exit code on.
+pub(super) fn run(args: &RunArgs, config: &Config, environment: &Environment) -> ExitCode {
+    let server = args.server.as_deref();
+    let found = Remote::find(server, args.token_file.as_deref(), &config.data_dir, environment);
+    let run = async |remote: Remote| {
+        let size = match args.tty {
+            true if !terminal::is_there() => {
+                return Err(Usage("--tty needs a terminal to type at and to show".into()).into());
+            }
+            true => Some(terminal::size()?),
+            false => None,
+        };
+        let list: LanguageList = remote.call(Method::GET, "/v1/languages").await?;
+        let mut request = request(&args.program, &args.limits, &Known::there(list))?;
+        request.interactive = true;
+        request.terminal = size;
+        let stdin = input(&args.program)?;
+        let shown = Shown {
+            output: !args.json,
+            words: !args.json && !args.quiet,
+            progress: !args.json && !args.quiet,
+        };
+        converse(&remote, &request, stdin, shown, args.tty).await
+    };
+    remote::conclude(found.and_then(|remote| remote::in_runtime(run(remote))))
+}
+
+/// Signals to this process that concern the program.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for one; the exit code that it leads to.
+    async fn next(&mut self) -> u8 {
+        tokio::select! {
+            _ = self.interrupt.recv() => 128 + 2,
+            _ = self.terminate.recv() => 128 + 15,
+            _ = self.hang_up.recv() => 128 + 1,
+        }
+    }
+}
+
+async fn converse(
+    remote: &Remote,
+    request: &ExecutionRequest,
+    stdin: Option<Box<dyn Read + Send>>,
+    shown: Shown,
+    tty: bool,
+) -> Result<u8> {
+    let mut signals = Signals::new()?;
+    let submitted = tokio::select! {
+        record = remote.post::<ExecutionRecord>("/v1/executions", request, None) => record?,
+        // What nobody attaches to never starts.
+        code = signals.next() => return Ok(code),
+    };
+    let path = format!("/v1/executions/{}", submitted.id);
+    let mut show = Show::new(shown);
+    let ended = {
+        let attached = Box::pin(attached(remote, &path, stdin, &mut show, tty));
+        tokio::select! {
+            ended = attached => ended,
+            code = signals.next() => {
+                cancel(remote, &path).await;
+                return Ok(code);
+            }
+        }
+    };
+    let end = match ended {
+        Ok(end) => end,
+        Err(error) => {
+            cancel(remote, &path).await;
+            return Err(error);
+        }
+    };
+    let code = show.end(&end).await?;
+    if !shown.output {
+        match end {
+            End::Finished(execution) => print_json(&execution)?,
+            End::Without { state, message } => {
+                let why = message.as_deref().map(plain).unwrap_or_default();
+                return Err(anyhow!("{}: {why}", state.as_str()));
+            }
+        }
+    }
+    Ok(code)
+}
+
+async fn cancel(remote: &Remote, path: &str) {
+    // If it fails, the end of the connection says the same.
+    drop(timeout(CANCEL_TIMEOUT, remote.call::<ExecutionRecord>(Method::DELETE, path)).await);
+}
+
+/// Attaches to the execution and stays until it ends.
+async fn attached(
+    remote: &Remote,
+    path: &str,
+    stdin: Option<Box<dyn Read + Send>>,
+    show: &mut Show,
+    tty: bool,
+) -> Result<End> {
+    let socket = socket::open(remote, &format!("{path}/events")).await?;
+    // Dropped with this future, which every way out of it does.
+    let raw = if tty { Some(Raw::enter().context("make the terminal raw")?) } else { None };
+    let windows = if tty { Some(signal(SignalKind::window_change())?) } else { None };
+    let (sink, stream) = socket.split();
+    let input = stdin.map(read_ahead);
+    let (listening, talking) =
+        (Box::pin(listen(stream, show)), Box::pin(talk(sink, input, windows)));
+    let end = tokio::select! {
+        end = listening => end,
+        error = talking => Err(error),
+    };
+    drop(raw);
+    end
+}
+
+/// Takes events until the last one.
+async fn listen(mut stream: SplitStream<Socket>, show: &mut Show) -> Result<End> {
+    loop {
+        let message = stream.next().await.context("the server is gone")?;
+        match message.context("lost the server")? {
+            Message::Text(text) => {
+                let event: Event =
+                    serde_json::from_str(text.as_str()).context("read an event of the server")?;
+                if let Some(end) = show.event(event.kind).await? {
+                    return Ok(end);
+                }
+            }
+            Message::Close(Some(frame)) => {
+                return Err(anyhow!("the server hung up: {}", plain(frame.reason.as_str())));
+            }
+            Message::Close(None) => return Err(anyhow!("the server hung up")),
+            Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Frame(_) => {}
+        }
+    }
+}
+
+/// Sends what is typed, its end, and changes of the terminal's size. Returns only with an error.
+async fn talk(
+    mut sink: SplitSink<Socket, Message>,
+    mut input: Option<mpsc::Receiver<Vec<u8>>>,
+    mut windows: Option<Signal>,
+) -> anyhow::Error {
+    let mut over = false;
+    loop {
+        let message = tokio::select! {
+            piece = next_piece(&mut input), if !over => match piece {
+                Some(bytes) => Message::Binary(bytes.into()),
+                None => {
+                    over = true;
+                    say(&ClientMessage::Eof)
+                }
+            },
+            () = next_size(&mut windows) => match terminal::size() {
+                Ok(TerminalSize { rows, cols }) => {
+                    say(&ClientMessage::Resize(TerminalSize { rows, cols }))
+                }
+                // A terminal that is gone has no size; its end is noticed elsewhere.
+                Err(_) => continue,
+            },
+        };
+        if sink.send(message).await.is_err() {
+            // The other half sees why, and what came before.
+            return std::future::pending().await;
+        }
+    }
+}
+
+fn say(message: &ClientMessage) -> Message {
+    Message::Text(serde_json::to_string(message).unwrap_or_default().into())
+}
+
+async fn next_piece(input: &mut Option<mpsc::Receiver<Vec<u8>>>) -> Option<Vec<u8>> {
+    input.as_mut()?.recv().await
+}
+
+async fn next_size(windows: &mut Option<Signal>) {
+    match windows {
+        Some(windows) => drop(windows.recv().await),
+        None => std::future::pending().await,
+    }
+}
