@@ -84,13 +84,25 @@ def descendants(pid):
     return found
 
 
+def processes():
+    """The number of every process there is, but for those that ended and are not waited for."""
+    numbers = [int(name) for name in os.listdir(PROC) if name.isdigit()]
+    states = {pid: read(f"{PROC}/{pid}/stat").rpartition(")")[2].split() for pid in numbers}
+    return {pid for pid, fields in states.items() if fields and fields[0] != "Z"}
+
+
+def resident_kib(pid):
+    """Resident memory of one process in KiB; nothing when there is no such process."""
+    resident = re.search(r"^VmRSS:\s*(\d+) kB", read(f"{PROC}/{pid}/status"), re.M)
+    return int(resident.group(1)) if resident else None
+
+
 def memory_of(pid):
     """Resident memory of a server, and the proportional share of its whole tree, in KiB."""
-    resident = re.search(r"^VmRSS:\s*(\d+) kB", read(f"{PROC}/{pid}/status"), re.M)
     tree = descendants(pid)
     shares = (re.search(r"^Pss:\s*(\d+) kB", read(f"{PROC}/{p}/smaps_rollup"), re.M) for p in tree)
     return {
-        "rss_kib": int(resident.group(1)) if resident else None,
+        "rss_kib": resident_kib(pid),
         "tree_pss_kib": sum(int(share.group(1)) for share in shares if share),
         "processes": len(tree),
     }

@@ -20,20 +20,46 @@ import time
 import urllib.request
 
 import machine
+from client import Client
 
 BENCH = pathlib.Path(__file__).resolve().parent
 ROOT = BENCH.parent
 # Below /usr, which every sandbox shows: the same file is run by all of them.
 PROGRAMS = pathlib.Path("/usr/local/lib/cove-bench")
 WORKDIR_INSIDE = "/w"
+# Where tools are looked for, as Cove does: what a sandbox does not see is no use to it.
+TOOL_PLACES = "/usr/local/go/bin:/usr/lib/go/bin:/usr/bin:/usr/local/bin"
 TMPFS_BYTES = 128 << 20
 OPEN_FILES = 256
 START_SECONDS_MAX = 30
 STOP_SECONDS_MAX = 15
 
 COVE, GO_JUDGE, BARE, BUBBLEWRAP, RUNC = "cove", "go-judge", "bare process", "bubblewrap", "runc"
+COVE_FRESH, COVE_POLL = "cove, fresh", "cove, long poll"
+COVE_WEBSOCKET, COVE_EVENTS = "cove, WebSocket", "cove, server-sent events"
+COVE_20, GO_JUDGE_20 = "cove, 20 workers", "go-judge, 20 workers"
+COVE_20_WEBSOCKET = "cove, 20 workers, WebSocket"
+BULLMQ = "BullMQ"
 SERVERS = (COVE, GO_JUDGE)
+# Everybody who can run one program and answer.
 ALL = (COVE, GO_JUDGE, BARE, BUBBLEWRAP, RUNC)
+# Another way to use a server of the same run, and what it changes in the load generator's words.
+VARIANTS = {
+    COVE_FRESH: (COVE, {"fresh": True}),
+    COVE_WEBSOCKET: (COVE, {"via": "websocket"}),
+    COVE_EVENTS: (COVE, {"via": "events"}),
+    COVE_POLL: (COVE, {"via": "poll"}),
+    COVE_20_WEBSOCKET: (COVE_20, {"via": "websocket"}),
+}
+# The order in which they are always named.
+EVERYBODY = (
+    COVE, COVE_FRESH, COVE_WEBSOCKET, COVE_EVENTS, COVE_POLL, COVE_20_WEBSOCKET, GO_JUDGE,
+    GO_JUDGE_20, BULLMQ, BARE, BUBBLEWRAP, RUNC,
+)  # fmt: skip
+# As many as the seed's second run had.
+WORKERS = 20
+# So many jobs that do nothing are as good as at once for one thread; it is BullMQ's best case.
+BULLMQ_CONCURRENCY = 100
 PACKAGES = {BUBBLEWRAP: ("bwrap", "bubblewrap"), RUNC: ("runc", "runc")}
 
 
@@ -104,6 +130,36 @@ def scratch_directory():
     return tempfile.TemporaryDirectory(prefix="cove-bench-", dir=in_memory)
 
 
+def disk_directory():
+    """A directory on a disk, for what must be durable; in memory that would cost nothing."""
+    cache = BENCH / ".cache"
+    cache.mkdir(exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix="cove-bench-", dir=cache)
+
+
+def tools(scratch, names):
+    """Paths of what languages need, for rivals that know none; Go's library is built beforehand.
+
+    `names` are those that are wanted: `go`, `node`, `java`. What is not installed is left out, and
+    the batches that need it say so.
+    """
+    found, places = {}, TOOL_PLACES
+    if "go" in names and (go := shutil.which("go", path=places)):
+        cache = PROGRAMS / "gocache"
+        env = {**os.environ, "GOCACHE": str(cache), "GOPATH": str(scratch / "go")}
+        env |= {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local", "GOTELEMETRY": "off", "GOFLAGS": ""}
+        say("building what Go programs import")
+        run([go, "build", "-ldflags=-s -w", "fmt", "os", "strings"], env=env, cwd=scratch)
+        found |= {"go": os.path.realpath(go), "gocache": str(cache)}
+    if "node" in names and (node := shutil.which("node", path=places)):
+        found["node"] = os.path.realpath(node)
+    if "java" in names:
+        for name in ("java", "javac"):
+            if path := shutil.which(name, path=places):
+                found[name] = os.path.realpath(path)
+    return found
+
+
 # --- servers
 
 
@@ -127,13 +183,20 @@ def server(argv, log_path, **options):
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(STOP_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                say(f"{argv[0]} did not stop within {STOP_SECONDS_MAX} s and is killed")
-                process.kill()
-                process.wait()
+            stop(process, argv[0])
+
+
+def stop(process, name):
+    """Ends a process, gently first."""
+    if process.poll() is not None:
+        return
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        say(f"{name} did not stop within {STOP_SECONDS_MAX} s and is killed")
+        process.kill()
+        process.wait()
 
 
 def wait_until(ready, process, log_path, name):
@@ -166,50 +229,102 @@ entry = "main.c"
 [[languages.c.ways]]
 version = "gcc"
 compile = ["{gcc}", "-O1", "-o", "program", "main.c"]
+artifacts = { programs = ["program"] }
 run = ["./program", "{args}"]
 """
 
 
-@contextlib.contextmanager
-def cove(directory, parallelism, path=None):
-    """`cove serve`, built in release unless there is a `path`, with an empty data directory."""
+def cove_binary(path=None):
+    """The cove to run: `path`, or this checkout's, built in release."""
     if path is None:
         say("building cove")
         run(["cargo", "build", "--release", "--locked", "-p", "cove"], cwd=ROOT)
-    binary = os.path.abspath(path or ROOT / "target" / "release" / "cove")
-    data, log, config = directory / "cove", directory / "cove.log", directory / "cove.toml"
-    languages = directory / "languages.toml"
+    return os.path.abspath(path or ROOT / "target" / "release" / "cove")
+
+
+def cove_command(binary, directory, workers, more="", http="127.0.0.1:0"):
+    """The command line of a server with its state below `directory`."""
+    languages, config = directory / "languages.toml", directory / "cove.toml"
     languages.write_text(C_LANGUAGE_TOML, encoding="utf-8")
     config.write_text(
-        f'[executions]\nrunning_max = {parallelism}\nlanguages = "{languages}"\n', encoding="utf-8"
+        f'[executions]\nrunning_max = {workers}\nlanguages = "{languages}"\n{more}',
+        encoding="utf-8",
     )
-    argv = [binary, "serve", "--data-dir", data, "--http", "127.0.0.1:0", "--config", config]
-    with server(argv, log) as process:
-        addresses = data / "addresses.json"
-        address = wait_until(lambda: json.loads(addresses.read_text())["http"], process, log, COVE)
-        token = run([binary, "token", "--data-dir", data]).strip()
-        yield {
-            "name": COVE,
-            "pid": process.pid,
-            "version": first_line([binary, "--version"]),
-            "options": f"serve with running_max = {parallelism}",
-            "spec": {"kind": "cove", "address": address, "token": token},
-        }
+    data = directory / "cove"
+    return [binary, "serve", "--data-dir", data, "--http", http, "--config", config]
 
 
 @contextlib.contextmanager
-def go_judge(directory, parallelism, path=None):
+def cove(directory, workers, path=None, more="", name=COVE):
+    """`cove serve` with an empty data directory on a disk, which is where its queue is.
+
+    `more` is added to its configuration.
+    """
+    binary = cove_binary(path)
+    log = directory / "cove.log"
+    with disk_directory() as disk:
+        disk = pathlib.Path(disk)
+        data = disk / "cove"
+        with server(cove_command(binary, disk, workers, more), log) as process:
+            addresses = data / "addresses.json"
+            address = wait_until(
+                lambda: json.loads(addresses.read_text())["http"], process, log, name
+            )
+            token = run([binary, "token", "--data-dir", data]).strip()
+            yield {
+                "name": name,
+                "pid": process.pid,
+                "version": first_line([binary, "--version"]),
+                "options": f"serve with running_max = {workers}; data on disk",
+                "spec": {"kind": "cove", "address": address, "token": token},
+            }
+
+
+class Restartable:
+    """A `cove serve` that can be killed and started again, with the same state and address."""
+
+    def __init__(self, directory, workers, path=None):
+        self.binary = cove_binary(path)
+        self.disk = disk_directory()
+        self.log = directory / "restarted.log"
+        http = f"127.0.0.1:{free_port()}"
+        place = pathlib.Path(self.disk.name)
+        self.argv = cove_command(self.binary, place, workers, http=http)
+        self.address, self.data, self.process = http, place / "cove", None
+
+    def start(self, wait=True):
+        """The process and a client of it. Without `wait` it may not listen yet."""
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                self.argv, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        if wait:
+            addresses = self.data / "addresses.json"
+            wait_until(lambda: addresses.read_text(), self.process, self.log, COVE)
+        token = run([self.binary, "token", "--data-dir", self.data]).strip()
+        return self.process, Client(self.address, token)
+
+    def stop(self):
+        """Stops it for good and removes its state. May be called twice."""
+        if self.process is not None:
+            stop(self.process, COVE)
+            self.process = None
+        self.disk.cleanup()
+
+
+@contextlib.contextmanager
+def go_judge(directory, parallelism, path=None, name=GO_JUDGE):
     """go-judge with its default mounts, in memory, without logs, with prepared containers."""
     binary = path or shutil.which("go-judge")
     if binary is None:
         raise Unavailable(
             "no `go-judge` on PATH: install it as its documentation says, or use --go-judge"
         )
-    working, log = directory / "go-judge", directory / "go-judge.log"
+    working, log = directory / name, directory / f"{name}.log"
     # An empty directory: a mount.yaml found in it would replace the default mounts.
     working.mkdir()
     address, token = f"127.0.0.1:{free_port()}", hashlib.sha256(os.urandom(16)).hexdigest()
-    prefix = f"cove-bench-gojudge-{os.getpid()}"
+    prefix = f"cove-bench-gojudge-{os.getpid()}-{parallelism}"
     options = ["-parallelism", str(parallelism), "-pre-fork", str(2 * parallelism), "-silent"]
     argv = [os.path.abspath(binary), "-http-addr", address, "-cgroup-prefix", prefix, *options]
     # The token goes through the environment, so that no process list shows it.
@@ -217,10 +332,10 @@ def go_judge(directory, parallelism, path=None):
     try:
         with server(argv, log, cwd=working, env=environment) as process:
             about = wait_until(
-                lambda: get_json(f"http://{address}/version", token), process, log, GO_JUDGE
+                lambda: get_json(f"http://{address}/version", token), process, log, name
             )
             yield {
-                "name": GO_JUDGE,
+                "name": name,
                 "pid": process.pid,
                 "version": f"{about.get('buildVersion')}, {about.get('goVersion')}",
                 "options": " ".join(options),
@@ -228,6 +343,55 @@ def go_judge(directory, parallelism, path=None):
             }
     finally:
         remove_cgroups(prefix)
+
+
+@contextlib.contextmanager
+def bullmq(directory, install):
+    """A Redis server of our own and a Node worker that does nothing, each a process."""
+    for program in ("node", "npm", "redis-server"):
+        if shutil.which(program) is None:
+            raise Unavailable(f"`{program}` is not installed")
+    scripts = bullmq_scripts(install)
+    port, queue = free_port(), "bench"
+    # A job that was accepted survives the process, as in Cove's store.
+    durable = ["--appendonly", "yes", "--appendfsync", "everysec", "--save", ""]
+    log, worker_log = directory / "redis.log", directory / "bullmq.log"
+    with disk_directory() as disk, contextlib.ExitStack() as stack:
+        argv = ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", disk, *durable]
+        redis = stack.enter_context(server(argv, log))
+        wait_until(lambda: socket.create_connection(("127.0.0.1", port)).close() or True,
+                   redis, log, "redis-server")  # fmt: skip
+        argv = ["node", scripts / "worker.mjs", str(port), queue, str(BULLMQ_CONCURRENCY)]
+        worker = stack.enter_context(server(argv, worker_log))
+        wait_until(lambda: "ready" in machine.read(worker_log), worker, worker_log, BULLMQ)
+        version = json.loads((scripts / "package.json").read_text())["dependencies"]["bullmq"]
+        yield {
+            "name": BULLMQ,
+            "pid": worker.pid,
+            "version": f"{version}, node {first_line(['node', '--version'])}, "
+            f"redis {first_line(['redis-server', '--version']).split('v=')[-1].split()[0]}",
+            "options": f"worker concurrency {BULLMQ_CONCURRENCY}; Redis with appendfsync everysec",
+            "spec": {"kind": "bullmq", "port": port, "queue": queue},
+            "load": ["node", scripts / "producer.mjs"],
+        }
+
+
+def bullmq_scripts(install):
+    """Where the scripts are with what they import beside them, installed if need be."""
+    source, target = BENCH / "bullmq", BENCH / ".cache" / "bullmq"
+    target.mkdir(parents=True, exist_ok=True)
+    lock = (source / "package-lock.json").read_bytes()
+    done = target / "installed"
+    for path in source.iterdir():
+        shutil.copy(path, target / path.name)
+    if not done.exists() or done.read_bytes() != lock:
+        if not install:
+            raise Unavailable("BullMQ is not installed (without --no-install it would be)")
+        say("installing BullMQ")
+        # Not `ci`: it wants the builds for other systems in the lock file, which are left out of it.
+        run(["npm", "install", "--ignore-scripts", "--no-progress"], cwd=target)
+        done.write_bytes(lock)
+    return target
 
 
 def remove_cgroups(name):

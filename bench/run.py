@@ -24,12 +24,22 @@ import sys
 import time
 from collections import namedtuple
 
+import durability
 import machine
 import report
 import rivals
-from rivals import ALL, BARE, BUBBLEWRAP, COVE, GO_JUDGE, RUNC, SERVERS, say
+import slow_reader
+from rivals import (
+    ALL, BARE, BUBBLEWRAP, BULLMQ, COVE, COVE_20, COVE_20_WEBSOCKET, COVE_EVENTS, COVE_FRESH,
+    COVE_POLL, COVE_WEBSOCKET, EVERYBODY, GO_JUDGE, GO_JUDGE_20, RUNC, SERVERS, VARIANTS, WORKERS,
+    say,
+)  # fmt: skip
 
-Cell = namedtuple("Cell", "workload clients rivals jobs")
+# `rounds` is for what takes long: it takes part in so many rounds only.
+Cell = namedtuple("Cell", "workload clients rivals jobs rounds", defaults=(None,))
+
+SEED_10, SEED_20 = (COVE_WEBSOCKET, GO_JUDGE), (COVE_20_WEBSOCKET, GO_JUDGE_20)
+QUEUES = (COVE_WEBSOCKET, COVE_EVENTS, COVE_POLL, BULLMQ)
 
 # `jobs` bounds a batch from above, its seconds bound it as well; whichever comes first ends it.
 # Process rivals have no queue, so a hundred clients of theirs would measure the load generator's.
@@ -40,15 +50,32 @@ CELLS = [
     Cell("true", 1, ALL, 1000),
     Cell("true", 10, ALL, 4000),
     Cell("true", 100, SERVERS, 4000),
-    Cell("python", 1, ALL, 400),
-    Cell("python", 10, ALL, 400),
+    Cell("python", 1, (COVE_FRESH, *ALL), 400),
+    Cell("python", 10, (COVE_FRESH, *ALL), 400),
     Cell("c", 1, ALL, 200),
     Cell("c", 10, ALL, 200),
+    Cell("c-repeated", 1, SERVERS, 400),
+    Cell("c-repeated", 10, SERVERS, 1000),
+    Cell("node", 1, (COVE, COVE_FRESH, GO_JUDGE, BARE), 100),
+    Cell("java-repeated", 1, (COVE, COVE_FRESH, BARE), 20),
     Cell("stdin", 1, (COVE, GO_JUDGE, BARE), 400),
     Cell("stdin", 10, SERVERS, 400),
     Cell("output", 1, (COVE, GO_JUDGE, BARE), 1000),
     Cell("output", 10, SERVERS, 2000),
     Cell("cpu-limit", 1, SERVERS, 5),
+    # The seed's benchmark: so many jobs, however long they take.
+    Cell("go-50", 10, (*SEED_10, BARE), 50, rounds=2),
+    Cell("go-100", 10, SEED_20, 100, rounds=2),
+    Cell("go-repeated-50", 10, SEED_10, 50),
+    Cell("go-repeated-100", 10, SEED_20, 100),
+    Cell("python-50", 10, SEED_10, 50),
+    Cell("python-100", 10, SEED_20, 100),
+    Cell("c-50", 10, SEED_10, 50, rounds=2),
+    Cell("c-100", 10, SEED_20, 100, rounds=2),
+    Cell("c-repeated-50", 10, SEED_10, 50),
+    Cell("c-repeated-100", 10, SEED_20, 100),
+    Cell("queue", 1, QUEUES, 1000),
+    Cell("queue", 100, (*QUEUES, COVE_20_WEBSOCKET), 4000),
 ]
 LIMITS = {
     "cpu_ms": 10_000,
@@ -57,19 +84,30 @@ LIMITS = {
     "processes": 64,
     "output_bytes": 64 << 10,
 }
+# A compiler of Go needs more threads and memory than the programs.
+GO_LIMITS = {"memory_bytes": 768 << 20, "processes": 128}
 # Where a workload needs another limit than the others; outputs have room to spare on both sides.
 LIMITS_OF = {
+    "go": GO_LIMITS,
+    "go-repeated": GO_LIMITS,
+    # Cove's own default: what waits for a program has the limits that it was started with.
+    "javascript": {"memory_bytes": 512 << 20},
+    "java-repeated": {"memory_bytes": 512 << 20},
     "cpu-limit": {"cpu_ms": report.CPU_LIMIT_MS},
     "stdin": {"output_bytes": 2 << 20},
     "output": {"output_bytes": 128 << 10},
 }
-# The last two are what Cove's Python has by itself; the others get them too.
-ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "PYTHONDONTWRITEBYTECODE": "1",
-    "PYTHONUNBUFFERED": "1",
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+ENVIRONMENT_OF = {
+    # What Cove's Python has by itself; the others get it too.
+    "python": {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"},
 }
 WARMUP_PER_CLIENT = 2
+WARMUP_SECONDS = 0.2
+# No job of the seed's benchmark starts later than this after the first one.
+SEED_SECONDS_MAX = 120.0
+DURABILITY_JOBS_QUICK = 1000
+SLOW_READER_SECONDS_QUICK = 5.0
 # A server is idle when its processes used this little in that many seconds; long enough for a
 # runtime's collector that runs every few seconds to have been by.
 IDLE_CPU_SECONDS_MAX = 0.1
@@ -77,7 +115,7 @@ IDLE_SECONDS = 6
 SETTLE_SECONDS_MAX = 180
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
-OTHERS = ("memory", "pool")
+OTHERS = ("durability", "slow-reader", "memory", "pool")
 
 
 def parse_arguments(argv):
@@ -95,7 +133,7 @@ def parse_arguments(argv):
         "--rival",
         action="append",
         metavar="NAME",
-        choices=ALL,
+        choices=EVERYBODY,
         help="only this one; may be repeated",
     )
     parser.add_argument(
@@ -124,9 +162,11 @@ def parse_arguments(argv):
 
 def list_everything():
     for cell in CELLS:
-        print(f"{cell.workload:10} {cell.clients:3} clients  {', '.join(cell.rivals)}")
-    print("memory                  the servers, idle after their start and after their work")
-    print("pool                    pool and buffers against Go (bench/pool)")
+        print(f"{cell.workload:15} {cell.clients:3} clients  {', '.join(cell.rivals)}")
+    print("durability                   a queue that is worked off while its server is killed")
+    print("slow-reader                  the server's memory while a flood is read slowly")
+    print("memory                       the servers, idle after their start and after their work")
+    print("pool                         pool and buffers against Go (bench/pool)")
 
 
 def wanted(options, name):
@@ -136,22 +176,32 @@ def wanted(options, name):
 # --- starting the rivals
 
 
-def open_rivals(stack, options, scratch):
-    """Starts what can be started; says of the rest why it can not."""
+def open_rivals(stack, options, scratch, names):
+    """Starts what can be started of `names`; says of the rest why it can not."""
 
     def entered(manager):
         return stack.enter_context(manager)
 
+    def own(name):
+        directory = scratch / name.replace(" ", "-").replace(",", "")
+        directory.mkdir()
+        return directory
+
     n, install = options.parallelism, not options.no_install
     makers = {
         COVE: lambda: entered(rivals.cove(scratch, n, options.cove)),
+        COVE_20: lambda: entered(rivals.cove(own(COVE_20), WORKERS, options.cove, name=COVE_20)),
         GO_JUDGE: lambda: entered(rivals.go_judge(scratch, n, options.go_judge)),
+        GO_JUDGE_20: lambda: entered(
+            rivals.go_judge(scratch, WORKERS, options.go_judge, GO_JUDGE_20)
+        ),
+        BULLMQ: lambda: entered(rivals.bullmq(scratch, install)),
         BARE: lambda: rivals.bare(scratch, n),
         BUBBLEWRAP: lambda: rivals.bubblewrap(scratch, n, install),
         RUNC: lambda: entered(rivals.runc(scratch, n, LIMITS, install)),
     }
     running, missing = {}, {}
-    for name in options.rival or ALL:
+    for name in dict.fromkeys(VARIANTS.get(name, (name,))[0] for name in names):
         try:
             running[name] = makers[name]()
             say(f"{name}: {running[name]['version']}")
@@ -161,33 +211,64 @@ def open_rivals(stack, options, scratch):
     return running, missing
 
 
+def with_variants(running):
+    """The rivals and their variants, as batches name them."""
+    variants = {
+        name: {**running[base], "name": name, "spec": {**running[base]["spec"], **change}}
+        for name, (base, change) in VARIANTS.items()
+        if base in running
+    }
+    return {**running, **variants}
+
+
+def wanted_cells(options):
+    """Cells with those of their rivals that were asked for."""
+    asked = options.rival or EVERYBODY
+    cells = (
+        cell._replace(rivals=tuple(name for name in cell.rivals if name in asked))
+        for cell in CELLS
+        if wanted(options, cell.workload)
+    )
+    return [cell for cell in cells if cell.rivals]
+
+
 # --- batches
 
 
-def batch(load, rival, cell, jobs, seconds):
+def batch(load, tools, rival, cell, seconds):
     """One batch; a generator that fails is a finding about the rival and not the end of the run."""
+    seed, workload = cell.workload in report.SEED, report.workload_of(cell.workload)
+    seconds = SEED_SECONDS_MAX if seed else seconds
     spec = {
         "rival": rival["spec"],
-        "workload": cell.workload,
+        "workload": workload,
         "clients": cell.clients,
-        "jobs": jobs,
+        "jobs": cell.jobs,
         "seconds": seconds,
-        "warmup_per_client": WARMUP_PER_CLIENT,
+        # A source that is repeated was compiled once before; one that is new was never seen.
+        "warmup_per_client": 0 if seed else WARMUP_PER_CLIENT,
+        "warmup_once": int("repeated" in workload),
         "nonce": f"b{os.urandom(6).hex()}",
         "programs": str(rivals.PROGRAMS),
-        "limits": {**LIMITS, **LIMITS_OF.get(cell.workload, {})},
-        "env": ENVIRONMENT,
+        "limits": {**LIMITS, **LIMITS_OF.get(workload, {})},
+        "env": {**ENVIRONMENT, **ENVIRONMENT_OF.get(workload, {})},
+        "tools": tools,
     }
     text, limit = json.dumps(spec), seconds + BATCH_SECONDS_MARGIN
     load_average = machine.load_average()[0]
     try:
         done = subprocess.run(
-            [load], input=text, capture_output=True, text=True, timeout=limit, check=False
+            rival.get("load", [load]),
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return failed(rival, cell, f"no figures within {limit:.0f} s", load_average)
     if done.returncode != 0:
-        return failed(rival, cell, done.stderr.strip(), load_average)
+        return failed(rival, cell, done.stderr.strip()[-500:], load_average)
     figures = json.loads(done.stdout)
     return {**identity(rival, cell, load_average), **figures}
 
@@ -204,6 +285,7 @@ def failed(rival, cell, message, load_average):
         "failure_examples": [message],
         "seconds": 0.0,
         "latencies_us": [],
+        "modes": {},
     }
     costs = {"reported_cpu_ms": [], "others_cpu_ms": 0.0, "own_cpu_ms": 0.0, "stolen_cpu_ms": 0.0}
     return {**identity(rival, cell, load_average), **nothing, **costs}
@@ -213,29 +295,35 @@ def told(result):
     """A batch in one line."""
     f = report.summarise([result])
     text = f"p50 {report.number(f['p50_ms'])} ms, {report.number(f['jobs_per_second'])} jobs/s"
+    if f["modes"]:
+        text += f" ({report.modes(f)})"
     if f["failures"]:
         text += f", {f['failures']} FAILURES: {f['failure_examples'][0]}"
     return text
 
 
-def rounds(load, running, options, order):
+def rounds(load, tools, running, options, order):
     """Every cell and every rival once a round, in a new order each time."""
-    cells = [cell for cell in CELLS if wanted(options, cell.workload)]
+    cells = wanted_cells(options)
     results, busy = [], []
-    plan = [("warm-up", 0.2)] + [
-        (f"round {n + 1}/{options.rounds}", options.seconds) for n in range(options.rounds)
-    ]
-    for title, seconds in plan if cells else []:
+    for number in range(options.rounds + 1) if cells else []:
+        warmup = number == 0
+        title = "warm-up" if warmup else f"round {number}/{options.rounds}"
         busy.append(machine.background_busy())
         say(f"{title}: machine {busy[-1]:.0f} % busy before it")
         order.shuffle(cells)
         for cell in cells:
+            # A fixed number of jobs does not get shorter by warming up, and new sources do not
+            # get warmer.
+            if cell.workload in report.SEED if warmup else number > (cell.rounds or number):
+                continue
             names = [name for name in cell.rivals if name in running]
             order.shuffle(names)
             for name in names:
-                result = batch(load, running[name], cell, cell.jobs, seconds)
+                seconds = WARMUP_SECONDS if warmup else options.seconds
+                result = batch(load, tools, running[name], cell, seconds)
                 say(f"  {cell.workload} x{cell.clients} {name}: {told(result)}")
-                if title != "warm-up":
+                if not warmup:
                     results.append(result)
                 elif result["failures"]:
                     say("    (in the warm-up; not counted)")
@@ -247,7 +335,8 @@ def rounds(load, running, options, order):
 
 def settle(running):
     """Waits until the servers are idle: what one still prepares would be in everybody's figures."""
-    servers = {name: running[name]["pid"] for name in SERVERS if name in running}
+    names = (*SERVERS, COVE_20, GO_JUDGE_20)
+    servers = {name: running[name]["pid"] for name in names if name in running}
     start, took = time.monotonic(), {}
     while servers and time.monotonic() - start < SETTLE_SECONDS_MAX:
         before = {name: machine.tree_cpu_seconds(pid) for name, pid in servers.items()}
@@ -288,6 +377,18 @@ def pool(options, scratch):
         return {"error": str(error)}
 
 
+def scenarios(options, scratch):
+    """What is no batch: the queue under kills, and the slow reader. Each has its own server."""
+    n, found = options.parallelism, {}
+    if wanted(options, "durability") and not options.rival:
+        jobs = DURABILITY_JOBS_QUICK if options.quick else durability.JOBS
+        found["durability"] = durability.measure(scratch, n, options.cove, jobs)
+    if wanted(options, "slow-reader") and not options.rival:
+        seconds = SLOW_READER_SECONDS_QUICK if options.quick else slow_reader.SECONDS
+        found["slow_reader"] = slow_reader.measure(scratch, n, options.cove, seconds)
+    return found
+
+
 # --- the run and what it leaves
 
 
@@ -310,7 +411,7 @@ def about_this_run(options, argv):
         "batch_seconds": options.seconds,
         "partial": options.partial,
         "limits": {"all": LIMITS, **LIMITS_OF},
-        "environment": ENVIRONMENT,
+        "environment": {"all": ENVIRONMENT, **ENVIRONMENT_OF},
     }
 
 
@@ -327,15 +428,21 @@ def measure(options, about):
     with contextlib.ExitStack() as stack:
         scratch = pathlib.Path(stack.enter_context(rivals.scratch_directory()))
         about["pool"] = pool(options, scratch)
+        about["scenarios"] = scenarios(options, scratch)
         results, busy, running, missing = [], [], {}, {}
-        if any(wanted(options, name) for name in [*report.TITLES, "memory"]):
+        cells = wanted_cells(options)
+        if cells or wanted(options, "memory"):
             load = rivals.build_load()
             stack.enter_context(rivals.programs())
-            running, missing = open_rivals(stack, options, scratch)
+            tools = rivals.tools(scratch, tool_names(cells))
+            names = [n for n in EVERYBODY if any(n in cell.rivals for cell in cells)]
+            if wanted(options, "memory"):
+                names += [n for n in SERVERS if n in (options.rival or SERVERS)]
+            running, missing = open_rivals(stack, options, scratch, names)
             about["idle_after_seconds"] = settle(running)
             if wanted(options, "memory"):
                 memory_readings(running, "idle after start", readings)
-            results, busy = rounds(load, running, options, order)
+            results, busy = rounds(load, tools, with_variants(running), options, order)
             if wanted(options, "memory") and results:
                 settle(running)
                 memory_readings(running, "idle after its work", readings)
@@ -347,6 +454,13 @@ def measure(options, about):
     about["left_behind"] = left_behind(before, after, running)
     if about["left_behind"]:
         say(f"left behind: {', '.join(about['left_behind'])}")
+
+
+def tool_names(cells):
+    """Tools that the workloads of some cells need."""
+    workloads = {report.workload_of(cell.workload).removesuffix("-repeated") for cell in cells}
+    names = {"go": "go", "javascript": "node", "java": "java"}
+    return {tool for workload, tool in names.items() if workload in workloads}
 
 
 def left_behind(before, after, running):
@@ -374,7 +488,7 @@ def write(about, options):
             {"workload": workload, "clients": clients, "rivals": by_rival}
             for (workload, clients), by_rival in figures.items()
         ],
-        "goals": [goal._asdict() for goal in report.goals(figures, about["memory"], about["pool"])],
+        "goals": [goal._asdict() for goal in report.goals(figures, about)],
     }
     path = directory / "results" / f"{about['date'][:10]}-{about['commit']}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -409,7 +523,8 @@ def main(argv):
             return 1
         write(about, options)
     # Goals that were not met are figures; what could not be measured or was wrong is an error.
-    cove_failed = any(b["rival"] == COVE and b["failures"] for b in about["batches"])
+    cove_failed = any(b["rival"].startswith(COVE) and b["failures"] for b in about["batches"])
+    cove_failed |= any(map(report.scenario_failed, about["scenarios"].values()))
     return 1 if cove_failed or COVE in about["unavailable"] else 0
 
 

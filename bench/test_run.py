@@ -11,14 +11,22 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import client
+import durability
 import machine
 import report
 import rivals
 import run
-from rivals import BARE, BUBBLEWRAP, COVE, GO_JUDGE
+import slow_reader
+from rivals import (
+    BARE, BUBBLEWRAP, BULLMQ, COVE, COVE_20_WEBSOCKET, COVE_FRESH, COVE_WEBSOCKET, GO_JUDGE,
+    GO_JUDGE_20,
+)  # fmt: skip
 
 
-def batch(rival, workload, clients, latencies_ms, seconds=1.0, failures=0, reported=()):
+def batch(
+    rival, workload, clients, latencies_ms, seconds=1.0, failures=0, reported=(), mode=None
+):
     """A batch as the load generator reports it."""
     return {
         "rival": rival,
@@ -30,6 +38,7 @@ def batch(rival, workload, clients, latencies_ms, seconds=1.0, failures=0, repor
         "seconds": seconds,
         "latencies_us": [round(ms * 1000) for ms in latencies_ms],
         "reported_cpu_ms": list(reported),
+        "modes": {mode: len(latencies_ms)} if mode else {},
         "others_cpu_ms": 2.0 * len(latencies_ms),
         "own_cpu_ms": 1.0,
         "stolen_cpu_ms": 0.0,
@@ -39,7 +48,7 @@ def batch(rival, workload, clients, latencies_ms, seconds=1.0, failures=0, repor
 
 def goal(batches, memory, name, target):
     """One goal of a run, found by its name and target."""
-    listed = report.goals(report.group(batches), memory)
+    listed = report.goals(report.group(batches), {"memory": memory})
     return next(g for g in listed if name in g.name and target in g.target)
 
 
@@ -125,7 +134,7 @@ class Goals(unittest.TestCase):
 
     def test_python_may_add_two_and_a_half_milliseconds(self):
         def judged(mine):
-            batches = [batch(COVE, "python", 1, [mine]), batch(BARE, "python", 1, [12.0])]
+            batches = [batch(COVE_FRESH, "python", 1, [mine]), batch(BARE, "python", 1, [12.0])]
             return goal(batches, {}, "Python", "bare").met
 
         self.assertEqual((judged(14.5), judged(14.6), judged(11.0)), (True, False, True))
@@ -157,10 +166,71 @@ class Goals(unittest.TestCase):
         self.assertEqual((judged(True, 0.01), judged(True, 0.0, checked=False)), (False, False))
         self.assertEqual(list(report.pool_goals({"error": "x"})), [])
 
+    def test_a_speed_mode_that_was_not_the_mode_is_not_met(self):
+        def judged(mine, mode):
+            batches = [batch(COVE, "python", 1, [mine], mode=mode)]
+            return goal(batches, {}, "Python hello (W2) over HTTP", "5 ms").met
+
+        self.assertEqual((judged(5.0, "zygote"), judged(5.1, "zygote")), (True, False))
+        self.assertEqual((judged(2.0, "fresh"), judged(2.0, None)), (False, False))
+        repeated = [batch(COVE, "c-repeated", 1, [3.5], mode="cached")]
+        self.assertTrue(goal(repeated, {}, "C source", "3.5 ms").met)
+
+    def test_the_seeds_rows_are_judged_by_median_total_and_failures(self):
+        def judged(jobs, rival, *batches):
+            listed = list(report.seed_goals(report.group(batches), jobs, rival, GO_JUDGE))
+            return [g.met for g in listed]
+
+        new = batch(COVE_WEBSOCKET, "go-50", 10, [998.0, 999.0, 1001.0], seconds=19.9)
+        slow = batch(COVE_WEBSOCKET, "go-50", 10, [1001.0], seconds=20.0, failures=1)
+        same = batch(COVE_WEBSOCKET, "go-repeated-50", 10, [10.0], seconds=0.49)
+        none = [None] * 3
+        self.assertEqual(judged(50, COVE_WEBSOCKET, new), [True] * 3 + none)
+        self.assertEqual(judged(50, COVE_WEBSOCKET, slow, same), [False] * 3 + [True] * 3)
+        # The slowest round counts for the total.
+        self.assertEqual(judged(50, COVE_WEBSOCKET, new, slow)[:3], [True, False, False])
+        self.assertEqual(judged(100, COVE_20_WEBSOCKET, new, same), none + none)
+
+    def test_the_queue_is_judged_on_websockets(self):
+        def judged(p50, jobs):
+            batches = [
+                batch(COVE_WEBSOCKET, "queue", 1, [p50]),
+                batch(COVE_WEBSOCKET, "queue", 100, [1] * jobs),
+                batch(BULLMQ, "queue", 100, [1] * 1600),
+            ]
+            listed = list(report.queue_goals(report.group(batches)))
+            self.assertIn("BullMQ 1 600 jobs/s", listed[1].beside)
+            return [g.met for g in listed]
+
+        self.assertEqual((judged(4.0, 800), judged(4.1, 799)), ([True, True], [False, False]))
+
+    def test_one_lost_or_doubled_job_is_one_too_many(self):
+        found = {
+            "jobs": 10, "accepted": 10, "finished": 10, "lost": 0, "doubled": 0, "wrong": 0,
+            "kills": 3,
+        }  # fmt: skip
+        cases = [({}, True), ({"lost": 1}, False), ({"doubled": 1}, False), ({"wrong": 1}, False)]
+        cases += [({"finished": 9}, False), ({"accepted": 9}, False), ({"kills": 0}, False)]
+        for change, met in cases:
+            self.assertEqual(report.durability_goal({**found, **change}).met, met, change)
+        self.assertIs(report.durability_goal({"error": "x"}).met, False)
+
+    def test_memory_has_to_be_flat_and_the_flood_right(self):
+        def judged(*kib, mistakes=()):
+            readings = [(seconds, value) for seconds, value in enumerate(kib)]
+            found = slow_reader.summarise(readings, 1.0, {"mistakes": list(mistakes)})
+            return report.slow_reader_goal(found).met
+
+        self.assertTrue(judged(1000, 1000 + 8192, 1000 + 8192))
+        self.assertFalse(judged(1000, 1000 + 8193, 1000 + 8193), "too large")
+        self.assertFalse(judged(1000, 1000, 1000, 1513), "it creeps")
+        self.assertFalse(judged(1000, 1000), "too short to tell")
+        self.assertFalse(judged(1000, 1000, 1000, mistakes=["it ended"]))
+
     def test_what_was_not_measured_is_neither_met_nor_missed(self):
         listed = report.goals({}, {})
         self.assertEqual({g.met for g in listed}, {None})
-        self.assertEqual(len(listed), 12)
+        self.assertEqual(len(listed), 30)
         self.assertIn("not measured", report.goal_table(listed))
         # go-judge alone decides nothing either.
         theirs = [batch(GO_JUDGE, "noop", 1, [5.0])]
@@ -187,7 +257,11 @@ class Report(unittest.TestCase):
             "unavailable": {BUBBLEWRAP: "`bwrap` is not installed"},
             "memory": {COVE: {"idle after start": reading}},
             "pool": {"error": "no Go"},
+            "scenarios": {"durability": {"error": "no server"}},
             "batches": [
+                batch(COVE_20_WEBSOCKET, "go-100", 10, [500.0], seconds=7.0, mode="fresh"),
+                batch(GO_JUDGE_20, "go-100", 10, [900.0], seconds=9.0),
+                batch(COVE, "python", 1, [2.0], mode="zygote"),
                 batch(COVE, "true", 1, [2.0], failures=1),
                 batch(COVE, "noop", 10, [1.0, 2.0]),
                 batch(COVE, "noop", 1, [1.0, 2.0]),
@@ -204,6 +278,9 @@ class Report(unittest.TestCase):
             "it broke",
             "2.50",
             "| yes",
+            "p50 2.00 ms (zygote)",
+            "7.00 … 7.00",
+            "Not measured: no server",
             "## What these figures do not show",
         ):
             self.assertIn(expected, text)
@@ -212,7 +289,19 @@ class Report(unittest.TestCase):
         titles = re.findall(
             r"^### (W\S+|Busy).*, (\d+) client", report.document(self.document()), re.M
         )
-        self.assertEqual(titles, [("W0:", "1"), ("W0:", "10"), ("W1:", "1"), ("Busy", "1")])
+        expected = [("W0:", "1"), ("W0:", "10"), ("W1:", "1"), ("W2:", "1"), ("Busy", "1")]
+        self.assertEqual(titles, expected)
+        text = report.document(self.document())
+        self.assertLess(text.index("### Seed: Go hello"), text.index("### W0"))
+
+    def test_several_modes_are_shown_with_their_shares(self):
+        batches = [
+            batch(COVE, "node", 1, [1.0] * 3, mode="prestarted"),
+            batch(COVE, "node", 1, [9.0], mode="fresh"),
+        ]
+        self.assertEqual(report.modes(report.summarise(batches)), "fresh 25.0 %, prestarted 75.0 %")
+        self.assertEqual(report.modes(report.summarise(batches[:1])), "prestarted")
+        self.assertEqual(report.modes(report.summarise([])), "")
 
 
 class Machine(unittest.TestCase):
@@ -240,7 +329,7 @@ class Machine(unittest.TestCase):
 
 class Rivals(unittest.TestCase):
     def test_every_rival_compiles_with_the_same_command(self):
-        source = (rivals.BENCH / "load" / "src" / "rival.rs").read_text(encoding="utf-8")
+        source = (rivals.BENCH / "load" / "src" / "language.rs").read_text(encoding="utf-8")
         words = re.search(r"COMPILE: .*?= (\[.*?\]);", source, re.S)
         generator = json.loads(words.group(1))
         mine = re.search(r"^compile = (\[.*\])$", rivals.C_LANGUAGE_TOML, re.M)
@@ -283,6 +372,27 @@ class CommandLine(unittest.TestCase):
     def test_every_workload_has_a_title(self):
         self.assertEqual(set(report.TITLES), {cell.workload for cell in run.CELLS})
 
+    def test_every_rival_of_a_cell_can_be_named_and_started(self):
+        named = {name for cell in run.CELLS for name in cell.rivals}
+        self.assertEqual(named, set(rivals.EVERYBODY))
+        for base, _ in rivals.VARIANTS.values():
+            self.assertNotIn(base, rivals.VARIANTS)
+
+    def test_the_load_generator_knows_every_workload(self):
+        source = (rivals.BENCH / "load" / "src" / "spec.rs").read_text(encoding="utf-8")
+        names = re.findall(r"^    ([A-Z]\w*),$", source[source.index("enum Workload") :], re.M)
+        known = {re.sub(r"(?<!^)([A-Z])", r"-\1", name).lower() for name in names}
+        self.assertEqual({report.workload_of(cell.workload) for cell in run.CELLS}, known)
+        self.assertLessEqual(set(run.LIMITS_OF) | set(run.ENVIRONMENT_OF), known)
+
+    def test_rivals_that_were_not_asked_for_stay_out_of_every_cell(self):
+        options = run.parse_arguments(["--only", "queue", "--rival", BULLMQ])
+        cells = run.wanted_cells(options)
+        self.assertEqual([(c.workload, c.rivals) for c in cells], [("queue", (BULLMQ,))] * 2)
+        self.assertEqual(run.tool_names(cells), set())
+        everything = run.wanted_cells(run.parse_arguments([]))
+        self.assertEqual(run.tool_names(everything), {"go", "node", "java"})
+
     def test_only_what_is_ours_is_left_behind(self):
         running = {COVE: {"pid": 12}, BARE: {}}
         after = {
@@ -298,6 +408,88 @@ class CommandLine(unittest.TestCase):
     def test_directories_of_this_machine_are_not_written_down(self):
         argv = ["--go-judge", "/home/me/bin/go-judge", "--rounds", "2"]
         self.assertEqual(run.hidden_paths(argv), ["--go-judge", "go-judge", "--rounds", "2"])
+
+
+class Scenarios(unittest.TestCase):
+    def test_frames_are_read_whole_or_not_at_all(self):
+        short = b"\x81\x0b" + b'{"seq": 1 }'
+        long = b"\x81\x7e\x01\x00" + b'{"seq": 2, "data": "'.ljust(254, b"x") + b'"}'
+        close = b"\x88\x02\x03\xe8"
+        seen = [event["seq"] for event in client.events(short + long + close + short[:5])]
+        self.assertEqual(seen, [1, 2])
+        self.assertEqual(client.events(long[:-1]), [])
+
+    def test_a_flood_that_is_not_the_flood_is_a_mistake(self):
+        line = f"{slow_reader.FLOOD_LINE}\n"
+
+        def events(*chunks):
+            numbered = enumerate(chunks, 2)
+            texts = [{"seq": n, "type": "stdout", "data": text} for n, text in numbered]
+            return [{"seq": 1, "type": "started"}, *texts]
+
+        good = events(line * 2, line[:7])
+        self.assertEqual(slow_reader.mistakes(good, "running", "cancelled"), [])
+        wrong = [
+            (events(line, line[1:]), "running", "cancelled"),
+            (events(), "running", "cancelled"),
+            (good[:1] + good[2:], "running", "cancelled"),
+            (good, "finished", "cancelled"),
+            (good, "running", "running"),
+        ]
+        for received, state, end in wrong:
+            self.assertNotEqual(slow_reader.mistakes(received, state, end), [], received)
+
+    def server(self, changes):
+        """Ten jobs as a server may show them, with some changes."""
+        records = {
+            f"ex_{n}": {
+                "id": f"ex_{n}", "state": "finished", "finished_at": "t", "attempts": 1,
+                "result": {
+                    "id": f"ex_{n}", "verdict": "OK", "stdout": f"{durability.name_of(n)}\n"
+                },
+            }
+            for n in range(10)
+        }  # fmt: skip
+        for identity, change in changes.items():
+            records[identity] = {**records[identity], **change} if change else None
+        return Fake({name: record for name, record in records.items() if record})
+
+    def check_jobs(self, changes, expected, **server):
+        fake = self.server(changes)
+        vars(fake).update(server)
+        accepted = {f"ex_{n}": n for n in range(10)}
+        found = durability.verify(fake, accepted, {"ex_0": ("t", 1)}, [])
+        seen = tuple(found[name] for name in ("lost", "doubled", "wrong", "run_again"))
+        self.assertEqual(seen, expected, found["examples"])
+
+    def test_jobs_that_are_lost_doubled_or_wrong_are_found(self):
+        self.check_jobs({}, (0, 0, 0, 0))
+        self.check_jobs({"ex_3": {"attempts": 2}}, (0, 0, 0, 1))
+        self.check_jobs({"ex_3": {"state": "dead"}}, (1, 0, 0, 0))
+        self.check_jobs({"ex_3": {"result": {"id": "ex_3", "verdict": "OK", "stdout": "x"}}},
+                        (0, 0, 1, 0))  # fmt: skip
+        # Its result had been seen with another date.
+        self.check_jobs({"ex_0": {"finished_at": "later"}}, (0, 1, 0, 0))
+        self.check_jobs({}, (0, 1, 0, 0), twice="ex_5")
+        self.check_jobs({}, (0, 10, 0, 0), verdicts=2)
+
+
+class Fake:
+    """A client of a server that is not there."""
+
+    def __init__(self, records):
+        self.records, self.twice, self.verdicts = records, None, 1
+
+    def json(self, _method, _path):
+        listed = [*self.records.values()]
+        return {"executions": listed + [self.records[self.twice]] if self.twice else listed}
+
+    def request(self, _method, path):
+        identity = path.split("/")[3]
+        if path.endswith("/events"):
+            return 200, b"event: queued\n\n" + b"event: verdict\ndata: {}\n\n" * self.verdicts
+        record = self.records.get(identity)
+        return (200, json.dumps(record).encode()) if record else (404, b"")
 
 
 if __name__ == "__main__":

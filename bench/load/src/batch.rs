@@ -1,5 +1,6 @@
 //! The closed loop: each client sends its next job when it has the answer to the one before.
 
+use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,6 +30,8 @@ pub(crate) struct Figures {
     latencies_us: Vec<u64>,
     /// CPU time of each right answer's program, where the rival reports it.
     reported_cpu_ms: Vec<f64>,
+    /// How many right answers came about in which way, where the rival tells.
+    modes: BTreeMap<String, u64>,
     /// CPU time that the machine used meanwhile, without this program.
     others_cpu_ms: f64,
     /// CPU time of this program meanwhile.
@@ -42,6 +45,7 @@ pub(crate) struct Figures {
 struct Seen {
     latencies: Vec<Duration>,
     reported_cpu_ms: Vec<f64>,
+    modes: BTreeMap<String, u64>,
     failures: u64,
     failure_examples: Vec<String>,
 }
@@ -84,13 +88,16 @@ fn client_loop(
 ) -> Seen {
     let programs = spec.programs.to_string_lossy();
     let mut seen = Seen::default();
-    for n in 0..spec.warmup_per_client {
-        let job = Job::new(spec.workload, &programs, format!("{}-w{client}-{n}", spec.nonce));
+    let job = |name: String| Job::new(spec.workload, &programs, &spec.nonce, name);
+    let once = if client == 0 { spec.warmup_once } else { 0 };
+    for n in 0..spec.warmup_per_client + once {
+        let job = job(format!("{}-w{client}-{n}", spec.nonce));
         // A rival that is wrong while it warms up is wrong: count it, but not how long it took.
         seen.take(&job, rival.run(&job));
     }
     seen.latencies.clear();
     seen.reported_cpu_ms.clear();
+    seen.modes.clear();
     warm.wait();
     go.wait();
     let start = Instant::now();
@@ -101,7 +108,7 @@ fn client_loop(
         if !first && (n >= spec.jobs || start.elapsed().as_secs_f64() >= spec.seconds) {
             break;
         }
-        let job = Job::new(spec.workload, &programs, format!("{}-{n}", spec.nonce));
+        let job = job(format!("{}-{n}", spec.nonce));
         seen.take(&job, rival.run(&job));
     }
     seen
@@ -114,6 +121,9 @@ impl Seen {
                 None => {
                     self.latencies.push(took);
                     self.reported_cpu_ms.extend(answer.cpu_ms);
+                    if let Some(mode) = answer.mode {
+                        *self.modes.entry(mode).or_default() += 1;
+                    }
                     return;
                 }
                 Some(mistake) => mistake,
@@ -136,6 +146,7 @@ fn figures(seen: Vec<Seen>, took: Duration, usage: cpu::Usage) -> Figures {
         seconds: took.as_secs_f64(),
         latencies_us: Vec::new(),
         reported_cpu_ms: Vec::new(),
+        modes: BTreeMap::new(),
         others_cpu_ms: ms(usage.others),
         own_cpu_ms: ms(usage.own),
         stolen_cpu_ms: ms(usage.stolen),
@@ -148,6 +159,9 @@ fn figures(seen: Vec<Seen>, took: Duration, usage: cpu::Usage) -> Figures {
         let us = client.latencies.iter().map(|d| u64::try_from(d.as_micros()).unwrap_or(u64::MAX));
         figures.latencies_us.extend(us);
         figures.reported_cpu_ms.extend(client.reported_cpu_ms);
+        for (mode, jobs) in client.modes {
+            *figures.modes.entry(mode).or_default() += jobs;
+        }
     }
     figures.failure_examples.truncate(EXAMPLES_MAX);
     figures

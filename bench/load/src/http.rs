@@ -1,4 +1,7 @@
 //! A small HTTP/1.1 client with one kept connection, as an SDK would keep it.
+//!
+//! An answer is read whole ([`Client::send`]), or its body is left to the caller
+//! ([`Client::open`]): a stream of events ends when it ends, and a WebSocket is no HTTP any more.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -19,7 +22,7 @@ pub(crate) struct Client {
 }
 
 /// Status and body of an answer.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
@@ -36,22 +39,43 @@ impl Client {
 
     /// Sends one request and reads its whole answer.
     pub(crate) fn send(&mut self, method: &str, path: &str, body: &[u8]) -> Result<Reply, String> {
+        let (mut stream, head) = self.open(method, path, "", body)?;
+        let body = read_body(&mut stream, &head)?;
+        if head.keep {
+            self.keep(stream);
+        }
+        Ok(Reply { status: head.status, body })
+    }
+
+    /// Sends one request with the header lines `more` besides the usual ones, and reads the answer
+    /// up to its body.
+    pub(crate) fn open(
+        &mut self,
+        method: &str,
+        path: &str,
+        more: &str,
+        body: &[u8],
+    ) -> Result<(BufReader<TcpStream>, Head), String> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => self.connect()?,
         };
         self.request.clear();
-        let length = body.len();
-        let head = &self.head;
-        write!(self.request, "{method} {path} HTTP/1.1\r\n{head}content-length: {length}\r\n\r\n")
-            .map_err(|e| format!("write a request: {e}"))?;
+        let (usual, length) = (&self.head, body.len());
+        write!(
+            self.request,
+            "{method} {path} HTTP/1.1\r\n{usual}{more}content-length: {length}\r\n\r\n"
+        )
+        .map_err(|e| format!("write a request: {e}"))?;
         self.request.extend_from_slice(body);
         stream.get_mut().write_all(&self.request).map_err(|e| format!("send a request: {e}"))?;
-        let (reply, keep) = read_reply(&mut stream)?;
-        if keep {
-            self.stream = Some(stream);
-        }
-        Ok(reply)
+        let head = read_head(&mut stream)?;
+        Ok((stream, head))
+    }
+
+    /// Takes a connection back whose answer was read to its end.
+    pub(crate) fn keep(&mut self, stream: BufReader<TcpStream>) {
+        self.stream = Some(stream);
     }
 
     fn connect(&self) -> Result<BufReader<TcpStream>, String> {
@@ -64,38 +88,54 @@ impl Client {
     }
 }
 
-/// Reads one answer; the flag says whether the connection may be used again.
-fn read_reply(stream: &mut impl BufRead) -> Result<(Reply, bool), String> {
+/// What an answer says before its body.
+#[derive(Debug)]
+pub(crate) struct Head {
+    pub(crate) status: u16,
+    /// Value of `sec-websocket-accept`.
+    pub(crate) accept: Option<String>,
+    length: Option<usize>,
+    chunked: bool,
+    /// Whether the connection may be used again.
+    keep: bool,
+}
+
+fn read_head(stream: &mut impl BufRead) -> Result<Head, String> {
     let status_line = read_line(stream)?;
     let status = status_line
         .strip_prefix("HTTP/1.1 ")
         .and_then(|rest| rest.get(..3)?.parse().ok())
         .ok_or_else(|| format!("understand status line {status_line:?}"))?;
-    let (mut length, mut chunked, mut keep) = (None, false, true);
+    let mut head = Head { status, accept: None, length: None, chunked: false, keep: true };
     loop {
         let line = read_line(stream)?;
         if line.is_empty() {
-            break;
+            return Ok(head);
         }
         let (name, value) =
             line.split_once(':').ok_or_else(|| format!("understand header {line:?}"))?;
-        let value = value.trim().to_ascii_lowercase();
+        let value = value.trim();
         match name.to_ascii_lowercase().as_str() {
             "content-length" => {
-                length = Some(value.parse().map_err(|e| format!("read a length: {e}"))?)
+                let length = value.parse().map_err(|e| format!("read a length: {e}"))?;
+                head.length = Some(length);
             }
-            "transfer-encoding" => chunked = value == "chunked",
-            "connection" => keep = value != "close",
+            "transfer-encoding" => head.chunked = value.eq_ignore_ascii_case("chunked"),
+            "connection" => head.keep = !value.eq_ignore_ascii_case("close"),
+            "sec-websocket-accept" => head.accept = Some(value.to_owned()),
             _ => {}
         }
     }
-    let body = match (chunked, length) {
-        (true, _) => read_chunks(stream)?,
-        (false, Some(length)) => read_exactly(stream, length)?,
-        (false, None) if status == 204 => Vec::new(),
-        (false, None) => return Err("read an answer without a length".to_owned()),
-    };
-    Ok((Reply { status, body }, keep))
+}
+
+/// Reads the whole body that `head` announces.
+pub(crate) fn read_body(stream: &mut impl BufRead, head: &Head) -> Result<Vec<u8>, String> {
+    match (head.chunked, head.length) {
+        (true, _) => read_chunks(stream),
+        (false, Some(length)) => read_exactly(stream, length),
+        (false, None) if head.status == 204 => Ok(Vec::new()),
+        (false, None) => Err("read an answer without a length".to_owned()),
+    }
 }
 
 fn read_line(stream: &mut impl BufRead) -> Result<String, String> {
@@ -120,21 +160,31 @@ fn read_exactly(stream: &mut impl BufRead, length: usize) -> Result<Vec<u8>, Str
 
 fn read_chunks(stream: &mut impl BufRead) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
-    loop {
-        let line = read_line(stream)?;
-        let digits = line.split(';').next().unwrap_or_default().trim();
-        let length = usize::from_str_radix(digits, 16)
-            .map_err(|e| format!("understand chunk length {line:?}: {e}"))?;
-        if length == 0 {
-            // Trailers, if any, end with an empty line like headers.
-            while !read_line(stream)?.is_empty() {}
-            return Ok(body);
-        }
-        body.extend_from_slice(&read_exactly(stream, length)?);
-        if body.len() > BODY_BYTES_MAX || !read_line(stream)?.is_empty() {
-            return Err("understand a chunked body".to_owned());
+    while let Some(chunk) = read_chunk(stream)? {
+        body.extend_from_slice(&chunk);
+        if body.len() > BODY_BYTES_MAX {
+            return Err("take a body of that size".to_owned());
         }
     }
+    Ok(body)
+}
+
+/// The next chunk of a body that is sent in chunks; nothing at its end.
+pub(crate) fn read_chunk(stream: &mut impl BufRead) -> Result<Option<Vec<u8>>, String> {
+    let line = read_line(stream)?;
+    let digits = line.split(';').next().unwrap_or_default().trim();
+    let length = usize::from_str_radix(digits, 16)
+        .map_err(|e| format!("understand chunk length {line:?}: {e}"))?;
+    if length == 0 {
+        // Trailers, if any, end with an empty line like headers.
+        while !read_line(stream)?.is_empty() {}
+        return Ok(None);
+    }
+    let chunk = read_exactly(stream, length)?;
+    if !read_line(stream)?.is_empty() {
+        return Err("understand a chunked body".to_owned());
+    }
+    Ok(Some(chunk))
 }
 
 #[cfg(test)]
@@ -144,8 +194,9 @@ mod tests {
     #[track_caller]
     fn check(bytes: &str, status: u16, body: &str, keep: bool) {
         let mut stream = bytes.as_bytes();
-        let expected = (Reply { status, body: body.as_bytes().to_vec() }, keep);
-        assert_eq!(read_reply(&mut stream), Ok(expected));
+        let head = read_head(&mut stream).unwrap();
+        assert_eq!(read_body(&mut stream, &head), Ok(body.as_bytes().to_vec()));
+        assert_eq!((head.status, head.keep), (status, keep));
         assert_eq!(stream, b"", "nothing of the next answer is swallowed, nothing is left over");
     }
 
@@ -180,7 +231,9 @@ mod tests {
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabc\r\n0\r\n\r\n",
         ] {
-            assert!(read_reply(&mut bytes.as_bytes()).is_err(), "{bytes:?}");
+            let mut stream = bytes.as_bytes();
+            let read = read_head(&mut stream).and_then(|head| read_body(&mut stream, &head));
+            assert!(read.is_err(), "{bytes:?}");
         }
     }
 }

@@ -12,13 +12,17 @@
 //! | [`spec`] | what to run, as `bench/run.py` says it |
 //! | [`workload`] | jobs: unlike each other, with the answer each must give |
 //! | [`rival`] | who runs a job: over HTTP, or as a process started from here |
+//! | [`language`] | how a program is compiled and run where the rival does not know |
 //! | [`http`] | a small HTTP/1.1 client with one kept connection |
+//! | [`live`] | follows one job of Cove's: WebSocket, events |
 //! | [`batch`] | the closed loop and its figures |
 //! | [`cpu`] | CPU time used by the machine without this program |
 
 mod batch;
 mod cpu;
 mod http;
+mod language;
+mod live;
 mod rival;
 mod spec;
 mod workload;

@@ -27,10 +27,12 @@ pub(crate) fn for_clients(spec: &Spec) -> Result<Vec<Box<dyn Rival>>, String> {
         RivalSpec::Process { parallelism, .. } => Arc::new(process::Gate::new(*parallelism)),
         _ => Arc::new(process::Gate::new(spec.clients)),
     };
+    let compiled = Arc::new(go_judge::Compiled::default());
     for client in 0..spec.clients {
         rivals.push(match &spec.rival {
-            RivalSpec::Cove { address, token } => Box::new(cove::Cove::new(
-                http::Client::new(address, token),
+            RivalSpec::Cove { address, token, via, fresh } => Box::new(cove::Cove::new(
+                || http::Client::new(address, token),
+                (*via, *fresh),
                 spec.limits,
                 spec.env.clone(),
             )),
@@ -38,23 +40,21 @@ pub(crate) fn for_clients(spec: &Spec) -> Result<Vec<Box<dyn Rival>>, String> {
                 http::Client::new(address, token),
                 spec.limits,
                 environment(&spec.env),
+                spec.tools.clone(),
+                Arc::clone(&compiled),
             )),
             RivalSpec::Process { launcher, scratch, .. } => {
                 let directory = scratch.join(format!("{}-{client}", spec.nonce));
                 let gate = Arc::clone(&gate);
+                let env = environment(&spec.env);
                 let launch =
-                    process::Launch::new(launcher.clone(), directory, environment(&spec.env))?;
+                    process::Launch::new(launcher.clone(), directory, env, spec.tools.clone())?;
                 Box::new(process::Process::new(launch, gate))
             }
         });
     }
     Ok(rivals)
 }
-
-/// The compiler's command line in every sandbox: one flag less or more would not be like for like.
-pub(crate) const COMPILE: [&str; 5] = ["/usr/bin/gcc", "-O1", "-o", "program", "main.c"];
-/// The interpreter's.
-pub(crate) const PYTHON: [&str; 2] = ["/usr/bin/python3", "main.py"];
 
 /// `NAME=value` for rivals that add nothing by themselves.
 fn environment(env: &BTreeMap<String, String>) -> Vec<String> {
@@ -68,9 +68,9 @@ fn timed<T>(f: impl FnOnce() -> Result<T, String>) -> Result<(T, Duration), Stri
     Ok((value, start.elapsed()))
 }
 
-/// A JSON answer with status 200, or what the server said instead.
-fn json_reply(reply: &http::Reply) -> Result<serde_json::Value, String> {
-    if reply.status != 200 {
+/// A JSON answer with that status, or what the server said instead.
+fn json_reply(reply: &http::Reply, status: u16) -> Result<serde_json::Value, String> {
+    if reply.status != status {
         let text = String::from_utf8_lossy(&reply.body);
         let text: String = text.chars().take(200).collect();
         return Err(format!("get a result: status {} {text}", reply.status));

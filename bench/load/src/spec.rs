@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::language::Tools;
+
 /// One batch.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -21,6 +23,9 @@ pub(crate) struct Spec {
     pub(crate) seconds: f64,
     /// Jobs of each client before the measured ones.
     pub(crate) warmup_per_client: u64,
+    /// Jobs of the first client alone, before those.
+    #[serde(default)]
+    pub(crate) warmup_once: u64,
     /// Makes the jobs of this batch unlike those of any other.
     pub(crate) nonce: String,
     /// Where `noop`, `emit` and `spin` are; the same path inside every sandbox.
@@ -29,6 +34,9 @@ pub(crate) struct Spec {
     pub(crate) limits: Limits,
     /// Environment of the program, besides what a rival adds by itself.
     pub(crate) env: BTreeMap<String, String>,
+    /// Paths of tools on this machine: `go`, `gocache`, `node`, `java`, `javac`.
+    #[serde(default)]
+    pub(crate) tools: Tools,
 }
 
 /// Limits of one program. A rival that lacks one of them runs without it; `bench/README.md` says
@@ -48,12 +56,36 @@ pub(crate) struct Limits {
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub(crate) enum RivalSpec {
     /// `cove serve`.
-    Cove { address: String, token: String },
+    Cove {
+        address: String,
+        token: String,
+        /// How a client gets its result.
+        #[serde(default)]
+        via: Via,
+        /// Whether it asks for no short cut.
+        #[serde(default)]
+        fresh: bool,
+    },
     /// go-judge's REST interface.
     GoJudge { address: String, token: String },
     /// A process started from here for each job, at most `parallelism` at one time: the servers
     /// admit no more either.
     Process { launcher: Launcher, scratch: PathBuf, parallelism: usize },
+}
+
+/// How a client of Cove gets its result.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Via {
+    /// In the answer to its request.
+    #[default]
+    Answer,
+    /// On a WebSocket of its own for each job, after the job was accepted.
+    Websocket,
+    /// As server-sent events, in a kept connection.
+    Events,
+    /// By a request that is answered when there is a result, in a kept connection.
+    Poll,
 }
 
 /// What stands between this program and the job's own process.
@@ -82,6 +114,16 @@ pub(crate) enum Workload {
     Python,
     /// W3: a C program that was never seen before, compiled and run.
     C,
+    /// A C program that its batch has compiled before, with another argument each time.
+    CRepeated,
+    /// W8: the seed's Go program, never seen before.
+    Go,
+    /// The same, compiled before, with another argument each time.
+    GoRepeated,
+    /// W6: one line of JavaScript, run by Node.
+    Javascript,
+    /// W7: a Java program, compiled before, with another argument each time.
+    JavaRepeated,
     /// W10: 64 KiB of output.
     Output,
     /// W9: 1 MiB from standard input to standard output.

@@ -1,5 +1,6 @@
 //! Jobs: each unlike every other one, with the answer that very job must give.
 
+use crate::language::{C, GO, JAVA, JAVASCRIPT, Language, PYTHON};
 use crate::spec::Workload;
 
 const OUTPUT_BYTES: usize = 64 << 10;
@@ -10,10 +11,18 @@ const STDIN_BYTES: usize = 1 << 20;
 pub(crate) enum Program {
     /// A program that is there already, with its arguments.
     Argv(Vec<String>),
-    /// Python source, run by the host's interpreter.
-    Python(String),
-    /// C source, compiled and run.
-    C(String),
+    /// Source of one file, compiled where its language is, and run.
+    Source(Source),
+}
+
+/// A program as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Source {
+    pub(crate) language: &'static Language,
+    pub(crate) text: String,
+    pub(crate) args: Vec<String>,
+    /// Whether other jobs of the batch have the same text; they have other arguments.
+    pub(crate) repeated: bool,
 }
 
 /// What a right answer is.
@@ -53,11 +62,14 @@ pub(crate) struct Answer {
     pub(crate) stdout: String,
     /// CPU time of the program as the rival reports it.
     pub(crate) cpu_ms: Option<f64>,
+    /// Which short cut was taken, where the rival has any.
+    pub(crate) mode: Option<String>,
 }
 
 impl Job {
-    /// The job called `name`; two names give two different programs, arguments or inputs.
-    pub(crate) fn new(workload: Workload, programs: &str, name: String) -> Job {
+    /// The job called `name` of the batch called `batch`; two names give two different programs,
+    /// arguments or inputs, and two batches two different programs.
+    pub(crate) fn new(workload: Workload, programs: &str, batch: &str, name: String) -> Job {
         let argv = |program: &str, arguments: &[&str]| {
             let mut argv = vec![program.to_owned()];
             argv.extend(arguments.iter().map(|a| (*a).to_owned()));
@@ -69,16 +81,21 @@ impl Job {
                 (argv(&format!("{programs}/noop"), &[&name]), String::new(), output(String::new()))
             }
             Workload::True => (argv("/bin/true", &[&name]), String::new(), output(String::new())),
-            Workload::Python => {
-                let source = format!("print('hello {name}')\n");
-                (Program::Python(source), String::new(), output(format!("hello {name}\n")))
+            Workload::Python => unique(&PYTHON, format!("print('hello {name}')\n"), &name),
+            Workload::C => unique(&C, c_source("", &format!("\"hello {name}\"")), &name),
+            Workload::CRepeated => {
+                repeated_source(&C, c_source(batch, "argv[argc - 1]"), &format!("hello {name}"))
             }
-            Workload::C => {
-                let source = format!(
-                    "#include <stdio.h>\n\
-                     int main(void) {{\n    puts(\"hello {name}\");\n    return 0;\n}}\n"
-                );
-                (Program::C(source), String::new(), output(format!("hello {name}\n")))
+            Workload::Go => unique(&GO, go_source("", &format!("\"hello {name}\"")), &name),
+            Workload::GoRepeated => {
+                let args = "strings.Join(os.Args[1:], \" \")";
+                repeated_source(&GO, go_source(batch, args), &format!("hello {name}"))
+            }
+            Workload::Javascript => {
+                unique(&JAVASCRIPT, format!("console.log('hello {name}');\n"), &name)
+            }
+            Workload::JavaRepeated => {
+                repeated_source(&JAVA, java_source(batch), &format!("hello {name}"))
             }
             Workload::Output => {
                 let program =
@@ -113,6 +130,45 @@ impl Job {
     }
 }
 
+/// A program that nobody has seen before.
+fn unique(language: &'static Language, text: String, name: &str) -> (Program, String, Expected) {
+    let source = Source { language, text, args: Vec::new(), repeated: false };
+    (Program::Source(source), String::new(), Expected::Output(format!("hello {name}\n")))
+}
+
+/// A program that prints its argument, which is `says`.
+fn repeated_source(
+    language: &'static Language,
+    text: String,
+    says: &str,
+) -> (Program, String, Expected) {
+    let source = Source { language, text, args: vec![says.to_owned()], repeated: true };
+    (Program::Source(source), String::new(), Expected::Output(format!("{says}\n")))
+}
+
+fn c_source(comment: &str, says: &str) -> String {
+    format!(
+        "#include <stdio.h>\n/* {comment} */\n\
+         int main(int argc, char **argv) {{\n    puts({says});\n    return 0;\n}}\n"
+    )
+}
+
+/// The seed's payload; only the program that is repeated needs its arguments.
+fn go_source(comment: &str, says: &str) -> String {
+    let imports = if says.contains("os.") { "import \"os\"\nimport \"strings\"\n" } else { "" };
+    format!(
+        "package main\n// {comment}\nimport \"fmt\"\n{imports}\
+         func main() {{\n\tfmt.Println({says})\n}}\n"
+    )
+}
+
+fn java_source(comment: &str) -> String {
+    format!(
+        "// {comment}\npublic class Main {{\n    public static void main(String[] args) {{\n\
+         \x20       System.out.println(args[0]);\n    }}\n}}\n"
+    )
+}
+
 /// `bytes` bytes of `text` and a line end over and over, as `programs/emit.c` writes them.
 fn repeated(text: &str, bytes: usize) -> String {
     let line = format!("{text}\n");
@@ -125,34 +181,40 @@ fn repeated(text: &str, bytes: usize) -> String {
 mod tests {
     use super::*;
 
-    const ALL: [Workload; 7] = [
+    const ALL: [Workload; 12] = [
         Workload::Noop,
         Workload::True,
         Workload::Python,
         Workload::C,
+        Workload::CRepeated,
+        Workload::Go,
+        Workload::GoRepeated,
+        Workload::Javascript,
+        Workload::JavaRepeated,
         Workload::Output,
         Workload::Stdin,
         Workload::CpuLimit,
     ];
 
     fn answer(ending: Ending, stdout: &str) -> Answer {
-        Answer { ending, stdout: stdout.to_owned(), cpu_ms: None }
+        Answer { ending, stdout: stdout.to_owned(), cpu_ms: None, mode: None }
     }
 
     #[test]
     fn two_names_give_two_different_jobs() {
         for workload in ALL {
-            let a = Job::new(workload, "/p", "n-1".to_owned());
-            let b = Job::new(workload, "/p", "n-2".to_owned());
+            let a = Job::new(workload, "/p", "b", "n-1".to_owned());
+            let b = Job::new(workload, "/p", "b", "n-2".to_owned());
             assert!(a.program != b.program || a.stdin != b.stdin, "{workload:?}");
         }
     }
 
     #[test]
     fn another_jobs_answer_is_a_mistake() {
-        for workload in [Workload::Python, Workload::C, Workload::Output, Workload::Stdin] {
-            let a = Job::new(workload, "/p", "n-1".to_owned());
-            let b = Job::new(workload, "/p", "n-2".to_owned());
+        let silent = [Workload::Noop, Workload::True, Workload::CpuLimit];
+        for workload in ALL.into_iter().filter(|workload| !silent.contains(workload)) {
+            let a = Job::new(workload, "/p", "b", "n-1".to_owned());
+            let b = Job::new(workload, "/p", "b", "n-2".to_owned());
             let Expected::Output(text) = &a.expected else { panic!("{workload:?} has an output") };
             assert_eq!(a.mistake(&answer(Ending::Success, text)), None, "{workload:?}");
             assert!(b.mistake(&answer(Ending::Success, text)).is_some(), "{workload:?}");
@@ -160,17 +222,32 @@ mod tests {
     }
 
     #[test]
+    fn a_repeated_source_is_the_same_within_its_batch_only() {
+        for workload in [Workload::CRepeated, Workload::GoRepeated, Workload::JavaRepeated] {
+            let text =
+                |batch: &str, name: &str| match Job::new(workload, "/p", batch, name.to_owned())
+                    .program
+                {
+                    Program::Source(Source { text, repeated: true, .. }) => text,
+                    other => panic!("{other:?} is not repeated"),
+                };
+            assert_eq!(text("b", "1"), text("b", "2"), "{workload:?}");
+            assert_ne!(text("b", "1"), text("c", "1"), "{workload:?}");
+        }
+    }
+
+    #[test]
     fn a_job_that_must_hit_its_limit_may_not_succeed() {
-        let job = Job::new(Workload::CpuLimit, "/p", "n".to_owned());
+        let job = Job::new(Workload::CpuLimit, "/p", "b", "n".to_owned());
         assert_eq!(job.mistake(&answer(Ending::CpuLimit, "")), None);
         assert!(job.mistake(&answer(Ending::Success, "")).is_some());
-        let other = Job::new(Workload::True, "/p", "n".to_owned());
+        let other = Job::new(Workload::True, "/p", "b", "n".to_owned());
         assert!(other.mistake(&answer(Ending::CpuLimit, "")).is_some());
     }
 
     #[test]
     fn sizes_are_exact() {
         assert_eq!(repeated("abc", 10), "abc\nabc\nab");
-        assert_eq!(Job::new(Workload::Stdin, "/p", "n".to_owned()).stdin.len(), STDIN_BYTES);
+        assert_eq!(Job::new(Workload::Stdin, "/p", "b", "n".to_owned()).stdin.len(), STDIN_BYTES);
     }
 }

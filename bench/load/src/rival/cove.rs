@@ -1,4 +1,4 @@
-//! Cove's native interface: one synchronous request per job, compiled or not.
+//! Cove's native interface: one synchronous request per job, or one that is accepted and followed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,21 +7,31 @@ use serde_json::{Value, json};
 
 use super::{Rival, json_body, json_reply, timed};
 use crate::http::Client;
-use crate::spec::Limits;
+use crate::live::{self, Events, Socket};
+use crate::spec::{Limits, Via};
 use crate::workload::{Answer, Ending, Job, Program};
 
 /// One client of `cove serve`.
 #[derive(Debug)]
 pub(crate) struct Cove {
     http: Client,
+    /// For what follows a job: its connection is kept apart, or is used up.
+    follow: Client,
+    via: Via,
+    fresh: bool,
     limits: Limits,
     env: BTreeMap<String, String>,
 }
 
 impl Cove {
     /// A client that adds `env` to what the server gives every program.
-    pub(crate) fn new(http: Client, limits: Limits, env: BTreeMap<String, String>) -> Cove {
-        Cove { http, limits, env }
+    pub(crate) fn new(
+        client: impl Fn() -> Client,
+        (via, fresh): (Via, bool),
+        limits: Limits,
+        env: BTreeMap<String, String>,
+    ) -> Cove {
+        Cove { http: client(), follow: client(), via, fresh, limits, env }
     }
 
     fn body(&self, job: &Job) -> Value {
@@ -34,11 +44,8 @@ impl Cove {
         });
         let mut body = match &job.program {
             Program::Argv(argv) => json!({ "argv": argv, "limits": limits }),
-            Program::Python(source) => {
-                json!({ "language": "python", "source": source, "limits": limits })
-            }
-            Program::C(source) => json!({
-                "language": "c", "source": source,
+            Program::Source(source) => json!({
+                "language": source.language.name, "source": source.text, "args": source.args,
                 "limits": limits, "compile_limits": limits,
             }),
         };
@@ -46,15 +53,68 @@ impl Cove {
         if !job.stdin.is_empty() {
             body["stdin"] = json!(job.stdin);
         }
+        if self.fresh {
+            body["fresh"] = json!(true);
+        }
         body
+    }
+
+    /// Submits a job; where it is followed.
+    fn submit(&mut self, body: &[u8]) -> Result<String, String> {
+        let reply = self.http.send("POST", "/v1/executions", body)?;
+        let record = json_reply(&reply, 202)?;
+        match record["id"].as_str() {
+            Some(id) => Ok(format!("/v1/executions/{id}")),
+            None => Err(format!("find an id in {record}")),
+        }
+    }
+
+    /// Submits a job and waits for its end by requests that are answered then.
+    fn poll(&mut self, body: &[u8]) -> Result<Value, String> {
+        let path = format!("{}?wait=true", self.submit(body)?);
+        loop {
+            let mut record = json_reply(&self.follow.send("GET", &path, b"")?, 200)?;
+            match record["state"].as_str() {
+                Some("finished") => return Ok(record["result"].take()),
+                Some("queued" | "running") => {}
+                _ => return Err(format!("get a result: {record}")),
+            }
+        }
     }
 }
 
 impl Rival for Cove {
     fn run(&mut self, job: &Job) -> Result<(Answer, Duration), String> {
         let body = json_body(&self.body(job))?;
-        let (reply, took) = timed(|| self.http.send("POST", "/v1/executions?wait=true", &body))?;
-        Ok((answer(json_reply(&reply)?), took))
+        let (result, took) = match self.via {
+            Via::Answer => {
+                let (reply, took) =
+                    timed(|| self.http.send("POST", "/v1/executions?wait=true", &body))?;
+                (json_reply(&reply, 200)?, took)
+            }
+            Via::Websocket => {
+                let ((socket, event), took) = timed(|| {
+                    let path = format!("{}/events", self.submit(&body)?);
+                    let mut socket = Socket::connect(&mut self.follow, &path)?;
+                    let event = socket.last_event()?;
+                    Ok((socket, event))
+                })?;
+                socket.close()?;
+                (live::result(&event)?, took)
+            }
+            Via::Events => {
+                let ((events, event), took) = timed(|| {
+                    let path = format!("{}/events", self.submit(&body)?);
+                    let mut events = Events::open(&mut self.follow, &path)?;
+                    let event = events.last_event()?;
+                    Ok((events, event))
+                })?;
+                events.close(&mut self.follow)?;
+                (live::result(&event)?, took)
+            }
+            Via::Poll => timed(|| self.poll(&body))?,
+        };
+        Ok((answer(result), took))
     }
 }
 
@@ -73,7 +133,8 @@ fn answer(mut execution: Value) -> Answer {
         Value::String(text) => text,
         _ => String::new(),
     };
-    Answer { ending, stdout, cpu_ms }
+    let mode = execution["mode"].as_str().map(str::to_owned);
+    Answer { ending, stdout, cpu_ms, mode }
 }
 
 #[cfg(test)]

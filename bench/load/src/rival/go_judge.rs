@@ -1,16 +1,23 @@
 //! go-judge's REST interface. A C program takes two requests, as its documentation shows: one that
-//! compiles and keeps the executable under an id, one that runs it.
+//! compiles and keeps the executable under an id, one that runs it. A program that is repeated is
+//! compiled once in a batch, and its kept executable is run: all that a judge can do with it.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{COMPILE, PYTHON, Rival, json_body, json_reply, timed};
+use super::{Rival, json_body, json_reply, timed};
 use crate::http::Client;
+use crate::language::Tools;
 use crate::spec::Limits;
-use crate::workload::{Answer, Ending, Job, Program};
+use crate::workload::{Answer, Ending, Job, Program, Source};
 
 const NANOSECONDS_PER_MS: u64 = 1_000_000;
+
+/// Ids of executables that are kept, by the source they were made of.
+pub(crate) type Compiled = Mutex<BTreeMap<String, String>>;
 
 /// One client of go-judge.
 #[derive(Debug)]
@@ -18,12 +25,21 @@ pub(crate) struct GoJudge {
     http: Client,
     limits: Limits,
     env: Vec<String>,
+    tools: Tools,
+    /// Shared by the clients of a batch; gone when this one is.
+    compiled: Option<Arc<Compiled>>,
 }
 
 impl GoJudge {
-    /// A client with `env` as the whole environment of its programs.
-    pub(crate) fn new(http: Client, limits: Limits, env: Vec<String>) -> GoJudge {
-        GoJudge { http, limits, env }
+    /// A client with `env` as the environment of its programs, beside what their language needs.
+    pub(crate) fn new(
+        http: Client,
+        limits: Limits,
+        env: Vec<String>,
+        tools: Tools,
+        compiled: Arc<Compiled>,
+    ) -> GoJudge {
+        GoJudge { http, limits, env, tools, compiled: Some(compiled) }
     }
 
     /// A request of one command, with `copy_in` as its files.
@@ -47,41 +63,96 @@ impl GoJudge {
     fn post(&mut self, body: &Value) -> Result<(Value, Duration), String> {
         let body = json_body(body)?;
         let (reply, took) = timed(|| self.http.send("POST", "/run", &body))?;
-        let mut results = json_reply(&reply)?;
+        let mut results = json_reply(&reply, 200)?;
         match results.get_mut(0) {
             Some(result) => Ok((result.take(), took)),
             None => Err(format!("find a result in {results}")),
         }
     }
 
-    fn compile_and_run(&mut self, source: &str, stdin: &str) -> Result<(Answer, Duration), String> {
-        let args = COMPILE.map(str::to_owned);
-        let mut compile = self.body(&args, "", &json!({ "main.c": { "content": source } }));
-        compile["cmd"][0]["copyOutCached"] = json!(["program"]);
-        let (compiled, compile_took) = self.post(&compile)?;
-        let Some(id) = compiled["fileIds"]["program"].as_str().map(str::to_owned) else {
-            return Ok((answer(compiled), compile_took));
+    /// A request of one command of `source`'s language.
+    fn command(
+        &self,
+        source: &Source,
+        args: &[String],
+        stdin: &str,
+        copy_in: &Value,
+    ) -> Result<Value, String> {
+        let mut body = self.body(args, stdin, copy_in);
+        let env = [self.env.clone(), source.language.env(&self.tools)?].concat();
+        body["cmd"][0]["env"] = json!(env);
+        Ok(body)
+    }
+
+    fn source(&mut self, source: &Source, stdin: &str) -> Result<(Answer, Duration), String> {
+        let language = source.language;
+        let run = language.run(&self.tools, &source.args)?;
+        let Some(compile) = language.compile(&self.tools)? else {
+            let copy_in = json!({ language.file: { "content": source.text } });
+            let body = self.command(source, &run, stdin, &copy_in)?;
+            let (result, took) = self.post(&body)?;
+            return Ok((answer(result), took));
         };
-        let args = ["./program".to_owned()];
-        let run = self.body(&args, stdin, &json!({ "program": { "fileId": id } }));
-        let (ran, run_took) = self.post(&run)?;
-        // Without this the executables would fill its memory; nobody waits for it: it is not timed.
-        self.http.send("DELETE", &format!("/file/{id}"), b"")?;
+        let shared = self.compiled.clone().filter(|_| source.repeated);
+        let mut known = shared.as_ref().map(|c| c.lock().unwrap_or_else(PoisonError::into_inner));
+        let kept = known.as_ref().and_then(|known| known.get(&source.text).cloned());
+        let (id, compile_took) = match kept {
+            Some(id) => (id, Duration::ZERO),
+            None => match self.compile(source, &compile)? {
+                (Ok(id), took) => (id, took),
+                (Err(failed), took) => return Ok((failed, took)),
+            },
+        };
+        if let Some(known) = known.as_mut() {
+            known.insert(source.text.clone(), id.clone());
+        }
+        drop(known);
+        let copy_in = json!({ language.artifact: { "fileId": id } });
+        let body = self.command(source, &run, stdin, &copy_in)?;
+        let (ran, run_took) = self.post(&body)?;
+        if !source.repeated {
+            // Without this executables would fill its memory; nobody waits for it: it is not timed.
+            self.http.send("DELETE", &format!("/file/{id}"), b"")?;
+        }
         Ok((answer(ran), compile_took + run_took))
+    }
+
+    /// Compiles and keeps the executable: its id, or the answer of a compiler that failed.
+    fn compile(
+        &mut self,
+        source: &Source,
+        args: &[String],
+    ) -> Result<(Result<String, Answer>, Duration), String> {
+        let language = source.language;
+        let copy_in = json!({ language.file: { "content": source.text } });
+        let mut body = self.command(source, args, "", &copy_in)?;
+        body["cmd"][0]["copyOutCached"] = json!([language.artifact]);
+        let (compiled, took) = self.post(&body)?;
+        let id = compiled["fileIds"][language.artifact].as_str().map(str::to_owned);
+        Ok((id.ok_or_else(|| answer(compiled)), took))
+    }
+}
+
+impl Drop for GoJudge {
+    fn drop(&mut self) {
+        // Exactly one client of the batch is the last one to let go.
+        let Some(compiled) = self.compiled.take().and_then(Arc::into_inner) else { return };
+        for id in compiled.into_inner().unwrap_or_else(PoisonError::into_inner).values() {
+            // A file that stays takes a little of the rival's memory, no more.
+            let _ = self.http.send("DELETE", &format!("/file/{id}"), b"");
+        }
     }
 }
 
 impl Rival for GoJudge {
     fn run(&mut self, job: &Job) -> Result<(Answer, Duration), String> {
-        let (result, took) = match &job.program {
-            Program::Argv(argv) => self.post(&self.body(argv, &job.stdin, &json!({})))?,
-            Program::Python(source) => {
-                let copy_in = json!({ "main.py": { "content": source } });
-                self.post(&self.body(&PYTHON.map(str::to_owned), &job.stdin, &copy_in))?
+        match &job.program {
+            Program::Argv(argv) => {
+                let (result, took) = self.post(&self.body(argv, &job.stdin, &json!({})))?;
+                Ok((answer(result), took))
             }
-            Program::C(source) => return self.compile_and_run(source, &job.stdin),
-        };
-        Ok((answer(result), took))
+            Program::Source(source) => self.source(source, &job.stdin),
+        }
     }
 }
 
@@ -100,7 +171,7 @@ fn answer(mut result: Value) -> Answer {
         Value::String(text) => text,
         _ => String::new(),
     };
-    Answer { ending, stdout, cpu_ms: nanoseconds_cpu.map(|ns| ns / 1e6) }
+    Answer { ending, stdout, cpu_ms: nanoseconds_cpu.map(|ns| ns / 1e6), mode: None }
 }
 
 #[cfg(test)]

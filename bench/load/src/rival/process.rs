@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{COMPILE, PYTHON, Rival, timed};
+use super::{Rival, timed};
+use crate::language::Tools;
 use crate::spec::Launcher;
 use crate::workload::{Answer, Ending, Job, Program};
 
@@ -103,6 +104,7 @@ pub(crate) struct Launch {
     launcher: Launcher,
     directory: PathBuf,
     env: Vec<String>,
+    tools: Tools,
     /// runc's `config.json` before a job is filled in.
     template: Value,
     containers: u64,
@@ -114,6 +116,7 @@ impl Launch {
         launcher: Launcher,
         directory: PathBuf,
         env: Vec<String>,
+        tools: Tools,
     ) -> Result<Launch, String> {
         make_directory(&directory)?;
         let template = match &launcher {
@@ -125,7 +128,7 @@ impl Launch {
             }
             Launcher::Bare | Launcher::Prefix { .. } => Value::Null,
         };
-        Ok(Launch { launcher, directory, env, template, containers: 0 })
+        Ok(Launch { launcher, directory, env, tools, template, containers: 0 })
     }
 
     /// Runs one job in a directory of its own.
@@ -140,24 +143,31 @@ impl Launch {
 
     fn stages(&mut self, job: &Job, workdir: &Path) -> Result<Answer, String> {
         match &job.program {
-            Program::Argv(argv) => self.stage(argv, &job.stdin, workdir),
-            Program::Python(source) => {
-                write_file(&workdir.join("main.py"), source.as_bytes())?;
-                self.stage(&PYTHON.map(str::to_owned), &job.stdin, workdir)
-            }
-            Program::C(source) => {
-                write_file(&workdir.join("main.c"), source.as_bytes())?;
-                let compiled = self.stage(&COMPILE.map(str::to_owned), "", workdir)?;
-                if compiled.ending != Ending::Success {
-                    return Ok(compiled);
+            Program::Argv(argv) => self.stage(argv, &[], &job.stdin, workdir),
+            Program::Source(source) => {
+                let language = source.language;
+                write_file(&workdir.join(language.file), source.text.as_bytes())?;
+                let env = language.env(&self.tools)?;
+                if let Some(compile) = language.compile(&self.tools)? {
+                    let compiled = self.stage(&compile, &env, "", workdir)?;
+                    if compiled.ending != Ending::Success {
+                        return Ok(compiled);
+                    }
                 }
-                self.stage(&["./program".to_owned()], &job.stdin, workdir)
+                let run = language.run(&self.tools, &source.args)?;
+                self.stage(&run, &env, &job.stdin, workdir)
             }
         }
     }
 
-    fn stage(&mut self, argv: &[String], stdin: &str, workdir: &Path) -> Result<Answer, String> {
-        let mut command = self.command(argv, workdir)?;
+    fn stage(
+        &mut self,
+        argv: &[String],
+        env: &[String],
+        stdin: &str,
+        workdir: &Path,
+    ) -> Result<Answer, String> {
+        let mut command = self.command(argv, env, workdir)?;
         command
             .stdin(if stdin.is_empty() { Stdio::null() } else { Stdio::piped() })
             .stdout(Stdio::piped())
@@ -181,16 +191,23 @@ impl Launch {
             )),
         };
         let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
-        Ok(Answer { ending, stdout, cpu_ms: None })
+        Ok(Answer { ending, stdout, cpu_ms: None, mode: None })
     }
 
-    fn command(&mut self, argv: &[String], workdir: &Path) -> Result<Command, String> {
+    fn command(
+        &mut self,
+        argv: &[String],
+        env: &[String],
+        workdir: &Path,
+    ) -> Result<Command, String> {
+        let env = [&self.env, env].concat();
+        let variables = env.iter().filter_map(|pair| pair.split_once('='));
         let (program, arguments) = argv.split_first().ok_or("start a job without a command")?;
         match &self.launcher {
             Launcher::Bare => {
                 let mut command = Command::new(program);
                 command.args(arguments).current_dir(workdir).env_clear();
-                command.envs(self.env.iter().filter_map(|pair| pair.split_once('=')));
+                command.envs(variables);
                 Ok(command)
             }
             Launcher::Prefix { argv: prefix } => {
@@ -198,14 +215,17 @@ impl Launch {
                 let mut words = prefix.iter().map(|word| word.replace("{workdir}", &workdir));
                 let mut command = Command::new(words.next().ok_or("start an empty launcher")?);
                 command.args(words).args(argv).env_clear();
-                command.envs(self.env.iter().filter_map(|pair| pair.split_once('=')));
+                command.envs(variables);
                 Ok(command)
             }
             Launcher::Runc { argv: runc, workdir_inside, cgroup_parent, .. } => {
                 let (runc, options) = runc.split_first().ok_or("start an empty launcher")?;
                 let id = self.container_id();
-                let config =
-                    self.bundle(argv, workdir, workdir_inside, &format!("{cgroup_parent}/{id}"))?;
+                let config = self.bundle(
+                    (argv, &env),
+                    (workdir, workdir_inside),
+                    &format!("{cgroup_parent}/{id}"),
+                )?;
                 write_file(&self.directory.join("config.json"), &config)?;
                 let mut command = Command::new(runc);
                 command.args(options).arg("run").arg("--bundle").arg(&self.directory).arg(&id);
@@ -222,14 +242,13 @@ impl Launch {
 
     fn bundle(
         &self,
-        argv: &[String],
-        workdir: &Path,
-        workdir_inside: &str,
+        (argv, env): (&[String], &[String]),
+        (workdir, workdir_inside): (&Path, &str),
         cgroup: &str,
     ) -> Result<Vec<u8>, String> {
         let mut config = self.template.clone();
         config["process"]["args"] = json!(argv);
-        config["process"]["env"] = json!(self.env);
+        config["process"]["env"] = json!(env);
         config["process"]["cwd"] = json!(workdir_inside);
         config["linux"]["cgroupsPath"] = json!(cgroup);
         let mounts = config["mounts"].as_array_mut().ok_or("find the template's mounts")?;
@@ -264,7 +283,8 @@ mod tests {
 
     fn bare(name: &str) -> Launch {
         let directory = std::env::temp_dir().join(format!("load-{}-{name}", std::process::id()));
-        Launch::new(Launcher::Bare, directory, vec!["PATH=/usr/bin:/bin".to_owned()]).unwrap()
+        Launch::new(Launcher::Bare, directory, vec!["PATH=/usr/bin:/bin".to_owned()], Tools::new())
+            .unwrap()
     }
 
     fn job(argv: &[&str], stdin: &str, stdout: &str) -> Job {
