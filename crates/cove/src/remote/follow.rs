@@ -63,41 +63,35 @@ impl Follow {
     pub(crate) async fn next(&mut self) -> Result<News, Failure> {
         loop {
             let Some(stream) = &mut self.stream else {
+                if self.lost_at.is_some() {
+                    // Also when the last try had success: a server may take and drop connections.
+                    sleep(self.back_off).await;
+                    self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
+                    self.remote.look_again();
+                }
                 match self.connect().await {
                     Ok(()) if self.lost_at.take().is_some() => return Ok(News::Back),
-                    Ok(()) => continue,
-                    Err(failure) => {
-                        if let Some(news) = self.wait(failure).await? {
-                            return Ok(news);
-                        }
-                        continue;
-                    }
+                    Ok(()) => {}
+                    Err(failure) => self.endure(failure)?,
                 }
+                continue;
             };
-            match stream.next().await {
-                Ok(Some(event)) if event.seq <= self.after => {}
+            let failure = match stream.next().await {
+                Ok(Some(event)) if event.seq <= self.after => continue,
                 Ok(Some(event)) => {
                     self.after = event.seq;
                     self.back_off = BACK_OFF_MIN;
                     return Ok(News::Event(Box::new(event)));
                 }
-                Ok(None) => {
-                    self.stream = None;
-                    if let Some(record) = self.ended().await {
-                        return Ok(News::Ended(Box::new(record)));
-                    }
-                    let gone = Failure::new(Fault::Lost, "the server ended the events");
-                    if let Some(news) = self.wait(gone).await? {
-                        return Ok(news);
-                    }
-                }
-                Err(error) => {
-                    self.stream = None;
-                    if let Some(news) = self.wait(error).await? {
-                        return Ok(news);
-                    }
-                }
+                Ok(None) => Failure::new(Fault::Lost, "the server ended the events"),
+                Err(failure) => failure,
+            };
+            self.stream = None;
+            if let Some(record) = self.ended().await {
+                return Ok(News::Ended(Box::new(record)));
             }
+            self.endure(failure)?;
+            return Ok(News::Lost);
         }
     }
 
@@ -121,23 +115,14 @@ impl Follow {
         record.state.is_final().then_some(record)
     }
 
-    /// Waits before another try; fails when there is no use in one.
-    async fn wait(&mut self, failure: Failure) -> Result<Option<News>, Failure> {
+    /// Fails when there is no use in another try.
+    fn endure(&mut self, failure: Failure) -> Result<(), Failure> {
         if failure.fault != Fault::Lost || !self.was_there {
             return Err(failure);
         }
         let now = clock::now();
-        let Some(lost_at) = self.lost_at else {
-            self.lost_at = Some(now);
-            return Ok(Some(News::Lost));
-        };
-        if now.duration_since(lost_at) > AWAY_MAX {
-            return Err(failure);
-        }
-        sleep(self.back_off).await;
-        self.back_off = (self.back_off * 2).min(BACK_OFF_MAX);
-        self.remote.look_again();
-        Ok(None)
+        let lost_at = *self.lost_at.get_or_insert(now);
+        if now.duration_since(lost_at) > AWAY_MAX { Err(failure) } else { Ok(()) }
     }
 }
 
