@@ -210,6 +210,7 @@ impl Spawner {
         let bases: Vec<OwnedFd> = fds.collect();
 
         sys::set_name(c"cove-spawner").step("name the spawner")?;
+        sys::share_relocated().step("share what the loader relocated")?;
         // Ctrl-C goes to the whole foreground group; the spawner must outlive the server's
         // draining.
         sys::setsid().step("leave the terminal")?;

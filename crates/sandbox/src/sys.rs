@@ -862,6 +862,58 @@ pub(crate) fn memfd(name: &CStr, content: &[u8]) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Puts a file in the place of the memory that the loader has relocated and made read-only
+/// (`PT_GNU_RELRO`). In an executable that can be anywhere, that is a page of one's own for each
+/// 4 KiB of pointers, and every fork copies their entries, twice for each sandbox; pages of a file
+/// are found again when they are needed.
+///
+/// Does nothing where the executable has no such memory. Only for a process of one thread.
+pub(crate) fn share_relocated() -> io::Result<()> {
+    // SAFETY: reads the auxiliary vector, which the kernel has put there.
+    let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
+    // SAFETY: likewise.
+    let count = unsafe { libc::getauxval(libc::AT_PHNUM) };
+    let (Ok(headers), Ok(count)) = (usize::try_from(headers), usize::try_from(count)) else {
+        return Ok(());
+    };
+    if headers == 0 || count == 0 {
+        return Ok(());
+    }
+    let first = std::ptr::with_exposed_provenance::<libc::Elf64_Phdr>(headers);
+    // SAFETY: the kernel says where the program headers are and how many; they are never changed.
+    let headers_of = unsafe { std::slice::from_raw_parts(first, count) };
+    let of_kind = |kind| headers_of.iter().find(|header| header.p_type == kind);
+    let (Some(own), Some(relro)) = (of_kind(libc::PT_PHDR), of_kind(libc::PT_GNU_RELRO)) else {
+        return Ok(());
+    };
+    let at = |address: u64| usize::try_from(address).unwrap_or(usize::MAX);
+    let base = headers.wrapping_sub(at(own.p_vaddr));
+    // SAFETY: asks for a number.
+    let page_bytes = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096);
+    let page = |address: usize| address & !(page_bytes - 1);
+    // As the loader does it (`_dl_protect_relro` of glibc): both ends are rounded down.
+    let start = page(base.wrapping_add(at(relro.p_vaddr)));
+    let end = page(base.wrapping_add(at(relro.p_vaddr)).wrapping_add(at(relro.p_memsz)));
+    let Some(bytes) = end.checked_sub(start).filter(|bytes| *bytes > 0) else { return Ok(()) };
+    let memory = std::ptr::with_exposed_provenance::<u8>(start);
+    // SAFETY: the loader has mapped this range and protected it against writing.
+    let content = unsafe { std::slice::from_raw_parts(memory, bytes) };
+    let file = memfd(c"cove-relocated", content)?;
+    // SAFETY: replaces read-only memory by the same bytes, read-only, in one step; no other thread
+    // could look meanwhile.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::with_exposed_provenance_mut(start),
+            bytes,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE | libc::MAP_FIXED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 // ---- terminals ---------------------------------------------------------------------------------
 
 /// Lets the other side of a new terminal be opened (`TIOCSPTLCK`).
