@@ -130,8 +130,18 @@ fn the_example_file_is_the_default_configuration() {
         })
         .collect();
     let mut config: Config = toml::from_str(&uncommented).unwrap();
-    // What follows the host has an example value rather than a default.
+    // What follows the host, or is left out, has an example value rather than a default.
     config.data_dir = PathBuf::new();
+    config.store.url = None;
+    config.executions.jobs.redis = None;
+    config.executions.jobs.webhook_key = None;
+    config.compat.piston.listen = None;
+    config.compat.piston.settings.compile_memory_limit = None;
+    config.compat.piston.settings.run_memory_limit = None;
+    config.compat.judge0.listen = None;
+    config.compat.go_judge.listen = None;
+    config.compat.go_judge.settings.stored_file_ttl_s = None;
+    config.sandbox.warm_runtimes_ready = None;
     config.sandbox.warm = None;
     config.sandbox.spawners = None;
     config.executions.languages = None;
