@@ -13,6 +13,7 @@
 //! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
+//! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@
 mod admission;
 mod asynchronous;
 mod cases;
+mod cli_remote;
 mod command_line;
 mod foreign;
 mod gojudge;
