@@ -11,9 +11,10 @@
 //! | `lifecycle.rs` | start, drain, `kill -9`, tokens, one server per data directory |
 //! | `jobs.rs` | what is submitted is accepted, listed, cancelled, expires; the queue's limits |
 //! | `live.rs` | events, input and terminals of what runs; slow and rude clients |
+//! | `durability.rs` | what was accepted ends exactly once, whatever dies |
+//! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
-//! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
     clippy::unwrap_used,
@@ -22,9 +23,10 @@
 
 mod admission;
 mod asynchronous;
+mod backends;
 mod cases;
-mod cli_remote;
 mod command_line;
+mod durability;
 mod foreign;
 mod gojudge;
 mod jobs;

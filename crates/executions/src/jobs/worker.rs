@@ -27,6 +27,9 @@ const QUEUE_PAUSE: Duration = Duration::from_millis(500);
 const ROOM_PAUSE: Duration = Duration::from_millis(20);
 /// How often the end of an attempt is told to a queue that does not answer.
 const FINISH_TRIES: u32 = 120;
+/// Pause before an attempt that failed is followed by another: time for what failed to be there
+/// again, a spawner for example. Without it all attempts would be used up within the same mishap.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// How long an interactive execution waits for its caller.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interactive executions that wait for their callers at one time.
@@ -384,6 +387,9 @@ impl Worker {
             Finish::Failed { message } => Some(message.clone()),
             _ => None,
         };
+        if message.is_some() && attempt < self.inner().config.attempts_max {
+            time::sleep(RETRY_PAUSE).await;
+        }
         let lives = &self.inner().lives;
         match self.finish(lease, finish).await {
             Some(Ended::Now(State::Dead)) => {

@@ -1,0 +1,234 @@
+//! The same promises on every place where executions can wait.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use testkit::{Client, Postgres, Redis, Server, process, until};
+
+use crate::asynchronous::{
+    SOON, assert_error, delete, ended, figures, id, post_request, record, set_paused, submit,
+    submit_all, wait_for_state,
+};
+use crate::support::{beside_others, serve_with, shell};
+
+/// Settings of a short lease: what another server had is taken over within it.
+const LEASE: &str = "jobs.lease_s = 3\n";
+
+fn postgres(database: &str) -> String {
+    format!("{LEASE}[store]\nurl = {database:?}\n")
+}
+
+fn redis(server: &Redis) -> String {
+    format!("{LEASE}jobs.redis = {:?}\n", server.url())
+}
+
+/// Everything that a caller does, and a server that dies in between.
+fn check(backend: &str, config: &str) {
+    let mut server = serve_with(config);
+    // One that has its store for itself knows at once; others when the lease has ended.
+    server.expect_log("executions were cut off by the server's end");
+    server.expect_log("its worker was lost; it is queued again");
+    let client = server.client();
+    let stats = figures(&client);
+    assert_eq!((&stats["backend"], &stats["paused"]), (&json!(backend), &json!(false)));
+
+    let done = submit(&client, &shell("echo done"));
+    let result = ended(&client, &done);
+    assert_eq!((&result["state"], &result["attempts"]), (&json!("finished"), &json!(1)));
+    assert_eq!(result["result"]["stdout"], "done\n", "{backend}");
+
+    let keyed = |request: &Value| {
+        let request = post_request("/v1/executions", request);
+        client.send(&request.header("idempotency-key", "key"))
+    };
+    let first = keyed(&shell("echo once"));
+    assert_eq!(first.status, 202, "{}", first.text());
+    let once = id(&first.json());
+    assert_eq!(id(&keyed(&shell("echo once")).json()), once, "{backend}");
+    let other = keyed(&shell("echo other"));
+    assert_error(&other, 409, "conflict", Some("idempotency-key"));
+    ended(&client, &once);
+
+    let running = submit(&client, &shell("sleep 64401"));
+    wait_for_state(&client, &running, "running");
+    assert_eq!(delete(&client, &running).status, 200);
+    wait_for_state(&client, &running, "cancelled");
+    assert_error(&delete(&client, &running), 409, "conflict", None);
+
+    set_paused(&client, true);
+    let waiting = submit_all(&client, &[shell("echo 0"), shell("echo 1"), shell("echo 2")]);
+    assert_eq!(delete(&client, &waiting[1]).json()["state"], "cancelled", "{backend}");
+    let stats = figures(&client);
+    assert_eq!((&stats["queued"], &stats["running"]), (&json!(2), &json!(0)), "{stats}");
+    let newest_first =
+        [&waiting[2], &waiting[1], &waiting[0], &running, &once, &done].map(String::as_str);
+    assert_eq!(listed(&client, ""), newest_first, "{backend}");
+    assert_eq!(listed(&client, "state=queued"), [&*waiting[2], &*waiting[0]], "{backend}");
+    assert_eq!(listed(&client, &format!("cursor={running}&limit=1")), [&*once], "{backend}");
+
+    // What waits is still there for the next server, and so is what has ended.
+    server.restart();
+    let client = server.client();
+    assert_eq!(figures(&client)["paused"], true, "{backend}");
+    assert_eq!(listed(&client, ""), newest_first, "{backend}");
+    assert_eq!(record(&client, &done), result, "{backend}");
+    set_paused(&client, false);
+    for (id, stdout) in [(&waiting[0], "0\n"), (&waiting[2], "2\n")] {
+        assert_eq!(ended(&client, id)["result"]["stdout"], stdout, "{backend}");
+    }
+
+    // What ran is run again, and ends once.
+    let lost = submit(&client, &shell("sleep 1.0642; echo end"));
+    wait_for_program("1.0642");
+    server.restart();
+    let client = server.client();
+    let end = ended(&client, &lost);
+    assert_eq!((&end["state"], &end["attempts"]), (&json!("finished"), &json!(2)), "{end}");
+    assert_eq!(end["result"]["stdout"], "end\n", "{backend}");
+    let stats = figures(&client);
+    assert_eq!((&stats["finished"], &stats["cancelled"]), (&json!(5), &json!(2)), "{stats}");
+}
+
+/// Ids of a page of a list.
+fn listed(client: &Client, query: &str) -> Vec<String> {
+    let page = client.get(&format!("/v1/executions?{query}"));
+    assert_eq!(page.status, 200, "{}", page.text());
+    page.json()["executions"].as_array().unwrap().iter().map(id).collect()
+}
+
+fn wait_for_program(marker: &str) {
+    until(&format!("the program {marker}"), SOON, || {
+        if process::with_marker(marker).is_empty() { Err("not there".to_owned()) } else { Ok(()) }
+    });
+}
+
+#[test]
+fn promises_are_kept_in_the_embedded_store() {
+    let _guard = beside_others();
+    check("sqlite", LEASE);
+}
+
+#[test]
+fn promises_are_kept_in_postgresql() {
+    let _guard = beside_others();
+    let database = Postgres::shared();
+    check("postgresql", &postgres(&database.database()));
+}
+
+#[test]
+fn promises_are_kept_in_redis() {
+    let _guard = beside_others();
+    let server = Redis::start();
+    check("redis", &redis(&server));
+}
+
+/// Which of the servers run something with this in its command line.
+fn busy<'a>(servers: &[&'a Server], marker: &str) -> Vec<&'a Server> {
+    let programs = process::with_marker(marker);
+    let is_busy = |server: &&&Server| {
+        process::descendants(server.pid()).iter().any(|one| programs.contains(&one.pid))
+    };
+    servers.iter().filter(is_busy).copied().collect()
+}
+
+/// Two servers on one queue: both work, and one takes over from the other.
+fn check_two(config: &str, marker: &str) {
+    let config = format!("running_max = 1\n{config}");
+    let mut one = serve_with(&config);
+    let mut two = one.start_beside(&format!("[executions]\n{config}"));
+    two.expect_log("its worker was lost; it is queued again");
+    one.expect_log("its worker was lost; it is queued again");
+    let script = format!("sleep {marker}; echo done");
+    let ids = submit_all(&one.client(), &[shell(&script), shell(&script)]);
+    until("both to work", SOON, || {
+        let busy = busy(&[&one, &two], marker).len();
+        if busy == 2 { Ok(()) } else { Err(format!("{busy} busy")) }
+    });
+    one.signal("KILL");
+    assert!(!one.wait(SOON).success());
+    let client = two.client();
+    let mut attempts: Vec<u64> = ids
+        .iter()
+        .map(|id| {
+            let record = ended(&client, id);
+            assert_eq!(record["result"]["stdout"], "done\n", "{record}");
+            record["attempts"].as_u64().unwrap()
+        })
+        .collect();
+    attempts.sort_unstable();
+    assert_eq!(attempts, [1, 2]);
+    assert_eq!(figures(&client)["finished"], 2);
+}
+
+#[test]
+fn two_servers_share_the_work_in_postgresql() {
+    let _guard = beside_others();
+    let database = Postgres::shared();
+    check_two(&postgres(&database.database()), "2.0643");
+}
+
+#[test]
+fn two_servers_share_the_work_in_redis() {
+    let _guard = beside_others();
+    let server = Redis::start();
+    check_two(&redis(&server), "2.0644");
+}
+
+/// BullMQ, installed once below the target directory; what it is, is in `compat/bullmq`.
+fn project() -> &'static Path {
+    static PROJECT: OnceLock<PathBuf> = OnceLock::new();
+    PROJECT.get_or_init(|| {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-bullmq");
+        std::fs::create_dir_all(&project).unwrap();
+        let mut is_same = project.join("node_modules/bullmq").is_dir();
+        for file in [".npmrc", "package.json", "package-lock.json", "requests.mjs"] {
+            let content = std::fs::read(root.join("compat/bullmq").join(file)).unwrap();
+            let there = std::fs::read(project.join(file)).unwrap_or_default();
+            is_same &= there == content || file.ends_with(".mjs");
+            std::fs::write(project.join(file), content).unwrap();
+        }
+        if !is_same {
+            let mut npm = Command::new("npm");
+            // Not `ci`: it wants to know of the builds for other systems, which are left out.
+            npm.args(["install", "--omit=optional", "--ignore-scripts", "--no-progress"]);
+            let output = npm.current_dir(&project).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        }
+        project
+    })
+}
+
+#[test]
+fn a_producer_of_bullmq_gets_results_and_reasons() {
+    let _guard = beside_others();
+    let redis_server = Redis::start();
+    let mut server = serve_with(&redis(&redis_server));
+    // What a foreign producer sent and nobody can run is somebody's to look at.
+    server.expect_log("given up; `cove queue retry`");
+    server.expect_log("failed; it is queued again");
+    let output = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "node", "requests.mjs"])
+        .arg(redis_server.address().port().to_string())
+        .current_dir(project())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}\n{}", server.log());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let answers: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    for (name, verdict, stdout) in
+        [("python", "OK", "42\n"), ("argv", "RE", "out\n"), ("late", "OK", "late\n")]
+    {
+        let result = &answers[name]["result"];
+        assert_eq!((&result["verdict"], &result["stdout"]), (&json!(verdict), &json!(stdout)));
+    }
+    for (name, says) in
+        [("cobol", "language"), ("unknown", "colour"), ("list", "request"), ("limit", "cpu_ms")]
+    {
+        let failed = answers[name]["failed"].as_str().unwrap_or_default();
+        assert!(failed.contains(says), "{name}: {}", answers[name]);
+    }
+}

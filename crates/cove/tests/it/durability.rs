@@ -1,0 +1,235 @@
+//! What was accepted ends exactly once, whatever dies meanwhile.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use testkit::{Server, process, until};
+
+use crate::asynchronous::{
+    SOON, assert_error, ended, figures, path, post, record, set_paused, submit, submit_all,
+    wait_for_state,
+};
+use crate::support::{COVE, beside_others, serve_with, shell};
+use crate::webhooks::{LOOPBACK, Receiver, TAKEN};
+
+/// Jobs of the test that kills the server.
+const JOBS: usize = 1_000;
+/// How many have ended when it is killed.
+const KILLED_AT: [u64; 3] = [150, 400, 700];
+/// Time for all of them on a machine that may be busy.
+const DRAINED: Duration = Duration::from_secs(120);
+
+/// What a server says that finds executions which ran when the one before it died.
+const CUT_OFF: &str = "executions were cut off by the server's end";
+
+/// Waits until a process with this in its command line is there.
+fn wait_for_program(marker: &str) {
+    until(&format!("the program {marker}"), SOON, || {
+        if process::with_marker(marker).is_empty() { Err("not there".to_owned()) } else { Ok(()) }
+    });
+}
+
+/// Waits until so many jobs have ended, and none has in another way than it should.
+fn wait_for_finished(server: &Server, count: u64) {
+    let client = server.client();
+    until(&format!("{count} results"), DRAINED, || {
+        let figures = figures(&client);
+        let finished = figures["finished"].as_u64().unwrap();
+        if finished >= count { Ok(()) } else { Err(figures.to_string()) }
+    });
+}
+
+#[test]
+fn three_kills_lose_and_double_nothing() {
+    let _guard = beside_others();
+    let receiver = Receiver::start(|_| TAKEN);
+    // One attempt more than there are kills, so that no job can be out of luck.
+    let mut server = serve_with(&format!("{LOOPBACK}jobs.attempts_max = 4\n"));
+    server.expect_log(CUT_OFF);
+    let client = server.client();
+    set_paused(&client, true);
+    let mut ids = Vec::new();
+    for batch in 0..JOBS / 100 {
+        let requests: Vec<Value> = (0..100)
+            .map(|number| {
+                let mut request = shell(&format!("echo job {}", batch * 100 + number));
+                request["webhook"] = json!({"url": receiver.url()});
+                request
+            })
+            .collect();
+        ids.extend(submit_all(&client, &requests));
+    }
+    set_paused(&client, false);
+    for killed_at in KILLED_AT {
+        wait_for_finished(&server, killed_at);
+        let left = figures(&server.client());
+        assert!(left["queued"].as_u64().unwrap() > 0, "there was nothing left to lose: {left}");
+        server.restart();
+    }
+    wait_for_finished(&server, JOBS as u64);
+    let client = server.client();
+    let stats = figures(&client);
+    for (figure, count) in
+        [("finished", JOBS), ("queued", 0), ("running", 0), ("dead", 0), ("cancelled", 0)]
+    {
+        assert_eq!(stats[figure], count, "{stats}");
+    }
+    let mut results = HashMap::new();
+    let mut again = 0;
+    for (number, id) in ids.iter().enumerate() {
+        let record = record(&client, id);
+        assert_eq!(record["state"], "finished", "{record}");
+        assert_eq!(record["result"]["stdout"], format!("job {number}\n"), "{record}");
+        let attempts = record["attempts"].as_u64().unwrap();
+        assert!((1..=4).contains(&attempts), "{record}");
+        again += u64::from(attempts > 1);
+        results.insert(id.clone(), record);
+    }
+    assert_eq!(results.len(), JOBS);
+    // A few at each kill were under way: places of the server, not more.
+    assert!(again <= 3 * 16, "{again} ran more than once");
+    until("every end to be told", DRAINED, || {
+        let mut told: Vec<String> = receiver
+            .delivered()
+            .iter()
+            .map(|delivered| delivered.header("webhook-id").to_owned())
+            .collect();
+        told.sort();
+        told.dedup();
+        if told.len() == JOBS { Ok(()) } else { Err(told.len().to_string()) }
+    });
+    // One may be told twice, when the server died before it knew; but never two ends.
+    for delivered in receiver.delivered() {
+        assert_eq!(delivered.json(), results[delivered.header("webhook-id")]);
+    }
+}
+
+#[test]
+fn what_ran_when_the_server_died_runs_again() {
+    let _guard = beside_others();
+    let mut server = serve_with("");
+    server.expect_log(CUT_OFF);
+    let client = server.client();
+    let id = submit(&client, &shell("echo begun; sleep 1.0643; echo end"));
+    let mut events = client.events(&format!("{}/events", path(&id))).unwrap();
+    let seen = events.by_ref().find(|event| event.name == "stdout").unwrap();
+    let last: u64 = seen.id.parse().unwrap();
+    server.restart();
+    let client = server.client();
+    // Who comes back with the number it saw is told of the second attempt, with higher ones.
+    let target = format!("{}/events?after={last}", path(&id));
+    let events: Vec<Value> = client.events(&target).unwrap().map(|event| event.data).collect();
+    let started = events.iter().find(|event| event["type"] == "started").unwrap();
+    assert_eq!(started["attempt"], 2);
+    let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert!(numbers[0] > last && numbers.is_sorted(), "{numbers:?}");
+    assert_eq!(events.last().unwrap()["type"], "verdict");
+    let record = ended(&client, &id);
+    assert_eq!((&record["attempts"], &record["state"]), (&json!(2), &json!("finished")));
+    assert_eq!(record["result"]["stdout"], "begun\nend\n");
+    assert_eq!(figures(&client)["finished"], 1);
+}
+
+#[test]
+fn what_kills_the_server_each_time_ends_as_a_dead_letter() {
+    let _guard = beside_others();
+    let mut server = serve_with("");
+    server.expect_log(CUT_OFF);
+    let id = submit(&server.client(), &shell("sleep 64302"));
+    for _ in 0..2 {
+        wait_for_program("64302");
+        server.restart();
+    }
+    let client = server.client();
+    let dead = ended(&client, &id);
+    assert_eq!((&dead["state"], &dead["attempts"]), (&json!("dead"), &json!(2)), "{dead}");
+    assert!(dead["message"].is_string(), "{dead}");
+    assert_eq!(figures(&client)["dead"], 1);
+    // Its owner may try it again, which begins anew.
+    let retried = post(&client, &format!("{}/retry", path(&id)), &Value::Null);
+    assert_eq!(retried.status, 200, "{}", retried.text());
+    wait_for_program("64302");
+    let record = wait_for_state(&client, &id, "running");
+    assert_eq!(record["attempts"], 1, "{record}");
+    assert_eq!(crate::asynchronous::delete(&client, &id).status, 200);
+    wait_for_state(&client, &id, "cancelled");
+}
+
+#[test]
+fn a_spawner_that_dies_costs_an_attempt_and_no_result() {
+    let _guard = beside_others();
+    for (attempts_max, state) in [(2, "finished"), (1, "dead")] {
+        let mut server = serve_with(&format!("jobs.attempts_max = {attempts_max}\n"));
+        for line in
+            ["spawner", "ended unexpectedly", "it is queued again", "given up; `cove queue retry`"]
+        {
+            server.expect_log(line);
+        }
+        let client = server.client();
+        let id = submit(&client, &shell("echo begun; sleep 1.0644; echo end"));
+        wait_for_program("1.0644");
+        for child in process::children(server.pid()) {
+            if process::name(child.pid) == "cove-spawner" {
+                process::signal(child.pid, "KILL");
+            }
+        }
+        let record = ended(&client, &id);
+        assert_eq!((&record["state"], &record["attempts"]), (&json!(state), &json!(attempts_max)));
+        if state == "finished" {
+            assert_eq!(record["result"]["stdout"], "begun\nend\n");
+            continue;
+        }
+        assert!(record["message"].as_str().is_some_and(|it| !it.is_empty()), "{record}");
+        assert_eq!(record["result"], Value::Null);
+        let retried = post(&client, "/v1/queue/retry", &Value::Null);
+        assert_eq!(retried.json()["changed"], 1, "{}", retried.text());
+        let record = ended(&client, &id);
+        assert_eq!((&record["state"], &record["attempts"]), (&json!("finished"), &json!(1)));
+        let again = post(&client, &format!("{}/retry", path(&id)), &Value::Null);
+        assert_error(&again, 409, "conflict", None);
+    }
+}
+
+#[test]
+fn a_server_that_stops_lets_jobs_end_or_gives_them_back() {
+    let _guard = beside_others();
+    for (drain_s, script, state) in
+        [(30, "sleep 0.8645; echo end", "finished"), (1, "sleep 64305", "running")]
+    {
+        let config = format!("drain_s = {drain_s}\n[executions]\n");
+        let mut server = Server::start_with(COVE, &[], Some(&config));
+        server.expect_log("work was still in progress when the time to drain was up");
+        server.expect_log("it is queued again");
+        let id = submit(&server.client(), &shell(script));
+        wait_for_program(script.split([' ', ';']).nth(1).unwrap());
+        let waiting = submit(&server.client(), &json!({"argv": ["true"], "deadline_ms": 60_000}));
+        server.signal("TERM");
+        assert!(server.wait(SOON).success());
+        server.restart();
+        let client = server.client();
+        let record = wait_for_state(&client, &id, state);
+        // Going back does not count.
+        assert_eq!(record["attempts"], 1, "{record}");
+        assert_eq!(ended(&client, &waiting)["state"], "finished");
+        if state == "running" {
+            assert_eq!(crate::asynchronous::delete(&client, &id).status, 200);
+            wait_for_state(&client, &id, "cancelled");
+        }
+    }
+}
+
+#[test]
+fn a_pause_outlasts_the_server() {
+    let _guard = beside_others();
+    let mut server = serve_with("");
+    set_paused(&server.client(), true);
+    let id = submit(&server.client(), &shell("echo later"));
+    server.restart();
+    let client = server.client();
+    let stats = figures(&client);
+    assert_eq!((&stats["paused"], &stats["queued"]), (&json!(true), &json!(1)), "{stats}");
+    assert_eq!(record(&client, &id)["state"], "queued");
+    set_paused(&client, false);
+    assert_eq!(ended(&client, &id)["result"]["stdout"], "later\n");
+}
