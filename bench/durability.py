@@ -65,7 +65,7 @@ def listed(client, state=""):
 
 
 def wait_for(client, process, reached, seconds=DRAIN_SECONDS_MAX):
-    """Waits until `reached` of the queue's figures, which are returned; None when it is too late."""
+    """Waits until `reached` of the queue's figures, which are returned; None when too late."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         figures = stats(client)
@@ -98,7 +98,7 @@ def drain(server, jobs, kills):
     accepted = submit(client, jobs)
     submitted = time.monotonic()
     say(f"  {len(accepted)} jobs accepted in {submitted - began:.1f} s")
-    seen, restarts, doubled, orphans = {}, [], [], 0
+    seen, restarts, doubled, orphans, pids = {}, [], [], 0, [process.pid]
     for n in range(kills):
         wait_for(client, process, lambda f, n=n: f["finished"] >= jobs * (n + 1) // (kills + 1))
         doubled += remember(seen, listed(client, "finished"))
@@ -106,6 +106,7 @@ def drain(server, jobs, kills):
         killed = time.monotonic()
         below = kill(process)
         process, client = server.start(wait=False)
+        pids.append(process.pid)
         first = rivals.wait_until(lambda: answers(client), process, server.log, rivals.COVE)
         answered = time.monotonic()
         wait_for(client, process, lambda f, first=first: f["finished"] > first["finished"])
@@ -123,6 +124,7 @@ def drain(server, jobs, kills):
     took = time.monotonic() - began
     found = verify(client, accepted, seen, doubled)
     server.stop()
+    groups = [p for p in machine.cgroup_directories() if any(f"/cove-{pid}-" in p for pid in pids)]
     return {
         "jobs": jobs,
         "accepted": len(accepted),
@@ -131,6 +133,7 @@ def drain(server, jobs, kills):
         "submit_seconds": submitted - began,
         "drain_seconds": took,
         "processes_left_by_kills": orphans,
+        "control_groups_left": len(groups),
         **found,
     }
 

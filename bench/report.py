@@ -515,8 +515,9 @@ def durability_text(found):
     return (
         f"{number(found['accepted'], 0)} jobs accepted in {number(found['submit_seconds'])} s, all"
         f" worked off after {number(found['drain_seconds'])} s, restarts included."
-        f" {found['run_again']} were started again, {found['processes_left_by_kills']} processes of"
-        f" a killed server were left when the next one had a result."
+        f" {found['run_again']} were started again. {found['processes_left_by_kills']} processes of"
+        f" killed servers were there when the next one had a result;"
+        f" {found['control_groups_left']} of their control groups are left."
         f"\n\n{table(header, rows)}{examples and chr(10)}{examples}"
     )
 

@@ -388,7 +388,7 @@ def bullmq_scripts(install):
         if not install:
             raise Unavailable("BullMQ is not installed (without --no-install it would be)")
         say("installing BullMQ")
-        # Not `ci`: it wants the builds for other systems in the lock file, which are left out of it.
+        # Not `ci`: it wants builds for other systems in the lock file, which are left out of it.
         run(["npm", "install", "--ignore-scripts", "--no-progress"], cwd=target)
         done.write_bytes(lock)
     return target

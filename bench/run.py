@@ -465,7 +465,8 @@ def tool_names(cells):
 
 def left_behind(before, after, running):
     """Names of new control groups and mounts that carry our name or that of our server."""
-    ours = ["cove-bench-", *(f"{name}-{r['pid']}-" for name, r in running.items() if "pid" in r)]
+    servers = ((name.split(",")[0], r["pid"]) for name, r in running.items() if "pid" in r)
+    ours = ["cove-bench-", *(f"{name}-{pid}-" for name, pid in servers)]
     return sorted({pathlib.Path(p).name for p in after - before if any(name in p for name in ours)})
 
 

@@ -65,7 +65,7 @@ def fast(client):
 
 
 def ended(client, path):
-    """Waits until the execution has ended, since its reader went away; its state and the seconds."""
+    """Waits for the end of an execution whose reader went away; its state and the seconds."""
     began = time.monotonic()
     while time.monotonic() < began + END_SECONDS_MAX:
         record = client.json("GET", path)

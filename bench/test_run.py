@@ -19,7 +19,7 @@ import rivals
 import run
 import slow_reader
 from rivals import (
-    BARE, BUBBLEWRAP, BULLMQ, COVE, COVE_20_WEBSOCKET, COVE_FRESH, COVE_WEBSOCKET, GO_JUDGE,
+    BARE, BUBBLEWRAP, BULLMQ, COVE, COVE_20, COVE_20_WEBSOCKET, COVE_FRESH, COVE_WEBSOCKET, GO_JUDGE,
     GO_JUDGE_20,
 )  # fmt: skip
 
@@ -394,16 +394,17 @@ class CommandLine(unittest.TestCase):
         self.assertEqual(run.tool_names(everything), {"go", "node", "java"})
 
     def test_only_what_is_ours_is_left_behind(self):
-        running = {COVE: {"pid": 12}, BARE: {}}
+        running = {COVE: {"pid": 12}, COVE_20: {"pid": 13}, BARE: {}}
         after = {
             "/c/cove-12-3",
             "/c/cove-12-3/s0",
             "/c/cove-99-1",
+            "/c/cove-13-1",
             "/c/old",
             "/c/x/cove-bench-runc-1",
         }
         names = run.left_behind({"/c/old"}, after, running)
-        self.assertEqual(names, ["cove-12-3", "cove-bench-runc-1", "s0"])
+        self.assertEqual(names, ["cove-12-3", "cove-13-1", "cove-bench-runc-1", "s0"])
 
     def test_directories_of_this_machine_are_not_written_down(self):
         argv = ["--go-judge", "/home/me/bin/go-judge", "--rounds", "2"]
