@@ -397,6 +397,17 @@ pub(crate) fn span(ms: u64) -> String {
     }
 }
 
+/// Where something is in the queue, and when it will start, after the word `queued`.
+pub(crate) fn place(position: Option<u64>, start_ms: Option<u64>) -> String {
+    let place = match position {
+        None => String::new(),
+        Some(0) => ", the next one".to_owned(),
+        Some(position) => format!(", {position} before it"),
+    };
+    let start = start_ms.map(|ms| format!(", starts in about {}", span(ms)));
+    format!("{place}{}", start.unwrap_or_default())
+}
+
 /// A value in a query (RFC 3986 §2.1).
 pub(crate) fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());

@@ -2,7 +2,7 @@
 
 use api::{ExecutionRecord, Outcome};
 
-use crate::remote::{plain, span};
+use crate::remote::{place, plain};
 use crate::run::judgement;
 use crate::values::human_bytes;
 
@@ -46,10 +46,8 @@ fn state(record: &ExecutionRecord) -> String {
     if let Some(result) = &record.result {
         return plain(&judgement(&result.outcome));
     }
-    let place = record.position.map(|position| format!(", {position} before it"));
-    let start = record.estimated_start_ms.map(|ms| format!(", starts in about {}", span(ms)));
-    let (place, start) = (place.unwrap_or_default(), start.unwrap_or_default());
-    format!("{}{place}{start}", record.state.as_str())
+    let place = place(record.position, record.estimated_start_ms);
+    format!("{}{place}", record.state.as_str())
 }
 
 /// A line for each test case.

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use tokio::sync::mpsc;
 
 use super::progress::Progress;
-use super::{plain, span};
+use super::{place, plain};
 use crate::complain;
 use crate::run::{EXIT_COVE, exit_code, judgement, show_compiler, write_through};
 
@@ -99,10 +99,7 @@ impl Show {
 
     /// It is in the queue.
     pub(crate) fn waiting(&mut self, position: Option<u64>, start_ms: Option<u64>) {
-        let place = position.map(|position| format!(", {position} before it"));
-        let start = start_ms.map(|ms| format!(", starts in about {}", span(ms)));
-        let (place, start) = (place.unwrap_or_default(), start.unwrap_or_default());
-        self.progress.say(&format!("queued{place}{start}"));
+        self.progress.say(&format!("queued{}", place(position, start_ms)));
     }
 
     fn started(&mut self, attempt: u32) {

@@ -28,6 +28,13 @@ fn spans_are_short() {
 }
 
 #[test]
+fn places_in_the_queue_are_counted_as_people_do() {
+    assert_eq!(place(None, None), "");
+    assert_eq!(place(Some(0), None), ", the next one");
+    assert_eq!(place(Some(3), Some(12_000)), ", 3 before it, starts in about 12 s");
+}
+
+#[test]
 fn values_of_a_query_are_escaped() {
     assert_eq!(escaped("c++ & d=é"), "c%2B%2B%20%26%20d%3D%C3%A9");
     assert_eq!(escaped("a-b_c.d~9"), "a-b_c.d~9");

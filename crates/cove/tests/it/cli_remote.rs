@@ -386,6 +386,15 @@ fn the_queue_is_paused_drained_and_shown() {
     let output = finish(command(&server, &["queue", "drain"]), "y\n");
     let expected = Expected { code: 2, stdout: "", stderr: &["--yes"] };
     check(&output, &"drain", &expected);
+    // A terminal is asked; script(1) is one.
+    let drain = format!("{COVE} queue drain --data-dir {}", server.data_dir().display());
+    let mut terminal = testkit::command("script");
+    terminal.args(["--quiet", "--return", "--command", &drain, "/dev/null"]);
+    terminal.env("SHELL", "/bin/sh").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let output = finish(terminal, "n\n");
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{shown}");
+    assert!(shown.contains("[y/N]") && shown.contains("nothing was cancelled"), "{shown}");
     assert_eq!(done(&server, &["queue", "drain", "--yes"]), "1 execution cancelled\n");
     assert_eq!(stats(&["stats", "--all"])["cancelled"], 2);
     assert_eq!(stats(&["retry"])["changed"], 0);
