@@ -116,7 +116,8 @@ pub struct BatchAnswer {
 /// Something that happened to an execution, as on `/v1/executions/{id}/events`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
-    /// Counts from 1 without gaps; the id of a server-sent event.
+    /// Counts from 1 without gaps; a later attempt, after a failure of the server, goes on with
+    /// much larger numbers. The id of a server-sent event.
     pub seq: u64,
     /// What happened.
     #[serde(flatten)]
@@ -232,7 +233,7 @@ pub struct Chunk {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ClientMessage {
-    /// Bytes for standard input as text.
+    /// Bytes for standard input: exactly one of `data` and `data_base64`.
     Stdin {
         /// The bytes as text.
         #[serde(default, skip_serializing_if = "Option::is_none")]
