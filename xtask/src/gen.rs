@@ -365,6 +365,20 @@ mod tests {
     }
 
     #[test]
+    fn the_requests_among_the_examples_are_what_the_types_accept() {
+        let mut found = 0;
+        for entry in fs::read_dir(crate::root().join("examples")).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                let request = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+                check("ExecutionRequest", &request, &path.display().to_string());
+                found += 1;
+            }
+        }
+        assert!(found >= 4);
+    }
+
+    #[test]
     fn every_operation_has_a_name_of_its_own_and_every_path_its_parameters() {
         let mut ids = Vec::new();
         for operation in operations::all() {
