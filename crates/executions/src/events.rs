@@ -2,11 +2,12 @@
 //!
 //! A [`Log`] keeps the latest [`KEPT_BYTES_MAX`] of chunks. Who reads slower than that finds a
 //! [`EventKind::Gap`]. Nobody is waited for, except for the one listener that the execution is
-//! attached to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so that the
-//! program waits in its `write` and memory stays flat.
+//! attached to: while it is [`AHEAD_BYTES_MAX`] behind, the program's output is not read, so that
+//! the program waits in its `write` and memory stays flat.
 //!
 //! Sequence numbers count from 1 in the first attempt and from `attempt - 1` times 2^32 in a later
-//! one, so that they grow over a restart of the server, which forgets the log of the attempt before.
+//! one, so that they grow over a restart of the server, which forgets the log of the attempt
+//! before.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -120,7 +121,7 @@ impl Log {
     }
 
     /// Whether the attached listener has kept up; else wakes the task when it has.
-    fn poll_ready(&self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll_ready(&self, context: &Context<'_>) -> Poll<()> {
         let mut state = self.state.lock();
         let behind = state.taken.map_or(0, |taken| state.written.saturating_sub(taken));
         if behind <= AHEAD_BYTES_MAX as u64 {
@@ -130,8 +131,8 @@ impl Log {
         Poll::Pending
     }
 
-    /// From now on this execution waits for a listener that has seen what is up to `after` and calls
-    /// [`Log::taken`].
+    /// From now on this execution waits for a listener that has seen what is up to `after` and
+    /// calls [`Log::taken`].
     pub(crate) fn attach(&self, after: u64) {
         let mut state = self.state.lock();
         let unseen = state.events.iter().filter(|event| event.seq > after);

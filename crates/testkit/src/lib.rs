@@ -20,6 +20,7 @@
 //! | `http.rs` | blocking HTTP/1.1 client |
 //! | `websocket.rs` | blocking WebSocket client |
 //! | `events.rs` | reader of server-sent events |
+//! | `receiver.rs` | HTTP server that keeps what it is sent |
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
 //! | `certificate.rs` | a certificate for `localhost` |
@@ -35,6 +36,7 @@ mod http;
 mod log;
 mod postgres;
 pub mod process;
+mod receiver;
 mod redis;
 mod scratch;
 mod server;
@@ -48,6 +50,7 @@ pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;
 pub use postgres::Postgres;
+pub use receiver::{Delivered, Receiver, TAKEN};
 pub use redis::Redis;
 pub use scratch::Scratch;
 pub use server::{Server, command};

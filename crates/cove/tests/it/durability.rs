@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Server, process, until};
+use testkit::{Receiver, Server, TAKEN, process, until};
 
 use crate::asynchronous::{
     SOON, assert_error, ended, figures, path, post, record, set_paused, submit, submit_all,
     wait_for_state,
 };
 use crate::support::{COVE, beside_others, serve_with, shell};
-use crate::webhooks::{LOOPBACK, Receiver, TAKEN};
+use crate::webhooks::LOOPBACK;
 
 /// Jobs of the test that kills the server.
 const JOBS: usize = 1_000;

@@ -246,7 +246,7 @@ impl Subscription {
     pub(crate) async fn next(&mut self) -> Option<Vec<Arc<Event>>> {
         while !self.over {
             let events = match &mut self.listening {
-                // What ends on another server, or without anybody here noticing, is found by asking.
+                // What ends elsewhere, or without anybody here noticing, is found by asking.
                 Some((listener, _)) => match time::timeout(POLL_INTERVAL, listener.next()).await {
                     Ok(Some(events)) => events,
                     Ok(None) => {

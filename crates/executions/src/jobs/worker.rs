@@ -243,28 +243,24 @@ impl Worker {
 
     /// Runs a job to its end and publishes it.
     async fn run(self, claim: Claim, permit: OwnedSemaphorePermit) {
-        let Claim { lease, tenant, attempt, request } = claim;
-        let id = lease.id.clone();
-        let live = self.inner().lives.get_or_create(&id, attempt);
-        self.inner().held.0.lock().insert(lease.clone(), Arc::clone(&live));
-        let hold = Hold(&self.inner().held, lease.clone());
+        let live = self.inner().lives.get_or_create(&claim.lease.id, claim.attempt);
+        self.inner().held.0.lock().insert(claim.lease.clone(), Arc::clone(&live));
+        let hold = Hold(&self.inner().held, claim.lease.clone());
         let began = clock::now();
-        let left = self.attempt(&live, &id, &tenant, attempt, &request, permit).await;
+        let left = self.attempt(&live, &claim, permit).await;
         self.inner().pace.note(clock::now().saturating_duration_since(began));
-        self.publish(lease, attempt, &live, left).await;
+        self.publish(claim.lease, claim.attempt, &live, left).await;
         drop(hold);
     }
 
     async fn attempt(
         &self,
         live: &Live,
-        id: &ExecutionId,
-        tenant: &str,
-        attempt: u32,
-        request: &[u8],
+        claim: &Claim,
         permit: OwnedSemaphorePermit,
     ) -> Attempt {
-        let request: ExecutionRequest = match serde_json::from_slice(request) {
+        let (id, attempt) = (&claim.lease.id, claim.attempt);
+        let request: ExecutionRequest = match serde_json::from_slice(&claim.request) {
             Ok(request) => request,
             Err(error) => return Attempt::Failed(format!("its request is malformed: {error}")),
         };
@@ -287,7 +283,7 @@ impl Worker {
             }
             live.log.begin_attempt(attempt);
             live.log.push(EventKind::Started { attempt });
-            let ran = self.execute(live, id, tenant, request, io).await;
+            let ran = self.execute(live, id, &claim.tenant, request, io).await;
             drop(permit);
             ran
         };
