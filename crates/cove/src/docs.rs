@@ -168,7 +168,8 @@ impl Page {
             self.raw("<h4>Body: ").kind(&body["schema"]).raw("</h4>");
         }
         let path = filled(path, &operation["parameters"]);
-        let call = Call { method, path: &path, needs_token };
+        let is_stream = !operation["responses"]["200"]["content"]["text/event-stream"].is_null();
+        let call = Call { method, path: &path, needs_token, is_stream };
         let examples: Vec<_> = entries(&body["examples"]).map(|(_, example)| example).collect();
         if examples.is_empty() {
             self.raw("<h4>Try it</h4>").element("pre", &call.curl(None));
@@ -335,12 +336,15 @@ struct Call<'a> {
     method: &'a str,
     path: &'a str,
     needs_token: bool,
+    /// Whether the answer is to be shown as it comes.
+    is_stream: bool,
 }
 
 impl Call<'_> {
     fn curl(&self, body: Option<&Value>) -> String {
-        let Call { method, path, needs_token } = self;
-        let mut line = format!("curl -s '{ORIGIN}{path}'");
+        let Call { method, path, needs_token, is_stream } = self;
+        let flags = if *is_stream { "-sN" } else { "-s" };
+        let mut line = format!("curl {flags} '{ORIGIN}{path}'");
         if *needs_token {
             line.push_str(" \\\n  -H \"authorization: Bearer $(cove token)\"");
         }
@@ -419,6 +423,7 @@ mod tests {
         for line in [
             "curl -s '@ORIGIN@/v1/executions' \\\n  -H &quot;authorization: Bearer $(cove token)&quot;",
             "curl -s '@ORIGIN@/v1/executions/ex_01M7ZSJM3P2AZVFP0M84SC7SNT' \\\n",
+            "curl -sN '@ORIGIN@/v1/executions/ex_01M7ZSJM3P2AZVFP0M84SC7SNT/events'",
             "/v1/queue/pause' \\\n  -H &quot;authorization: Bearer $(cove token)&quot; -X POST",
         ] {
             assert!(html.contains(line), "{line}: {html}");
