@@ -20,6 +20,8 @@ const CLASSES: &[(&str, &str)] = &[
     ("escape", include_str!("../cases/escape.toml")),
     ("network", include_str!("../cases/network.toml")),
     ("compile", include_str!("../cases/compile.toml")),
+    ("node", include_str!("../cases/node.toml")),
+    ("java", include_str!("../cases/java.toml")),
 ];
 
 /// Programs that are too long to stand in the table.
@@ -27,6 +29,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("allowed.c", include_str!("../cases/programs/allowed.c")),
     ("daemon.c", include_str!("../cases/programs/daemon.c")),
     ("denied.c", include_str!("../cases/programs/denied.c")),
+    ("Hostile.java", include_str!("../cases/programs/Hostile.java")),
     ("init.c", include_str!("../cases/programs/init.c")),
     ("leave.c", include_str!("../cases/programs/leave.c")),
     ("limits.c", include_str!("../cases/programs/limits.c")),
@@ -55,6 +58,18 @@ pub(crate) enum Phase {
     Crowd,
 }
 
+/// In which of its modes the server runs a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// Compiled and started for this request.
+    Fresh,
+    /// From the compile cache, by an interpreter that has started: whatever there is for it.
+    Fast,
+}
+
+/// Limits that a process keeps which has started before its program comes.
+const KEPT: [&str; 3] = ["memory_bytes", "processes", "open_files"];
+
 /// One hostile program and what must become of it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -71,6 +86,11 @@ pub(crate) struct Case {
     file: Option<String>,
     #[serde(default)]
     args: Vec<String>,
+    #[serde(default)]
+    stdin: String,
+    /// Why no fast mode is for it, although there is one for its language.
+    #[serde(default)]
+    only_fresh: Option<String>,
     /// On top of [`limits`].
     #[serde(default)]
     limits: BTreeMap<String, u64>,
@@ -125,9 +145,9 @@ pub(crate) struct Case {
     memory_peak: Option<[u64; 2]>,
     #[serde(default)]
     processes_max: Option<u64>,
-    /// Text in the command line of a process that must not exist after the answer.
+    /// Number in the command line of a process that must not exist after the answer.
     #[serde(default)]
-    pub(crate) gone: Option<String>,
+    gone: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -176,11 +196,71 @@ impl Case {
         if !self.limit.iter().any(|limit| limit == "wall") {
             found.insert("wall_ms".to_owned(), json!(WALL_MS));
         }
+        if ["javascript", "java"].contains(&self.lang.as_str()) {
+            found.retain(|name, _| !KEPT.contains(&name.as_str()));
+        }
         found
     }
 
+    /// What the answer's `mode` is when the language's fast mode is used.
+    fn fast_mode(&self) -> Option<&'static str> {
+        match self.lang.as_str() {
+            "python" => Some("zygote"),
+            "javascript" => Some("prestarted"),
+            "java" => Some("cached_prestarted"),
+            "c" | "c++" => Some("cached"),
+            "sh" | "bash" => None,
+            other => panic!("{}: how is {other} run?", self.name),
+        }
+    }
+
+    /// Whether there is a fast mode for it. What a compiler refuses is not kept, so that it is
+    /// refused anew each time.
+    pub(crate) fn has_fast_mode(&self) -> bool {
+        self.fast_mode().is_some() && self.verdict != ["CE"]
+    }
+
+    /// Whether it has to be compiled once before it can be fast.
+    pub(crate) fn is_compiled(&self) -> bool {
+        self.has_fast_mode() && self.fast_mode().is_some_and(|mode| mode.starts_with("cached"))
+    }
+
+    /// Text in the command line of a process that must not exist after the answer. Each pace has
+    /// its own, as both may run at the same time.
+    pub(crate) fn gone(&self, pace: Pace) -> Option<String> {
+        let marker = self.gone.clone()?;
+        Some(match pace {
+            Pace::Fresh => marker,
+            Pace::Fast => marker.replacen(|_: char| true, "9", 1),
+        })
+    }
+
+    /// What the answer's `mode` must be.
+    pub(crate) fn mode(&self, pace: Pace) -> &'static str {
+        match (pace, self.fast_mode(), &self.only_fresh) {
+            (Pace::Fast, Some(mode), None) => mode,
+            _ => "fresh",
+        }
+    }
+
+    /// The request that has it compiled, and ends it at once.
+    pub(crate) fn compile_request(&self, values: &Fill) -> Value {
+        let mut request = self.request(values, Pace::Fast);
+        request["limits"]["wall_ms"] = json!(1);
+        request
+    }
+
     /// The request that runs it.
-    pub(crate) fn request(&self, values: &Fill) -> Value {
+    pub(crate) fn request(&self, values: &Fill, pace: Pace) -> Value {
+        let mut request = self.program_request(values, pace);
+        request["fresh"] = json!(pace == Pace::Fresh);
+        if !self.stdin.is_empty() {
+            request["stdin"] = json!(self.stdin);
+        }
+        request
+    }
+
+    fn program_request(&self, values: &Fill, pace: Pace) -> Value {
         let program = match (&self.program, &self.file) {
             (Some(program), None) => program.as_str(),
             (None, Some(file)) => {
@@ -189,8 +269,13 @@ impl Case {
             }
             _ => panic!("{}: needs either `program` or `file`", self.name),
         };
-        let program = fill(program, values);
-        let args: Vec<String> = self.args.iter().map(|argument| fill(argument, values)).collect();
+        let marked = |text: &str| match (&self.gone, self.gone(pace)) {
+            (Some(marker), Some(own)) => text.replace(marker, &own),
+            _ => text.to_owned(),
+        };
+        let program = marked(&fill(program, values));
+        let args = self.args.iter().map(|argument| marked(&fill(argument, values)));
+        let args: Vec<String> = args.collect();
         let limits = self.limit_values();
         match self.lang.as_str() {
             shell @ ("sh" | "bash") => {

@@ -6,11 +6,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{Client, Host, Watch, process, until};
 
-use crate::support::{COVE, alone_on_host, beside_others, run, serve, shell, warm_up};
+use crate::support::{
+    COVE, alone_on_host, beside_others, run, serve, serve_with, settle, shell, warm_up,
+};
 
+/// Time for a Java program to be compiled and for interpreters to start.
+const WARM: Duration = Duration::from_secs(60);
 /// Time for something that happens at once on a machine that may be busy.
 const SOON: Duration = Duration::from_secs(10);
 
@@ -25,7 +29,14 @@ fn in_background(
     client: &Client,
     script: &str,
 ) -> std::thread::JoinHandle<Option<testkit::Response>> {
-    let (client, request) = (client.clone(), client.execution(&shell(script)));
+    sent_in_background(client, &shell(script))
+}
+
+fn sent_in_background(
+    client: &Client,
+    request: &Value,
+) -> std::thread::JoinHandle<Option<testkit::Response>> {
+    let (client, request) = (client.clone(), client.execution(request));
     std::thread::spawn(move || client.try_send(&request).ok())
 }
 
@@ -80,11 +91,25 @@ fn wait_until_dead(family: &[process::Process]) {
     });
 }
 
+/// Programs of interpreters that have started, each with a `sleep` of its own.
+fn warm_sleepers(seconds: &str) -> [Value; 3] {
+    let java = "public class Main { public static void main(String[] args) throws Exception {\n\
+                new ProcessBuilder(\"sleep\", \"SECONDS\").start().waitFor(); } }";
+    [
+        ("python", "import subprocess; subprocess.run(['sleep', 'SECONDS']); print('done')"),
+        ("javascript", "require('child_process').spawnSync('sleep', ['SECONDS'])"),
+        ("java", java),
+    ]
+    .map(|(language, source)| {
+        json!({"language": language, "source": source.replace("SECONDS", seconds)})
+    })
+}
+
 #[test]
 fn killing_the_server_leaves_nothing_and_the_next_one_starts() {
     let _guard = alone_on_host();
     let before = Host::snapshot(&Watch::default());
-    let mut server = serve();
+    let mut server = serve_with("running_max = 8");
     let client = server.client();
     let jobs: Vec<_> = [
         "sleep 63001",
@@ -93,10 +118,16 @@ fn killing_the_server_leaves_nothing_and_the_next_one_starts() {
         "dd if=/dev/zero of=/tmp/fill bs=1M count=20; sleep 63001",
     ]
     .map(|script| in_background(&client, script))
-    .into();
-    until("all four running", SOON, || {
+    .into_iter()
+    .chain(warm_sleepers("63001").iter().map(|request| sent_in_background(&client, request)))
+    .collect();
+    until("all of them running, and others waiting", WARM, || {
         let count = process::with_marker("63001").len();
-        if count >= 4 { Ok(()) } else { Err(count.to_string()) }
+        let family = process::descendants(server.pid());
+        let names: Vec<String> = family.iter().map(|one| process::name(one.pid)).collect();
+        let is_there_twice = |name: &&str| names.iter().filter(|one| one == name).count() >= 2;
+        let are_ready = ["python3", "node", "java"].iter().all(is_there_twice);
+        if count >= 7 && are_ready { Ok(()) } else { Err(format!("{count} {names:?}")) }
     });
     let family: Vec<_> = process::descendants(server.pid()).into_iter().collect();
     assert!(family.len() > 4, "{family:?}");
@@ -118,14 +149,18 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     server.expect_log("ended unexpectedly");
     let client = server.client();
     warm_up(&client);
+    settle(&client);
     let before = Host::snapshot(&Watch { server: Some(server.pid()), markers: Vec::new() });
     // Other children ask tools for their versions.
     let is_spawner = |child: &process::Process| process::name(child.pid) == "cove-spawner";
     let spawners: Vec<_> = process::children(server.pid()).into_iter().filter(is_spawner).collect();
     assert!(!spawners.is_empty(), "no spawner");
     for spawner in spawners {
-        let jobs: Vec<_> =
-            (0..3).map(|_| in_background(&client, "sleep 0.563; echo done")).collect();
+        let [python, ..] = warm_sleepers("0.563");
+        let jobs: Vec<_> = (0..3)
+            .map(|_| in_background(&client, "sleep 0.563; echo done"))
+            .chain((0..2).map(|_| sent_in_background(&client, &python)))
+            .collect();
         wait_for_marker("0.563");
         process::signal(spawner.pid, "KILL");
         for job in jobs {
@@ -141,6 +176,12 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
             assert_eq!(
                 (&answer["verdict"], &answer["stdout"]),
                 (&json!("OK"), &json!("serves on\n"))
+            );
+            let answer = run(&client, &json!({"language": "python", "source": "print('on')"}));
+            assert_eq!(
+                (&answer["mode"], &answer["stdout"]),
+                (&json!("zygote"), &json!("on\n")),
+                "{answer}"
             );
         }
     }

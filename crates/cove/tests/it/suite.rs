@@ -1,5 +1,6 @@
 //! Every hostile program of the table, alone and ten at a time, each followed by a canary, and the
-//! host compared before and after.
+//! host compared before and after. Those that can be run faster (from the compile cache, by an
+//! interpreter that has started) are run that way, too, and the answer has to say so.
 //!
 //! `TEST_CASE=text cargo test -p cove --test it suite` runs only the cases with `text` in their
 //! name.
@@ -16,11 +17,17 @@ use std::time::Duration;
 use serde_json::json;
 use testkit::{Client, Host, Server, Watch, process, until};
 
-use crate::cases::{self, Case, Fill, Phase};
-use crate::support::{alone_on_host, run, serve, warm_up};
+use crate::cases::{self, Case, Fill, Pace, Phase};
+use crate::support::{alone_on_host, run, serve_with, settle, warm_up};
 
 /// Programs at one time in the second phase.
 const CROWD: usize = 10;
+/// First user id of the servers here, how many bases there are above it, and how far apart.
+const UID_BASE: u32 = 200_000_000;
+const UID_BASES: u32 = 30_000;
+const UIDS_EACH: u32 = 10_000;
+/// Programs that are compiled at one time beforehand.
+const COMPILERS: usize = 4;
 /// What a program left running must be gone this soon after the answer.
 const GONE: Duration = Duration::from_millis(500);
 /// The kernel tears namespaces down in the background.
@@ -37,7 +44,10 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let server = serve();
+        // Users of its own: what other servers run at the same time under the same numbers would count
+        // for the limits of programs.
+        let uid_base = UID_BASE + std::process::id() % UID_BASES * UIDS_EACH;
+        let server = serve_with(&format!("[sandbox]\nuid_base = {uid_base}\n"));
         let scratch = server.scratch().path().to_owned();
         let secret = format!("host-secret-{}", server.pid());
         let marker = server.scratch().file("marker", format!("\"{secret}\"\n"));
@@ -68,36 +78,61 @@ impl World {
         World { server, fill, watch, _listeners: listeners }
     }
 
+    /// Has everything compiled and every interpreter started that `cases` take, so that whatever
+    /// is kept is there before the host is looked at.
+    fn prepare(&self, cases: &[Case]) {
+        let compiled: Vec<&Case> = cases.iter().filter(|case| case.is_compiled()).collect();
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..COMPILERS {
+                scope.spawn(|| {
+                    let client = self.server.client();
+                    while let Some(case) = compiled.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let response = client.run(&case.compile_request(&self.fill));
+                        assert_eq!(response.status, 200, "{}: {}", case.name, response.text());
+                    }
+                });
+            }
+        });
+        settle(&self.server.client());
+    }
+
     /// Runs one case and the canary; says what is wrong.
-    fn run(&self, client: &Client, case: &Case, phase: Phase) -> Vec<String> {
+    fn run(&self, client: &Client, case: &Case, pace: Pace, phase: Phase) -> Vec<String> {
         let attempt = panic::catch_unwind(AssertUnwindSafe(|| {
-            let response = client.run(&case.request(&self.fill));
+            let response = client.run(&case.request(&self.fill, pace));
             if response.status != 200 {
                 return vec![format!("{} {}", response.status, response.text())];
             }
             let answer = response.json();
             let mut wrong = case.check(&answer, phase, &self.fill);
+            if answer["mode"] != case.mode(pace) {
+                wrong.push(format!("mode {}, expected {}", answer["mode"], case.mode(pace)));
+            }
             if !wrong.is_empty() {
                 wrong.push(shorten(&answer.to_string()));
             }
-            if let Some(marker) = &case.gone {
+            if let Some(marker) = case.gone(pace) {
                 until(&format!("no process {marker}"), GONE, || {
-                    let left = process::with_marker(marker);
+                    let left = process::with_marker(&marker);
                     if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
                 });
             }
-            wrong.extend(self.canary(client));
+            wrong.extend(self.canary(client, pace));
             wrong
         }));
         attempt.unwrap_or_else(|panic| vec![message(&*panic)])
     }
 
-    fn canary(&self, client: &Client) -> Option<String> {
+    fn canary(&self, client: &Client, pace: Pace) -> Option<String> {
         let mut limits = cases::limits();
         limits.insert("wall_ms".to_owned(), json!(20_000));
         let source = cases::CANARY.replace("@NODENAME@", &self.fill["@NODENAME@"]);
-        let answer =
-            run(client, &json!({"language": "python", "source": source, "limits": limits}));
+        let answer = run(
+            client,
+            &json!({"language": "python", "source": source, "limits": limits,
+                "fresh": pace == Pace::Fresh}),
+        );
         let clean = answer["verdict"] == "OK" && answer["stdout"] == "clean\n";
         (!clean).then(|| format!("canary: {}", shorten(&answer.to_string())))
     }
@@ -127,17 +162,25 @@ fn selected() -> Vec<Case> {
     cases::all().into_iter().filter(|case| case.name.contains(&*wanted)).collect()
 }
 
+/// Every case with each way to run it.
+fn at_every_pace(cases: &[Case]) -> Vec<(&Case, Pace)> {
+    let fresh = cases.iter().map(|case| (case, Pace::Fresh));
+    let fast = cases.iter().filter(|case| case.has_fast_mode()).map(|case| (case, Pace::Fast));
+    fresh.chain(fast).collect()
+}
+
 /// Runs `cases` on `threads` threads, one client each.
-fn run_all(world: &World, cases: &[Case], threads: usize, phase: Phase) -> Vec<String> {
+fn run_all(world: &World, cases: &[(&Case, Pace)], threads: usize, phase: Phase) -> Vec<String> {
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
         let work = || {
             let client = world.server.client();
             let mut failures = Vec::new();
-            while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let wrong = world.run(&client, case, phase);
+            while let Some((case, pace)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let wrong = world.run(&client, case, *pace, phase);
                 if !wrong.is_empty() {
-                    failures.push(format!("{}\n    {}", case.name, wrong.join("\n    ")));
+                    let wrong = wrong.join("\n    ");
+                    failures.push(format!("{} ({pace:?})\n    {wrong}", case.name));
                 }
             }
             failures
@@ -160,10 +203,12 @@ fn report(failures: &[String], count: usize) {
 fn every_hostile_program_alone_gets_its_verdict_and_leaves_nothing() {
     let _guard = alone_on_host();
     let world = World::new();
-    assert_eq!(world.canary(&world.server.client()), None);
+    let cases = selected();
+    assert_eq!(world.canary(&world.server.client(), Pace::Fast), None);
+    world.prepare(&cases);
     let before = Host::snapshot(&world.watch);
     let (sleepers, others): (Vec<_>, Vec<_>) =
-        selected().into_iter().partition(|case| case.sleeper);
+        at_every_pace(&cases).into_iter().partition(|(case, _)| case.sleeper);
     let mut failures = run_all(&world, &sleepers, sleepers.len().max(1), Phase::Alone);
     failures.extend(run_all(&world, &others, 1, Phase::Alone));
     failures.extend(before.returns(SETTLE).err());
@@ -174,9 +219,11 @@ fn every_hostile_program_alone_gets_its_verdict_and_leaves_nothing() {
 fn hostile_programs_in_a_crowd_get_their_verdicts_and_an_honest_one_stays_right() {
     let _guard = alone_on_host();
     let world = World::new();
-    assert_eq!(world.canary(&world.server.client()), None);
-    let before = Host::snapshot(&world.watch);
     let cases = selected();
+    assert_eq!(world.canary(&world.server.client(), Pace::Fast), None);
+    world.prepare(&cases);
+    let before = Host::snapshot(&world.watch);
+    let cases = at_every_pace(&cases);
     let crowd_left = AtomicBool::new(false);
     let (mut failures, honest) = thread::scope(|scope| {
         let honest = scope.spawn(|| run_honestly(&world.server.client(), &crowd_left));

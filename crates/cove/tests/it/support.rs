@@ -1,9 +1,10 @@
 //! What the files of this binary share.
 
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Client, Server};
+use testkit::{Client, Server, until};
 
 /// The binary under test.
 pub(crate) const COVE: &str = env!("CARGO_BIN_EXE_cove");
@@ -21,6 +22,8 @@ pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
     HOST.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Time for sandboxes to be prepared, interpreters that start in them included.
+const SETTLED: Duration = Duration::from_secs(60);
 /// Languages of the tests' servers.
 const LANGUAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
 
@@ -53,6 +56,16 @@ pub(crate) fn warm_up(client: &Client) {
         for _ in 0..16 {
             scope.spawn(|| assert_eq!(run(client, &shell("sleep 0.1"))["verdict"], "OK"));
         }
+    });
+}
+
+/// Waits until nothing runs and every sandbox is prepared that is kept so.
+pub(crate) fn settle(client: &Client) {
+    let client = client.anonymous();
+    until("every sandbox to be prepared", SETTLED, || {
+        let metrics = client.get("/metrics").text();
+        let is_none = |state: &&str| metrics.contains(&format!("\ncove_sandboxes_{state} 0\n"));
+        if ["preparing", "leased"].iter().all(is_none) { Ok(()) } else { Err(metrics) }
     });
 }
 
