@@ -1,7 +1,7 @@
 //! A program goes in, a verdict comes out: languages, stages, admission and verdicts.
 //!
-//! A request names a language or an argument list. It becomes a plan, waits for its turn, is given a
-//! fresh sandbox for every program that is started, and every stage that runs is judged. The
+//! A request names a language or an argument list. It becomes a plan, waits for its turn, is given
+//! a fresh sandbox for every program that is started, and every stage that runs is judged. The
 //! synchronous path keeps everything in memory and touches no disk.
 //!
 //! # What it never does

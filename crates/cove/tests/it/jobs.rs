@@ -369,7 +369,8 @@ fn priorities_and_age_decide_who_starts_first() {
         let age = figures["oldest_queued_ms"].as_u64().unwrap();
         if age > 3_200 { Ok(()) } else { Err(figures.to_string()) }
     });
-    let (low, young, urgent, first, second) = (queue(-50), queue(2), queue(50), queue(9), queue(9));
+    let (low, young, urgent, first, second) =
+        (queue(-50), queue(2), queue(80), queue(40), queue(40));
     let order = [urgent, first, second, old, young, low];
     for (place, id) in order.iter().enumerate() {
         assert_eq!(record(&client, id)["position"], place, "{id}");
@@ -428,7 +429,7 @@ fn what_waits_too_long_expires_and_is_told_where_it_stands() {
 #[test]
 fn results_are_forgotten_when_their_time_is_over() {
     let _guard = beside_others();
-    let server = serve_with("jobs.keep_s = 1\n");
+    let server = serve_with("jobs.keep_s = 3\n");
     let client = server.client();
     let id = submit(&client, &shell("true"));
     assert_eq!(ended(&client, &id)["state"], "finished");

@@ -478,13 +478,13 @@ fn a_server_that_stops_says_goodbye() {
     let _guard = beside_others();
     let mut server = serve_with("");
     let client = server.client();
-    let watched = submit(&client, &shell("echo ready; sleep 0.8; echo done"));
-    let mut watching = socket(&client, &watched);
-    let mut stream = client.events(&events_path(&watched)).unwrap();
     let talking = submit(&client, &interactive("echo ready; read line; echo got $line"));
     let mut talk = socket(&client, &talking);
-    read_until(&mut watching, "stdout", "ready");
     read_until(&mut talk, "stdout", "ready");
+    let watched = submit(&client, &shell("echo ready; sleep 1.5; echo done"));
+    let mut watching = socket(&client, &watched);
+    let mut stream = client.events(&events_path(&watched)).unwrap();
+    read_until(&mut watching, "stdout", "ready");
     server.signal("TERM");
     // Who only watches comes back to the next server; who talks may come to an end.
     assert_eq!(watching.rest().1, 1001);
