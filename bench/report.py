@@ -530,7 +530,7 @@ def slow_reader_text(found):
     rate = found["fast_reader_bytes_per_second"]
     rows = [
         ["that keeps up", f"{mib(rate / 1024)} MiB/s", "–", "–", "–"],
-        ["of 1 KiB/s", f"{mib(found['bytes_read'] / 1024)} MiB in {number(found['seconds'])} s",
+        ["of 1 KiB/s", f"{number(found['bytes_read'] / 1024)} KiB in {number(found['seconds'])} s",
          mib(found["rss_min_kib"]), mib(found["rss_max_kib"]), found["readings"]],
     ]  # fmt: skip
     mistakes = "".join(f"\n- {text}" for text in found["mistakes"])
