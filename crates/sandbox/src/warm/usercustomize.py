@@ -61,7 +61,6 @@ def _hook():
     def touched():
         """Ranges of memory that this process has written to: what copies will write to as well."""
         page, ranges = 4096, []
-        files = [os.open(name, os.O_RDONLY, dir_fd=5) for name in ("self/maps", "self/pagemap")]
         text = b""
         while chunk := os.read(files[0], 1 << 16):
             text += chunk
@@ -83,6 +82,8 @@ def _hook():
             os.close(fd)
         return [tuple(map(ctypes.c_long, (at, end - at, 23))) for at, end in ranges]
 
+    # While it may: what cannot be traced belongs to root.
+    files = [os.open(name, os.O_RDONLY, dir_fd=5) for name in ("self/maps", "self/pagemap")]
     # It dies with its spawner: by this, and because nobody is left who could ask.
     call("prctl", 1, 9, 0, 0, 0)
     call("prctl", 4, 0, 0, 0, 0)
