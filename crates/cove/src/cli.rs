@@ -66,10 +66,10 @@ pub(crate) enum Command {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ConfigArgs {
     /// Configuration file [default: /etc/cove/cove.toml, or ~/.config/cove/cove.toml if not root]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
     /// Directory of the server's state [default: /var/lib/cove, or ~/.local/share/cove if not root]
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", global = true)]
     pub(crate) data_dir: Option<PathBuf>,
 }
 

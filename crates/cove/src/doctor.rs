@@ -269,7 +269,8 @@ async fn try_engine(
                     limits: trial.limits,
                     ..ExecutionRequest::default()
                 };
-                let result = Box::pin(service.execute("doctor", request, Io::default(), &mut ())).await;
+                let result =
+                    Box::pin(service.execute("doctor", request, Io::default(), &mut ())).await;
                 checks.push(trial.judge(result));
             }
             checks

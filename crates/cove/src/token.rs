@@ -28,7 +28,8 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>) -> Result<()> 
             writeln!(out, "{}", text.trim())?;
         }
         Some(TokenCommand::Create { name, operator }) => {
-            let (record, secret) = tokens.create(&name, operator).context("failed to create a token")?;
+            let (record, secret) =
+                tokens.create(&name, operator).context("failed to create a token")?;
             writeln!(out, "{}", secret.expose())?;
             note(&format!("`{}` is {}; this is the only time it is shown", record.name, record.id));
         }

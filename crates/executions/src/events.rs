@@ -208,14 +208,8 @@ impl Listener {
         let state = self.log.state.lock();
         let mut events = Vec::new();
         let position = state.events.partition_point(|event| event.seq < self.next);
-        // Numbers jump to the first one of an attempt; that is no gap.
-        if let Some(first) = state.events.get(position)
-            && first.seq > self.next
-            && (first.seq - 1) % ATTEMPT_SPAN != 0
-        {
-            let from = self.next.max(first.seq - (first.seq - 1) % ATTEMPT_SPAN);
-            let kind = EventKind::Gap { from, to: first.seq - 1 };
-            events.push(Arc::new(Event { seq: first.seq - 1, kind }));
+        if let Some(first) = state.events.get(position) {
+            events.extend(gap(self.next, first.seq).map(Arc::new));
         }
         events.extend(state.events.range(position..).take(BATCH_MAX).cloned());
         if let Some(last) = events.last() {
@@ -223,6 +217,17 @@ impl Listener {
         }
         (events, state.closed)
     }
+}
+
+/// What says that the events from `next` up to the one before `found` are not kept any more. Numbers
+/// jump to the first one of an attempt, and to [`last`]; that is no gap.
+pub(crate) fn gap(next: u64, found: u64) -> Option<Event> {
+    let into_attempt = (found - 1) % ATTEMPT_SPAN;
+    if found <= next || into_attempt == 0 || into_attempt == ATTEMPT_SPAN - 2 {
+        return None;
+    }
+    let kind = EventKind::Gap { from: next.max(found - into_attempt), to: found - 1 };
+    Some(Event { seq: found - 1, kind })
 }
 
 /// Bytes as JSON can carry them.

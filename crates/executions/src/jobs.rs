@@ -81,8 +81,8 @@ impl Jobs {
     ) -> Result<Jobs, ConfigError> {
         let allowed = config.webhook_allow.iter().map(|entry| entry.parse());
         let allowed: Result<Vec<Allowed>, NotAllowed> = allowed.collect();
-        let allowed = allowed
-            .map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))?;
+        let allowed =
+            allowed.map_err(|error| ConfigError(format!("jobs.webhook_allow: {error}")))?;
         let client = Client::new(Guard::Public(allowed));
         let sender = Sender { client, key: webhook_key };
         let (lives, held, pace) = (Lives::default(), Held::default(), Pace::default());
@@ -349,8 +349,7 @@ impl Jobs {
         id: Option<&ExecutionId>,
     ) -> Result<u64, Error> {
         let queue = &self.inner.queue;
-        let replayed =
-            queue.replay(tenant.map(str::to_owned), id.cloned(), now_ms()).await?;
+        let replayed = queue.replay(tenant.map(str::to_owned), id.cloned(), now_ms()).await?;
         for id in &replayed {
             self.inner.lives.forget(id);
         }
@@ -358,7 +357,8 @@ impl Jobs {
             let job = queue.get(id.clone(), Parts::default()).await?;
             let visible = job.filter(|job| tenant.is_none_or(|tenant| job.tenant == tenant));
             let state = visible.ok_or(Error::NotFound)?.state;
-            let message = format!("only dead executions are retried; this one is {}", state.as_str());
+            let message =
+                format!("only dead executions are retried; this one is {}", state.as_str());
             return Err(Error::Conflict(message));
         }
         Ok(u64::try_from(replayed.len()).unwrap_or(u64::MAX))
@@ -398,8 +398,7 @@ impl Jobs {
         }
         let position = self.inner.queue.position(record.id.clone(), now_ms()).await?;
         let workers = self.inner.service.running_max();
-        let estimated_start_ms =
-            position.and_then(|place| self.inner.pace.wait_ms(place, workers));
+        let estimated_start_ms = position.and_then(|place| self.inner.pace.wait_ms(place, workers));
         Ok(ExecutionRecord { position, estimated_start_ms, ..record })
     }
 }

@@ -535,8 +535,7 @@ impl Planner {
         values: &Values<'_>,
         caller: &BTreeMap<String, String>,
     ) -> Vec<Vec<u8>> {
-        let base: Vec<_> =
-            [("PATH", self.path.as_str())].into_iter().chain(ENVIRONMENT).collect();
+        let base: Vec<_> = [("PATH", self.path.as_str())].into_iter().chain(ENVIRONMENT).collect();
         let mut env = Vec::with_capacity(base.len() + language.len() + caller.len());
         let of_language = |name: &str| language.iter().any(|(other, _)| other == name);
         for (name, value) in base {

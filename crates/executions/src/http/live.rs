@@ -181,7 +181,11 @@ async fn talk(
     let attached = attachment.is_some();
     let away = async {
         // What is attached may run to its end while there is time; who only watches comes back.
-        if attached { drain.cancelled().await } else { drain.begun().await }
+        if attached {
+            drain.cancelled().await
+        } else {
+            drain.begun().await
+        }
         Over::Away
     };
     let (mut sink, stream) = socket.split();

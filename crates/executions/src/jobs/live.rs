@@ -14,7 +14,7 @@ use tokio::time;
 
 use super::{Jobs, POLL_INTERVAL};
 use crate::error::Error;
-use crate::events::{Listener, Log};
+use crate::events::{self, Listener, Log};
 use crate::queue::Job;
 use crate::service::Io;
 
@@ -275,7 +275,12 @@ impl Subscription {
     /// Looks into the queue for the end.
     async fn ask(&mut self) -> Vec<Arc<Event>> {
         match self.jobs.last_event(&self.id).await {
-            Ok(Some(event)) if event.seq > self.after => vec![Arc::new(event)],
+            Ok(Some(event)) if event.seq > self.after => {
+                let mut events = Vec::with_capacity(2);
+                events.extend(events::gap(self.after + 1, event.seq).map(Arc::new));
+                events.push(Arc::new(event));
+                events
+            }
             // Seen already, or forgotten meanwhile.
             Ok(Some(_)) | Err(Error::NotFound) => {
                 self.over = true;

@@ -191,6 +191,7 @@ async fn what_is_accepted_runs_and_can_be_followed_at_any_time() {
     // When the events are gone, the end is still known, under its number.
     fixture.jobs.inner.lives.forget(&record.id);
     assert_eq!(fixture.events(&record.id, 5).await, ["verdict OK"]);
+    assert_eq!(fixture.events(&record.id, 2).await, ["gap", "verdict OK"]);
     assert_eq!(fixture.events(&record.id, 6).await, Vec::<String>::new());
     fixture.stop().await;
 }

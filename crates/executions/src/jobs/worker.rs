@@ -208,7 +208,7 @@ impl Jobs {
                     let ended = !swept.ended.is_empty();
                     for (id, state) in swept.ended {
                         let message = match state {
-                            State::Expired => "did not start before its deadline",
+                            State::Expired => "it did not start before its deadline",
                             _ => "the server failed at it as often as it may",
                         };
                         self.publish_end(&id, state, Some(message.to_owned()));
@@ -253,12 +253,7 @@ impl Worker {
         drop(hold);
     }
 
-    async fn attempt(
-        &self,
-        live: &Live,
-        claim: &Claim,
-        permit: OwnedSemaphorePermit,
-    ) -> Attempt {
+    async fn attempt(&self, live: &Live, claim: &Claim, permit: OwnedSemaphorePermit) -> Attempt {
         let (id, attempt) = (&claim.lease.id, claim.attempt);
         let request: ExecutionRequest = match serde_json::from_slice(&claim.request) {
             Ok(request) => request,

@@ -121,7 +121,9 @@ fn parse_word<'t>(
             pieces.push(Piece::Literal(before.to_owned()));
         }
         pieces.push(parse_placeholder(name, tool, used).ok_or_else(|| match name {
-            "files" | "args" | "compile_args" => format!("`{word}`: `{{{name}}}` must be a word by itself"),
+            "files" | "args" | "compile_args" => {
+                format!("`{word}`: `{{{name}}}` must be a word by itself")
+            }
             _ => format!("`{word}`: there is no tool and no placeholder `{name}`"),
         })?);
         rest = after;

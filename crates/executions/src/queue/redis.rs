@@ -176,9 +176,9 @@ impl Queue for RedisQueue {
         message: String,
         now_ms: u64,
     ) -> Pending<'_, CancelAnswer> {
-        Box::pin(async move {
-            self.take_out(&id, Some(&tenant), "cancelled", &message, now_ms).await
-        })
+        Box::pin(
+            async move { self.take_out(&id, Some(&tenant), "cancelled", &message, now_ms).await },
+        )
     }
 
     fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>> {
