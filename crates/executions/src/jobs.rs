@@ -4,6 +4,7 @@
 //! this process knows of executions beyond the queue: their events, and who is attached.
 
 mod live;
+mod metrics;
 mod webhooks;
 mod worker;
 
@@ -17,11 +18,13 @@ use api::{
 };
 use node::client::{Allowed, Client, Guard, NotAllowed};
 use node::clock;
+use node::telemetry::Registry;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
 
 use self::live::Lives;
 pub(crate) use self::live::{Attachment, Subscription};
+use self::metrics::Metrics;
 use self::webhooks::Sender;
 use self::worker::{Held, Pace};
 use crate::config::{ConfigError, JobsConfig};
@@ -51,6 +54,7 @@ struct Inner {
     held: Held,
     /// How long executions take, for estimates.
     pace: Pace,
+    metrics: Metrics,
     /// A webhook may be due.
     webhooks: Notify,
     sender: Sender,
@@ -78,6 +82,7 @@ impl Jobs {
         queue: Arc<dyn Queue>,
         config: JobsConfig,
         webhook_key: [u8; 32],
+        registry: &mut Registry,
     ) -> Result<Jobs, ConfigError> {
         let allowed = config.webhook_allow.iter().map(|entry| entry.parse());
         let allowed: Result<Vec<Allowed>, NotAllowed> = allowed.collect();
@@ -87,7 +92,8 @@ impl Jobs {
         let sender = Sender { client, key: webhook_key };
         let (lives, held, pace) = (Lives::default(), Held::default(), Pace::default());
         let webhooks = Notify::new();
-        let inner = Inner { service, queue, config, lives, held, pace, webhooks, sender };
+        let metrics = Metrics::new(registry);
+        let inner = Inner { service, queue, config, lives, held, pace, metrics, webhooks, sender };
         Ok(Jobs { inner: Arc::new(inner) })
     }
 
@@ -132,7 +138,10 @@ impl Jobs {
         let mut answer = Vec::with_capacity(count);
         for ((pushed, id), record) in pushed.into_iter().zip(ids).zip(records) {
             match pushed {
-                Pushed::New => answer.push(self.with_place(record).await?),
+                Pushed::New => {
+                    inner.metrics.accepted.inc();
+                    answer.push(self.with_place(record).await?);
+                }
                 Pushed::Before(before) if before == id => answer.push(record),
                 Pushed::Before(before) => answer.push(self.get(tenant, &before).await?),
             }
@@ -366,6 +375,7 @@ impl Jobs {
 
     /// Says in the events of this process that an execution has ended without a result.
     fn publish_end(&self, id: &ExecutionId, state: State, message: Option<String>) {
+        self.inner.metrics.ended(state);
         self.inner.lives.end(id, EventKind::Ended { state, message });
     }
 

@@ -106,7 +106,7 @@ impl Fixture {
             ..JobsConfig::default()
         };
         let queue = SqlQueue::open(store.clone(), config.queue(), now_ms()).await.unwrap();
-        let jobs = Jobs::new(service, Arc::new(queue), config, [7; 32]).unwrap();
+        let jobs = Jobs::new(service, Arc::new(queue), config, [7; 32], &mut registry).unwrap();
         let drain = Drain::new();
         Fixture { jobs, drain, programs, working: None, store, _scratch: scratch, _home: home }
     }

@@ -246,10 +246,12 @@ impl Worker {
         let live = self.inner().lives.get_or_create(&claim.lease.id, claim.attempt);
         self.inner().held.0.lock().insert(claim.lease.clone(), Arc::clone(&live));
         let hold = Hold(&self.inner().held, claim.lease.clone());
+        self.inner().metrics.running.inc();
         let began = clock::now();
         let left = self.attempt(&live, &claim, permit).await;
         self.inner().pace.note(clock::now().saturating_duration_since(began));
         self.publish(claim.lease, claim.attempt, &live, left).await;
+        self.inner().metrics.running.dec();
         drop(hold);
     }
 
@@ -278,6 +280,7 @@ impl Worker {
             }
             live.log.begin_attempt(attempt);
             live.log.push(EventKind::Started { attempt });
+            self.inner().metrics.started(id, attempt);
             let ran = self.execute(live, id, &claim.tenant, request, io).await;
             drop(permit);
             ran
@@ -384,14 +387,17 @@ impl Worker {
         let lives = &self.inner().lives;
         match self.finish(lease, finish).await {
             Some(Ended::Now(State::Dead)) => {
+                self.inner().metrics.ended(State::Dead);
                 tracing::error!(execution = %id, attempt, message, "given up; `cove queue retry`");
                 lives.end(&id, EventKind::Ended { state: State::Dead, message });
             }
             Some(Ended::Now(State::Queued | State::Running)) => {
+                self.inner().metrics.requeued.inc();
                 tracing::warn!(execution = %id, attempt, message, "failed; it is queued again");
                 live.log.push(EventKind::Queued { position: None });
             }
-            Some(Ended::Now(_)) => {
+            Some(Ended::Now(state)) => {
+                self.inner().metrics.ended(state);
                 if let Some(last) = last {
                     lives.end(&id, last);
                 }
