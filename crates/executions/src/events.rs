@@ -219,8 +219,8 @@ impl Listener {
     }
 }
 
-/// What says that the events from `next` up to the one before `found` are not kept any more. Numbers
-/// jump to the first one of an attempt, and to [`last`]; that is no gap.
+/// What says that the events from `next` up to the one before `found` are not kept any more.
+/// Numbers jump to the first one of an attempt, and to [`last`]; that is no gap.
 pub(crate) fn gap(next: u64, found: u64) -> Option<Event> {
     let into_attempt = (found - 1) % ATTEMPT_SPAN;
     if found <= next || into_attempt == 0 || into_attempt == ATTEMPT_SPAN - 2 {
