@@ -44,8 +44,8 @@ struct World {
 
 impl World {
     fn new() -> World {
-        // Users of its own: what other servers run at the same time under the same numbers would count
-        // for the limits of programs.
+        // Users of its own: what other servers run at the same time under the same numbers would
+        // count for the limits of programs.
         let uid_base = UID_BASE + std::process::id() % UID_BASES * UIDS_EACH;
         let server = serve_with(&format!("[sandbox]\nuid_base = {uid_base}\n"));
         let scratch = server.scratch().path().to_owned();
