@@ -35,7 +35,9 @@ impl WarmKind {
         match self {
             WarmKind::ForkPython => ("usercustomize.py", include_bytes!("warm/usercustomize.py")),
             WarmKind::StartNode => ("start.cjs", include_bytes!("warm/start.cjs")),
-            WarmKind::StartJava => ("start.so", include_bytes!(concat!(env!("OUT_DIR"), "/start.so"))),
+            WarmKind::StartJava => {
+                ("start.so", include_bytes!(concat!(env!("OUT_DIR"), "/start.so")))
+            }
         }
     }
 
@@ -60,11 +62,7 @@ impl WarmKind {
 impl WarmRuntime {
     /// The caller's arguments in those of a command, after its own; `None` when it is not one for
     /// this runtime.
-    pub(crate) fn arguments<'a>(
-        &self,
-        argv: &[&'a [u8]],
-        env: &[&[u8]],
-    ) -> Option<Vec<&'a [u8]>> {
+    pub(crate) fn arguments<'a>(&self, argv: &[&'a [u8]], env: &[&[u8]]) -> Option<Vec<&'a [u8]>> {
         let (own, rest) = argv.split_at_checked(self.argv.len())?;
         let serves = match self.kind {
             WarmKind::ForkPython | WarmKind::StartNode => true,
