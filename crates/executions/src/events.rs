@@ -109,6 +109,11 @@ impl Log {
         self.latest.send_replace(seq);
     }
 
+    /// Bytes of the events that it keeps; the result in the last one is not counted.
+    pub(crate) fn bytes(&self) -> usize {
+        self.state.lock().bytes
+    }
+
     /// Ends the log without a last event: whoever listens has to ask elsewhere.
     pub(crate) fn abandon(&self) {
         self.state.lock().closed = true;
@@ -117,7 +122,7 @@ impl Log {
 
     /// Listens to what comes after the event `after`.
     pub(crate) fn listen(self: &Arc<Log>, after: u64) -> Listener {
-        Listener { log: Arc::clone(self), next: after + 1, latest: self.latest.subscribe() }
+        Listener { log: Arc::clone(self), next: after.saturating_add(1), latest: self.latest.subscribe() }
     }
 
     /// Whether the attached listener has kept up; else wakes the task when it has.

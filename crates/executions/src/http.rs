@@ -131,8 +131,9 @@ async fn batch(
     let key = idempotency_key(&headers)?;
     let alone = request.executions.len() == 1;
     let submissions = request.executions.into_iter().enumerate().map(|(index, request)| {
-        // One key for the batch is one for each of its executions.
-        let idempotency_key = key.as_ref().map(|key| format!("{key}#{index}"));
+        // One key for the batch is one for each of its executions; no key of a header has a line
+        // end, so that none of them is one of a single execution.
+        let idempotency_key = key.as_ref().map(|key| format!("{key}\n{index}"));
         Submission { request, idempotency_key, face: None }
     });
     let executions = Box::pin(jobs.submit(&who.token_id, submissions.collect())).await;

@@ -26,7 +26,7 @@ use self::live::Lives;
 pub(crate) use self::live::{Attachment, Subscription};
 use self::metrics::Metrics;
 use self::webhooks::Sender;
-use self::worker::{Held, Pace};
+use self::worker::{Attaching, Held, Pace};
 use crate::config::{ConfigError, JobsConfig};
 use crate::error::{Error, IDEMPOTENCY_KEY, Refusal};
 use crate::events;
@@ -52,6 +52,7 @@ struct Inner {
     config: JobsConfig,
     lives: Lives,
     held: Held,
+    attaching: Attaching,
     /// How long executions take, for estimates.
     pace: Pace,
     metrics: Metrics,
@@ -93,7 +94,19 @@ impl Jobs {
         let (lives, held, pace) = (Lives::default(), Held::default(), Pace::default());
         let webhooks = Notify::new();
         let metrics = Metrics::new(registry);
-        let inner = Inner { service, queue, config, lives, held, pace, metrics, webhooks, sender };
+        let attaching = Attaching::default();
+        let inner = Inner {
+            service,
+            queue,
+            config,
+            lives,
+            held,
+            attaching,
+            pace,
+            metrics,
+            webhooks,
+            sender,
+        };
         Ok(Jobs { inner: Arc::new(inner) })
     }
 
@@ -376,7 +389,7 @@ impl Jobs {
     /// Says in the events of this process that an execution has ended without a result.
     fn publish_end(&self, id: &ExecutionId, state: State, message: Option<String>) {
         self.inner.metrics.ended(state);
-        self.inner.lives.end(id, EventKind::Ended { state, message });
+        self.inner.lives.end(id, EventKind::Ended { state, message }, 0);
     }
 
     /// A job in the words of the interface.

@@ -41,6 +41,8 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(300);
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// Bytes of input that wait for a program that does not read. Beyond them, the socket is not read.
 const PENDING_BYTES_MAX: usize = 1 << 20;
+/// What a chunk of input takes besides its bytes, so that a flood of short ones is bounded, too.
+const CHUNK_BYTES: usize = 64;
 /// What a client sent that is not a message (RFC 6455 §7.4.2: private use).
 const CLOSE_MALFORMED: u16 = 4400;
 /// Somebody else is attached.
@@ -251,9 +253,12 @@ struct Incoming {
 /// What waits to reach the program, in order.
 #[derive(Default)]
 struct Pending {
-    /// Chunks of input; `None` is its end.
-    input: VecDeque<Option<Vec<u8>>>,
+    /// Chunks of input, none of them empty.
+    input: VecDeque<Vec<u8>>,
+    /// What they take, with [`CHUNK_BYTES`] for each.
     bytes: usize,
+    /// Whether its end follows them.
+    ended: bool,
 }
 
 impl Incoming {
@@ -313,7 +318,7 @@ impl Incoming {
                 return Err("exactly one of data and data_base64 is needed".to_owned());
             }
             ClientMessage::Eof => {
-                pending.input.push_back(None);
+                pending.ended = true;
                 return Ok(());
             }
             ClientMessage::Cancel => {
@@ -337,29 +342,54 @@ impl Incoming {
 }
 
 impl Pending {
+    /// What comes after the end is dropped.
     fn push(&mut self, bytes: Vec<u8>) {
-        self.bytes += bytes.len();
-        self.input.push_back(Some(bytes));
+        if !bytes.is_empty() && !self.ended {
+            self.bytes += bytes.len() + CHUNK_BYTES;
+            self.input.push_back(bytes);
+        }
     }
 
-    /// Hands the first chunk to the program; waits while there is none. Cancel-safe.
+    /// Hands the first chunk to the program, or the end; waits while there is neither. Cancel-safe.
     async fn hand_on(&mut self, attachment: Option<&mut Attachment>) {
-        let (Some(attachment), Some(first)) = (attachment, self.input.front()) else {
-            return std::future::pending().await;
-        };
-        match first {
-            None => attachment.close_stdin(),
-            Some(bytes) => {
+        match (attachment, self.input.front()) {
+            (Some(attachment), Some(first)) => {
                 let Some(room) = attachment.room().await else {
                     // A program that has closed its input is within its rights.
-                    self.bytes = 0;
-                    self.input.clear();
+                    *self = Pending { ended: self.ended, ..Pending::default() };
                     return;
                 };
-                self.bytes -= bytes.len();
-                room.send(bytes.clone());
+                self.bytes -= first.len() + CHUNK_BYTES;
+                if let Some(first) = self.input.pop_front() {
+                    room.send(first);
+                }
             }
+            (Some(attachment), None) if self.ended && attachment.is_open() => {
+                attachment.close_stdin();
+            }
+            _ => std::future::pending().await,
         }
-        self.input.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_flood_of_short_input_is_free() {
+        let mut pending = Pending::default();
+        for _ in 0..1000 {
+            pending.push(Vec::new());
+        }
+        assert_eq!((pending.input.len(), pending.bytes), (0, 0));
+        for _ in 0..PENDING_BYTES_MAX / CHUNK_BYTES {
+            pending.push(vec![b'x']);
+        }
+        assert!(pending.bytes >= PENDING_BYTES_MAX);
+        pending.ended = true;
+        let count = pending.input.len();
+        pending.push(vec![b'y']);
+        assert_eq!(pending.input.len(), count);
     }
 }

@@ -22,6 +22,8 @@ use crate::service::Io;
 const ENDED_AGE_MAX: Duration = Duration::from_secs(60);
 /// How many are kept at most.
 const ENDED_MAX: usize = 1_000;
+/// Bytes that they hold together, results included.
+const ENDED_BYTES_MAX: usize = 64 << 20;
 /// Chunks of input that wait for the program to read them, and controls that wait for the sandbox.
 const INPUTS_MAX: usize = 16;
 
@@ -34,7 +36,30 @@ pub(super) struct Lives {
 #[derive(Debug, Default)]
 struct Table {
     lives: HashMap<ExecutionId, Arc<Live>>,
-    ended: VecDeque<(Instant, ExecutionId)>,
+    ended: VecDeque<Ended>,
+    /// What those hold together.
+    ended_bytes: usize,
+}
+
+/// An execution that has ended and is still kept.
+#[derive(Debug)]
+struct Ended {
+    since: Instant,
+    id: ExecutionId,
+    live: Arc<Live>,
+    bytes: usize,
+}
+
+impl Table {
+    /// Drops the one that ended first.
+    fn drop_oldest(&mut self) {
+        let Some(oldest) = self.ended.pop_front() else { return };
+        self.ended_bytes -= oldest.bytes;
+        // One that was retried meanwhile is known under the same id and goes on.
+        if self.lives.get(&oldest.id).is_some_and(|live| Arc::ptr_eq(live, &oldest.live)) {
+            self.lives.remove(&oldest.id);
+        }
+    }
 }
 
 /// One execution.
@@ -43,8 +68,6 @@ pub(crate) struct Live {
     pub(super) log: Arc<Log>,
     /// Why it is to end, once somebody wants that.
     cancel: watch::Sender<Option<String>>,
-    /// Whether somebody else has the job.
-    lost: watch::Sender<bool>,
     /// Whether somebody is, or was, attached.
     attached: watch::Sender<bool>,
     /// What they send; taken by the worker.
@@ -58,20 +81,9 @@ impl Live {
         Live {
             log,
             cancel: watch::Sender::new(None),
-            lost: watch::Sender::new(false),
             attached: watch::Sender::new(false),
             io: Mutex::new(None),
         }
-    }
-
-    /// Somebody else has the job: what runs here is of no use.
-    pub(super) fn lose(&self) {
-        self.lost.send_replace(true);
-    }
-
-    /// Returns when somebody else has the job.
-    pub(super) async fn lost(&self) {
-        until(&self.lost).await;
     }
 
     /// Returns when it is to end, with the reason.
@@ -123,12 +135,17 @@ impl Lives {
         }
     }
 
-    /// Appends the last event, where somebody may be listening.
-    pub(super) fn end(&self, id: &ExecutionId, kind: EventKind) {
+    /// Appends the last event, where somebody may be listening. `bytes` is the size of the result in
+    /// it.
+    pub(super) fn end(&self, id: &ExecutionId, kind: EventKind, bytes: usize) {
         let mut table = self.table.lock();
-        if let Some(live) = table.lives.get(id) {
-            live.log.push(kind);
-            table.ended.push_back((clock::now(), id.clone()));
+        let Some(live) = table.lives.get(id).cloned() else { return };
+        live.log.push(kind);
+        let bytes = bytes + live.log.bytes();
+        table.ended_bytes += bytes;
+        table.ended.push_back(Ended { since: clock::now(), id: id.clone(), live, bytes });
+        while table.ended_bytes > ENDED_BYTES_MAX || table.ended.len() > ENDED_MAX {
+            table.drop_oldest();
         }
     }
 
@@ -142,19 +159,13 @@ impl Lives {
     /// Drops what nobody holds and what has ended some time ago.
     pub(super) fn tidy(&self, now: Instant) {
         let mut table = self.table.lock();
-        let Table { lives, ended } = &mut *table;
-        while let Some((since, _)) = ended.front()
-            && (ended.len() > ENDED_MAX || now.saturating_duration_since(*since) > ENDED_AGE_MAX)
-        {
-            if let Some((_, id)) = ended.pop_front() {
-                lives.remove(&id);
-            }
+        let is_old = |ended: &Ended| now.saturating_duration_since(ended.since) > ENDED_AGE_MAX;
+        while table.ended.front().is_some_and(is_old) {
+            table.drop_oldest();
         }
-        if lives.len() > ended.len() {
-            let kept: std::collections::HashSet<&ExecutionId> =
-                ended.iter().map(|(_, id)| id).collect();
-            lives.retain(|id, live| Arc::strong_count(live) > 1 || kept.contains(id));
-        }
+        let Table { lives, .. } = &mut *table;
+        // What has ended is held by the list of those, too.
+        lives.retain(|_, live| Arc::strong_count(live) > 1);
     }
 
     /// See [`Jobs::attach`].
@@ -189,6 +200,11 @@ impl Attachment {
     /// Waits until the program takes another chunk of input; `None` when it will not.
     pub(crate) async fn room(&self) -> Option<mpsc::Permit<'_, Vec<u8>>> {
         self.stdin.as_ref()?.reserve().await.ok()
+    }
+
+    /// Whether standard input has not been ended.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stdin.is_some()
     }
 
     /// Ends standard input.

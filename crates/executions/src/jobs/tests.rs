@@ -362,6 +362,46 @@ async fn an_interactive_execution_lives_with_its_caller() {
 }
 
 #[tokio::test]
+async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
+    let fixture = Fixture::new().await;
+    let id = fixture.submit(argv("hang")).await.id;
+    fixture.until(&id, State::Running).await;
+    let swept = fixture.jobs.queue().sweep(now_ms() + 120_000).await.unwrap();
+    assert_eq!(swept.requeued, [id.clone()]);
+    // The same server takes it again; the first attempt gives way and takes nothing with it.
+    while fixture.jobs.get(TENANT, &id).await.unwrap().attempts < 2
+        || fixture.jobs.inner.held.count() != 1
+    {
+        tokio::task::yield_now().await;
+    }
+    fixture.until(&id, State::Running).await;
+    assert!(fixture.jobs.renew_leases().await);
+    fixture.jobs.cancel(TENANT, &id).await.unwrap();
+    assert_eq!(fixture.ended(&id).await.state, State::Cancelled);
+    let names = fixture.events(&id, 0).await;
+    assert_eq!(names.iter().filter(|name| *name == "started").count(), 2, "{names:?}");
+    assert_eq!(names.last().unwrap(), "ended cancelled");
+    fixture.stop().await;
+}
+
+#[tokio::test]
+async fn what_has_ended_is_not_kept_whatever_it_weighs() {
+    let fixture = Fixture::new().await;
+    let id = fixture.submit(argv("echo x")).await.id;
+    fixture.ended(&id).await;
+    let lives = &fixture.jobs.inner.lives;
+    assert!(lives.get(&id).is_some());
+    let kind = || EventKind::Ended { state: State::Finished, message: None };
+    let other = ExecutionId("ex_other".to_owned());
+    drop(lives.get_or_create(&other, 1));
+    lives.end(&other, kind(), 1 << 30);
+    assert!(lives.get(&id).is_none() && lives.get(&other).is_none());
+    // Its end is still known.
+    assert_eq!(fixture.events(&id, 5).await, ["verdict OK"]);
+    fixture.stop().await;
+}
+
+#[tokio::test]
 async fn what_runs_when_the_server_stops_runs_again() {
     let mut fixture = Fixture::new().await;
     let id = fixture.submit(argv("hang")).await.id;

@@ -28,7 +28,7 @@ use crate::queue::{Delivery, Parts};
 /// How often it is looked whether something is due that nobody here knows of.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Deliveries at one time.
-const DELIVERIES_MAX: usize = 32;
+const DELIVERIES_MAX: usize = 256;
 /// The pause after the first failure; it doubles with each.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause.

@@ -8,7 +8,7 @@ use api::{EventKind, Execution, ExecutionId, ExecutionRequest, State, Verdict};
 use node::clock;
 use node::drain::Drain;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time;
 
@@ -34,6 +34,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interactive executions that wait for their callers at one time.
 const ATTACHING_MAX: usize = 256;
+/// Of those, the ones of one tenant.
+const ATTACHING_MAX_PER_TENANT: usize = 32;
 /// How often the queue is swept.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Weight of the latest execution in the average of their times.
@@ -68,14 +70,94 @@ impl Pace {
 
 /// Jobs that this process holds.
 #[derive(Debug, Default)]
-pub(super) struct Held(Mutex<HashMap<Lease, Arc<Live>>>);
+pub(super) struct Held(Mutex<HashMap<Lease, Holding>>);
+
+/// One attempt. Another one of the same job shares its events, and nothing else.
+#[derive(Clone, Debug)]
+struct Holding {
+    live: Arc<Live>,
+    /// Whether somebody else has the job, so that what runs here is of no use.
+    lost: watch::Sender<bool>,
+}
+
+impl Held {
+    /// Takes note of an attempt, and gives up an earlier one of the same job that still runs here:
+    /// its lease must have been lost, or there would be no other.
+    fn begin(&self, lease: &Lease, live: Arc<Live>) -> Hold<'_> {
+        let holding = Holding { live, lost: watch::Sender::new(false) };
+        let mut held = self.0.lock();
+        for (_, earlier) in held.iter().filter(|(other, _)| other.id == lease.id) {
+            earlier.lost.send_replace(true);
+        }
+        held.insert(lease.clone(), holding.clone());
+        Hold { held: self, lease: lease.clone(), holding }
+    }
+
+    /// Attempts that run here.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    /// Whether another attempt of the same job runs here.
+    fn has_another(&self, lease: &Lease) -> bool {
+        self.0.lock().keys().any(|other| other.id == lease.id && other != lease)
+    }
+}
 
 /// A job in hand; no longer held once dropped.
-struct Hold<'a>(&'a Held, Lease);
+struct Hold<'a> {
+    held: &'a Held,
+    lease: Lease,
+    holding: Holding,
+}
+
+impl Hold<'_> {
+    /// Returns when somebody else has the job.
+    async fn lost(&self) {
+        // The sender is our own, so that the wait ends in no other way.
+        let _lost = self.holding.lost.subscribe().wait_for(|lost| *lost).await.is_ok();
+    }
+}
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
-        self.0.0.lock().remove(&self.1);
+        self.held.0.lock().remove(&self.lease);
+    }
+}
+
+/// Interactive executions that wait for their callers, by tenant.
+#[derive(Debug, Default)]
+pub(super) struct Attaching(Mutex<HashMap<String, usize>>);
+
+/// A place among them, given back on drop.
+struct Place<'a>(&'a Attaching, &'a str);
+
+impl Attaching {
+    /// A place; `Err` says whether it is this tenant that has all of its own.
+    fn enter<'a>(&'a self, tenant: &'a str) -> Result<Place<'a>, bool> {
+        let mut waiting = self.0.lock();
+        let of_tenant = waiting.get(tenant).copied().unwrap_or(0);
+        if of_tenant >= ATTACHING_MAX_PER_TENANT {
+            return Err(true);
+        }
+        if waiting.values().sum::<usize>() >= ATTACHING_MAX {
+            return Err(false);
+        }
+        waiting.insert(tenant.to_owned(), of_tenant + 1);
+        Ok(Place(self, tenant))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.0.lock();
+        if let Some(count) = waiting.get_mut(self.1) {
+            *count -= 1;
+            if *count == 0 {
+                waiting.remove(self.1);
+            }
+        }
     }
 }
 
@@ -93,19 +175,17 @@ impl Jobs {
     /// Runs what waits until the server drains and nothing runs any more. Whoever drops the future
     /// ends what runs; it is run again by the next server.
     pub async fn work(&self, drain: &Drain) {
-        let beats = self.keep_leases();
-        let sweeps = self.sweep();
+        let upkeep = self.look_after();
         let deliveries = self.deliver_webhooks();
         tokio::select! {
             () = self.take_jobs(drain) => {}
-            () = async { tokio::join!(beats, sweeps, deliveries); } => {}
+            () = async { tokio::join!(upkeep, deliveries); } => {}
         }
     }
 
     async fn take_jobs(&self, drain: &Drain) {
         let queue = &self.inner.queue;
         let room = Arc::new(Semaphore::new(self.inner.service.running_max()));
-        let attaching = Arc::new(Semaphore::new(ATTACHING_MAX));
         let mut running = JoinSet::new();
         while !drain.is_draining() {
             let permit = tokio::select! {
@@ -135,12 +215,8 @@ impl Jobs {
             for (claim, permit) in claims.into_iter().zip(permits) {
                 // Counted as work, so that the server waits for it when it drains.
                 let working = drain.work();
-                let worker = Worker {
-                    jobs: self.clone(),
-                    room: Arc::clone(&room),
-                    attaching: Arc::clone(&attaching),
-                    drain: drain.clone(),
-                };
+                let worker =
+                    Worker { jobs: self.clone(), room: Arc::clone(&room), drain: drain.clone() };
                 running.spawn(async move {
                     Box::pin(worker.run(claim, permit)).await;
                     drop(working);
@@ -159,70 +235,74 @@ impl Jobs {
         while running.join_next().await.is_some() {}
     }
 
-    /// Renews the leases of what runs here.
-    async fn keep_leases(&self) {
-        let mut interval = time::interval(self.inner.config.lease() / 3);
-        interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
-        loop {
-            interval.tick().await;
-            let held: Vec<(Lease, Arc<Live>)> = {
-                let held = self.inner.held.0.lock();
-                held.iter().map(|(lease, live)| (lease.clone(), Arc::clone(live))).collect()
-            };
-            if held.is_empty() {
-                continue;
-            }
-            let leases = held.iter().map(|(lease, _)| lease.clone()).collect();
-            match self.inner.queue.heartbeat(leases, now_ms()).await {
-                Ok(beats) => {
-                    for ((_, live), beat) in held.iter().zip(beats) {
-                        match beat {
-                            Beat::Held => {}
-                            Beat::CancelWanted => live.cancel("cancelled by its owner"),
-                            Beat::Lost => live.lose(),
-                        }
-                    }
-                }
-                Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "leases cannot be renewed"
-                    );
-                }
-            }
-        }
-    }
-
-    /// Looks after the queue, and forgets events that nobody needs any more.
-    async fn sweep(&self) {
+    /// Renews the leases of what runs here, then looks after the queue. In this order: a sweep after
+    /// a step of the clock would else take away what runs here and is well.
+    async fn look_after(&self) {
         let mut interval = time::interval(SWEEP_INTERVAL);
         interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             interval.tick().await;
             self.inner.lives.tidy(clock::now());
-            match self.inner.queue.sweep(now_ms()).await {
-                Ok(swept) => {
-                    for id in &swept.requeued {
-                        tracing::warn!(execution = %id, "its worker was lost; it is queued again");
-                    }
-                    let ended = !swept.ended.is_empty();
-                    for (id, state) in swept.ended {
-                        let message = match state {
-                            State::Expired => "it did not start before its deadline",
-                            _ => "the server failed at it as often as it may",
-                        };
-                        self.publish_end(&id, state, Some(message.to_owned()));
-                    }
-                    if ended {
-                        self.inner.webhooks.notify_one();
-                    }
+            if self.renew_leases().await {
+                self.sweep().await;
+            }
+        }
+    }
+
+    /// Tells whether it could.
+    pub(super) async fn renew_leases(&self) -> bool {
+        let held: Vec<(Lease, Holding)> = {
+            let held = self.inner.held.0.lock();
+            held.iter().map(|(lease, holding)| (lease.clone(), holding.clone())).collect()
+        };
+        if held.is_empty() {
+            return true;
+        }
+        let leases = held.iter().map(|(lease, _)| lease.clone()).collect();
+        let beats = match self.inner.queue.heartbeat(leases, now_ms()).await {
+            Ok(beats) => beats,
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "leases cannot be renewed"
+                );
+                return false;
+            }
+        };
+        for ((_, holding), beat) in held.iter().zip(beats) {
+            match beat {
+                Beat::Held => {}
+                Beat::CancelWanted => holding.live.cancel("cancelled by its owner"),
+                Beat::Lost => drop(holding.lost.send_replace(true)),
+            }
+        }
+        true
+    }
+
+    /// Finds lost leases, passed deadlines and what is kept too long.
+    async fn sweep(&self) {
+        match self.inner.queue.sweep(now_ms()).await {
+            Ok(swept) => {
+                for id in &swept.requeued {
+                    tracing::warn!(execution = %id, "its worker was lost; it is queued again");
                 }
-                Err(error) => {
-                    tracing::error!(
-                        error = &error as &dyn std::error::Error,
-                        "the queue cannot be swept"
-                    );
+                let ended = !swept.ended.is_empty();
+                for (id, state) in swept.ended {
+                    let message = match state {
+                        State::Expired => "it did not start before its deadline",
+                        _ => "the server failed at it as often as it may",
+                    };
+                    self.publish_end(&id, state, Some(message.to_owned()));
                 }
+                if ended {
+                    self.inner.webhooks.notify_one();
+                }
+            }
+            Err(error) => {
+                tracing::error!(
+                    error = &error as &dyn std::error::Error,
+                    "the queue cannot be swept"
+                );
             }
         }
     }
@@ -232,7 +312,6 @@ impl Jobs {
 struct Worker {
     jobs: Jobs,
     room: Arc<Semaphore>,
-    attaching: Arc<Semaphore>,
     drain: Drain,
 }
 
@@ -244,18 +323,23 @@ impl Worker {
     /// Runs a job to its end and publishes it.
     async fn run(self, claim: Claim, permit: OwnedSemaphorePermit) {
         let live = self.inner().lives.get_or_create(&claim.lease.id, claim.attempt);
-        self.inner().held.0.lock().insert(claim.lease.clone(), Arc::clone(&live));
-        let hold = Hold(&self.inner().held, claim.lease.clone());
+        let hold = self.inner().held.begin(&claim.lease, Arc::clone(&live));
         self.inner().metrics.running.inc();
         let began = clock::now();
-        let left = self.attempt(&live, &claim, permit).await;
+        let left = self.attempt(&hold, &claim, permit).await;
         self.inner().pace.note(clock::now().saturating_duration_since(began));
         self.publish(claim.lease, claim.attempt, &live, left).await;
         self.inner().metrics.running.dec();
         drop(hold);
     }
 
-    async fn attempt(&self, live: &Live, claim: &Claim, permit: OwnedSemaphorePermit) -> Attempt {
+    async fn attempt(
+        &self,
+        hold: &Hold<'_>,
+        claim: &Claim,
+        permit: OwnedSemaphorePermit,
+    ) -> Attempt {
+        let live = &*hold.holding.live;
         let (id, attempt) = (&claim.lease.id, claim.attempt);
         let request: ExecutionRequest = match serde_json::from_slice(&claim.request) {
             Ok(request) => request,
@@ -269,7 +353,7 @@ impl Worker {
                 true => {
                     // Whoever waits for a caller keeps nobody else from running.
                     permit = None;
-                    match self.attached(live).await {
+                    match self.attached(live, &claim.tenant).await {
                         Ok(io) => io,
                         Err(attempt) => return attempt,
                     }
@@ -288,7 +372,7 @@ impl Worker {
         let left = tokio::select! {
             // In this order, so that a job that was cancelled while it waited does not start.
             biased;
-            () = live.lost() => Attempt::Lost,
+            () = hold.lost() => Attempt::Lost,
             reason = live.cancelled() => Attempt::Cancelled(reason),
             () = self.drain.cancelled() => Attempt::Returned,
             left = Box::pin(running) => left,
@@ -304,10 +388,19 @@ impl Worker {
     }
 
     /// Waits for the caller of an interactive execution.
-    async fn attached(&self, live: &Live) -> Result<Io, Attempt> {
-        let Ok(_place) = Arc::clone(&self.attaching).try_acquire_owned() else {
-            let message = format!("{ATTACHING_MAX} executions wait for their callers already");
-            return Err(Attempt::Cancelled(message));
+    async fn attached(&self, live: &Live, tenant: &str) -> Result<Io, Attempt> {
+        let _place = loop {
+            match self.inner().attaching.enter(tenant) {
+                Ok(place) => break place,
+                Err(true) => {
+                    return Err(Attempt::Cancelled(format!(
+                        "{ATTACHING_MAX_PER_TENANT} executions of this token wait for their \
+                         callers already"
+                    )));
+                }
+                // Others have them all; a place becomes free within `ATTACH_TIMEOUT`.
+                Err(false) => time::sleep(QUEUE_PAUSE).await,
+            }
         };
         tokio::select! {
             io = time::timeout(ATTACH_TIMEOUT, live.attached()) => io.map_err(|_| {
@@ -373,7 +466,7 @@ impl Worker {
             Attempt::Returned => (Finish::Returned, None),
             Attempt::Lost => {
                 tracing::warn!(execution = %id, attempt, "its lease was lost; it runs elsewhere");
-                self.inner().lives.forget(&id);
+                self.forget(&lease);
                 return;
             }
         };
@@ -385,11 +478,15 @@ impl Worker {
             time::sleep(RETRY_PAUSE).await;
         }
         let lives = &self.inner().lives;
-        match self.finish(lease, finish).await {
+        let bytes = match &finish {
+            Finish::Result(text) => text.len(),
+            _ => 0,
+        };
+        match self.finish(lease.clone(), finish).await {
             Some(Ended::Now(State::Dead)) => {
                 self.inner().metrics.ended(State::Dead);
                 tracing::error!(execution = %id, attempt, message, "given up; `cove queue retry`");
-                lives.end(&id, EventKind::Ended { state: State::Dead, message });
+                lives.end(&id, EventKind::Ended { state: State::Dead, message }, 0);
             }
             Some(Ended::Now(State::Queued | State::Running)) => {
                 self.inner().metrics.requeued.inc();
@@ -398,22 +495,31 @@ impl Worker {
             }
             Some(Ended::Now(state)) => {
                 self.inner().metrics.ended(state);
-                if let Some(last) = last {
-                    lives.end(&id, last);
-                }
+                // A failure of what its owner wanted to end is an end, too.
+                let last = last.unwrap_or(EventKind::Ended { state, message });
+                lives.end(&id, last, bytes);
             }
             Some(Ended::Fenced) | None => {
                 tracing::warn!(execution = %id, attempt, "its lease was lost; its end is not ours");
-                lives.forget(&id);
+                self.forget(&lease);
             }
         }
         self.inner().webhooks.notify_one();
     }
 
+    /// Forgets the events of an attempt that is not ours any more, unless a later one goes on here.
+    fn forget(&self, lease: &Lease) {
+        if !self.inner().held.has_another(lease) {
+            self.inner().lives.forget(&lease.id);
+        }
+    }
+
     /// Tells the queue until it has heard: a result that exists must not get lost.
     async fn finish(&self, lease: Lease, finish: Finish) -> Option<Ended> {
+        // One time for all tries, so that one whose answer was lost is the same when it is repeated.
+        let now_ms = now_ms();
         for _ in 0..FINISH_TRIES {
-            match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms()).await {
+            match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms).await {
                 Ok(ended) => return Some(ended),
                 Err(QueueError::Unavailable(cause)) => {
                     let error = cause.to_string();
@@ -443,6 +549,21 @@ fn refused(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_tenant_takes_all_the_places_of_those_who_wait_for_callers() {
+        let attaching = Attaching::default();
+        let of = |tenant: &'static str| attaching.enter(tenant);
+        let first: Vec<_> = (0..ATTACHING_MAX_PER_TENANT).map(|_| of("a").ok().unwrap()).collect();
+        assert!(matches!(of("a"), Err(true)));
+        drop(of("b").ok().unwrap());
+        drop(first);
+        let names: Vec<String> = (0..ATTACHING_MAX).map(|number| number.to_string()).collect();
+        let all: Vec<_> = names.iter().map(|name| attaching.enter(name).ok().unwrap()).collect();
+        assert!(matches!(attaching.enter("a"), Err(false)));
+        drop(all);
+        assert!(attaching.0.lock().is_empty());
+    }
 
     #[test]
     fn the_estimate_follows_what_ran() {
