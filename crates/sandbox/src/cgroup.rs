@@ -31,6 +31,15 @@ use unified::{LIMITS, Site, Way, enable, prepare, sites, subtree};
 /// Beginning of the name of every parent group of a Cove server.
 const PARENT_PREFIX: &str = "cove-";
 
+/// What no control group limits here, so that only limits of each process and user do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unlimited {
+    pub(crate) memory: bool,
+    /// Counted by user all over the host: two servers with the same user ids would take from each
+    /// other. So it is the last resort.
+    pub(crate) processes: bool,
+}
+
 /// What a hierarchy is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -533,9 +542,12 @@ impl Groups {
         self.dirs.is_empty()
     }
 
-    /// Whether memory is limited by them.
-    pub(crate) fn limits_memory(&self) -> bool {
-        self.dir(Role::Memory).is_some() || self.unified_limits
+    /// What they do not limit.
+    pub(crate) fn unlimited(&self) -> Unlimited {
+        Unlimited {
+            memory: self.dir(Role::Memory).is_none() && !self.unified_limits,
+            processes: self.dir(Role::Pids).is_none() && !self.unified_limits,
+        }
     }
 
     /// Their descriptors' numbers, for who closes all others.

@@ -416,7 +416,7 @@ impl Guest<'_> {
         let parking = Parking {
             entrances: &entrances,
             hide_groups: !self.groups.is_empty(),
-            bound_data: !self.groups.limits_memory(),
+            unlimited: self.groups.unlimited(),
             user: self.users.map(|(_, user)| user),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
             filter: match profile {

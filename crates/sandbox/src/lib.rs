@@ -75,8 +75,7 @@ pub use seccomp::denied_calls;
 pub use shared::SharedFile;
 pub use spec::{
     Breach, Command, Content, Control, EXTRA_MAX, EngineConfig, Exit, File, HostImage, Limits,
-    Output, OutputSink, Profile, Stdin, Stream, TerminalSize, Toolchain, WarmKind,
-    WarmRuntime,
+    Output, OutputSink, Profile, Stdin, Stream, TerminalSize, Toolchain, WarmKind, WarmRuntime,
 };
 pub use tied::tied;
 pub use warm::STACK_BYTES_MAX as WARM_STACK_BYTES_MAX;

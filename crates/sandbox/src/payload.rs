@@ -12,6 +12,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 
+use crate::cgroup::Unlimited;
 use crate::codec::{self, Malformed, Reader, Start, Streams, to_guest};
 use crate::spec::{EXTRA_NUMBER_MAX, Limits};
 use crate::sys::{self, BpfInstruction, CStringArray, FailurePage};
@@ -74,8 +75,8 @@ pub(crate) struct Parking<'a> {
     pub(crate) entrances: &'a [OwnedFd],
     /// Whether there are control groups to hide.
     pub(crate) hide_groups: bool,
-    /// Whether only resource limits bound memory here.
-    pub(crate) bound_data: bool,
+    /// What only resource limits bound here.
+    pub(crate) unlimited: Unlimited,
     /// User and group to become; `None` where there is only one (rootless).
     pub(crate) user: Option<u32>,
     /// File system restriction, where it is used.
@@ -142,7 +143,7 @@ impl Parking<'_> {
             .map_err(at(RELEASE))?;
         let program = Program::new(&start).map_err(at(SET_UP))?;
         connect(&start, fds).map_err(at(SET_UP))?;
-        set_limits(&start.limits, self.bound_data).map_err(at(SET_UP))?;
+        set_limits(&start.limits, self.unlimited).map_err(at(SET_UP))?;
         Err((EXECUTE, program.execute()))
     }
 }
@@ -161,24 +162,24 @@ fn set_common_limits() -> io::Result<()> {
     COMMON_LIMITS.into_iter().try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
-fn set_limits(l: &Limits, bound_data: bool) -> io::Result<()> {
-    command_limits(l, bound_data).try_for_each(|(resource, value)| lower_limit(resource, value))
+fn set_limits(l: &Limits, unlimited: Unlimited) -> io::Result<()> {
+    command_limits(l, unlimited).try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
 /// The limits of one process that follow from those of a command.
 pub(crate) fn command_limits(
     l: &Limits,
-    bound_data: bool,
+    unlimited: Unlimited,
 ) -> impl Iterator<Item = (libc::__rlimit_resource_t, u64)> {
     // One second of slack: the guest init measures exactly; this is the net below it.
     let cpu_seconds = l.cpu.as_secs() + u64::from(l.cpu.subsec_nanos() > 0) + 1;
     [
         (libc::RLIMIT_CPU, Some(cpu_seconds)),
-        (libc::RLIMIT_NPROC, Some(l.processes)),
+        (libc::RLIMIT_NPROC, unlimited.processes.then_some(l.processes)),
         (libc::RLIMIT_FSIZE, Some(l.file_size_bytes)),
         (libc::RLIMIT_STACK, Some(l.stack_bytes)),
         (libc::RLIMIT_NOFILE, Some(l.open_files)),
-        (libc::RLIMIT_DATA, bound_data.then_some(l.memory_bytes)),
+        (libc::RLIMIT_DATA, unlimited.memory.then_some(l.memory_bytes)),
     ]
     .into_iter()
     .filter_map(|(resource, value)| Some((resource, value?)))
@@ -274,7 +275,7 @@ impl Runtime<'_> {
         let aside = sys::dup_from(parking.socket, Self::SOCKET + 1).map_err(at)?;
         sys::dup_for_program(&aside, Self::SOCKET).map_err(at)?;
         sys::cloexec_from(Self::SOCKET.cast_unsigned() + 1).map_err(at)?;
-        set_limits(&self.limits, parking.bound_data).map_err(at)?;
+        set_limits(&self.limits, parking.unlimited).map_err(at)?;
         let _not_closed_here = aside.into_raw_fd();
         Err((EXECUTE, program.execute()))
     }

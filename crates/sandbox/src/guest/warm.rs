@@ -105,7 +105,7 @@ impl Guest<'_> {
         let parking = Parking {
             entrances: &entrances,
             hide_groups: !self.groups.is_empty(),
-            bound_data: !self.groups.limits_memory(),
+            unlimited: self.groups.unlimited(),
             user: self.users.map(|(_, user)| user),
             landlock: place.landlock.as_ref().map(AsFd::as_fd),
             filter: self.filters[0],
@@ -161,8 +161,8 @@ impl Guest<'_> {
             (Streams::Waiting, false) => (false, true, true),
             _ => return Err(codec::Malformed.into()),
         };
-        let bound_data = !self.groups.limits_memory();
-        let limits: Vec<_> = payload::command_limits(&start.limits, bound_data).collect();
+        let unlimited = self.groups.unlimited();
+        let limits: Vec<_> = payload::command_limits(&start.limits, unlimited).collect();
         let mut message = Release {
             has_stdin,
             merged,
