@@ -23,8 +23,6 @@ use crate::service::Io;
 const CLAIMS_MAX: usize = 16;
 /// Pause after the queue failed, so that one that is away is not asked without end.
 const QUEUE_PAUSE: Duration = Duration::from_millis(500);
-/// Pause before it is looked again whether there is room beside synchronous executions.
-const ROOM_PAUSE: Duration = Duration::from_millis(20);
 /// How often the end of an attempt is told to a queue that does not answer.
 const FINISH_TRIES: u32 = 120;
 /// Pause before an attempt that failed is followed by another: time for what failed to be there
@@ -370,11 +368,12 @@ impl Worker {
             ran
         };
         let left = tokio::select! {
-            // In this order, so that a job that was cancelled while it waited does not start.
+            // In this order, so that a job that was cancelled while it waited does not start, and
+            // that the end of the server, which takes callers with it, is called by its name.
             biased;
             () = hold.lost() => Attempt::Lost,
-            reason = live.cancelled() => Attempt::Cancelled(reason),
             () = self.drain.cancelled() => Attempt::Returned,
+            reason = live.cancelled() => Attempt::Cancelled(reason),
             left = Box::pin(running) => left,
         };
         match left {
@@ -417,29 +416,17 @@ impl Worker {
         id: &ExecutionId,
         tenant: &str,
         request: ExecutionRequest,
-        mut io: Io,
+        io: Io,
     ) -> Attempt {
         let service = &self.inner().service;
-        loop {
-            let mut recorder = Recorder::new(Arc::clone(&live.log));
-            // Only what reaches it live cannot be given twice; such a request is refused at most
-            // once, because it is the first to be tried.
-            let this = std::mem::take(&mut io);
-            let ran =
-                service.execute_as(id.clone(), tenant, request.clone(), this, &mut recorder).await;
-            return match ran {
-                Ok(execution) if execution.outcome.verdict == Verdict::Ie => {
-                    let message = execution.outcome.message;
-                    Attempt::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
-                }
-                Ok(execution) => Attempt::Ran(Box::new(execution)),
-                // Synchronous executions fill the room at the moment.
-                Err(error) if error.retry_after().is_some() && !request.interactive => {
-                    time::sleep(ROOM_PAUSE).await;
-                    continue;
-                }
-                Err(error) => Attempt::Failed(refused(&error)),
-            };
+        let mut recorder = Recorder::new(Arc::clone(&live.log));
+        match service.execute_as(id.clone(), tenant, request, io, &mut recorder).await {
+            Ok(execution) if execution.outcome.verdict == Verdict::Ie => {
+                let message = execution.outcome.message;
+                Attempt::Failed(message.unwrap_or_else(|| "the server failed".to_owned()))
+            }
+            Ok(execution) => Attempt::Ran(Box::new(execution)),
+            Err(error) => Attempt::Failed(refused(&error)),
         }
     }
 
