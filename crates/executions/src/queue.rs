@@ -216,7 +216,7 @@ pub struct Job {
     pub attempts: u32,
     /// Why it is cancelled, expired or dead; why the last attempt failed.
     pub message: Option<String>,
-    /// As pushed.
+    /// As pushed; never in a list, since nothing bounds it there.
     pub face: Option<String>,
     /// The request, as JSON; only where it was asked for.
     pub request: Option<Vec<u8>>,
@@ -328,7 +328,8 @@ pub trait Queue: Send + Sync + fmt::Debug {
     /// One job, of any tenant; who may see it is the caller's business.
     fn get(&self, id: ExecutionId, parts: Parts) -> Pending<'_, Option<Job>>;
 
-    /// Jobs, newest first, without request and result.
+    /// Jobs, newest first, without what may be large: request, result and [`Job::face`], which are
+    /// read job by job with [`Queue::get`].
     fn list(&self, filter: Filter) -> Pending<'_, Vec<Job>>;
 
     /// How many go before a job that waits; `None` when it does not wait.

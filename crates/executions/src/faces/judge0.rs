@@ -24,7 +24,7 @@ pub use self::render::callback_body;
 
 use std::sync::Arc;
 
-use api::{ErrorCode, ExecutionRecord};
+use api::{ErrorCode, ExecutionId, ExecutionRecord};
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::{FromRequest as _, Path, RawQuery, Request, State};
@@ -38,7 +38,7 @@ use serde_json::{Map, Value, json};
 
 use self::languages::Numbered;
 use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, Submitted, Texts};
-use self::submission::{Complaints, LABEL};
+use self::submission::{Complaints, LABEL, Remembered};
 use crate::error::Error;
 use crate::faces::{parameters, shown};
 use crate::jobs::{Jobs, Submission};
@@ -546,7 +546,17 @@ impl Face {
         })
     }
 
-    /// Goes through this caller's submissions, newest first, without their results.
+    /// Judge0's number of a submission's language; none where it is gone.
+    async fn language_of(&self, who: &Principal, id: &ExecutionId) -> Result<Option<u64>, Failure> {
+        match self.jobs.job(&who.token_id, id, Parts::default()).await {
+            Ok(job) => Ok(Remembered::of(&job).map(|remembered| remembered.language_id)),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Goes through this caller's submissions, newest first, as lists have them: without what is
+    /// remembered of them.
     async fn each(
         &self,
         who: &Principal,

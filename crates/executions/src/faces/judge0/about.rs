@@ -14,6 +14,8 @@ use super::{Answer, Face, Failure, LISTED_MAX, languages};
 
 /// The version whose interface this is; clients choose numbers of languages by it.
 const JUDGE0_VERSION: &str = "1.13.1";
+/// Submissions whose languages `/statistics` counts: each is read by itself.
+const NUMBERED_MAX: usize = 1_000;
 
 fn ok(body: Value) -> Answer {
     Ok((StatusCode::OK, axum::Json(body)))
@@ -97,22 +99,28 @@ pub(super) async fn config_info(State(face): State<Face>, _who: Principal) -> An
     }))
 }
 
-/// Figures of the caller's own submissions, the newest [`LISTED_MAX`] of them.
+/// Figures of the caller's own submissions, the newest [`LISTED_MAX`] of them; of their languages,
+/// the newest [`NUMBERED_MAX`].
 pub(super) async fn statistics(State(face): State<Face>, who: Principal) -> Answer {
     let mut by_state: BTreeMap<JobState, u64> = BTreeMap::new();
     let mut by_language: BTreeMap<u64, u64> = BTreeMap::new();
     let mut by_day: BTreeMap<String, u64> = BTreeMap::new();
+    let mut newest = Vec::new();
     face.each(&who, LISTED_MAX, |job| {
         *by_state.entry(job.state).or_default() += 1;
-        let face = job.face.as_deref().map(serde_json::from_str::<Value>);
-        let id = face.and_then(Result::ok).and_then(|face| face["language_id"].as_u64());
-        if let Some(id) = id {
-            *by_language.entry(id).or_default() += 1;
+        if newest.len() < NUMBERED_MAX {
+            newest.push(job.id.clone());
         }
         let day = super::render::date_of(job.created_ms).chars().take(10).collect();
         *by_day.entry(day).or_default() += 1;
     })
     .await?;
+    // Their numbers are remembered with the jobs and in no list: one job in memory at a time.
+    for id in newest {
+        if let Some(number) = face.language_of(&who, &id).await? {
+            *by_language.entry(number).or_default() += 1;
+        }
+    }
     let today: String = node::clock::rfc3339(node::clock::wall()).chars().take(10).collect();
     let total: u64 = by_state.values().sum();
     let names = face.languages().await;

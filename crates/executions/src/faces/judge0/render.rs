@@ -9,7 +9,7 @@ use node::clock;
 use serde_json::{Map, Value, json};
 
 use super::languages::Numbered;
-use super::submission::{LABEL, Remembered};
+use super::submission::Remembered;
 use super::token;
 use crate::faces::{from_base64, signal_number};
 use crate::queue::Job;
@@ -128,10 +128,7 @@ pub(super) struct Submitted {
 impl Submitted {
     /// Of a job that came by this face; none for others.
     pub(super) fn of(job: Job) -> Option<Submitted> {
-        let remembered: Remembered = serde_json::from_str(job.face.as_deref()?).ok()?;
-        if remembered.face != LABEL {
-            return None;
-        }
+        let remembered = Remembered::of(&job)?;
         let judged = Judged::of(&job, &remembered);
         Some(Submitted { job, remembered, judged })
     }

@@ -13,6 +13,7 @@ use super::{Config, archive, words};
 use crate::error::Refusal;
 use crate::faces::from_base64;
 use crate::jobs::Submission;
+use crate::queue::Job;
 
 /// Bytes of `compiler_options` and of `command_line_arguments`.
 const LINE_BYTES_MAX: usize = 512;
@@ -55,6 +56,14 @@ pub(super) struct Remembered {
     /// Expected output, base64, where it is compared here and not by the execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expected: Option<String>,
+}
+
+impl Remembered {
+    /// Of a job that came by this face; none for others.
+    pub(super) fn of(job: &Job) -> Option<Remembered> {
+        let remembered: Remembered = serde_json::from_str(job.face.as_deref()?).ok()?;
+        (remembered.face == LABEL).then_some(remembered)
+    }
 }
 
 /// Checks the parameters of one submission and makes an execution of it.

@@ -33,7 +33,9 @@ pub(super) async fn what_is_accepted_is_there_with_all_its_fields(queue: &dyn Qu
         result: None,
     };
     assert_eq!(get(queue, 1).await, expected);
-    assert_eq!(queue.list(all()).await.unwrap(), [expected.clone()]);
+    // Lists do without what may be large.
+    let listed = Job { face: None, ..expected.clone() };
+    assert_eq!(queue.list(all()).await.unwrap(), [listed]);
 
     let claims = queue.claim(5, NOW + 10).await.unwrap();
     assert_eq!(claims.len(), 1);

@@ -1,10 +1,11 @@
 -- Reading.
 
-local function row(id, st, request, result)
+-- What may be large is read for one job only, never for a list.
+local function row(id, st, one, request, result)
   local r = fields(id, 't', 'lang', 'label', 'prio', 'created', 'deadline', 'started', 'finished',
-    'att', 'msg', 'face', 'q', 'j', 'data')
-  local out = { id, st, r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11] }
-  local job = bull(r[12], r[13])
+    'att', 'msg', 'q', 'j')
+  local out = { id, st, r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10] }
+  local job = bull(r[11], r[12])
   if not ENDED[st] then
     out[10] = false
   elseif not r[8] then
@@ -13,7 +14,8 @@ local function row(id, st, request, result)
   if st == 'dead' and not r[10] then
     out[12] = rcall('HGET', job, 'failedReason')
   end
-  out[14] = request and (rcall('HGET', job, 'data') or r[14]) or false
+  out[13] = one and rcall('HGET', key(id), 'face') or false
+  out[14] = request and (rcall('HGET', job, 'data') or rcall('HGET', key(id), 'data')) or false
   out[15] = result and st == 'finished' and rcall('HGET', job, 'returnvalue') or false
   return out
 end
@@ -23,7 +25,7 @@ function ops.show()
   if not st then
     return false
   end
-  return row(arg(1), st, arg(2) == '1', arg(3) == '1')
+  return row(arg(1), st, true, arg(2) == '1', arg(3) == '1')
 end
 
 -- One step through the ids, newest first: where it stopped (empty at the end), then rows.
@@ -43,7 +45,7 @@ function ops.list()
     if (not lang or lang == r[1]) and (not label or label == r[2]) then
       local st = view(id)
       if st and (states == '' or string.find(states, ',' .. st .. ',', 1, true)) then
-        table.insert(out, row(id, st, false, false))
+        table.insert(out, row(id, st, false, false, false))
       end
     end
   end

@@ -4,11 +4,11 @@ use api::{ExecutionId, QueueStats, State};
 use node::store::{Row, StoreError, Transaction, Value};
 
 use super::super::{Filter, Job, Parts};
-use super::schema::{Columns, number, text};
+use super::schema::{Columns, number, original, text};
 
-/// Columns that [`job`] reads.
+/// Columns that [`job`] reads: what lists need, so nothing that may be large.
 const JOB: &str = "id, tenant, state, language, label, priority, created_ms, deadline_ms,
-    started_ms, finished_ms, attempts, message, face";
+    started_ms, finished_ms, attempts, message";
 
 /// Jobs that one list may hold.
 const LIST_MAX: usize = 1_000;
@@ -36,7 +36,7 @@ fn job(row: &Row) -> Result<Job, StoreError> {
         finished_ms: columns.take()?,
         attempts: columns.take()?,
         message: columns.text_or_null()?,
-        face: columns.text_or_null()?,
+        face: None,
         request: None,
         result: None,
     })
@@ -49,11 +49,13 @@ pub(super) fn get(
     parts: Parts,
 ) -> Result<Option<Job>, StoreError> {
     let id = [text(&id.0)];
-    let sql = format!("SELECT {JOB} FROM execution_jobs WHERE id = $1");
+    let sql = format!("SELECT {JOB}, face FROM execution_jobs WHERE id = $1");
     let Some(row) = transaction.query_one(&sql, &id)? else {
         return Ok(None);
     };
     let mut job = job(&row)?;
+    let face = row.values().len() - 1;
+    job.face = row.get::<Option<String>>(face)?.map(original);
     if parts.request {
         let sql = "SELECT body FROM execution_requests WHERE id = $1";
         job.request = transaction.query_one(sql, &id)?.map(|row| row.get(0)).transpose()?;

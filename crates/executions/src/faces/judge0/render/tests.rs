@@ -4,6 +4,7 @@ use api::{ExecutionId, Mode, Stage, TestResult, Truncated};
 use serde_json::json;
 
 use super::*;
+use crate::faces::judge0::submission::LABEL;
 use crate::verdict::infrastructure_failure;
 
 fn outcome(verdict: Verdict, code: Option<i32>, signal: Option<&str>) -> Outcome {
