@@ -272,18 +272,12 @@ fn every_compiled_language_is_cached_and_runs_alike() {
         if response.json()["error"]["code"] == "language_unavailable" {
             continue;
         }
+        // How the program itself is started is another matter.
+        let said = |answer: &Value| (answer["stdout"].clone(), answer["stages"][0]["mode"].clone());
         let first = response.json();
-        assert_eq!(
-            (&first["stdout"], &first["mode"]),
-            (&json!("hello\n"), &json!("fresh")),
-            "{first}"
-        );
+        assert_eq!(said(&first), (json!("hello\n"), json!("fresh")), "{first}");
         let again = run(&client, &request);
-        assert_eq!(
-            (&again["stdout"], &again["mode"]),
-            (&json!("hello\n"), &json!("cached")),
-            "{again}"
-        );
+        assert_eq!(said(&again), (json!("hello\n"), json!("cached")), "{again}");
     }
 }
 
