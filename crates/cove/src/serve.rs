@@ -135,8 +135,9 @@ impl Parts<'_> {
             let store = store.await.context("failed to open the store")?;
             let queue = storage.queue.open(&store, &config.executions.jobs).await?;
             let key = storage.webhook_key;
-            let jobs = Jobs::new(service, queue, config.executions.jobs.clone(), key, &mut registry)
-                .context("failed to start executions")?;
+            let jobs =
+                Jobs::new(service, queue, config.executions.jobs.clone(), key, &mut registry)
+                    .context("failed to start executions")?;
 
             let limits = config.limits.limits();
             let ids = Ids::new().context("failed to seed the id generator")?;

@@ -122,7 +122,11 @@ impl Log {
 
     /// Listens to what comes after the event `after`.
     pub(crate) fn listen(self: &Arc<Log>, after: u64) -> Listener {
-        Listener { log: Arc::clone(self), next: after.saturating_add(1), latest: self.latest.subscribe() }
+        Listener {
+            log: Arc::clone(self),
+            next: after.saturating_add(1),
+            latest: self.latest.subscribe(),
+        }
     }
 
     /// Whether the attached listener has kept up; else wakes the task when it has.
