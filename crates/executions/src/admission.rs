@@ -1,9 +1,10 @@
 //! Who may run now, who waits, and who is turned away.
 //!
-//! First come, first served, over all tenants: whoever asks for more memory than is free waits at
-//! the head of the queue and nobody overtakes, so that large requests are not starved by small
-//! ones. What keeps one tenant from filling the queue is a limit on how much of it may be one
-//! tenant's.
+//! Tenants that wait take turns, one execution each. Within a tenant it is first come, first
+//! served, except that its callers and its jobs go alternately when both wait. Whoever asks for
+//! more memory than is free when its turn comes keeps the turn and nobody overtakes, so that large
+//! requests are not starved by small ones. What keeps one tenant from filling the queue is a limit
+//! on how much of it may be one tenant's.
 //!
 //! [`Queue`] decides, without a lock, a clock or a task in reach; [`Admission`] is its asynchronous
 //! shell.
@@ -26,10 +27,29 @@ pub(crate) struct Bounds {
     pub(crate) running_max: usize,
     /// Sum of the memory limits of what runs.
     pub(crate) memory_bytes_max: u64,
-    /// Executions that wait.
+    /// Callers that wait.
     pub(crate) queue_max: usize,
-    /// Executions of one tenant that wait.
+    /// Callers of one tenant that wait.
     pub(crate) queue_max_per_tenant: usize,
+}
+
+/// Where a request comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// A caller that waits for the answer. It is turned away when too many wait.
+    Caller,
+    /// A job that was accepted before, in the hands of a worker. It may always wait: there are no
+    /// more of them than workers.
+    Job,
+}
+
+impl Origin {
+    fn other(self) -> Origin {
+        match self {
+            Origin::Caller => Origin::Job,
+            Origin::Job => Origin::Caller,
+        }
+    }
 }
 
 /// How much there is of what, at one moment.
@@ -58,10 +78,26 @@ impl Admission {
         Admission { queue: Arc::new(Mutex::new(Queue::new(bounds))) }
     }
 
+    /// Waits for its turn as a caller.
+    ///
+    /// # Errors
+    /// When it can never run, or too many wait. Cancel-safe as [`Admission::enter_as`].
+    pub(crate) async fn enter(&self, tenant: &str, memory_bytes: u64) -> Result<Permit, Error> {
+        self.enter_as(Origin::Caller, tenant, memory_bytes).await
+    }
+
     /// Waits for its turn. Cancel-safe: dropping the future gives up the place in the queue, or the
     /// permit if it was granted in the meantime.
-    pub(crate) async fn enter(&self, tenant: &str, memory_bytes: u64) -> Result<Permit, Error> {
-        let arrival = self.queue.lock().arrive(tenant, memory_bytes);
+    ///
+    /// # Errors
+    /// When it can never run, or is a caller's and too many wait.
+    pub(crate) async fn enter_as(
+        &self,
+        origin: Origin,
+        tenant: &str,
+        memory_bytes: u64,
+    ) -> Result<Permit, Error> {
+        let arrival = self.queue.lock().arrive(tenant, origin, memory_bytes);
         let ticket = match arrival {
             Arrival::Admitted => return Ok(self.permit(memory_bytes)),
             Arrival::Waits(ticket) => ticket,

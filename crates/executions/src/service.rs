@@ -10,7 +10,7 @@ use node::telemetry::Registry;
 use sandbox::{Control, Stdin, Stream};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::admission::{Admission, Bounds};
+use crate::admission::{Admission, Bounds, Origin};
 use crate::cache::{Cache, Tenants};
 use crate::config::{Capacity, Config, ConfigError};
 use crate::error::{Error, Refusal};
@@ -141,7 +141,7 @@ impl Service {
         progress: &mut dyn Progress,
     ) -> Result<Execution, Error> {
         let id = ExecutionId(self.inner.ids.next("ex_"));
-        self.execute_as(id, tenant, request, io, progress).await
+        self.run(Origin::Caller, (id, tenant), request, io, progress).await
     }
 
     /// Checks a request as [`Service::execute`] would, and runs nothing. Gives the canonical name
@@ -178,7 +178,8 @@ impl Service {
         ExecutionId(self.inner.ids.next("ex_"))
     }
 
-    /// [`Service::execute`] under an id that is known already.
+    /// [`Service::execute`] of a job, which has an id already and was accepted: it waits for its
+    /// turn however many callers wait.
     pub(crate) async fn execute_as(
         &self,
         id: ExecutionId,
@@ -187,11 +188,22 @@ impl Service {
         io: Io,
         progress: &mut dyn Progress,
     ) -> Result<Execution, Error> {
+        self.run(Origin::Job, (id, tenant), request, io, progress).await
+    }
+
+    async fn run(
+        &self,
+        origin: Origin,
+        (id, tenant): (ExecutionId, &str),
+        request: ExecutionRequest,
+        io: Io,
+        progress: &mut dyn Progress,
+    ) -> Result<Execution, Error> {
         let inner = &*self.inner;
         let started = clock::now();
         let admitted = async {
             let plan = inner.plan(request, io.stdin).await?;
-            let permit = inner.admission.enter(tenant, plan.memory_bytes).await?;
+            let permit = inner.admission.enter_as(origin, tenant, plan.memory_bytes).await?;
             Ok((plan, permit))
         };
         let metrics = &inner.machine.metrics;

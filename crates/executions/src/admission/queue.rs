@@ -1,8 +1,8 @@
 //! The decisions of admission: a state machine that knows neither time nor tasks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
-use super::{Bounds, Load};
+use super::{Bounds, Load, Origin};
 
 /// What becomes of a request when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub(super) enum Arrival {
     Waits(Ticket),
     /// It can never run.
     TooLarge { memory_bytes_max: u64 },
-    /// Nobody else may wait.
+    /// No other caller may wait.
     QueueFull { queue_max: usize },
-    /// Nobody else of this tenant may wait.
+    /// No other caller of this tenant may wait.
     TenantFull { waiting_max: usize },
 }
 
@@ -25,27 +25,88 @@ pub(super) struct Ticket(u64);
 
 /// Who runs and who waits. `W` is what wakes a waiting one.
 ///
-/// Between calls: what is in `waiting` cannot run, because the first of it cannot. `running` and
-/// `memory_bytes` count what is in `granted` too: it has its place already, but was not told yet.
+/// Between calls: nothing that waits can run, because the one whose turn it is cannot. `running`
+/// and `memory_bytes` count what is in `granted` too: it has its place already, but was not told
+/// yet.
 #[derive(Debug)]
 pub(super) struct Queue<W> {
     bounds: Bounds,
     running: usize,
     memory_bytes: u64,
-    waiting: VecDeque<Waiter<W>>,
-    /// How many of `waiting` are whose; no entry for none.
-    per_tenant: HashMap<String, usize>,
+    /// The tenants that wait, each once, the one whose turn it is first.
+    turns: VecDeque<Tenant<W>>,
     /// Admitted from the queue, and not yet noticed by the one who waits.
     granted: Vec<Ticket>,
     next_ticket: u64,
 }
 
+/// What waits of one tenant, which is something. Each line is in order of arrival.
+///
+/// The lines alternate. Were they one, a tenant's jobs would stand behind all of its callers, and
+/// hold meanwhile the workers that other tenants' jobs wait for.
+#[derive(Debug)]
+struct Tenant<W> {
+    name: String,
+    callers: VecDeque<Waiter<W>>,
+    jobs: VecDeque<Waiter<W>>,
+    /// The line whose first goes next; it is never empty.
+    next: Origin,
+}
+
 #[derive(Debug)]
 struct Waiter<W> {
     ticket: Ticket,
-    tenant: String,
     memory_bytes: u64,
     wake: Option<W>,
+}
+
+impl<W> Tenant<W> {
+    fn new(name: &str, next: Origin) -> Tenant<W> {
+        let (callers, jobs) = (VecDeque::new(), VecDeque::new());
+        Tenant { name: name.to_owned(), callers, jobs, next }
+    }
+
+    fn line(&self, origin: Origin) -> &VecDeque<Waiter<W>> {
+        match origin {
+            Origin::Caller => &self.callers,
+            Origin::Job => &self.jobs,
+        }
+    }
+
+    fn line_mut(&mut self, origin: Origin) -> &mut VecDeque<Waiter<W>> {
+        match origin {
+            Origin::Caller => &mut self.callers,
+            Origin::Job => &mut self.jobs,
+        }
+    }
+
+    fn first(&self) -> Option<&Waiter<W>> {
+        self.line(self.next).front()
+    }
+
+    fn take_first(&mut self) -> Option<Waiter<W>> {
+        let first = self.line_mut(self.next).pop_front();
+        if !self.line(self.next.other()).is_empty() {
+            self.next = self.next.other();
+        }
+        first
+    }
+
+    fn waiters_mut(&mut self) -> impl Iterator<Item = &mut Waiter<W>> {
+        self.callers.iter_mut().chain(&mut self.jobs)
+    }
+
+    fn remove(&mut self, ticket: Ticket) {
+        self.callers.retain(|waiter| waiter.ticket != ticket);
+        self.jobs.retain(|waiter| waiter.ticket != ticket);
+        if self.line(self.next).is_empty() {
+            self.next = self.next.other();
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.callers.len() + self.jobs.len()
+    }
 }
 
 impl<W: Clone> Queue<W> {
@@ -58,36 +119,44 @@ impl<W: Clone> Queue<W> {
             bounds,
             running: 0,
             memory_bytes: 0,
-            waiting: VecDeque::new(),
-            per_tenant: HashMap::new(),
+            turns: VecDeque::new(),
             granted: Vec::new(),
             next_ticket: 0,
         }
     }
 
     /// A request arrives.
-    pub(super) fn arrive(&mut self, tenant: &str, memory_bytes: u64) -> Arrival {
+    pub(super) fn arrive(&mut self, tenant: &str, origin: Origin, memory_bytes: u64) -> Arrival {
         let Bounds { memory_bytes_max, queue_max, queue_max_per_tenant, .. } = self.bounds;
         if memory_bytes > memory_bytes_max {
             return Arrival::TooLarge { memory_bytes_max };
         }
-        if self.waiting.is_empty() && self.fits(memory_bytes) {
+        if self.turns.is_empty() && self.fits(memory_bytes) {
             self.running += 1;
             self.memory_bytes += memory_bytes;
             return Arrival::Admitted;
         }
-        if self.waiting.len() >= queue_max {
-            return Arrival::QueueFull { queue_max };
+        let known = self.turns.iter().position(|waiting| waiting.name == tenant);
+        if origin == Origin::Caller {
+            if self.turns.iter().map(|waiting| waiting.callers.len()).sum::<usize>() >= queue_max {
+                return Arrival::QueueFull { queue_max };
+            }
+            let callers = known.and_then(|at| self.turns.get(at)).map_or(0, |it| it.callers.len());
+            if callers >= queue_max_per_tenant {
+                return Arrival::TenantFull { waiting_max: queue_max_per_tenant };
+            }
         }
-        let of_tenant = self.per_tenant.get(tenant).copied().unwrap_or(0);
-        if of_tenant >= queue_max_per_tenant {
-            return Arrival::TenantFull { waiting_max: queue_max_per_tenant };
-        }
-        self.per_tenant.insert(tenant.to_owned(), of_tenant + 1);
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let tenant = tenant.to_owned();
-        self.waiting.push_back(Waiter { ticket, tenant, memory_bytes, wake: None });
+        let waiter = Waiter { ticket, memory_bytes, wake: None };
+        match known.and_then(|at| self.turns.get_mut(at)) {
+            Some(waiting) => waiting.line_mut(origin).push_back(waiter),
+            None => {
+                let mut waiting = Tenant::new(tenant, origin);
+                waiting.line_mut(origin).push_back(waiter);
+                self.turns.push_back(waiting);
+            }
+        }
         Arrival::Waits(ticket)
     }
 
@@ -98,7 +167,8 @@ impl<W: Clone> Queue<W> {
             self.granted.swap_remove(at);
             return true;
         }
-        if let Some(waiter) = self.waiting.iter_mut().find(|waiter| waiter.ticket == ticket) {
+        let mut waiters = self.turns.iter_mut().flat_map(Tenant::waiters_mut);
+        if let Some(waiter) = waiters.find(|waiter| waiter.ticket == ticket) {
             waiter.wake = Some(wake.clone());
         }
         false
@@ -110,9 +180,8 @@ impl<W: Clone> Queue<W> {
             self.granted.swap_remove(at);
             return self.release(memory_bytes);
         }
-        if let Some(at) = self.waiting.iter().position(|waiter| waiter.ticket == ticket) {
-            self.remove(at);
-        }
+        self.turns.iter_mut().for_each(|tenant| tenant.remove(ticket));
+        self.turns.retain(|tenant| tenant.len() > 0);
         // The one behind it may need less.
         self.admit()
     }
@@ -126,7 +195,8 @@ impl<W: Clone> Queue<W> {
     }
 
     pub(super) fn load(&self) -> Load {
-        Load { running: self.running, waiting: self.waiting.len(), memory_bytes: self.memory_bytes }
+        let waiting = self.turns.iter().map(Tenant::len).sum();
+        Load { running: self.running, waiting, memory_bytes: self.memory_bytes }
     }
 
     fn fits(&self, memory_bytes: u64) -> bool {
@@ -134,30 +204,24 @@ impl<W: Clone> Queue<W> {
             && memory_bytes <= self.bounds.memory_bytes_max - self.memory_bytes
     }
 
-    /// Admits from the head as long as the head fits.
+    /// Admits the ones whose turn it is as long as they fit. A tenant that was served goes to the
+    /// end; one whose first does not fit keeps its turn, and everybody behind it waits too.
     fn admit(&mut self) -> Vec<W> {
         let mut woken = Vec::new();
-        while let Some(memory_bytes) = self.waiting.front().map(|waiter| waiter.memory_bytes)
-            && self.fits(memory_bytes)
-            && let Some(waiter) = self.remove(0)
+        while let Some(first) = self.turns.front().and_then(Tenant::first)
+            && self.fits(first.memory_bytes)
+            && let Some(mut tenant) = self.turns.pop_front()
+            && let Some(waiter) = tenant.take_first()
         {
+            if tenant.len() > 0 {
+                self.turns.push_back(tenant);
+            }
             self.running += 1;
-            self.memory_bytes += memory_bytes;
+            self.memory_bytes += waiter.memory_bytes;
             self.granted.push(waiter.ticket);
             woken.extend(waiter.wake);
         }
         woken
-    }
-
-    fn remove(&mut self, at: usize) -> Option<Waiter<W>> {
-        let waiter = self.waiting.remove(at)?;
-        if let Some(count) = self.per_tenant.get_mut(&waiter.tenant) {
-            *count -= 1;
-            if *count == 0 {
-                self.per_tenant.remove(&waiter.tenant);
-            }
-        }
-        Some(waiter)
     }
 }
 

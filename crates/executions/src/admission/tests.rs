@@ -97,6 +97,34 @@ async fn refusals_say_what_to_do() {
     drop(permit);
 }
 
+#[tokio::test]
+async fn a_job_waits_for_its_turn_where_a_caller_is_refused() {
+    let admission = Admission::new(Bounds {
+        running_max: 1,
+        memory_bytes_max: 10,
+        queue_max: 1,
+        queue_max_per_tenant: 1,
+    });
+    let permit = admission.enter("a", 1).await.unwrap();
+    let mut caller = pin!(admission.enter("a", 1));
+    let mut second = Box::pin(admission.enter_as(Origin::Job, "a", 1));
+    let mut other = pin!(admission.enter_as(Origin::Job, "b", 1));
+    begin(&mut caller).await;
+    begin(&mut second).await;
+    begin(&mut other).await;
+    assert_eq!(admission.enter("b", 1).await.unwrap_err().code(), api::ErrorCode::Overloaded);
+    assert_eq!(admission.load(), load(1, 3, 1));
+    drop(permit);
+    drop(caller.await.unwrap());
+    drop(other.await.unwrap());
+    // Given up after it was granted.
+    assert_eq!(admission.load(), load(1, 0, 1));
+    drop(second);
+    assert_eq!(admission.load(), load(0, 0, 0));
+    let error = admission.enter_as(Origin::Job, "a", 11).await.unwrap_err();
+    assert_eq!(error.detail().field.as_deref(), Some("limits.memory_bytes"));
+}
+
 /// Permits are handed around by many tasks at once, some of which give up while they wait.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_permit_is_lost_under_contention() {
@@ -112,7 +140,9 @@ async fn no_permit_is_lost_under_contention() {
         tasks.spawn(async move {
             for round in 0..200_u64 {
                 let memory_bytes = 1 + (task + round) % 8;
-                let entering = admission.enter("a", memory_bytes);
+                let tenant = ["a", "b", "c"][usize::try_from(task % 3).unwrap()];
+                let origin = if task % 2 == 0 { Origin::Caller } else { Origin::Job };
+                let entering = admission.enter_as(origin, tenant, memory_bytes);
                 if (task + round) % 3 == 0 {
                     // Gives up after it was polled once.
                     tokio::select! {

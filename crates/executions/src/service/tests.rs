@@ -269,11 +269,7 @@ async fn beyond_the_queue_is_an_error_that_may_be_retried() {
     let fixture = fixture(vec![Act::Hang(sender), exit(0, "")]);
     let running = hang(&fixture, began).await;
     let mut waiting = Box::pin(fixture.run(argv()));
-    tokio::select! {
-        biased;
-        _ = &mut waiting => panic!("it ran beside the other one"),
-        () = std::future::ready(()) => {}
-    }
+    begin(&mut waiting).await;
     fixture.check_metric("cove_executions_waiting 1");
     let error = fixture.run(argv()).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Overloaded);
@@ -282,6 +278,42 @@ async fn beyond_the_queue_is_an_error_that_may_be_retried() {
     assert_eq!(waiting.await.unwrap().outcome.verdict, Verdict::Ok);
     fixture.check_idle();
     fixture.check_metric("cove_executions_refused_total{code=\"overloaded\"} 1");
+}
+
+/// Lets an execution begin to wait.
+async fn begin<F: Future + Unpin>(waiting: &mut F) {
+    tokio::select! {
+        biased;
+        _ = waiting => panic!("it ran beside the other one"),
+        () = std::future::ready(()) => {}
+    }
+}
+
+/// One caller's crowd waits, as many as may; another one's job is the second to run nevertheless.
+#[tokio::test]
+async fn a_job_takes_its_turn_although_the_queue_of_callers_is_full() {
+    let (sender, began) = oneshot::channel();
+    let (job_sender, job_began) = oneshot::channel();
+    let acts = vec![Act::Hang(sender), exit(0, ""), Act::Hang(job_sender), exit(0, "")];
+    let fixture = fixture(acts);
+    let running = hang(&fixture, began).await;
+    let mut waiting = Box::pin(fixture.run(argv()));
+    begin(&mut waiting).await;
+    assert_eq!(fixture.run(argv()).await.unwrap_err().code(), ErrorCode::Overloaded);
+    let id = ExecutionId("ex_1".to_owned());
+    let mut progress = ();
+    let job = fixture.service.execute_as(id, "other", argv(), Io::default(), &mut progress);
+    let mut job = Box::pin(job);
+    begin(&mut job).await;
+    fixture.check_metric("cove_executions_waiting 2");
+    running.abort();
+    assert_eq!(waiting.await.unwrap().outcome.verdict, Verdict::Ok);
+    tokio::select! {
+        _ = job => panic!("it hangs"),
+        began = job_began => began.unwrap(),
+    }
+    assert_eq!(fixture.run(argv()).await.unwrap().outcome.verdict, Verdict::Ok);
+    fixture.check_idle();
 }
 
 #[tokio::test]

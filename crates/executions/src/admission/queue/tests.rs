@@ -1,5 +1,7 @@
 //! A seeded simulation against an oracle that is too simple to be wrong.
 
+use std::collections::HashMap;
+
 use super::*;
 
 /// SplitMix64: small, seeded, good enough to reach every branch.
@@ -15,16 +17,19 @@ impl Random {
     }
 }
 
-/// Everything that is there, in order of arrival; who runs follows from the list alone.
-#[derive(Default)]
+/// Everything that is there, in order of arrival, and whose turn it is.
+#[derive(Clone, Default)]
 struct Oracle {
     present: Vec<Entry>,
+    /// Whoever waits, and which kind of it goes next.
+    turns: Vec<(String, Origin)>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     number: u64,
     tenant: String,
+    origin: Origin,
     memory_bytes: u64,
     runs: bool,
 }
@@ -35,26 +40,60 @@ impl Oracle {
         (running.clone().count(), running.map(|entry| entry.memory_bytes).sum())
     }
 
-    fn waiting(&self, tenant: Option<&str>) -> usize {
-        let of_tenant =
-            |entry: &&Entry| tenant.is_none_or(|tenant| entry.tenant == tenant) && !entry.runs;
-        self.present.iter().filter(of_tenant).count()
-    }
-
     fn load(&self) -> Load {
         let (running, memory_bytes) = self.running();
-        Load { running, memory_bytes, waiting: self.waiting(None) }
+        Load { running, memory_bytes, waiting: self.present.len() - running }
     }
 
-    /// Lets the first that waits run, as long as it fits.
-    fn settle(&mut self, bounds: Bounds) {
-        while let Some(first) = self.present.iter().position(|entry| !entry.runs) {
+    /// The first that waits of a tenant and an origin.
+    fn first(&self, tenant: &str, origin: Origin) -> Option<usize> {
+        self.present.iter().position(|it| !it.runs && it.tenant == tenant && it.origin == origin)
+    }
+
+    fn callers(&self, tenant: Option<&str>) -> usize {
+        let counts = |entry: &&Entry| {
+            let theirs = tenant.is_none_or(|tenant| entry.tenant == tenant);
+            theirs && !entry.runs && entry.origin == Origin::Caller
+        };
+        self.present.iter().filter(counts).count()
+    }
+
+    /// Who waits no more is forgotten, who waits now joins at the end.
+    fn refresh(&mut self) {
+        for Entry { tenant, origin, .. } in self.present.iter().filter(|entry| !entry.runs) {
+            if self.turns.iter().all(|(name, _)| name != tenant) {
+                self.turns.push((tenant.clone(), *origin));
+            }
+        }
+        for (name, origin) in std::mem::take(&mut self.turns) {
+            if self.first(&name, origin).is_some() {
+                self.turns.push((name, origin));
+            } else if self.first(&name, origin.other()).is_some() {
+                self.turns.push((name, origin.other()));
+            }
+        }
+    }
+
+    /// Lets whose turn it is run, as long as it fits. Gives who it was, in order.
+    fn settle(&mut self, bounds: Bounds) -> Vec<u64> {
+        let mut started = Vec::new();
+        loop {
+            self.refresh();
+            let Some((tenant, origin)) = self.turns.first().cloned() else { return started };
+            let first = self.first(&tenant, origin).unwrap();
             let (running, memory_bytes) = self.running();
             let needed = memory_bytes + self.present[first].memory_bytes;
             if running >= bounds.running_max || needed > bounds.memory_bytes_max {
-                return;
+                return started;
             }
             self.present[first].runs = true;
+            started.push(self.present[first].number);
+            self.turns.remove(0);
+            if self.first(&tenant, origin.other()).is_some() {
+                self.turns.push((tenant, origin.other()));
+            } else if self.first(&tenant, origin).is_some() {
+                self.turns.push((tenant, origin));
+            }
         }
     }
 
@@ -62,23 +101,30 @@ impl Oracle {
         if entry.memory_bytes > bounds.memory_bytes_max {
             return "too large";
         }
-        let before = self.present.clone();
-        let (number, tenant) = (entry.number, entry.tenant.clone());
+        let before = self.clone();
+        let (number, tenant, origin) = (entry.number, entry.tenant.clone(), entry.origin);
         self.present.push(entry);
-        self.settle(bounds);
-        if self.present.iter().any(|entry| entry.number == number && entry.runs) {
+        if !self.settle(bounds).is_empty() {
+            assert!(self.present.iter().any(|entry| entry.number == number && entry.runs));
             return "admitted";
         }
-        let answer = if self.waiting(None) > bounds.queue_max {
+        if origin == Origin::Job {
+            return "waits";
+        }
+        let answer = if self.callers(None) > bounds.queue_max {
             "queue full"
-        } else if self.waiting(Some(&tenant)) > bounds.queue_max_per_tenant {
+        } else if self.callers(Some(&tenant)) > bounds.queue_max_per_tenant {
             "tenant full"
         } else {
             return "waits";
         };
-        self.present = before;
+        *self = before;
         answer
     }
+}
+
+fn origin(pick: u64) -> Origin {
+    if pick == 0 { Origin::Job } else { Origin::Caller }
 }
 
 fn simulate(seed: u64, steps: u32) -> [u32; 7] {
@@ -98,8 +144,9 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
             0..=2 => {
                 let tenant = ["a", "b", "c"][pick % 3].to_owned();
                 let memory_bytes = 1 + random.below(bounds.memory_bytes_max + 2);
-                let arrival = queue.arrive(&tenant, memory_bytes);
-                let entry = Entry { number, tenant, memory_bytes, runs: false };
+                let origin = origin(random.below(4));
+                let arrival = queue.arrive(&tenant, origin, memory_bytes);
+                let entry = Entry { number, tenant, origin, memory_bytes, runs: false };
                 let expected = oracle.arrive(bounds, entry);
                 let (answer, kind) = match arrival {
                     Arrival::Admitted => ("admitted", 0),
@@ -118,12 +165,11 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
             _ if oracle.present.is_empty() => {}
             kind => {
                 let entry = oracle.present.remove(pick % oracle.present.len());
-                let before = oracle.present.clone();
-                oracle.settle(bounds);
+                let expected = oracle.settle(bounds);
                 // Half of those that were admitted from the queue go before they notice.
                 let ticket = tickets.remove(&entry.number);
                 let unnoticed = ticket.filter(|_| !entry.runs || kind == 3);
-                let mut woken = match (ticket, unnoticed) {
+                let woken = match (ticket, unnoticed) {
                     (_, Some(ticket)) => queue.leave(ticket, entry.memory_bytes),
                     (Some(ticket), None) => {
                         assert!(queue.poll(ticket, &0), "seed {seed} step {number}");
@@ -132,17 +178,12 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
                     (None, None) => queue.release(entry.memory_bytes),
                 };
                 seen[if unnoticed.is_some() { 5 } else { 6 }] += 1;
-                // Exactly those that run now and did not before are woken.
-                let started = oracle.present.iter().zip(&before);
-                let started = started.filter(|(now, before)| now.runs && !before.runs);
-                woken.sort_unstable();
-                let expected: Vec<u64> = started.map(|(now, _)| now.number).collect();
+                // Exactly those that run now and did not before are woken, in order.
                 assert_eq!(woken, expected, "seed {seed} step {number}");
             }
         }
         assert_eq!(queue.load(), oracle.load(), "seed {seed} step {number}");
-        let counted: usize = queue.per_tenant.values().sum();
-        assert_eq!(counted, queue.waiting.len(), "seed {seed} step {number}");
+        assert!(queue.turns.iter().all(|tenant| tenant.first().is_some()), "seed {seed}");
     }
     for entry in std::mem::take(&mut oracle.present) {
         match tickets.remove(&entry.number) {
@@ -151,7 +192,7 @@ fn simulate(seed: u64, steps: u32) -> [u32; 7] {
         };
     }
     assert_eq!(queue.load(), Load::default(), "seed {seed} leaks");
-    assert!(queue.granted.is_empty() && queue.per_tenant.is_empty(), "seed {seed} leaks");
+    assert!(queue.granted.is_empty() && queue.turns.is_empty(), "seed {seed} leaks");
     seen
 }
 
@@ -174,9 +215,11 @@ fn bounds() -> Bounds {
 #[test]
 fn nobody_overtakes_a_large_request() {
     let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive("a", 6), Arrival::Admitted);
-    let Arrival::Waits(large) = queue.arrive("b", 8) else { panic!("it does not fit") };
-    let Arrival::Waits(small) = queue.arrive("c", 1) else { panic!("it overtook") };
+    assert_eq!(queue.arrive("a", Origin::Caller, 6), Arrival::Admitted);
+    let Arrival::Waits(large) = queue.arrive("b", Origin::Caller, 8) else {
+        panic!("it does not fit")
+    };
+    let Arrival::Waits(small) = queue.arrive("c", Origin::Caller, 1) else { panic!("it overtook") };
     assert!(!queue.poll(large, &'L') && !queue.poll(small, &'S'));
     assert_eq!(queue.release(6), ['L', 'S']);
 }
@@ -184,9 +227,11 @@ fn nobody_overtakes_a_large_request() {
 #[test]
 fn when_the_head_gives_up_the_next_may_run() {
     let mut queue = Queue::<char>::new(bounds());
-    assert_eq!(queue.arrive("a", 6), Arrival::Admitted);
-    let Arrival::Waits(large) = queue.arrive("b", 8) else { panic!("it does not fit") };
-    let Arrival::Waits(small) = queue.arrive("c", 1) else { panic!("it overtook") };
+    assert_eq!(queue.arrive("a", Origin::Caller, 6), Arrival::Admitted);
+    let Arrival::Waits(large) = queue.arrive("b", Origin::Caller, 8) else {
+        panic!("it does not fit")
+    };
+    let Arrival::Waits(small) = queue.arrive("c", Origin::Caller, 1) else { panic!("it overtook") };
     assert!(!queue.poll(large, &'L') && !queue.poll(small, &'S'));
     assert_eq!(queue.leave(large, 8), ['S']);
 }
@@ -195,13 +240,162 @@ fn when_the_head_gives_up_the_next_may_run() {
 fn one_tenant_cannot_fill_the_queue() {
     let mut queue = Queue::<char>::new(bounds());
     for _ in 0..2 {
-        assert_eq!(queue.arrive("a", 1), Arrival::Admitted);
+        assert_eq!(queue.arrive("a", Origin::Caller, 1), Arrival::Admitted);
     }
     for _ in 0..2 {
-        assert!(matches!(queue.arrive("a", 1), Arrival::Waits(_)));
+        assert!(matches!(queue.arrive("a", Origin::Caller, 1), Arrival::Waits(_)));
     }
-    assert_eq!(queue.arrive("a", 1), Arrival::TenantFull { waiting_max: 2 });
-    assert!(matches!(queue.arrive("b", 1), Arrival::Waits(_)));
-    assert_eq!(queue.arrive("b", 1), Arrival::QueueFull { queue_max: 3 });
-    assert_eq!(queue.arrive("b", 11), Arrival::TooLarge { memory_bytes_max: 10 });
+    assert_eq!(queue.arrive("a", Origin::Caller, 1), Arrival::TenantFull { waiting_max: 2 });
+    assert!(matches!(queue.arrive("b", Origin::Caller, 1), Arrival::Waits(_)));
+    assert_eq!(queue.arrive("b", Origin::Caller, 1), Arrival::QueueFull { queue_max: 3 });
+    assert_eq!(queue.arrive("b", Origin::Caller, 11), Arrival::TooLarge { memory_bytes_max: 10 });
+}
+
+/// Everybody arrives while one place is taken, and runs one by one. `a` is a caller of a tenant,
+/// `A` a job of it.
+fn check_order(arrivals: &str, expected: &str) {
+    let mut queue = Queue::<String>::new(Bounds {
+        running_max: 1,
+        memory_bytes_max: 10,
+        queue_max: 1000,
+        queue_max_per_tenant: 1000,
+    });
+    assert_eq!(queue.arrive("first", Origin::Caller, 1), Arrival::Admitted);
+    let mut numbers: HashMap<char, u32> = HashMap::new();
+    for name in arrivals.chars() {
+        let number = numbers.entry(name).and_modify(|it| *it += 1).or_insert(1);
+        let origin = if name.is_uppercase() { Origin::Job } else { Origin::Caller };
+        let arrival = queue.arrive(&name.to_lowercase().to_string(), origin, 1);
+        let Arrival::Waits(ticket) = arrival else { panic!("{arrivals}: {arrival:?}") };
+        assert!(!queue.poll(ticket, &format!("{name}{number}")));
+    }
+    let order: Vec<String> = arrivals.chars().flat_map(|_| queue.release(1)).collect();
+    assert_eq!(order.join(" "), expected, "{arrivals}");
+}
+
+#[test]
+fn tenants_that_wait_take_turns() {
+    check_order("aaa", "a1 a2 a3");
+    check_order("aaaab", "a1 b1 a2 a3 a4");
+    check_order("aaaabbc", "a1 b1 c1 a2 b2 a3 a4");
+    // Jobs take the same turns.
+    check_order("aaaaB", "a1 B1 a2 a3 a4");
+    check_order("AAaab", "A1 b1 a1 A2 a2");
+    // A tenant's jobs do not wait for all of its callers, nor these for all of its jobs.
+    check_order("aaaAA", "a1 A1 a2 A2 a3");
+    check_order("AAAa", "A1 a1 A2 A3");
+}
+
+#[test]
+fn one_behind_a_crowd_is_second() {
+    check_order(
+        &("a".repeat(60) + "B"),
+        &["a1", "B1"]
+            .into_iter()
+            .map(String::from)
+            .chain((2..=60).map(|number| format!("a{number}")))
+            .collect::<Vec<_>>()
+            .join(" "),
+    );
+}
+
+#[test]
+fn jobs_may_always_wait_and_take_no_caller_s_room() {
+    let mut queue = Queue::<char>::new(bounds());
+    for _ in 0..2 {
+        assert_eq!(queue.arrive("a", Origin::Job, 1), Arrival::Admitted);
+    }
+    for _ in 0..9 {
+        assert!(matches!(queue.arrive("a", Origin::Job, 1), Arrival::Waits(_)));
+    }
+    for _ in 0..2 {
+        assert!(matches!(queue.arrive("a", Origin::Caller, 1), Arrival::Waits(_)));
+    }
+    assert_eq!(queue.arrive("a", Origin::Caller, 1), Arrival::TenantFull { waiting_max: 2 });
+    assert!(matches!(queue.arrive("b", Origin::Caller, 1), Arrival::Waits(_)));
+    assert_eq!(queue.arrive("c", Origin::Caller, 1), Arrival::QueueFull { queue_max: 3 });
+    assert!(matches!(queue.arrive("c", Origin::Job, 1), Arrival::Waits(_)));
+    assert_eq!(queue.arrive("c", Origin::Job, 11), Arrival::TooLarge { memory_bytes_max: 10 });
+    assert_eq!(queue.load().waiting, 13);
+}
+
+#[test]
+fn a_turn_that_does_not_fit_is_kept() {
+    let mut queue = Queue::<char>::new(bounds());
+    assert_eq!(queue.arrive("a", Origin::Caller, 5), Arrival::Admitted);
+    assert_eq!(queue.arrive("a", Origin::Caller, 5), Arrival::Admitted);
+    for (tenant, memory_bytes, name) in [("b", 8, 'L'), ("b", 1, 's'), ("c", 1, 'S')] {
+        let arrival = queue.arrive(tenant, Origin::Caller, memory_bytes);
+        let Arrival::Waits(ticket) = arrival else { panic!("{arrival:?}") };
+        assert!(!queue.poll(ticket, &name));
+    }
+    // There is room for the small ones, and a place; neither another tenant's goes, nor its own,
+    // nor one that comes now, also when it is a job.
+    assert!(queue.release(5).is_empty());
+    let Arrival::Waits(job) = queue.arrive("b", Origin::Job, 1) else { panic!("it overtook") };
+    assert!(!queue.poll(job, &'J'));
+    assert_eq!(queue.release(5), ['L', 'S']);
+    // Its own come after the other tenant's, and alternate.
+    assert_eq!(queue.release(8), ['J']);
+    assert_eq!(queue.release(1), ['s']);
+}
+
+/// How many start before one that waits, at most: its line has every second turn of its tenant, and
+/// between two turns of a tenant every other one has one.
+fn starve(seed: u64) -> u64 {
+    const TENANTS: u64 = 6;
+    let mut random = Random(seed);
+    let bounds = Bounds {
+        running_max: 1 + usize::try_from(random.below(4)).unwrap(),
+        memory_bytes_max: 10,
+        queue_max: 400,
+        queue_max_per_tenant: 200,
+    };
+    let mut queue = Queue::<u64>::new(bounds);
+    // Of what waits: how many had started when it came, and how many may start before it.
+    let mut waiting: HashMap<u64, (u64, u64, u64)> = HashMap::new();
+    let (mut running, mut started, mut behind) = (Vec::new(), 0, 0);
+    for number in 0..3000 {
+        // One tenant is a crowd; for the last third nobody comes any more.
+        let crowd = random.below(4) > 0;
+        let tenant = if crowd { 0 } else { random.below(TENANTS) }.to_string();
+        let origin = origin(random.below(8));
+        let memory_bytes_max = if random.below(10) == 0 { 10 } else { 3 };
+        let memory_bytes = 1 + random.below(memory_bytes_max);
+        let known = queue.turns.iter().find(|it| it.name == tenant);
+        let ahead = known.map_or(0, |it| u64::try_from(it.line(origin).len()).unwrap());
+        if number < 2000 {
+            match queue.arrive(&tenant, origin, memory_bytes) {
+                Arrival::Admitted => {
+                    started += 1;
+                    running.push(memory_bytes);
+                }
+                Arrival::Waits(ticket) => {
+                    assert!(!queue.poll(ticket, &number));
+                    waiting.insert(number, (started, 2 * (ahead + 1) * TENANTS, memory_bytes));
+                }
+                Arrival::TooLarge { .. } => panic!("it fits"),
+                Arrival::QueueFull { .. } | Arrival::TenantFull { .. } => {}
+            }
+        }
+        if !running.is_empty() && (number >= 2000 || random.below(3) > 0) {
+            let at = usize::try_from(random.below(u64::MAX)).unwrap() % running.len();
+            for woken in queue.release(running.swap_remove(at)) {
+                let (at_arrival, turns_max, memory_bytes) = waiting.remove(&woken).unwrap();
+                assert!(started - at_arrival < turns_max, "seed {seed}: {woken} starved");
+                behind = behind.max(started - at_arrival);
+                started += 1;
+                running.push(memory_bytes);
+            }
+        }
+        assert!(queue.load().memory_bytes <= 10 && queue.load().running <= bounds.running_max);
+    }
+    assert!(waiting.is_empty(), "seed {seed}: {} never started", waiting.len());
+    behind
+}
+
+#[test]
+fn nobody_starves() {
+    // Somebody waited for many turns, or nothing was tried.
+    assert!((0..100).map(starve).max() > Some(100));
 }
