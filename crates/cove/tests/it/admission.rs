@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::{Client, Response, Stopwatch, process, until};
 
+use crate::asynchronous::{ended, submit};
 use crate::support::{alone_on_host, beside_others, run, serve, serve_with, shell, warm_up};
 
 /// Time for something that happens at once on a machine that may be busy.
@@ -106,6 +107,32 @@ fn one_caller_can_not_fill_the_queue_alone() {
     assert_refused(&client.run(&shell("true")), 429, "too_many_requests");
     drop((running, queued));
     wait_for("62004", false, SOON);
+}
+
+#[test]
+fn a_job_does_not_wait_for_another_token_s_crowd() {
+    let _guard = beside_others();
+    let server = serve_with("running_max = 1\nqueue_max = 12\nqueue_max_per_tenant = 12\n");
+    let client = server.client();
+    let (one, two) = (server.other_client("one", &[]), server.other_client("two", &[]));
+    let running = start_sleeping(&one, "62005");
+    let first = open(&one, &shell("sleep 62006; exit 0"));
+    wait_for_waiting(&client, 1);
+    let crowd: Vec<_> = (1..12).map(|_| open(&one, &shell("sleep 62007; exit 0"))).collect();
+    wait_for_waiting(&client, 12);
+    // No other caller may wait; a job may.
+    assert_refused(&two.run(&shell("true")), 503, "overloaded");
+    let job = submit(&two, &shell("echo turn"));
+    wait_for_waiting(&client, 13);
+    drop(running);
+    wait_for("62006", true, SOON);
+    // One of the crowd had its turn; the next one is the job's, and the rest would never end.
+    drop(first);
+    let record = ended(&two, &job);
+    assert_eq!(record["result"]["stdout"], "turn\n", "{record}");
+    wait_for("62007", true, SOON);
+    drop(crowd);
+    wait_for("62007", false, SOON);
 }
 
 #[test]
