@@ -367,7 +367,7 @@ async fn a_lease_that_is_lost_to_a_step_of_the_clock_costs_one_attempt() {
     let id = fixture.submit(argv("hang")).await.id;
     fixture.until(&id, State::Running).await;
     let swept = fixture.jobs.queue().sweep(now_ms() + 120_000).await.unwrap();
-    assert_eq!(swept.requeued, [id.clone()]);
+    assert_eq!(swept.requeued, std::slice::from_ref(&id));
     // The same server takes it again; the first attempt gives way and takes nothing with it.
     while fixture.jobs.get(TENANT, &id).await.unwrap().attempts < 2
         || fixture.jobs.inner.held.count() != 1
