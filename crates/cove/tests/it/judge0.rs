@@ -389,12 +389,16 @@ fn what_is_not_there_or_not_json_is_said_in_judge0_s_shape() {
         ("/submissions/batch", 400),
         ("/languages/1", 404),
         ("/languages/x", 404),
+        ("/languages/%ff", 400),
+        ("/submissions/%ff", 400),
         ("/nothing", 404),
     ] {
         let response = client.get(&format!("/compat/judge0{path}"));
         assert_eq!(response.status, status, "{path}: {}", response.text());
         assert!(response.json()["error"].is_string(), "{path}: {}", response.text());
     }
+    let response = client.send(&Request::new("DELETE", &format!("{SUBMISSIONS}/%ff")));
+    assert_eq!((response.status, response.json()["error"].is_string()), (400, true));
     let text = Request::new("POST", SUBMISSIONS).header("content-type", "text/plain").body("{}");
     let response = client.send(&text);
     assert_eq!((response.status, response.json()["error"].is_string()), (415, true));

@@ -27,7 +27,8 @@ use std::sync::Arc;
 use api::{ErrorCode, ExecutionId, ExecutionRecord};
 use axum::Router;
 use axum::body::to_bytes;
-use axum::extract::{FromRequest as _, Path, RawQuery, Request, State};
+use axum::extract::{FromRequest as _, FromRequestParts, Path, RawQuery, Request, State};
+use axum::http::request::Parts as RequestParts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -123,6 +124,9 @@ struct Face {
     config: Arc<Config>,
 }
 
+/// A part of a path.
+struct Segment(String);
+
 /// An error in Judge0's shape.
 #[derive(Clone, Debug, PartialEq)]
 struct Failure {
@@ -211,6 +215,15 @@ impl From<Error> for Failure {
 impl From<node::http::Error> for Failure {
     fn from(error: node::http::Error) -> Failure {
         Failure::new(error.status(), error.to_string())
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut RequestParts, state: &S) -> Result<Segment, Failure> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(text)| Segment(text)).map_err(|_| Failure::bad("the path is not UTF-8"))
     }
 }
 
@@ -387,7 +400,7 @@ fn complaint(field: &str, message: &str) -> Complaints {
 async fn show(
     State(face): State<Face>,
     who: Principal,
-    Path(token): Path<String>,
+    Segment(token): Segment,
     RawQuery(query): RawQuery,
 ) -> Answer {
     let query = Query::new(query.as_deref());
@@ -466,7 +479,7 @@ async fn list(State(face): State<Face>, who: Principal, RawQuery(query): RawQuer
 async fn delete(
     State(face): State<Face>,
     who: Principal,
-    Path(token): Path<String>,
+    Segment(token): Segment,
     RawQuery(query): RawQuery,
 ) -> Answer {
     if !face.config.enable_submission_delete {

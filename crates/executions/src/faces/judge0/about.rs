@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use api::State as JobState;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use node::auth::Principal;
 use serde_json::{Value, json};
 
 use super::render::{STATUSES, status};
-use super::{Answer, Face, Failure, LISTED_MAX, languages};
+use super::{Answer, Face, Failure, LISTED_MAX, Segment, languages};
 
 /// The version whose interface this is; clients choose numbers of languages by it.
 const JUDGE0_VERSION: &str = "1.13.1";
@@ -32,7 +32,7 @@ pub(super) async fn all_languages(State(face): State<Face>, _who: Principal) -> 
 pub(super) async fn language(
     State(face): State<Face>,
     _who: Principal,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Answer {
     let languages = face.languages().await;
     let number: Option<u64> = id.parse().ok();
