@@ -210,6 +210,35 @@ fn options_change_what_they_say() {
     assert!(failed["compile_output"].as_str().unwrap().contains("oops"));
 }
 
+/// A zip archive with `m.py`, which has `x = 7` in it.
+const ARCHIVE: &str = "\
+    UEsDBBQAAAAAAAAAIQC9LqzdBgAAAAYAAAAEAAAAbS5weXggPSA3ClBLAQIUAxQAAAAAAA\
+    AAIQC9LqzdBgAAAAYAAAAEAAAAAAAAAAAAAACkgQAAAABtLnB5UEsFBgAAAAABAAEAMgAA\
+    ACgAAAAAAA==";
+
+#[test]
+fn additional_files_are_shown_of_one_submission_and_run_again() {
+    let _guard = beside_others();
+    let server = serve();
+    let client = server.client();
+    let source = "import m\nprint(m.x)";
+    let first = run(&client, &python(source, json!({ "additional_files": ARCHIVE })), "*");
+    assert_eq!(first["stdout"], "7\n", "{first}");
+    let token = first["token"].as_str().unwrap();
+    let query = "base64_encoded=false&fields=additional_files";
+    let shown = client.get(&format!("{SUBMISSIONS}/{token}?{query}")).json();
+    assert_eq!(shown["additional_files"], first["additional_files"]);
+    // What is shown is an archive of the same files.
+    let again = json!({ "additional_files": shown["additional_files"] });
+    assert_eq!(run(&client, &python(source, again), "stdout"), json!({"stdout": "7\n"}));
+
+    let nothing = json!({ "additional_files": null });
+    let batch = client.get(&format!("{SUBMISSIONS}/batch?{query}&tokens={token}")).json();
+    assert_eq!(batch["submissions"], json!([nothing]));
+    let page = client.get(&format!("{SUBMISSIONS}?{query}")).json();
+    assert_eq!(page["submissions"], json!([nothing, nothing]));
+}
+
 #[test]
 fn batches_are_accepted_one_by_one_and_read_together() {
     let _guard = beside_others();

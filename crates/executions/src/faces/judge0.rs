@@ -36,6 +36,7 @@ use node::auth::Principal;
 use node::http::Json;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tokio::sync::Semaphore;
 
 use self::languages::Numbered;
 use self::render::{DEFAULT_FIELDS, FIELDS, MADE_FIELDS, NAMED_FIELDS, NotText, Submitted, Texts};
@@ -54,6 +55,8 @@ const PER_PAGE_MAX: usize = 100;
 const LISTED_MAX: usize = 10_000;
 /// Jobs that are read from the queue at one time.
 const CHUNK: usize = 200;
+/// Requests whose texts and archives are decoded, or encoded, at one time.
+const ASIDE_MAX: usize = 4;
 
 /// The `[compat.judge0]` table of cove.toml, by Judge0's names: seconds and kilobytes. What exceeds
 /// the server's own limits is refused all the same.
@@ -122,6 +125,8 @@ struct Face {
     service: Service,
     jobs: Jobs,
     config: Arc<Config>,
+    /// For what takes a while; see [`ASIDE_MAX`].
+    aside: Arc<Semaphore>,
 }
 
 /// A part of a path.
@@ -140,7 +145,8 @@ type Answer<T = Value> = Result<(StatusCode, axum::Json<T>), Failure>;
 
 /// Judge0's own paths, for [`node::http::Shell`] to wrap.
 pub fn routes(service: Service, jobs: Jobs, config: Config) -> Router {
-    let face = Face { service, jobs, config: Arc::new(config) };
+    let aside = Arc::new(Semaphore::new(ASIDE_MAX));
+    let face = Face { service, jobs, config: Arc::new(config), aside };
     Router::new()
         .route("/submissions", get(list).post(create))
         .route("/submissions/batch", get(show_batch).post(create_batch))
@@ -336,7 +342,7 @@ async fn create(
     let token = token::of(&record.id);
     let answer = if wait {
         face.jobs.ended(&who.token_id, &record.id).await?;
-        let submitted = face.submitted(&who, &token).await?;
+        let submitted = face.whole(&who, &token, &fields).await?;
         match submitted.render(fields, query.texts(&face.config), &languages) {
             Ok(answer) => answer,
             // It was accepted and has run: the token must not be lost.
@@ -406,7 +412,7 @@ async fn show(
     let query = Query::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let submitted = face.submitted(&who, &token).await?;
+    let submitted = face.whole(&who, &token, &fields).await?;
     let shown = submitted.render(fields, query.texts(&face.config), &languages);
     Ok((StatusCode::OK, axum::Json(shown.map_err(|NotText| Failure::not_text())?)))
 }
@@ -488,7 +494,7 @@ async fn delete(
     let query = Query::new(query.as_deref());
     let fields = query.fields()?;
     let languages = face.languages().await;
-    let submitted = face.submitted(&who, &token).await?;
+    let submitted = face.whole(&who, &token, &fields).await?;
     if !submitted.is_final() {
         let id = submitted.status();
         let status = render::STATUSES.get(id.saturating_sub(1)).copied().unwrap_or_default();
@@ -520,6 +526,21 @@ impl Face {
         Ok(())
     }
 
+    /// Does what takes a while where it holds up nobody, and not more of it than memory is for.
+    async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let internal = || Failure::from(node::http::Error::internal());
+        let permit = Arc::clone(&self.aside).acquire_owned().await.map_err(|_| internal())?;
+        let work = move || {
+            // Held by the work: it goes on when nobody waits for it any more.
+            let _permit = permit;
+            work()
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| internal())
+    }
+
     /// Accepts submissions together; where one of them is refused, each by itself.
     async fn submit_all(
         &self,
@@ -543,6 +564,21 @@ impl Face {
             }
         }
         Ok(answers)
+    }
+
+    /// [`Face::submitted`], and its additional files where they are asked for. Those are for
+    /// answers about one submission: a page of them would be hundreds of megabytes.
+    async fn whole(
+        &self,
+        who: &Principal,
+        token: &str,
+        fields: &[&str],
+    ) -> Result<Submitted, Failure> {
+        let submitted = self.submitted(who, token).await?;
+        if !fields.contains(&"additional_files") {
+            return Ok(submitted);
+        }
+        self.aside(move || submitted.packed()).await
     }
 
     /// One of this caller's submissions, with everything that belongs to it.

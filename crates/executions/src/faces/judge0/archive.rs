@@ -3,25 +3,37 @@
 //! The archive is hostile. Names are checked by the plan like any other, links and devices are
 //! refused, and what comes out is counted while it comes out, whatever the headers claim.
 
-use std::io::{Cursor, Read as _};
+use std::io::{Cursor, Read as _, Write as _};
 
 use api::{Encoding, SourceFile};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use zip::ZipArchive;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
-use crate::faces::shown;
+use crate::faces::{from_base64, shown};
 
 /// Entries of one archive, directories included.
 const ENTRIES_MAX: usize = 1000;
+/// Bytes before the end of an archive in which [`ZipArchive`] looks for the record that ends the
+/// directory: a comment of any length may be behind it.
+const TAIL_BYTES: usize = (1 << 16) + 64;
+/// Such records, of which all but one are bytes of a comment or of a file.
+const ENDS_MAX: usize = 64;
+/// Bytes of one, and how it begins.
+const END_BYTES: usize = 22;
+const END: &[u8] = b"PK\x05\x06";
 /// File type bits of a Unix mode, and what they are for a regular file.
 const MODE_TYPE: u32 = 0o170_000;
 const MODE_REGULAR: u32 = 0o100_000;
 const MODE_EXECUTABLE: u32 = 0o111;
+/// Permissions of files in an archive made here.
+const PERMISSIONS: u32 = 0o644;
 
 /// The files in an archive of at most `bytes_max` bytes together.
 pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, String> {
     let invalid = |error: zip::result::ZipError| format!("is not a zip archive: {error}");
+    check_directory(bytes)?;
     let mut archive = ZipArchive::new(Cursor::new(bytes)).map_err(invalid)?;
     if archive.len() > ENTRIES_MAX {
         return Err(format!("has more than {ENTRIES_MAX} entries"));
@@ -59,13 +71,47 @@ pub(super) fn files(bytes: &[u8], bytes_max: u64) -> Result<Vec<SourceFile>, Str
     Ok(files)
 }
 
+/// Whether the directory is small enough to be read: all of it is in memory before its entries can
+/// be counted. Whatever may be taken for the end of a directory has to say so.
+fn check_directory(bytes: &[u8]) -> Result<(), String> {
+    let tail = &bytes[bytes.len().saturating_sub(TAIL_BYTES)..];
+    let ends = tail.windows(END_BYTES).filter(|end| end.starts_with(END));
+    for (index, end) in ends.enumerate() {
+        if index == ENDS_MAX {
+            return Err(format!("has more than {ENDS_MAX} directories"));
+        }
+        let entries = usize::from(u16::from_le_bytes([end[10], end[11]]));
+        if entries > ENTRIES_MAX {
+            return Err(format!("has more than {ENTRIES_MAX} entries"));
+        }
+        // Then the record of a large archive, with another count, would be looked for.
+        let unset = [u8::MAX; 4];
+        if end[12..16] == unset || end[16..20] == unset {
+            return Err("is a ZIP64 archive, for which it is too small".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// An archive of these files.
+pub(super) fn packed(files: &[SourceFile]) -> Option<Vec<u8>> {
+    let mut writer = ZipWriter::new(Cursor::new(Vec::new()));
+    for file in files {
+        let executable = if file.executable { MODE_EXECUTABLE } else { 0 };
+        let options = SimpleFileOptions::default()
+            .compression_method(CompressionMethod::Deflated)
+            .unix_permissions(PERMISSIONS | executable);
+        writer.start_file(&*file.name, options).ok()?;
+        match file.encoding {
+            Encoding::Utf8 => writer.write_all(file.content.as_bytes()).ok()?,
+            Encoding::Base64 => writer.write_all(&from_base64(&file.content)?).ok()?,
+        }
+    }
+    writer.finish().ok().map(Cursor::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::io::Write as _;
-
-    use zip::ZipWriter;
-    use zip::write::SimpleFileOptions;
-
     use super::*;
 
     const MAX: u64 = 10_000;
@@ -97,6 +143,39 @@ mod tests {
         let expected =
             [("d/a.txt", "text é", Encoding::Utf8, false), ("run", "/wA=", Encoding::Base64, true)];
         assert_eq!(seen, expected);
+        let again = super::files(&packed(&files).unwrap(), MAX).unwrap();
+        assert_eq!(again, files, "packed anew");
+    }
+
+    /// The record that ends a directory, as it would be behind nothing.
+    fn end(entries: u16, size: u32, offset: u32) -> Vec<u8> {
+        let mut end = [END, &[0; 4]].concat();
+        end.extend([entries.to_le_bytes(), entries.to_le_bytes()].concat());
+        end.extend([size.to_le_bytes(), offset.to_le_bytes()].concat());
+        end.extend([0; 2]);
+        end
+    }
+
+    #[test]
+    fn a_directory_is_not_read_before_its_size_is_known() {
+        // None of these has a directory at all, which reading it would complain of.
+        let before = vec![0; 5000];
+        let behind = |end: Vec<u8>| [before.clone(), end].concat();
+        for (bytes, says) in [
+            (behind(end(1001, 46_046, 0)), "has more than 1000 entries"),
+            (behind(end(u16::MAX, 46, 0)), "has more than 1000 entries"),
+            (behind(end(1, u32::MAX, 0)), "is a ZIP64 archive"),
+            (behind(end(1, 46, u32::MAX)), "is a ZIP64 archive"),
+            // One that is shown, and one that is meant.
+            (behind([end(1001, 46_046, 0), end(1, 46, 0)].concat()), "has more than 1000 entries"),
+            (behind([end(1, 46, 0), end(1001, 46_046, 0)].concat()), "has more than 1000 entries"),
+            (behind([end(1001, 46_046, 0), vec![0; 65_535]].concat()), "has more than 1000"),
+            (behind(end(1, 46, 0).repeat(65)), "has more than 64 directories"),
+            (behind(end(1000, 46_000, 0)), "is not a zip archive"),
+        ] {
+            let error = files(&bytes, MAX).unwrap_err();
+            assert!(error.starts_with(says), "{error} should begin with {says}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::{Execution, ExecutionRequest, LimitHit, Outcome, StageName, State, Verdict};
+use api::{Execution, ExecutionRequest, LimitHit, Outcome, SourceFile, StageName, State, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use node::clock;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::languages::Numbered;
 use super::submission::Remembered;
-use super::token;
+use super::{archive, token};
 use crate::faces::{from_base64, signal_number};
 use crate::queue::Job;
 
@@ -123,6 +123,8 @@ pub(super) struct Submitted {
     job: Job,
     remembered: Remembered,
     judged: Judged,
+    /// `additional_files`, where they were packed.
+    archive: Option<String>,
 }
 
 impl Submitted {
@@ -130,7 +132,16 @@ impl Submitted {
     pub(super) fn of(job: Job) -> Option<Submitted> {
         let remembered = Remembered::of(&job)?;
         let judged = Judged::of(&job, &remembered);
-        Some(Submitted { job, remembered, judged })
+        Some(Submitted { job, remembered, judged, archive: None })
+    }
+
+    /// The same with its additional files as an archive, for [`Submitted::render`]. Takes a while.
+    pub(super) fn packed(self) -> Submitted {
+        let request = self.job.request.as_deref().map(serde_json::from_slice);
+        let request: Option<ExecutionRequest> = request.and_then(Result::ok);
+        let archive = request.as_ref().map(additional).filter(|files| !files.is_empty());
+        let archive = archive.and_then(archive::packed).map(|bytes| BASE64.encode(bytes));
+        Submitted { archive, ..self }
     }
 
     /// Whether it has its final status.
@@ -190,7 +201,7 @@ impl Submitted {
     }
 
     fn plain_field(&self, field: &str, languages: &[Numbered]) -> Value {
-        let Submitted { job, remembered, judged } = self;
+        let Submitted { job, remembered, judged, .. } = self;
         let date = |ms: Option<u64>| json!(ms.map(date_of));
         match field {
             "token" => json!(token::of(&job.id)),
@@ -230,7 +241,7 @@ impl Submitted {
             "command_line_arguments" => json!(remembered.command_line_arguments),
             "redirect_stderr_to_stdout" => json!(remembered.redirect_stderr_to_stdout),
             "callback_url" => json!(remembered.callback_url),
-            "additional_files" => json!(remembered.additional_files),
+            "additional_files" => json!(self.archive),
             "enable_network" => json!(false),
             _ => Value::Null,
         }
@@ -259,6 +270,12 @@ fn written(bytes: Option<Vec<u8>>, texts: Texts) -> Result<Value, NotText> {
 
 fn bytes(text: Option<&String>, encoded: Option<&String>) -> Option<Vec<u8>> {
     text.map(|text| text.as_bytes().to_vec()).or_else(|| encoded.and_then(|it| from_base64(it)))
+}
+
+/// The files that came in the archive.
+fn additional(request: &ExecutionRequest) -> &[SourceFile] {
+    let multi_file = request.language.as_deref() == Some(super::languages::MULTI_FILE);
+    request.files.get(usize::from(!multi_file)..).unwrap_or_default()
 }
 
 /// The source is the first file, where there is one.

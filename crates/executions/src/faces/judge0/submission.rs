@@ -50,8 +50,6 @@ pub(super) struct Remembered {
     pub(super) redirect_stderr_to_stdout: bool,
     pub(super) number_of_runs: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) additional_files: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) callback_url: Option<String>,
     /// Expected output, base64, where it is compared here and not by the execution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,8 +106,7 @@ pub(super) fn parse(
         ..ExecutionRequest::default()
     };
     program(&mut request, language, source.unwrap_or_default());
-    if let Some((encoded, files)) = archive {
-        remembered.additional_files = Some(encoded);
+    if let Some(files) = archive {
         add_files(&mut request, files);
     }
     if language.kind == Kind::MultiFile {
@@ -363,8 +360,8 @@ impl Form<'_> {
         found
     }
 
-    /// The archive as it was sent, and its files.
-    fn archive(&mut self, config: &Config) -> Option<(String, Vec<SourceFile>)> {
+    /// The files of the archive.
+    fn archive(&mut self, config: &Config) -> Option<Vec<SourceFile>> {
         let field = "additional_files";
         let encoded = self.text(field)?;
         let bytes_max = config.max_extract_size.saturating_mul(KIB);
@@ -372,7 +369,7 @@ impl Form<'_> {
         match files {
             None => self.complain(field, "is not base64"),
             Some(Err(problem)) => self.complain(field, problem),
-            Some(Ok(files)) => return Some((encoded, files)),
+            Some(Ok(files)) => return Some(files),
         }
         None
     }

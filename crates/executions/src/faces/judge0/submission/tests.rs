@@ -102,6 +102,16 @@ fn complaints_name_the_field() {
 }
 
 #[test]
+fn an_archive_is_not_remembered_beside_its_files() {
+    let archive = zipped(&[("d/m.py", b"x = 1")]);
+    let parameters = with(json!({ "additional_files": archive.clone() }));
+    let submission = parsed(&parameters, false).unwrap();
+    assert_eq!(submission.request.files.len(), 2);
+    let face = submission.face.unwrap();
+    assert!(!face.contains(&archive) && face.len() < 1000, "{face}");
+}
+
+#[test]
 fn limits_are_refused_beyond_their_bounds() {
     check_complaints(&[
         (
