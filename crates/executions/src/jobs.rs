@@ -72,6 +72,10 @@ pub struct Submission {
     pub face: Option<String>,
 }
 
+/// One execution that can be accepted.
+#[derive(Debug)]
+pub(crate) struct Checked(NewJob);
+
 impl Jobs {
     /// Executions of `service` that wait in `queue`. Nothing runs before [`Jobs::work`].
     /// `webhook_key` is what the keys of webhooks follow from.
@@ -134,21 +138,35 @@ impl Jobs {
         tenant: &str,
         submissions: Vec<Submission>,
     ) -> Result<Vec<ExecutionRecord>, Error> {
-        let inner = &*self.inner;
+        let batch_max = self.inner.config.batch_max;
         let count = submissions.len();
-        if count == 0 || count > inner.config.batch_max {
-            let message = format!("there must be 1 to {} executions", inner.config.batch_max);
+        if count == 0 || count > batch_max {
+            let message = format!("there must be 1 to {batch_max} executions");
             return Err(Refusal::invalid("executions", message).into());
         }
-        let mut jobs = Vec::with_capacity(count);
+        let mut checked = Vec::with_capacity(count);
         for (index, submission) in submissions.into_iter().enumerate() {
-            let job = self.new_job(tenant, submission).await;
-            jobs.push(if count == 1 { job? } else { job.map_err(|error| error.at(index))? });
+            let one = self.check(tenant, submission).await;
+            checked.push(if count == 1 { one? } else { one.map_err(|error| error.at(index))? });
         }
+        self.accept(tenant, checked).await
+    }
+
+    /// Accepts what was checked for this tenant, durably, or nothing of it.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) async fn accept(
+        &self,
+        tenant: &str,
+        checked: Vec<Checked>,
+    ) -> Result<Vec<ExecutionRecord>, Error> {
+        let inner = &*self.inner;
+        let jobs: Vec<NewJob> = checked.into_iter().map(|Checked(job)| job).collect();
         let ids: Vec<ExecutionId> = jobs.iter().map(|job| job.id.clone()).collect();
         let records: Vec<ExecutionRecord> = jobs.iter().map(accepted).collect();
         let pushed = inner.queue.push(jobs).await?;
-        let mut answer = Vec::with_capacity(count);
+        let mut answer = Vec::with_capacity(ids.len());
         for ((pushed, id), record) in pushed.into_iter().zip(ids).zip(records) {
             match pushed {
                 Pushed::New => {
@@ -162,17 +180,28 @@ impl Jobs {
         Ok(answer)
     }
 
-    async fn new_job(&self, tenant: &str, submission: Submission) -> Result<NewJob, Error> {
+    /// Checks one submission, which is not accepted by that.
+    ///
+    /// # Errors
+    /// When it cannot be run as it is.
+    pub(crate) async fn check(
+        &self,
+        tenant: &str,
+        submission: Submission,
+    ) -> Result<Checked, Error> {
         let Submission { mut request, idempotency_key, face } = submission;
         // Implied by a terminal; the worker looks at one of them only.
         request.interactive |= request.terminal.is_some();
-        let language = self.inner.service.check(request.clone()).await?;
-        if let Some(webhook) = &request.webhook {
+        let text = serde_json::to_vec(&request)
+            .map_err(|error| Refusal::invalid("", format!("cannot be stored: {error}")))?;
+        let (label, webhook) = (request.label.clone(), request.webhook.clone());
+        let (priority, deadline_ms) = (request.priority, request.deadline_ms);
+        // It is large: what is stored is the text, so the check may have it.
+        let language = self.inner.service.check(request).await?;
+        if let Some(webhook) = &webhook {
             let checked = self.inner.sender.client.check(&webhook.url);
             checked.map_err(|error| Refusal::invalid("webhook.url", error.to_string()))?;
         }
-        let text = serde_json::to_vec(&request)
-            .map_err(|error| Refusal::invalid("", format!("cannot be stored: {error}")))?;
         let idempotency = match idempotency_key {
             None => None,
             Some(key) if key.is_empty() || key.len() > KEY_BYTES_MAX => {
@@ -182,19 +211,19 @@ impl Jobs {
             Some(key) => Some(Idempotency { key, fingerprint: Sha256::digest(&text).into() }),
         };
         let created_ms = now_ms();
-        Ok(NewJob {
+        Ok(Checked(NewJob {
             id: self.inner.service.next_id(),
             tenant: tenant.to_owned(),
             language,
-            label: request.label,
-            priority: request.priority,
+            label,
+            priority,
             created_ms,
-            deadline_ms: request.deadline_ms.map(|after| created_ms.saturating_add(after)),
+            deadline_ms: deadline_ms.map(|after| created_ms.saturating_add(after)),
             idempotency,
             request: text,
             face,
-            webhook: request.webhook.is_some(),
-        })
+            webhook: webhook.is_some(),
+        }))
     }
 
     /// What is known of an execution of this tenant.

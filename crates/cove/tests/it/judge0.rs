@@ -346,6 +346,7 @@ fn bad_requests_are_answered_in_judge0_s_shape() {
     let (plain, batch) =
         (format!("{SUBMISSIONS}?base64_encoded=false"), format!("{SUBMISSIONS}/batch"));
     let many = json!({"submissions": vec![python("", json!({})); 21]}).to_string();
+    let large = python("x", json!({"stdin": "x".repeat(2 << 20), "number_of_runs": 20}));
     for (path, body, status, expected) in [
         (&plain, "{}".to_owned(), 422, json!({"language_id": ["can't be blank"]})),
         (
@@ -372,6 +373,7 @@ fn bad_requests_are_answered_in_judge0_s_shape() {
             422,
             json!({"command_line_arguments": null}),
         ),
+        (&plain, large.to_string(), 422, json!({"number_of_runs": null})),
         (&plain, String::new(), 400, json!({"error": null})),
         (&plain, "{".to_owned(), 400, json!({"error": null})),
         (&plain, "[]".to_owned(), 400, json!({"error": "the request body must be a JSON object"})),

@@ -24,7 +24,7 @@ pub use self::render::callback_body;
 
 use std::sync::Arc;
 
-use api::{ErrorCode, ExecutionId, ExecutionRecord};
+use api::{ErrorCode, ExecutionId};
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::{FromRequest as _, FromRequestParts, Path, RawQuery, Request, State};
@@ -334,9 +334,14 @@ async fn create(
     let fields = query.fields()?;
     let languages = face.languages().await;
     let body = body(request).await?;
-    let parsed = submission::parse(&body, query.base64(&face.config), &languages, &face.config)?;
-    drop(body);
-    let records = Box::pin(face.jobs.submit(&who.token_id, vec![parsed])).await?;
+    let (base64, config) = (query.base64(&face.config), Arc::clone(&face.config));
+    let mut copies_left = face.copies_max();
+    let parse = move || {
+        let parsed = submission::parse(&body, base64, &languages, &config, &mut copies_left);
+        (parsed, languages)
+    };
+    let (parsed, languages) = face.aside(parse).await?;
+    let records = Box::pin(face.jobs.submit(&who.token_id, vec![parsed?])).await?;
     let record =
         records.into_iter().next().ok_or_else(|| Failure::from(node::http::Error::internal()))?;
     let token = token::of(&record.id);
@@ -361,27 +366,16 @@ async fn create_batch(
     request: Request,
 ) -> Answer {
     let query = Query::new(query.as_deref());
-    let body = body(request).await?;
-    let submissions = body.get("submissions").and_then(Value::as_array);
-    let submissions = submissions.ok_or_else(|| Failure::bad("submissions must be an array"))?;
+    let mut body = body(request).await?;
+    let Some(Value::Array(submissions)) = body.remove("submissions") else {
+        return Err(Failure::bad("submissions must be an array"));
+    };
     face.check_batch(submissions.len())?;
     let languages = face.languages().await;
-    let base64 = query.base64(&face.config);
-    let mut answers = Vec::with_capacity(submissions.len());
-    let mut accepted: Vec<Submission> = Vec::new();
-    for parameters in submissions {
-        let parsed = match parameters.as_object() {
-            None => Err(complaint("base", "must be an object")),
-            Some(parameters) => submission::parse(parameters, base64, &languages, &face.config),
-        };
-        answers.push(parsed.map_or_else(
-            |complaints| json!(complaints),
-            |parsed| {
-                accepted.push(parsed);
-                Value::Null
-            },
-        ));
-    }
+    let (base64, config) = (query.base64(&face.config), Arc::clone(&face.config));
+    let copies_left = face.copies_max();
+    let parse = move || parse_batch(submissions, base64, &languages, &config, copies_left);
+    let (mut answers, accepted) = face.aside(parse).await?;
     if accepted.is_empty() {
         return Ok((StatusCode::UNPROCESSABLE_ENTITY, axum::Json(Value::Array(answers))));
     }
@@ -395,8 +389,30 @@ async fn create_batch(
     Ok((status, axum::Json(Value::Array(answers))))
 }
 
-fn tokens(records: &[ExecutionRecord]) -> impl Iterator<Item = Value> {
-    records.iter().map(|record| json!({ "token": token::of(&record.id) }))
+/// Complaints in the places of those that are refused, null in those of the others.
+fn parse_batch(
+    submissions: Vec<Value>,
+    base64: bool,
+    languages: &[Numbered],
+    config: &Config,
+    mut copies_left: u64,
+) -> (Vec<Value>, Vec<Submission>) {
+    let mut answers = Vec::with_capacity(submissions.len());
+    let mut accepted = Vec::new();
+    for parameters in submissions {
+        let parsed = match parameters.as_object() {
+            None => Err(complaint("base", "must be an object")),
+            Some(one) => submission::parse(one, base64, languages, config, &mut copies_left),
+        };
+        answers.push(match parsed {
+            Err(complaints) => json!(complaints),
+            Ok(parsed) => {
+                accepted.push(parsed);
+                Value::Null
+            }
+        });
+    }
+    (answers, accepted)
 }
 
 fn complaint(field: &str, message: &str) -> Complaints {
@@ -526,6 +542,11 @@ impl Face {
         Ok(())
     }
 
+    /// Bytes of input and expected output that all runs of a request may have.
+    fn copies_max(&self) -> u64 {
+        self.service.planner().config().tests_bytes_max
+    }
+
     /// Does what takes a while where it holds up nobody, and not more of it than memory is for.
     async fn aside<T: Send + 'static>(
         &self,
@@ -541,26 +562,32 @@ impl Face {
         tokio::task::spawn_blocking(work).await.map_err(|_| internal())
     }
 
-    /// Accepts submissions together; where one of them is refused, each by itself.
+    /// Accepts together those of the submissions that can be run; complaints of the others are in
+    /// their places.
     async fn submit_all(
         &self,
         who: &Principal,
         submissions: Vec<Submission>,
     ) -> Result<Vec<Value>, Failure> {
-        match Box::pin(self.jobs.submit(&who.token_id, submissions.clone())).await {
-            Ok(records) => return Ok(tokens(&records).collect()),
-            Err(Error::Refused(_)) => {}
-            Err(error) => return Err(error.into()),
-        }
         let mut answers = Vec::with_capacity(submissions.len());
+        let mut checked = Vec::with_capacity(submissions.len());
         for submission in submissions {
-            match Box::pin(self.jobs.submit(&who.token_id, vec![submission])).await {
-                Ok(records) => answers.extend(tokens(&records)),
+            match Box::pin(self.jobs.check(&who.token_id, submission)).await {
+                Ok(one) => {
+                    checked.push(one);
+                    answers.push(Value::Null);
+                }
                 Err(Error::Refused(refusal)) => {
                     answers.push(json!(submission::complaint(&refusal)));
                 }
-                // Some may run already: their tokens must not be lost.
-                Err(error) => answers.push(Failure::from(error).body),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if !checked.is_empty() {
+            let records = self.jobs.accept(&who.token_id, checked).await?;
+            let places = answers.iter_mut().filter(|answer| answer.is_null());
+            for (place, record) in places.zip(records) {
+                *place = json!({ "token": token::of(&record.id) });
             }
         }
         Ok(answers)

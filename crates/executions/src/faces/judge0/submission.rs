@@ -64,12 +64,14 @@ impl Remembered {
     }
 }
 
-/// Checks the parameters of one submission and makes an execution of it.
+/// Checks the parameters of one submission and makes an execution of it. `copies_left` is how many
+/// bytes may still be repeated for `number_of_runs`; what this one needs is taken from it.
 pub(super) fn parse(
     parameters: &Map<String, Value>,
     base64: bool,
     languages: &[Numbered],
     config: &Config,
+    copies_left: &mut u64,
 ) -> Result<Submission, Complaints> {
     let mut form = Form { parameters, base64, complaints: Complaints::new() };
     let language = form.language(languages);
@@ -87,6 +89,8 @@ pub(super) fn parse(
         Some(_) if source.is_none() => form.complain("source_code", "can't be blank"),
         Some(_) => {}
     }
+    let lengths = [&stdin, &expected].map(|text| text.as_ref().map_or(0, Vec::len));
+    form.copies(language, &remembered, lengths, copies_left);
     let complaints = form.complaints;
     let Some(language) = language.filter(|_| complaints.is_empty()) else {
         return Err(complaints);
@@ -358,6 +362,32 @@ impl Form<'_> {
             self.complain("language_id", format!("language with id {id} doesn't exist"));
         }
         found
+    }
+
+    /// Counts what is repeated for each run, before it is.
+    fn copies(
+        &mut self,
+        language: Option<&Numbered>,
+        remembered: &Remembered,
+        lengths: [usize; 2],
+        left: &mut u64,
+    ) {
+        let runs = remembered.number_of_runs;
+        if runs == 1 || language.is_none_or(|language| language.kind == Kind::MultiFile) {
+            return;
+        }
+        let bytes = lengths.map(|length| u64::try_from(length).unwrap_or(u64::MAX));
+        let bytes = bytes[0].saturating_add(bytes[1]).saturating_mul(runs);
+        match left.checked_sub(bytes) {
+            Some(rest) => *left = rest,
+            None => {
+                let message = format!(
+                    "is too large for this input and expected output: all runs of a request may \
+                     have {left} bytes more"
+                );
+                self.complain("number_of_runs", message);
+            }
+        }
     }
 
     /// The files of the archive.

@@ -6,6 +6,9 @@ use serde_json::json;
 
 use super::*;
 
+/// Bytes that may be repeated.
+const COPIES: u64 = 1000;
+
 fn languages() -> Vec<Numbered> {
     let numbered = |id, kind, file: Option<&str>| Numbered {
         id,
@@ -24,7 +27,8 @@ fn languages() -> Vec<Numbered> {
 fn parsed(parameters: &Value, base64: bool) -> Result<Submission, Complaints> {
     let none = Map::new();
     let parameters = parameters.as_object().unwrap_or(&none);
-    parse(parameters, base64, &languages(), &Config::default())
+    let mut copies_left = COPIES;
+    parse(parameters, base64, &languages(), &Config::default(), &mut copies_left)
 }
 
 /// A good submission with some parameters replaced.
@@ -99,6 +103,38 @@ fn complaints_name_the_field() {
     let complaints = parsed(&with(json!({"stdin": "%"})), true).unwrap_err();
     let fields: Vec<_> = complaints.keys().map(String::as_str).collect();
     assert_eq!(fields, ["source_code", "stdin"], "all at once");
+}
+
+#[test]
+fn copies_are_counted_before_they_are_made() {
+    let too_large = |left: u64| {
+        let message = format!(
+            "is too large for this input and expected output: all runs of a request may have \
+             {left} bytes more"
+        );
+        json!({ "number_of_runs": [message] })
+    };
+    let runs = |stdin: usize, expected: usize, runs: u64| {
+        with(json!({"stdin": "i".repeat(stdin), "expected_output": "o".repeat(expected),
+                    "number_of_runs": runs}))
+    };
+    let mut left = COPIES;
+    for (parameters, expected) in [
+        (runs(50, 1, 20), Some(too_large(1000))),
+        (runs(0, 501, 2), Some(too_large(1000))),
+        // There is one copy of these.
+        (runs(5000, 5000, 1), None),
+        (runs(30, 20, 10), None),
+        (runs(25, 26, 10), Some(too_large(500))),
+        (runs(25, 25, 10), None),
+        (runs(1, 0, 2), Some(too_large(0))),
+        (runs(0, 0, 20), None),
+    ] {
+        let parameters = parameters.as_object().unwrap();
+        let parsed = parse(parameters, false, &languages(), &Config::default(), &mut left);
+        assert_eq!(parsed.err().map(|complaints| json!(complaints)), expected);
+    }
+    assert_eq!(left, 0);
 }
 
 #[test]
