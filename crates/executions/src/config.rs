@@ -25,6 +25,10 @@ pub struct JobsConfig {
     pub queued_max: u64,
     /// Jobs of one token that may wait.
     pub queued_max_per_tenant: u64,
+    /// Bytes of the requests that may wait, over all tenants.
+    pub queued_bytes_max: u64,
+    /// Bytes of one token's requests that may wait.
+    pub queued_bytes_max_per_tenant: u64,
     /// Executions of one batch.
     pub batch_max: usize,
     /// How often an execution is started when the server fails at it.
@@ -37,6 +41,8 @@ pub struct JobsConfig {
     pub keep_s: u64,
     /// How many results are kept; the oldest goes first.
     pub kept_max: u64,
+    /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
+    pub kept_bytes_max: u64,
     /// What the keys of webhooks follow from: 64 hexadecimal digits, or a reference (`env:NAME`,
     /// `file:PATH`). Left out: one of this data directory's own. Servers that share a store need
     /// the same.
@@ -60,12 +66,15 @@ impl Default for JobsConfig {
             redis_tenant: "bullmq".to_owned(),
             queued_max: queue.queued_max,
             queued_max_per_tenant: queue.queued_max_per_tenant,
+            queued_bytes_max: queue.queued_bytes_max,
+            queued_bytes_max_per_tenant: queue.queued_bytes_max_per_tenant,
             batch_max: 100,
             attempts_max: queue.attempts_max,
             lease_s: queue.lease.as_secs(),
             ageing_s: queue.ageing.as_secs(),
             keep_s: queue.keep.as_secs(),
             kept_max: queue.kept_max,
+            kept_bytes_max: queue.kept_bytes_max,
             webhook_key: None,
             webhook_allow: Vec::new(),
             webhook_attempts_max: 8,
@@ -80,11 +89,14 @@ impl JobsConfig {
         QueueConfig {
             queued_max: self.queued_max,
             queued_max_per_tenant: self.queued_max_per_tenant,
+            queued_bytes_max: self.queued_bytes_max,
+            queued_bytes_max_per_tenant: self.queued_bytes_max_per_tenant,
             lease: self.lease(),
             attempts_max: self.attempts_max.max(1),
             ageing: Duration::from_secs(self.ageing_s.max(1)),
             keep: self.keep(),
             kept_max: self.kept_max,
+            kept_bytes_max: self.kept_bytes_max,
         }
     }
 

@@ -31,6 +31,18 @@ pub enum Error {
         /// `queue_max` of the configuration.
         queue_max: usize,
     },
+    /// The requests of this tenant that wait are as large as they may be together.
+    #[error("this token's waiting executions would have more than {bytes_max} bytes of requests")]
+    TooManyBytesWaiting {
+        /// `queued_bytes_max_per_tenant` of the configuration.
+        bytes_max: u64,
+    },
+    /// The requests that wait are as large as they may be together.
+    #[error("the executions that wait would have more than {bytes_max} bytes of requests")]
+    QueueBytesFull {
+        /// `queued_bytes_max` of the configuration.
+        bytes_max: u64,
+    },
     /// There is no such execution, or none that this caller may know of.
     #[error("there is no such execution")]
     NotFound,
@@ -52,6 +64,12 @@ impl From<QueueError> for Error {
             QueueError::Full { queued_max } => Error::QueueFull { queue_max: count(queued_max) },
             QueueError::TenantFull { queued_max } => {
                 Error::TooManyWaiting { waiting_max: count(queued_max) }
+            }
+            QueueError::FullBytes { queued_bytes_max } => {
+                Error::QueueBytesFull { bytes_max: queued_bytes_max }
+            }
+            QueueError::TenantFullBytes { queued_bytes_max } => {
+                Error::TooManyBytesWaiting { bytes_max: queued_bytes_max }
             }
             QueueError::KeyReused => {
                 let message = "was used for another request";
@@ -108,8 +126,12 @@ impl Error {
     pub fn code(&self) -> ErrorCode {
         match self {
             Error::Refused(refusal) => refusal.code,
-            Error::TooManyWaiting { .. } => ErrorCode::TooManyRequests,
-            Error::QueueFull { .. } | Error::Unavailable => ErrorCode::Overloaded,
+            Error::TooManyWaiting { .. } | Error::TooManyBytesWaiting { .. } => {
+                ErrorCode::TooManyRequests
+            }
+            Error::QueueFull { .. } | Error::QueueBytesFull { .. } | Error::Unavailable => {
+                ErrorCode::Overloaded
+            }
             Error::NotFound => ErrorCode::NotFound,
             Error::Conflict(_) => ErrorCode::Conflict,
             Error::Forbidden(_) => ErrorCode::Forbidden,
@@ -130,9 +152,32 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Error::Refused(_) | Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => None,
-            Error::TooManyWaiting { .. } | Error::QueueFull { .. } | Error::Unavailable => {
-                Some(RETRY_AFTER)
-            }
+            Error::TooManyWaiting { .. }
+            | Error::TooManyBytesWaiting { .. }
+            | Error::QueueFull { .. }
+            | Error::QueueBytesFull { .. }
+            | Error::Unavailable => Some(RETRY_AFTER),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_says_whose_fault_it_is_and_what_there_is_too_much_of() {
+        fn check(error: QueueError, code: ErrorCode, words: &str) {
+            let (own, error) = (error.to_string(), Error::from(error));
+            assert_eq!(error.code(), code);
+            assert!(error.retry_after().is_some());
+            assert!(error.detail().message.contains(words), "{error}");
+            assert_eq!(own, error.to_string());
+        }
+        let (all, one) = (ErrorCode::Overloaded, ErrorCode::TooManyRequests);
+        check(QueueError::Full { queued_max: 7 }, all, "7 executions");
+        check(QueueError::TenantFull { queued_max: 7 }, one, "has 7 executions");
+        check(QueueError::FullBytes { queued_bytes_max: 7 }, all, "7 bytes of requests");
+        check(QueueError::TenantFullBytes { queued_bytes_max: 7 }, one, "7 bytes of requests");
     }
 }

@@ -44,6 +44,10 @@ pub struct QueueConfig {
     pub queued_max: u64,
     /// Jobs of one tenant that may wait.
     pub queued_max_per_tenant: u64,
+    /// Bytes of the requests that may wait, over all tenants, with what faces remember of them.
+    pub queued_bytes_max: u64,
+    /// Bytes of one tenant's requests that may wait.
+    pub queued_bytes_max_per_tenant: u64,
     /// How long a claim lasts without a heartbeat.
     pub lease: Duration,
     /// How often a job may be started, when Cove fails at it.
@@ -54,6 +58,8 @@ pub struct QueueConfig {
     pub keep: Duration,
     /// How much that has ended is kept; the oldest goes first.
     pub kept_max: u64,
+    /// Bytes of requests and results that are kept of what has ended; the oldest goes first.
+    pub kept_bytes_max: u64,
 }
 
 impl Default for QueueConfig {
@@ -61,11 +67,14 @@ impl Default for QueueConfig {
         QueueConfig {
             queued_max: 50_000,
             queued_max_per_tenant: 20_000,
+            queued_bytes_max: 4 << 30,
+            queued_bytes_max_per_tenant: 1 << 30,
             lease: Duration::from_secs(30),
             attempts_max: 2,
             ageing: Duration::from_secs(10),
             keep: Duration::from_secs(24 * 3600),
             kept_max: 100_000,
+            kept_bytes_max: 4 << 30,
         }
     }
 }
@@ -95,6 +104,15 @@ pub struct NewJob {
     pub face: Option<String>,
     /// Whether there is a webhook to call at its end.
     pub webhook: bool,
+}
+
+impl NewJob {
+    /// How much of it there is to keep, in bytes: the request and what a face remembers, because
+    /// nothing else of a job can be large.
+    pub(crate) fn bytes(&self) -> u64 {
+        let bytes = self.request.len().saturating_add(self.face.as_ref().map_or(0, String::len));
+        u64::try_from(bytes).unwrap_or(u64::MAX)
+    }
 }
 
 /// What tells that a job was pushed before.
@@ -284,6 +302,20 @@ pub enum QueueError {
     TenantFull {
         /// [`QueueConfig::queued_max_per_tenant`].
         queued_max: u64,
+    },
+    /// The requests that wait are as large as they may be together.
+    #[error("the executions that wait would have more than {queued_bytes_max} bytes of requests")]
+    FullBytes {
+        /// [`QueueConfig::queued_bytes_max`].
+        queued_bytes_max: u64,
+    },
+    /// The same of this tenant's.
+    #[error(
+        "this token's waiting executions would have more than {queued_bytes_max} bytes of requests"
+    )]
+    TenantFullBytes {
+        /// [`QueueConfig::queued_bytes_max_per_tenant`].
+        queued_bytes_max: u64,
     },
     /// The key was used for another request.
     #[error("the idempotency key was used for another request")]

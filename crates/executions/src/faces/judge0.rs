@@ -209,7 +209,10 @@ impl From<Error> for Failure {
         let failure = match &error {
             Error::Refused(refusal) => Failure::from(submission::complaint(refusal)),
             // Whoever fills the queue: the word that clients know.
-            Error::QueueFull { .. } | Error::TooManyWaiting { .. } => {
+            Error::QueueFull { .. }
+            | Error::QueueBytesFull { .. }
+            | Error::TooManyWaiting { .. }
+            | Error::TooManyBytesWaiting { .. } => {
                 Failure::new(StatusCode::SERVICE_UNAVAILABLE, "queue is full")
             }
             _ => Failure::from(node::http::Error::from(error)),

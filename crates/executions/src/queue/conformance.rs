@@ -6,6 +6,7 @@
 
 pub(crate) mod model;
 mod scenarios;
+mod sizes;
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -57,6 +58,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(a_full_queue_refuses_whole_batches, |it| it.queued_max = 5),
     scenario!(a_full_tenant_does_not_block_others, |it| it.queued_max_per_tenant = 3),
     scenario!(what_was_pushed_before_needs_no_room, |it| it.queued_max = 2),
+    scenario!(waiting_requests_are_bounded_in_bytes, |it| it.queued_bytes_max = 1_000),
+    scenario!(a_tenants_waiting_requests_are_bounded_in_bytes, |it| {
+        it.queued_bytes_max_per_tenant = 1_000;
+    }),
     scenario!(a_lost_lease_is_queued_again_then_dead),
     scenario!(heartbeats_keep_a_lease),
     scenario!(a_late_worker_changes_nothing),
@@ -77,6 +82,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     scenario!(figures_are_those_of_the_jobs),
     scenario!(what_ended_long_ago_is_forgotten),
     scenario!(no_more_than_the_maximum_is_kept, |it| it.kept_max = 3),
+    scenario!(what_is_kept_is_bounded_in_bytes, |it| it.kept_bytes_max = 1_000),
     scenario!(a_forgotten_key_is_free_again),
     scenario!(webhooks_are_due_hidden_and_settled),
     scenario!(every_end_makes_a_webhook_due),
@@ -105,11 +111,14 @@ pub(crate) fn config() -> QueueConfig {
     QueueConfig {
         queued_max: 1_000,
         queued_max_per_tenant: 500,
+        queued_bytes_max: 64 << 20,
+        queued_bytes_max_per_tenant: 32 << 20,
         lease: Duration::from_secs(30),
         attempts_max: 2,
         ageing: Duration::from_secs(10),
         keep: Duration::from_secs(3_600),
         kept_max: 1_000,
+        kept_bytes_max: 64 << 20,
     }
 }
 

@@ -31,6 +31,8 @@ pub(crate) struct Waiting {
     pub(crate) created_ms: u64,
     /// From when on it must not be started any more.
     pub(crate) deadline_ms: Option<u64>,
+    /// How large it is ([`super::NewJob::bytes`]). The order does not depend on it.
+    pub(crate) bytes: u64,
 }
 
 /// The constant that orders jobs of a tenant: lower goes first. `created_ms` says how old it is
@@ -69,6 +71,7 @@ struct Entry {
     place: Place,
     priority: i32,
     deadline_ms: Option<u64>,
+    bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -89,7 +92,7 @@ impl Schedule {
 
     /// A job begins to wait. One that waits already stays where it is.
     pub(crate) fn insert(&mut self, job: Waiting) {
-        let Waiting { id, tenant, priority, created_ms, deadline_ms } = job;
+        let Waiting { id, tenant, priority, created_ms, deadline_ms, bytes } = job;
         if self.jobs.contains_key(id.0.as_str()) {
             return;
         }
@@ -111,7 +114,7 @@ impl Schedule {
         if let Some(deadline_ms) = deadline_ms {
             self.deadlines.insert((deadline_ms, Arc::clone(&id)));
         }
-        self.jobs.insert(id, Entry { tenant, place, priority, deadline_ms });
+        self.jobs.insert(id, Entry { tenant, place, priority, deadline_ms, bytes });
     }
 
     /// A job waits no more. Nothing happens when it did not wait.
@@ -159,6 +162,7 @@ impl Schedule {
                     priority: entry.priority,
                     created_ms: place.created_ms,
                     deadline_ms: entry.deadline_ms,
+                    bytes: entry.bytes,
                 });
             }
         }

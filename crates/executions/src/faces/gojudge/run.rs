@@ -90,9 +90,11 @@ impl From<Error> for RunError {
         let text = error.to_string();
         match error {
             Error::Refused(refusal) => RunError::invalid("memoryLimit", refusal.message),
-            Error::QueueFull { .. } | Error::TooManyWaiting { .. } | Error::Unavailable => {
-                RunError::Full(format!("worker queue is full: {text}"))
-            }
+            Error::QueueFull { .. }
+            | Error::QueueBytesFull { .. }
+            | Error::TooManyWaiting { .. }
+            | Error::TooManyBytesWaiting { .. }
+            | Error::Unavailable => RunError::Full(format!("worker queue is full: {text}")),
             Error::NotFound | Error::Conflict(_) | Error::Forbidden(_) => {
                 RunError::invalid("", text)
             }

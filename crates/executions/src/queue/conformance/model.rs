@@ -14,11 +14,14 @@ pub(crate) fn config() -> QueueConfig {
     QueueConfig {
         queued_max: 60,
         queued_max_per_tenant: 25,
+        queued_bytes_max: 3_000,
+        queued_bytes_max_per_tenant: 1_200,
         lease: Duration::from_secs(3),
         attempts_max: 2,
         ageing: Duration::from_secs(1),
         keep: Duration::from_secs(40),
         kept_max: 80,
+        kept_bytes_max: 5_000,
     }
 }
 
@@ -53,6 +56,13 @@ struct Entry {
 }
 
 impl Entry {
+    /// Bytes of its request, of what its face remembers, and of its result.
+    fn bytes(&self) -> u64 {
+        let length = |part: &Option<Vec<u8>>| part.as_ref().map_or(0, Vec::len);
+        let face = self.job.face.as_ref().map_or(0, String::len);
+        u64::try_from(length(&self.job.request) + face + length(&self.job.result)).unwrap()
+    }
+
     /// Reaches a final state.
     fn end(&mut self, state: State, now_ms: u64) {
         (self.job.state, self.job.finished_ms, self.token) = (state, Some(now_ms), None);
@@ -112,18 +122,24 @@ impl Model {
                 }
             }
         }
-        let mut tenants: HashMap<&str, u64> = HashMap::new();
+        let mut tenants: HashMap<&str, (u64, u64)> = HashMap::new();
         for entry in self.in_state(State::Queued) {
-            *tenants.entry(&entry.job.tenant).or_default() += 1;
+            let (count, bytes) = tenants.entry(&entry.job.tenant).or_default();
+            (*count, *bytes) = (*count + 1, *bytes + entry.bytes());
         }
-        let of_tenant = |new: &NewJob| tenants.get(new.tenant.as_str()).copied().unwrap_or(0);
+        let config = &self.config;
+        let is_tenant_full = |new: &&NewJob| {
+            let (count, bytes) = tenants.get(new.tenant.as_str()).copied().unwrap_or((0, 0));
+            count > config.queued_max_per_tenant || bytes > config.queued_bytes_max_per_tenant
+        };
         // What comes back is never refused, so there may be more than the maximum already; that
         // matters only to those who add to it.
         let added = batch.iter().zip(&pushed).filter(|(_, it)| **it == Pushed::New);
         let added: Vec<&NewJob> = added.map(|(new, _)| new).collect();
-        let all: u64 = tenants.values().sum();
-        let is_full = all > self.config.queued_max && !added.is_empty();
-        if is_full || added.iter().any(|new| of_tenant(new) > self.config.queued_max_per_tenant) {
+        let count: u64 = tenants.values().map(|it| it.0).sum();
+        let bytes: u64 = tenants.values().map(|it| it.1).sum();
+        let is_over = count > config.queued_max || bytes > config.queued_bytes_max;
+        if is_over && !added.is_empty() || added.iter().any(is_tenant_full) {
             self.jobs = saved;
             return None;
         }
@@ -224,18 +240,20 @@ impl Model {
                 swept.ended.push((id.clone(), State::Expired));
             }
         }
-        let mut ended: Vec<(u64, ExecutionId)> = self
+        let mut ended: Vec<(u64, ExecutionId, u64)> = self
             .jobs
             .values()
-            .filter_map(|entry| Some((entry.job.finished_ms?, entry.job.id.clone())))
+            .filter_map(|it| Some((it.job.finished_ms?, it.job.id.clone(), it.bytes())))
             .collect();
         ended.sort();
-        let count = ended.len();
-        for (index, (finished_ms, id)) in ended.into_iter().enumerate() {
-            let is_much = u64::try_from(count - index).unwrap() > config.kept_max;
+        let mut count = u64::try_from(ended.len()).unwrap();
+        let mut bytes: u64 = ended.iter().map(|it| it.2).sum();
+        for (finished_ms, id, of_one) in ended {
+            let is_much = count > config.kept_max || bytes > config.kept_bytes_max;
             if finished_ms + 40_000 <= now_ms || is_much {
                 self.jobs.remove(&id);
                 swept.removed += 1;
+                (count, bytes) = (count - 1, bytes - of_one);
             }
         }
         swept.ended.sort();
@@ -449,6 +467,7 @@ fn random_job(random: &mut Random, number: u64, now_ms: u64) -> NewJob {
         label: random.of(&[None, Some("x".to_owned())]).unwrap(),
         face: random.of(&[None, Some(format!("{{\"face\":{number}}}"))]).unwrap(),
         webhook: random.below(3) == 0,
+        request: vec![b'1'; usize::try_from(random.below(120)).unwrap()],
         idempotency,
         ..job(number, random.of(&TENANTS).unwrap())
     }

@@ -1,5 +1,6 @@
 //! The scenarios, one function each. A name is a claim.
 
+pub(super) use super::sizes::*;
 use super::*;
 
 const NOTHING: [u64; 0] = [];

@@ -34,6 +34,14 @@ impl RedisQueue {
                 let queued_max = self.config.queued_max_per_tenant;
                 return Err(QueueError::TenantFull { queued_max });
             }
+            Some("bytes") => {
+                let queued_bytes_max = self.config.queued_bytes_max;
+                return Err(QueueError::FullBytes { queued_bytes_max });
+            }
+            Some("tenant bytes") => {
+                let queued_bytes_max = self.config.queued_bytes_max_per_tenant;
+                return Err(QueueError::TenantFullBytes { queued_bytes_max });
+            }
             Some("reused") => return Err(QueueError::KeyReused),
             _ if answers.len() == 2 * jobs.len() => {}
             _ => return Err(LinkError::Answer("a reservation".to_owned()).into()),
@@ -71,6 +79,8 @@ impl RedisQueue {
         let mut reserve = Operation::new("reserve")
             .num(self.config.queued_max)
             .num(self.config.queued_max_per_tenant)
+            .num(self.config.queued_bytes_max)
+            .num(self.config.queued_bytes_max_per_tenant)
             .num(now_ms)
             .num(jobs.len());
         for job in jobs {
@@ -89,7 +99,8 @@ impl RedisQueue {
                 .marked(job.face.as_deref())
                 .arg(if job.webhook { "1" } else { "0" })
                 .marked(key.map(|it| it.key.as_str()))
-                .arg(print.unwrap_or_default());
+                .arg(print.unwrap_or_default())
+                .num(job.bytes());
         }
         reserve
     }

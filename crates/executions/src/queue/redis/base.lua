@@ -13,6 +13,8 @@
 --   leases            ids that run by the end of their lease
 --   ended, dead       ids by the time they ended
 --   count, count:<t>  hash, how many ended in which state; of a tenant
+--   bytes             hash, how large the requests are that wait, `waiting` and `waiting:<t>`, and
+--                     what is kept of what ended, `ended`
 --   pushes            ids that are not in BullMQ's queue yet for certain
 --   hooks             ids with a webhook by the time it is due
 --   late              list, ids that ended while somebody claimed; the next sweep tells
@@ -101,8 +103,42 @@ local function tally(t, st, by)
   rcall('HINCRBY', O .. 'count:' .. t, st, by)
 end
 
+-- How many bytes there are of a kind.
+local function sum(kind)
+  return tonumber(rcall('HGET', O .. 'bytes', kind) or 0)
+end
+
+local function add(kind, by)
+  if by ~= 0 and rcall('HINCRBY', O .. 'bytes', kind, by) <= 0 then
+    rcall('HDEL', O .. 'bytes', kind)
+  end
+end
+
+-- The size of a request is noted once, so that what is added is what is taken away.
+local function size(id)
+  return tonumber(fields(id, 'bytes')[1] or 0)
+end
+
+-- A job is among those that ended, or not: its request and its result are added up.
+local function ends(id, now)
+  rcall('ZADD', O .. 'ended', now, id)
+  local r = fields(id, 'q', 'j', 'kept')
+  local kept = size(id) + rcall('HSTRLEN', bull(r[1], r[2]), 'returnvalue')
+  add('ended', kept - tonumber(r[3] or 0))
+  rcall('HSET', key(id), 'kept', kept)
+end
+
+local function ends_not(id)
+  rcall('ZREM', O .. 'ended', id)
+  add('ended', -tonumber(fields(id, 'kept')[1] or 0))
+  rcall('HDEL', key(id), 'kept')
+end
+
 local function waits(id, t, created, deadline)
-  rcall('ZADD', O .. 'waiting', created, id)
+  if rcall('ZADD', O .. 'waiting', created, id) == 1 then
+    add('waiting', size(id))
+    add('waiting:' .. t, size(id))
+  end
   rcall('ZADD', O .. 'waiting:' .. t, created, id)
   if deadline then
     rcall('ZADD', O .. 'deadlines', deadline, id)
@@ -110,7 +146,10 @@ local function waits(id, t, created, deadline)
 end
 
 local function waits_not(id, t)
-  rcall('ZREM', O .. 'waiting', id)
+  if rcall('ZREM', O .. 'waiting', id) == 1 then
+    add('waiting', -size(id))
+    add('waiting:' .. t, -size(id))
+  end
   rcall('ZREM', O .. 'waiting:' .. t, id)
   rcall('ZREM', O .. 'deadlines', id)
   rcall('ZREM', O .. 'pushes', id)
@@ -136,7 +175,7 @@ local function conclude(id, st, now, msg)
   else
     rcall('HDEL', key(id), 'msg')
   end
-  rcall('ZADD', O .. 'ended', now, id)
+  ends(id, now)
   if st == 'dead' then
     rcall('ZADD', O .. 'dead', now, id)
   end
@@ -153,7 +192,7 @@ local function revive(id)
   if ENDED[r[2]] then
     tally(r[1], r[2], -1)
   end
-  rcall('ZREM', O .. 'ended', id)
+  ends_not(id)
   rcall('ZREM', O .. 'dead', id)
   rcall('ZREM', O .. 'hooks', id)
   rcall('HSET', key(id), 'st', 'queued', 'att', 0)
@@ -178,7 +217,8 @@ local function forget(id)
     end
   end
   waits_not(id, t)
-  for _, set in ipairs({ 'ids', 'ids:' .. t, 'leases', 'ended', 'dead', 'hooks' }) do
+  ends_not(id)
+  for _, set in ipairs({ 'ids', 'ids:' .. t, 'leases', 'dead', 'hooks' }) do
     rcall('ZREM', O .. set, id)
   end
   rcall('HDEL', O .. 'map:' .. r[4], r[5])

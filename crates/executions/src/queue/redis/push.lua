@@ -1,21 +1,23 @@
 -- Accepting jobs.
 
 -- Fields of one job in the arguments of `reserve`.
-local WIDTH = 12
+local WIDTH = 13
 
 -- Checks all jobs, then writes the records of the new ones. The jobs are put in BullMQ's queue
 -- after that, and `confirm` says so; a record without that is undone by a sweep.
 -- The answer is one word for a refusal, or `new`, `again` (it was never confirmed) or `before` and
 -- the id of each.
 function ops.reserve()
-  local all_max, tenant_max, now, n = num(1), num(2), arg(3), num(4)
+  local all_max, tenant_max, now, n = num(1), num(2), arg(5), num(6)
   local jobs, out, fresh, of, seen = {}, {}, 0, {}, {}
+  local bytes, bytes_of = 0, {}
   for i = 0, n - 1 do
-    local a = 4 + i * WIDTH
+    local a = 6 + i * WIDTH
     local job = {
       id = arg(a + 1), t = arg(a + 2), q = arg(a + 3), lang = arg(a + 4), label = arg(a + 5),
       prio = arg(a + 6), created = arg(a + 7), deadline = arg(a + 8), face = arg(a + 9),
       hook = arg(a + 10), idem = arg(a + 11), fp = arg(a + 12),
+      bytes = num(a + 13),
     }
     local known, here
     if job.idem ~= '' then
@@ -40,6 +42,8 @@ function ops.reserve()
     else
       fresh = fresh + 1
       of[job.t] = (of[job.t] or 0) + 1
+      bytes = bytes + job.bytes
+      bytes_of[job.t] = (bytes_of[job.t] or 0) + job.bytes
       table.insert(jobs, job)
       table.insert(out, 'new')
       table.insert(out, job.id)
@@ -48,14 +52,21 @@ function ops.reserve()
   if fresh > 0 and rcall('ZCARD', O .. 'waiting') + fresh > all_max then
     return { 'full' }
   end
+  if fresh > 0 and sum('waiting') + bytes > num(3) then
+    return { 'bytes' }
+  end
   for t, more in pairs(of) do
     if rcall('ZCARD', O .. 'waiting:' .. t) + more > tenant_max then
       return { 'tenant' }
     end
+    if sum('waiting:' .. t) + bytes_of[t] > num(4) then
+      return { 'tenant bytes' }
+    end
   end
   for _, job in ipairs(jobs) do
     rcall('HSET', key(job.id), 'st', 'pending', 't', job.t, 'q', job.q, 'j', job.id,
-      'lang', job.lang, 'prio', job.prio, 'created', job.created, 'hook', job.hook, 'att', 0)
+      'lang', job.lang, 'prio', job.prio, 'created', job.created, 'hook', job.hook, 'att', 0,
+      'bytes', job.bytes)
     -- What may be absent comes with a mark before it.
     if job.label ~= '' then
       rcall('HSET', key(job.id), 'label', string.sub(job.label, 2))
@@ -101,7 +112,7 @@ function ops.adopt()
   local tok, till, now = arg(7), arg(8), arg(9)
   if rcall('EXISTS', key(id)) == 0 then
     rcall('HSET', key(id), 't', t, 'q', q, 'j', j, 'lang', lang, 'prio', 0, 'created', created,
-      'hook', '0', 'att', 0, 'st', 'queued')
+      'hook', '0', 'att', 0, 'st', 'queued', 'bytes', rcall('HSTRLEN', bull(q, j), 'data'))
     rcall('ZADD', O .. 'ids', 0, id)
     rcall('ZADD', O .. 'ids:' .. t, 0, id)
     rcall('HSET', O .. 'map:' .. q, j, id)

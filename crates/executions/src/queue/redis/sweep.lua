@@ -59,8 +59,16 @@ function ops.old()
   local cutoff, kept_max, limit = arg(1), num(2), num(3)
   local ids = rcall('ZRANGEBYSCORE', O .. 'ended', '-inf', cutoff, 'LIMIT', 0, limit)
   local over = math.min(rcall('ZCARD', O .. 'ended') - kept_max, limit)
-  if over > #ids then
-    ids = rcall('ZRANGE', O .. 'ended', 0, over - 1)
+  local bytes = sum('ended') - num(4)
+  if over > #ids or bytes > 0 then
+    local all = rcall('ZRANGE', O .. 'ended', 0, limit - 1)
+    for at, id in ipairs(all) do
+      if at > #ids and at > over and bytes <= 0 then
+        break
+      end
+      ids[at] = id
+      bytes = bytes - tonumber(fields(id, 'kept')[1] or 0)
+    end
   end
   local out = {}
   for _, id in ipairs(ids) do

@@ -140,6 +140,7 @@ impl RedisQueue {
             None => "-inf".to_owned(),
         };
         let old = Operation::new("old").arg(cutoff).num(self.config.kept_max).num(STEP);
+        let old = old.num(self.config.kept_bytes_max);
         let mut reply = Reply::of(self.link.ask(old).await?);
         while !reply.is_empty() {
             let (id, queue, job) = (reply.word()?, reply.word()?, reply.word()?);

@@ -39,6 +39,29 @@ async fn the_loading_of_scripts_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn sizes_that_were_added_are_taken_away() {
+    let server = Redis::start();
+    let queue = open(&server, conformance::config()).await;
+    let jobs = (1..=6).map(|number| job(number, "a")).collect();
+    queue.push(jobs).await.unwrap();
+    let claims = queue.claim(4, NOW).await.unwrap();
+    let ends = [
+        Finish::Result(b"{}".to_vec()),
+        Finish::Cancelled { message: "why".to_owned() },
+        Finish::Returned,
+    ];
+    for (claim, end) in claims.iter().zip(ends) {
+        queue.finish(claim.lease.clone(), end, NOW + 1).await.unwrap();
+    }
+    assert_eq!(server.command("KEYS *:own:bytes").lines().next(), Some("*1"));
+    // The fourth is lost, waits again, and goes with the rest.
+    queue.sweep(NOW + 30_000).await.unwrap();
+    assert_eq!(queue.drain(None, NOW + 30_001).await.unwrap().len(), 4);
+    assert_eq!(queue.sweep(NOW + 10_000_000).await.unwrap().removed, 6);
+    assert_eq!(server.command("KEYS *:own:bytes").lines().next(), Some("*0"));
+}
+
+#[tokio::test]
 async fn scripts_that_the_server_forgot_are_loaded_again() {
     let server = Redis::start();
     let queue = open(&server, QueueConfig::default()).await;

@@ -8,7 +8,7 @@ const AGEING: Duration = Duration::from_millis(1_000);
 
 fn job(id: &str, tenant: &str, priority: i32, created_ms: u64) -> Waiting {
     let (id, tenant) = (ExecutionId(id.to_owned()), tenant.to_owned());
-    Waiting { id, tenant, priority, created_ms, deadline_ms: None }
+    Waiting { id, tenant, priority, created_ms, deadline_ms: None, bytes: 0 }
 }
 
 /// Inserts jobs `id tenant priority created` and checks the order in which they are taken.

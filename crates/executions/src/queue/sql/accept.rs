@@ -11,8 +11,8 @@ const FIND_KEY: &str = "SELECT id, fingerprint FROM execution_jobs
 
 const INSERT_JOB: &str = "INSERT INTO execution_jobs (
         id, tenant, state, language, label, priority, rank, created_ms, deadline_ms, expires_ms,
-        face, idempotency_key, fingerprint, webhook
-    ) VALUES ($1, $2, 'queued', $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12)";
+        face, idempotency_key, fingerprint, webhook, request_bytes
+    ) VALUES ($1, $2, 'queued', $3, $4, $5, $6, $7, $8, $8, $9, $10, $11, $12, $13)";
 
 const INSERT_REQUEST: &str = "INSERT INTO execution_requests (id, body) VALUES ($1, $2)";
 
@@ -50,6 +50,7 @@ fn accept_one(
         key,
         fingerprint,
         job.webhook.into(),
+        number(job.bytes()),
     ];
     transaction.execute(INSERT_JOB, &row)?;
     let body = Value::from(job.request.as_slice());

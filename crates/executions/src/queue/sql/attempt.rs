@@ -9,7 +9,7 @@ use super::schema::{Columns, number, text, text_or_null};
 
 /// Columns that [`Held::of`] reads.
 pub(super) const HELD: &str =
-    "id, tenant, priority, created_ms, expires_ms, attempts, cancel_wanted";
+    "id, tenant, priority, created_ms, expires_ms, request_bytes, attempts, cancel_wanted";
 
 const IS_PAUSED: &str = "SELECT one FROM execution_paused";
 
@@ -19,7 +19,7 @@ const CLAIM: &str = "UPDATE execution_jobs
     SET state = 'running', attempts = attempts + 1, token = token + 1, started_ms = $2,
         lease_until = $3, cancel_wanted = 0
     WHERE id = $1 AND state = 'queued'
-    RETURNING tenant, token, attempts,
+    RETURNING tenant, request_bytes, token, attempts,
         (SELECT body FROM execution_requests WHERE execution_requests.id = execution_jobs.id)";
 
 const BEAT: &str = "UPDATE execution_jobs SET lease_until = $3
@@ -27,6 +27,7 @@ const BEAT: &str = "UPDATE execution_jobs SET lease_until = $3
 
 const FINISH: &str = "UPDATE execution_jobs
     SET state = 'finished', finished_ms = $3, lease_until = NULL, message = NULL,
+        result_bytes = $4,
         webhook_due = CASE webhook WHEN 1 THEN CAST($3 AS BIGINT) END, webhook_attempts = 0
     WHERE id = $1 AND token = $2 AND state = 'running'";
 
@@ -45,7 +46,7 @@ const REQUEUE: &str = "UPDATE execution_jobs
 const CANCEL_WAITING: &str = "UPDATE execution_jobs
     SET state = 'cancelled', finished_ms = $3, message = $4,
         webhook_due = CASE webhook WHEN 1 THEN CAST($3 AS BIGINT) END, webhook_attempts = 0
-    WHERE id = $1 AND tenant = $2 AND state = 'queued'";
+    WHERE id = $1 AND tenant = $2 AND state = 'queued' RETURNING request_bytes";
 
 const WANT_CANCEL: &str = "UPDATE execution_jobs SET cancel_wanted = 1, message = $2
     WHERE id = $1 AND cancel_wanted = 0";
@@ -68,6 +69,7 @@ impl Held {
             priority: columns.take()?,
             created_ms: columns.take()?,
             deadline_ms: columns.take()?,
+            bytes: columns.take()?,
         };
         Ok(Held { job, attempts: columns.take()?, cancel_wanted: columns.take()? })
     }
@@ -99,21 +101,22 @@ pub(super) fn set_paused(
     transaction.execute(sql, &[]).map(drop)
 }
 
-/// Claims a job, if it still waits.
+/// Claims a job, if it still waits. Answers how large it is, too.
 pub(super) fn claim(
     transaction: &mut dyn Transaction,
     id: &ExecutionId,
     now_ms: u64,
     lease_until_ms: u64,
-) -> Result<Option<Claim>, StoreError> {
+) -> Result<Option<(Claim, u64)>, StoreError> {
     let parameters = [text(&id.0), number(now_ms), number(lease_until_ms)];
     let Some(row) = transaction.query_one(CLAIM, &parameters)? else {
         return Ok(None);
     };
     let mut columns = Columns::of(&row);
-    let tenant = columns.text()?;
+    let (tenant, bytes) = (columns.text()?, columns.take()?);
     let lease = Lease { id: id.clone(), token: columns.take::<i64>()?.to_string() };
-    Ok(Some(Claim { lease, tenant, attempt: columns.take()?, request: columns.take()? }))
+    let claim = Claim { lease, tenant, attempt: columns.take()?, request: columns.take()? };
+    Ok(Some((claim, bytes)))
 }
 
 /// The number in a fencing token; one that is not ours fits nothing.
@@ -145,7 +148,9 @@ pub(super) fn finish(
 ) -> Result<Option<After>, StoreError> {
     let (id, token) = (text(&lease.id.0), token(lease));
     if let Finish::Result(body) = finish {
-        if transaction.execute(FINISH, &[id.clone(), token, number(now_ms)])? == 0 {
+        let bytes = u64::try_from(body.len()).unwrap_or(u64::MAX);
+        let row = [id.clone(), token, number(now_ms), number(bytes)];
+        if transaction.execute(FINISH, &row)? == 0 {
             return Ok(None);
         }
         transaction.execute(INSERT_RESULT, &[id, body.as_slice().into()])?;
@@ -217,27 +222,28 @@ fn requeue(
     Ok(After::Waits(held.job))
 }
 
-/// Cancels a job that waits, or notes the wish.
+/// Cancels a job that waits, or notes the wish. Answers how large it is, too, of one that
+/// waited.
 pub(super) fn cancel(
     transaction: &mut dyn Transaction,
     tenant: &str,
     id: &ExecutionId,
     message: &str,
     now_ms: u64,
-) -> Result<CancelAnswer, StoreError> {
+) -> Result<(CancelAnswer, u64), StoreError> {
     let (id, tenant) = (text(&id.0), text(tenant));
     let row = [id.clone(), tenant.clone(), number(now_ms), text(message)];
-    if transaction.execute(CANCEL_WAITING, &row)? > 0 {
-        return Ok(CancelAnswer::Cancelled);
+    if let Some(row) = transaction.query_one(CANCEL_WAITING, &row)? {
+        return Ok((CancelAnswer::Cancelled, row.get(0)?));
     }
     let sql = "SELECT state FROM execution_jobs WHERE id = $1 AND tenant = $2";
     let Some(row) = transaction.query_one(sql, &[id.clone(), tenant])? else {
-        return Ok(CancelAnswer::Unknown);
+        return Ok((CancelAnswer::Unknown, 0));
     };
     let state = super::look::state(&row.get::<String>(0)?)?;
     if state.is_final() {
-        return Ok(CancelAnswer::Ended(state));
+        return Ok((CancelAnswer::Ended(state), 0));
     }
     transaction.execute(WANT_CANCEL, &[id, text(message)])?;
-    Ok(CancelAnswer::Running)
+    Ok((CancelAnswer::Running, 0))
 }

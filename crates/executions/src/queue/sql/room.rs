@@ -1,67 +1,108 @@
-//! How many wait, and whether more may.
+//! How much waits, and whether more may.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::super::{QueueConfig, QueueError};
+use super::super::{NewJob, QueueConfig, QueueError};
+
+/// A number of jobs and how large they are together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) count: u64,
+    pub(super) bytes: u64,
+}
+
+impl Load {
+    /// One job of this size.
+    pub(super) fn one(bytes: u64) -> Load {
+        Load { count: 1, bytes }
+    }
+
+    /// A job that is to be accepted.
+    pub(super) fn of(job: &NewJob) -> Load {
+        Load::one(job.bytes())
+    }
+
+    pub(super) fn plus(self, other: Load) -> Load {
+        Load {
+            count: self.count.saturating_add(other.count),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    pub(super) fn minus(self, other: Load) -> Load {
+        Load {
+            count: self.count.saturating_sub(other.count),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+}
 
 /// Counts of what waits and of what is about to. Of a store that others share it is an estimate
 /// between two counts.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    all: u64,
+    all: Load,
     /// No entry for none.
-    tenants: HashMap<String, u64>,
+    tenants: HashMap<String, Load>,
 }
 
 impl Room {
     /// Takes places for jobs, all or none.
     pub(super) fn reserve(
         &mut self,
-        wanted: &BTreeMap<String, u64>,
+        wanted: &BTreeMap<String, Load>,
         config: &QueueConfig,
     ) -> Result<(), QueueError> {
-        let sum = wanted.values().sum::<u64>();
-        if sum > 0 && self.all + sum > config.queued_max {
+        let sum = wanted.values().copied().fold(Load::default(), Load::plus);
+        let all = self.all.plus(sum);
+        if sum.count > 0 && all.count > config.queued_max {
             return Err(QueueError::Full { queued_max: config.queued_max });
         }
-        for (tenant, count) in wanted {
-            let waiting = self.tenants.get(tenant).copied().unwrap_or(0);
-            if waiting + count > config.queued_max_per_tenant {
+        if sum.count > 0 && all.bytes > config.queued_bytes_max {
+            return Err(QueueError::FullBytes { queued_bytes_max: config.queued_bytes_max });
+        }
+        for (tenant, load) in wanted {
+            let of_tenant = self.tenants.get(tenant).copied().unwrap_or_default().plus(*load);
+            if of_tenant.count > config.queued_max_per_tenant {
                 let queued_max = config.queued_max_per_tenant;
                 return Err(QueueError::TenantFull { queued_max });
             }
+            if of_tenant.bytes > config.queued_bytes_max_per_tenant {
+                let queued_bytes_max = config.queued_bytes_max_per_tenant;
+                return Err(QueueError::TenantFullBytes { queued_bytes_max });
+            }
         }
-        for (tenant, count) in wanted {
-            self.enter(tenant, *count);
+        for (tenant, load) in wanted {
+            self.enter(tenant, *load);
         }
         Ok(())
     }
 
     /// Some of a tenant wait, whether there is room or not: they had been accepted before.
-    pub(super) fn enter(&mut self, tenant: &str, count: u64) {
-        if count > 0 {
-            self.all += count;
+    pub(super) fn enter(&mut self, tenant: &str, load: Load) {
+        if load.count > 0 {
+            self.all = self.all.plus(load);
             match self.tenants.get_mut(tenant) {
-                Some(waiting) => *waiting += count,
-                None => drop(self.tenants.insert(tenant.to_owned(), count)),
+                Some(waiting) => *waiting = waiting.plus(load),
+                None => drop(self.tenants.insert(tenant.to_owned(), load)),
             }
         }
     }
 
     /// Some of a tenant wait no more.
-    pub(super) fn leave(&mut self, tenant: &str, count: u64) {
-        self.all = self.all.saturating_sub(count);
+    pub(super) fn leave(&mut self, tenant: &str, load: Load) {
+        self.all = self.all.minus(load);
         if let Some(waiting) = self.tenants.get_mut(tenant) {
-            *waiting = waiting.saturating_sub(count);
-            if *waiting == 0 {
+            *waiting = waiting.minus(load);
+            if waiting.count == 0 {
                 self.tenants.remove(tenant);
             }
         }
     }
 
     /// Replaces the estimate by a count.
-    pub(super) fn recount(&mut self, tenants: HashMap<String, u64>) {
-        self.all = tenants.values().sum();
+    pub(super) fn recount(&mut self, tenants: HashMap<String, Load>) {
+        self.all = tenants.values().copied().fold(Load::default(), Load::plus);
         self.tenants = tenants;
     }
 }

@@ -6,10 +6,16 @@ use node::store::{FromValue, Migration, Row, StoreError, Value};
 pub(super) const SERVICE: &str = "executions";
 
 /// What brings the tables to their newest version; only ever added to.
-pub(super) const MIGRATIONS: &[Migration] = &[Migration::Each {
-    sqlite: include_str!("schema.sqlite.sql"),
-    postgres: include_str!("schema.postgres.sql"),
-}];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration::Each {
+        sqlite: include_str!("schema.sqlite.sql"),
+        postgres: include_str!("schema.postgres.sql"),
+    },
+    Migration::Each {
+        sqlite: include_str!("bytes.sqlite.sql"),
+        postgres: include_str!("bytes.postgres.sql"),
+    },
+];
 
 /// Begins a replacement in a stored text: the control character named "substitute".
 const SUBSTITUTE: char = '\u{1a}';

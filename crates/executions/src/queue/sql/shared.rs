@@ -16,7 +16,7 @@ use super::super::{
 };
 use super::attempt::{self, After};
 use super::feed::{self, Feed};
-use super::room::Room;
+use super::room::{Load, Room};
 use super::upkeep::{self, BATCH_MAX};
 use super::{accept, look, schema};
 
@@ -106,18 +106,18 @@ impl Shared {
 
     /// A job waits again that had a place before.
     fn waits_again(&self, job: Waiting) {
-        self.room.lock().enter(&job.tenant, 1);
+        self.room.lock().enter(&job.tenant, Load::one(job.bytes));
         self.waits(job);
         self.changed.notify_one();
     }
 
     /// A job waits no more, in the table.
-    fn waits_no_more(&self, id: &ExecutionId, tenant: &str) {
+    fn waits_no_more(&self, id: &ExecutionId, tenant: &str, bytes: u64) {
         match &mut *self.order.lock() {
             Order::Whole(schedule) => schedule.remove(id),
             Order::Window(feed) => feed.remove(id),
         }
-        self.room.lock().leave(tenant, 1);
+        self.room.lock().leave(tenant, Load::one(bytes));
     }
 
     /// Ends what an earlier process left running, and learns what waits.
@@ -181,15 +181,15 @@ impl Shared {
         let mut unused = reserved;
         if let Ok(pushed) = &answer {
             for (job, _) in jobs.iter().zip(pushed).filter(|(_, it)| **it == Pushed::New) {
-                if let Some(count) = unused.get_mut(&job.tenant) {
-                    *count = count.saturating_sub(1);
+                if let Some(load) = unused.get_mut(&job.tenant) {
+                    *load = load.minus(Load::of(job));
                 }
                 self.waits(waiting(job));
             }
             self.changed.notify_one();
         }
         let mut room = self.room.lock();
-        unused.iter().for_each(|(tenant, count)| room.leave(tenant, *count));
+        unused.iter().for_each(|(tenant, load)| room.leave(tenant, *load));
         drop(room);
         answer
     }
@@ -199,7 +199,7 @@ impl Shared {
         &self,
         jobs: &Arc<[NewJob]>,
         now_ms: u64,
-    ) -> Result<BTreeMap<String, u64>, QueueError> {
+    ) -> Result<BTreeMap<String, Load>, QueueError> {
         self.recount(COUNT_AGE_MAX, now_ms).await?;
         let wanted = by_tenant(jobs.iter());
         let answer = self.room.lock().reserve(&wanted, &self.config);
@@ -285,14 +285,16 @@ impl Shared {
                     return Ok(None);
                 }
                 let claim = |id| attempt::claim(transaction, id, now_ms, until_ms).transpose();
-                ids.iter().filter_map(claim).collect::<Result<Vec<Claim>, _>>().map(Some)
+                ids.iter().filter_map(claim).collect::<Result<Vec<(Claim, u64)>, _>>().map(Some)
             })
             .await;
         match answer {
             Ok(Some(claims)) => {
                 let mut room = self.room.lock();
-                claims.iter().for_each(|claim| room.leave(&claim.tenant, 1));
-                Ok(claims)
+                for (claim, bytes) in &claims {
+                    room.leave(&claim.tenant, Load::one(*bytes));
+                }
+                Ok(claims.into_iter().map(|(claim, _)| claim).collect())
             }
             Ok(None) => {
                 taken.into_iter().for_each(|job| self.waits(job));
@@ -362,13 +364,13 @@ impl Shared {
         now_ms: u64,
     ) -> Result<CancelAnswer, QueueError> {
         let (whose, which) = (tenant.clone(), id.clone());
-        let answer = self
+        let (answer, bytes) = self
             .write("queue.cancel", move |transaction| {
                 attempt::cancel(transaction, &whose, &which, &message, now_ms)
             })
             .await?;
         if answer == CancelAnswer::Cancelled {
-            self.waits_no_more(&id, &tenant);
+            self.waits_no_more(&id, &tenant, bytes);
         }
         Ok(answer)
     }
@@ -411,8 +413,8 @@ impl Shared {
             if batch.is_empty() {
                 break;
             }
-            for (id, tenant) in batch {
-                self.waits_no_more(&id, &tenant);
+            for (id, tenant, bytes) in batch {
+                self.waits_no_more(&id, &tenant, bytes);
                 drained.push(id);
             }
         }
@@ -472,8 +474,8 @@ impl Shared {
             if expired.is_empty() {
                 break;
             }
-            for (id, tenant) in expired {
-                self.waits_no_more(&id, &tenant);
+            for (id, tenant, bytes) in expired {
+                self.waits_no_more(&id, &tenant, bytes);
                 swept.ended.push((id, State::Expired));
             }
         }
@@ -500,23 +502,35 @@ impl Shared {
         let mut removed = 0;
         let old_ms = now_ms.checked_sub(milliseconds(self.config.keep));
         if let Some(old_ms) = old_ms {
-            removed += self.forget_up_to(old_ms, u64::MAX).await?;
+            removed += self.forget_old(old_ms).await?;
         }
         let kept = self.read("queue.sweep", upkeep::kept).await?;
-        let excess = kept.saturating_sub(self.config.kept_max);
-        Ok(removed + self.forget_up_to(u64::MAX, excess).await?)
-    }
-
-    async fn forget_up_to(&self, until_ms: u64, count_max: u64) -> Result<u64, QueueError> {
-        let mut removed = 0;
+        let (count, bytes) = (self.config.kept_max, self.config.kept_bytes_max);
+        let mut excess = kept.minus(Load { count, bytes });
         for _ in 0..SWEEP_BATCHES_MAX {
-            let left = count_max - removed;
-            if left == 0 {
+            if excess == Load::default() {
                 break;
             }
+            let freed = self
+                .write("queue.forget", move |transaction| {
+                    upkeep::forget_excess(transaction, excess)
+                })
+                .await?;
+            if freed.count == 0 {
+                break;
+            }
+            excess = excess.minus(freed);
+            removed += freed.count;
+        }
+        Ok(removed)
+    }
+
+    async fn forget_old(&self, until_ms: u64) -> Result<u64, QueueError> {
+        let mut removed = 0;
+        for _ in 0..SWEEP_BATCHES_MAX {
             let batch = self
                 .write("queue.forget", move |transaction| {
-                    upkeep::forget(transaction, until_ms, left)
+                    upkeep::forget(transaction, until_ms, u64::from(BATCH_MAX))
                 })
                 .await?;
             removed += batch;
@@ -539,15 +553,13 @@ fn milliseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn by_tenant<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
+fn by_tenant<'a>(jobs: impl Iterator<Item = &'a NewJob>) -> BTreeMap<String, Load> {
+    let mut loads: BTreeMap<String, Load> = BTreeMap::new();
     for job in jobs {
-        match counts.get_mut(&job.tenant) {
-            Some(count) => *count += 1,
-            None => drop(counts.insert(job.tenant.clone(), 1)),
-        }
+        let load = loads.entry(job.tenant.clone()).or_default();
+        *load = load.plus(Load::of(job));
     }
-    counts
+    loads
 }
 
 fn waiting(job: &NewJob) -> Waiting {
@@ -557,5 +569,6 @@ fn waiting(job: &NewJob) -> Waiting {
         priority: job.priority,
         created_ms: job.created_ms,
         deadline_ms: job.deadline_ms,
+        bytes: job.bytes(),
     }
 }

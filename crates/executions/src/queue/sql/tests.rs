@@ -218,6 +218,54 @@ async fn the_window_shows_many_tenants_and_long_queues_in_turn() {
     assert!((1..=5).contains(&of_crowd), "{of_crowd}");
 }
 
+/// What an earlier version left: one job that waits, and one that has ended.
+async fn fill_without_sizes(store: &Store) {
+    store.migrate(schema::SERVICE, &schema::MIGRATIONS[..1]).await.unwrap();
+    let body = |transaction: &mut dyn Transaction| {
+        for (number, state, finished_ms, request, result) in
+            [(1, "queued", Value::Null, 898, None), (2, "finished", 5.into(), 98, Some(200))]
+        {
+            let id = Value::from(id(number).0.as_str());
+            let sql = "INSERT INTO execution_jobs (
+                    id, tenant, state, language, priority, rank, created_ms, finished_ms, webhook,
+                    face
+                ) VALUES ($1, 'a', $2, 'python', 0, 0, 0, $3, 0, 'é')";
+            transaction.execute(sql, &[id.clone(), state.into(), finished_ms])?;
+            for (table, size) in [("requests", Some(request)), ("results", result)] {
+                if let Some(size) = size {
+                    let sql = format!("INSERT INTO execution_{table} (id, body) VALUES ($1, $2)");
+                    let body = vec![b'1'; size];
+                    transaction.execute(&sql, &[id.clone(), body.as_slice().into()])?;
+                }
+            }
+        }
+        Ok(())
+    };
+    store.transact("test.fill", body).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_earlier_version_left_is_counted_in_bytes() {
+    let (scratch, server) = (Scratch::new(), Postgres::shared());
+    for store in [sqlite(scratch.path(), "db").await, postgres(&server).await] {
+        fill_without_sizes(&store).await;
+        let config = || QueueConfig { queued_bytes_max: 1_000, kept_bytes_max: 300, ..config() };
+        let queue = open(store.clone(), config(), NOW).await;
+        let sized = |number, size| NewJob { request: vec![b'1'; size], ..job(number, "b") };
+        let full = queue.push(vec![sized(3, 101)]).await.unwrap_err();
+        assert!(matches!(full, QueueError::FullBytes { queued_bytes_max: 1_000 }), "{full:?}");
+        queue.push(vec![sized(3, 100)]).await.unwrap();
+        assert_eq!(queue.sweep(0).await.unwrap().removed, 0);
+        // Opened again it knows the same, and one byte less to keep is too little.
+        drop(queue);
+        let queue = open(store.clone(), QueueConfig { kept_bytes_max: 299, ..config() }, NOW).await;
+        assert!(queue.push(vec![sized(4, 1)]).await.is_err());
+        assert_eq!(queue.sweep(0).await.unwrap().removed, 1);
+        assert_eq!(queue.claim(9, NOW).await.unwrap().len(), 2);
+        queue.push(vec![sized(5, 1_000)]).await.unwrap();
+    }
+}
+
 /// Which indexes a statement uses in SQLite.
 async fn plan(store: &Store, sql: &str, parameters: Vec<Value>) -> String {
     let sql = format!("EXPLAIN QUERY PLAN {sql}");
@@ -257,6 +305,11 @@ async fn no_statement_looks_at_every_job() {
             2,
         ),
         (
+            "SELECT request_bytes + result_bytes FROM execution_jobs
+            WHERE finished_ms <= $1 ORDER BY finished_ms, id LIMIT $2",
+            2,
+        ),
+        (
             "SELECT id FROM execution_jobs WHERE webhook_due <= $1
             ORDER BY webhook_due, id LIMIT $2",
             2,
@@ -279,4 +332,9 @@ async fn no_statement_looks_at_every_job() {
         assert!(plan.contains("SEARCH") && !plan.contains("SCAN"), "{sql}: {plan}");
         assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
     }
+    // Once for each sweep, and from the index alone.
+    let sum = "SELECT COUNT(*), SUM(request_bytes + result_bytes) FROM execution_jobs
+        WHERE finished_ms IS NOT NULL";
+    let plan = plan(&store, sum, Vec::new()).await;
+    assert!(plan.contains("COVERING INDEX execution_jobs_finished"), "{plan}");
 }

@@ -8,6 +8,7 @@ use node::store::{Row, StoreError, Transaction, Value};
 use super::super::schedule::{Waiting, rank};
 use super::super::{Delivery, QueueConfig};
 use super::attempt::{After, HELD, Held, fail};
+use super::room::Load;
 use super::schema::{Columns, number, original, text};
 
 /// Jobs that one transaction changes: it holds the only writer for some milliseconds.
@@ -33,27 +34,27 @@ pub(super) fn lose_leases(
         .collect()
 }
 
-/// Ends what still waits past its deadline. Answers whose they were, too.
+/// Ends what still waits past its deadline. Answers whose they were and how large, too.
 pub(super) fn expire(
     transaction: &mut dyn Transaction,
     now_ms: u64,
-) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+) -> Result<Vec<Left>, StoreError> {
     let sql = "UPDATE execution_jobs
         SET state = 'expired', finished_ms = $1, message = 'it did not start before its deadline',
             webhook_due = CASE webhook WHEN 1 THEN CAST($1 AS BIGINT) END, webhook_attempts = 0
         WHERE id IN (
             SELECT id FROM execution_jobs WHERE state = 'queued' AND expires_ms <= $1
             ORDER BY expires_ms LIMIT $2
-        ) RETURNING id, tenant";
+        ) RETURNING id, tenant, request_bytes";
     owned(&transaction.query(sql, &[number(now_ms), BATCH_MAX.into()])?)
 }
 
-/// Cancels some of what waits. Answers whose they were, too.
+/// Cancels some of what waits. Answers whose they were and how large, too.
 pub(super) fn drain(
     transaction: &mut dyn Transaction,
     tenant: Option<&str>,
     now_ms: u64,
-) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+) -> Result<Vec<Left>, StoreError> {
     let mut parameters = vec![number(now_ms), BATCH_MAX.into()];
     parameters.extend(tenant.map(text));
     let of_tenant = if tenant.is_some() { "AND tenant = $3" } else { "" };
@@ -63,17 +64,20 @@ pub(super) fn drain(
             webhook_due = CASE webhook WHEN 1 THEN CAST($1 AS BIGINT) END, webhook_attempts = 0
         WHERE id IN (
             SELECT id FROM execution_jobs WHERE state = 'queued' {of_tenant} LIMIT $2
-        ) RETURNING id, tenant"
+        ) RETURNING id, tenant, request_bytes"
     );
     owned(&transaction.query(&sql, &parameters)?)
 }
 
-fn owned(rows: &[Row]) -> Result<Vec<(ExecutionId, String)>, StoreError> {
+/// A job that waits no more, whose it is, and how large its request.
+pub(super) type Left = (ExecutionId, String, u64);
+
+fn owned(rows: &[Row]) -> Result<Vec<Left>, StoreError> {
     let one = |row: &Row| {
         let mut columns = Columns::of(row);
-        Ok((ExecutionId(columns.text()?), columns.text()?))
+        Ok((ExecutionId(columns.text()?), columns.text()?, columns.take()?))
     };
-    let mut all: Vec<(ExecutionId, String)> = rows.iter().map(one).collect::<Result<_, _>>()?;
+    let mut all: Vec<Left> = rows.iter().map(one).collect::<Result<_, _>>()?;
     all.sort();
     Ok(all)
 }
@@ -107,6 +111,27 @@ pub(super) fn replay(
     let mut jobs: Vec<Waiting> = jobs.collect::<Result<_, StoreError>>()?;
     jobs.sort_by_key(|job| (rank(job.priority, job.created_ms, config.ageing), job.id.clone()));
     Ok(jobs)
+}
+
+/// Forgets some of what has ended, the oldest first, until it is less by `excess`, in number and in
+/// bytes. Answers how much that was.
+pub(super) fn forget_excess(
+    transaction: &mut dyn Transaction,
+    excess: Load,
+) -> Result<Load, StoreError> {
+    let sql = "SELECT request_bytes + result_bytes FROM execution_jobs
+        WHERE finished_ms <= $1 ORDER BY finished_ms, id LIMIT $2";
+    let mut freed = Load::default();
+    for row in transaction.query(sql, &[number(u64::MAX), BATCH_MAX.into()])? {
+        if freed.count >= excess.count && freed.bytes >= excess.bytes {
+            break;
+        }
+        freed = freed.plus(Load::one(row.get(0)?));
+    }
+    if freed.count > 0 {
+        forget(transaction, u64::MAX, freed.count)?;
+    }
+    Ok(freed)
 }
 
 /// Forgets some of what has ended: what ended by `until_ms`, at most `count_max`, oldest first.
@@ -147,19 +172,28 @@ pub(super) fn remove(
     Ok(true)
 }
 
-/// How many have ended and are kept.
-pub(super) fn kept(transaction: &mut dyn Transaction) -> Result<u64, StoreError> {
-    let sql = "SELECT COUNT(*) FROM execution_jobs WHERE finished_ms IS NOT NULL";
-    transaction.query_one(sql, &[])?.map_or(Ok(0), |row| row.get(0))
+/// How many have ended and are kept, and how large their requests and results are.
+pub(super) fn kept(transaction: &mut dyn Transaction) -> Result<Load, StoreError> {
+    let sql = "SELECT COUNT(*), CAST(COALESCE(SUM(request_bytes + result_bytes), 0) AS BIGINT)
+        FROM execution_jobs WHERE finished_ms IS NOT NULL";
+    match transaction.query_one(sql, &[])? {
+        None => Ok(Load::default()),
+        Some(row) => Ok(Load { count: row.get(0)?, bytes: row.get(1)? }),
+    }
 }
 
-/// How many of each tenant wait.
+/// How many of each tenant wait, and how large their requests are.
 pub(super) fn waiting(
     transaction: &mut dyn Transaction,
-) -> Result<HashMap<String, u64>, StoreError> {
-    let sql = "SELECT tenant, COUNT(*) FROM execution_jobs WHERE state = 'queued' GROUP BY tenant";
+) -> Result<HashMap<String, Load>, StoreError> {
+    let sql = "SELECT tenant, COUNT(*), CAST(SUM(request_bytes) AS BIGINT)
+        FROM execution_jobs WHERE state = 'queued' GROUP BY tenant";
     let rows = transaction.query(sql, &[])?;
-    rows.iter().map(|row| Ok((original(row.get(0)?), row.get(1)?))).collect()
+    let one = |row: &Row| {
+        let load = Load { count: row.get(1)?, bytes: row.get(2)? };
+        Ok((original(row.get(0)?), load))
+    };
+    rows.iter().map(one).collect()
 }
 
 /// Some of what waits, by id; those after `after`.
