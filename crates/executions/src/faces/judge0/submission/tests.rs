@@ -140,7 +140,7 @@ fn copies_are_counted_before_they_are_made() {
 #[test]
 fn an_archive_is_not_remembered_beside_its_files() {
     let archive = zipped(&[("d/m.py", b"x = 1")]);
-    let parameters = with(json!({ "additional_files": archive.clone() }));
+    let parameters = with(json!({ "additional_files": archive }));
     let submission = parsed(&parameters, false).unwrap();
     assert_eq!(submission.request.files.len(), 2);
     let face = submission.face.unwrap();
