@@ -1,5 +1,6 @@
 //! File content that several sandboxes share: one descriptor, read by all, written by none.
 
+use std::any::Any;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,19 +11,23 @@ use crate::sys;
 
 /// Content that is there once, however many sandboxes get a copy of it.
 ///
-/// Either an anonymous file that is sealed, or a file of ours that is open for reading only. A
-/// guest init gets the descriptor, and no program ever does.
+/// Either an anonymous file that is sealed, or a file of ours that is open for reading only. As
+/// content to place, only a guest init gets the descriptor. A program may be given one as a stream
+/// by whoever starts it; of files of the host it must not be: see [`SharedFile::is_sealed`].
 #[derive(Debug)]
 pub struct SharedFile {
     fd: OwnedFd,
     len: u64,
+    is_sealed: bool,
+    /// Dropped with the content.
+    guard: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl SharedFile {
     /// Puts these bytes into a sealed anonymous file; fails where memory or descriptors run out.
     pub fn from_bytes(bytes: &[u8]) -> io::Result<SharedFile> {
         let fd = sys::memfd(c"cove-shared", bytes)?;
-        Ok(SharedFile { fd, len: bytes.len() as u64 })
+        Ok(SharedFile { fd, len: bytes.len() as u64, is_sealed: true, guard: None })
     }
 
     /// Opens a regular file of the host. Following no link at its end, and never waiting, so that a
@@ -36,7 +41,19 @@ impl SharedFile {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
         let fd = OwnedFd::from(file);
         let len = sys::regular_file_size(fd.as_fd())?;
-        Ok(SharedFile { fd, len })
+        Ok(SharedFile { fd, len, is_sealed: false, guard: None })
+    }
+
+    /// Keeps a value for as long as the content is there: for who counts what is in memory.
+    pub fn with_guard(mut self, guard: impl Send + Sync + 'static) -> SharedFile {
+        self.guard = Some(Box::new(guard));
+        self
+    }
+
+    /// Whether it is an anonymous file that nobody can change or resize. Only then may a program
+    /// have a descriptor of it.
+    pub fn is_sealed(&self) -> bool {
+        self.is_sealed
     }
 
     /// Bytes in it.
@@ -77,6 +94,15 @@ mod tests {
         assert_eq!((shared.len(), shared.read().unwrap()), (3, b"abc".to_vec()));
         let denied = sys::write_all(shared.as_fd(), b"x").unwrap_err();
         assert_eq!(denied.raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn a_guard_goes_with_the_content() {
+        let guard = std::sync::Arc::new(());
+        let shared = SharedFile::from_bytes(b"abc").unwrap().with_guard(guard.clone());
+        assert_eq!(std::sync::Arc::strong_count(&guard), 2);
+        drop(shared);
+        assert_eq!(std::sync::Arc::strong_count(&guard), 1);
     }
 
     #[test]

@@ -46,6 +46,8 @@ pub(super) struct Connected {
     /// Of standard output and standard error.
     pub(super) captures: [Capture; 2],
     pub(super) sink: Sink,
+    /// Stored files that it has descriptors of: they count for as long as it runs.
+    _files: Vec<Arc<SharedFile>>,
 }
 
 /// What is there to be connected.
@@ -54,6 +56,8 @@ pub(super) struct Wires {
     ends: HashMap<(usize, usize), OwnedFd>,
     inputs: HashMap<u8, mpsc::Receiver<Vec<u8>>>,
     output: Option<mpsc::Sender<Chunk>>,
+    /// Stored files that the program being connected was given.
+    files: Vec<Arc<SharedFile>>,
     /// What may be kept of each program beside its captured streams.
     budgets: Vec<Arc<Budget>>,
     stream_bytes_max: u64,
@@ -91,7 +95,8 @@ impl Wires {
             });
         }
         let inputs = std::mem::take(&mut remote.inputs);
-        Ok(Wires { ends, inputs, output: remote.output.take(), budgets, stream_bytes_max })
+        let (output, files) = (remote.output.take(), Vec::new());
+        Ok(Wires { ends, inputs, output, files, budgets, stream_bytes_max })
     }
 
     /// Gives the program at `index` its streams.
@@ -120,7 +125,8 @@ impl Wires {
             Capture::Send(tag) => Some(*tag),
             Capture::Nothing | Capture::Keep { .. } => None,
         });
-        Ok(Connected { captures, sink: Sink::new(tags, self.output.clone()) })
+        let sink = Sink::new(tags, self.output.clone());
+        Ok(Connected { captures, sink, _files: std::mem::take(&mut self.files) })
     }
 
     /// A terminal is all three streams; what it shows goes to the first that wants output.
@@ -215,7 +221,12 @@ impl Wires {
         match stream {
             Stream::Absent | Stream::Null => pipes::null(),
             Stream::Bytes(bytes) => pipes::open_shared(&SharedFile::from_bytes(&bytes)?),
-            Stream::Shared(file) => pipes::open_shared(&file),
+            Stream::Shared(file) => {
+                let file = pipes::sealed(file)?;
+                let handle = pipes::open_shared(&file)?;
+                self.files.push(file);
+                Ok(handle)
+            }
             Stream::Collect { name, bytes_max } => {
                 let (read, write) = io::pipe()?;
                 let budget = self.budgets.get(index).map_or_else(|| Budget::new(0), Arc::clone);

@@ -151,7 +151,16 @@ async fn read(from: &mut Receiver, chunk: &mut Vec<u8>) -> bool {
     from.read_buf(chunk).await.is_ok_and(|n| n > 0)
 }
 
-/// A file for a program to read, with a position of its own.
+/// What a program may have a descriptor of: a file of the host becomes a copy, so that no program
+/// locks it, changes it by way of its descriptor, or learns whose it is.
+pub(super) fn sealed(file: Arc<SharedFile>) -> io::Result<Arc<SharedFile>> {
+    match file.is_sealed() {
+        true => Ok(file),
+        false => SharedFile::from_bytes(&file.read()?).map(Arc::new),
+    }
+}
+
+/// A file for a program to read, with a position of its own. It must be a sealed one.
 pub(super) fn open_shared(file: &SharedFile) -> io::Result<OwnedFd> {
     // A copy of the descriptor would share its position with every other reader.
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
@@ -203,6 +212,17 @@ mod tests {
         writer.await.unwrap();
         let kept = ended.await.unwrap();
         assert_eq!((kept.bytes, kept.is_cut), (b"one".to_vec(), true));
+    }
+
+    #[test]
+    fn programs_get_copies_of_files_of_the_host() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let host = Arc::new(SharedFile::open(path.as_ref()).unwrap());
+        let copy = sealed(Arc::clone(&host)).unwrap();
+        assert!(copy.is_sealed() && !host.is_sealed());
+        assert_eq!(copy.read().unwrap(), host.read().unwrap());
+        let again = sealed(Arc::clone(&copy)).unwrap();
+        assert!(Arc::ptr_eq(&again, &copy), "what is sealed is not copied");
     }
 
     #[test]

@@ -255,6 +255,17 @@ impl Planner<'_> {
             }
             streams.push(stream);
         }
+        // Of these the program is given copies, in the server's memory.
+        let host_bytes = streams.iter().map(|stream| match stream {
+            Stream::Shared(file) if !file.is_sealed() => file.len(),
+            _ => 0,
+        });
+        let host_bytes_max = self.config.stored_file_bytes_max;
+        if host_bytes.fold(0, u64::saturating_add) > host_bytes_max {
+            let message =
+                format!("files of `src` may have at most {host_bytes_max} bytes together");
+            return Err(RunError::invalid("files", message));
+        }
         Ok(streams)
     }
 

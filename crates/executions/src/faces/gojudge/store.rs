@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use sandbox::SharedFile;
 
 use super::config::Config;
@@ -44,8 +44,11 @@ pub(super) struct Store {
 #[derive(Debug)]
 struct Shared {
     bounds: Bounds,
-    /// Every file there is, and how much is whose.
-    kept: Mutex<Kept>,
+    /// Every file that can be named.
+    files: Mutex<HashMap<String, Entry>>,
+    /// Every file there is: what was deleted is there for as long as a request has it. Locked after
+    /// `files`, never before.
+    counts: Arc<Mutex<Counts>>,
 }
 
 #[derive(Debug)]
@@ -59,8 +62,7 @@ struct Bounds {
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    files: HashMap<String, Entry>,
+struct Counts {
     total: Usage,
     /// No entry for who has nothing.
     per_tenant: HashMap<Arc<str>, Usage>,
@@ -80,13 +82,19 @@ struct Entry {
     since: Instant,
 }
 
-/// Room that is set aside for one file, given back when it is dropped.
+/// Room that is set aside for one file.
 #[derive(Debug)]
 pub(super) struct Room {
     shared: Arc<Shared>,
+    share: Share,
+}
+
+/// What one file counts, given back when it is dropped: by the last who has the file.
+#[derive(Debug)]
+struct Share {
+    counts: Arc<Mutex<Counts>>,
     tenant: Arc<str>,
     bytes: u64,
-    is_filled: bool,
 }
 
 impl Store {
@@ -99,14 +107,16 @@ impl Store {
             bytes: config.stored_bytes_max,
             ttl: config.stored_file_ttl_s.map(Duration::from_secs),
         };
-        Store { shared: Arc::new(Shared { bounds, kept: Mutex::default() }) }
+        Store {
+            shared: Arc::new(Shared { bounds, files: Mutex::default(), counts: Arc::default() }),
+        }
     }
 
     /// Sets room aside for an empty file, to grow while its content arrives.
     pub(super) fn reserve(&self, tenant: &str, now: Instant) -> Result<Room, StoreError> {
-        let Shared { bounds, kept } = &*self.shared;
-        let mut kept = kept.lock();
-        kept.forget_old(bounds, now);
+        drop(self.files(now));
+        let Shared { bounds, counts, .. } = &*self.shared;
+        let mut kept = counts.lock();
         let of_tenant = kept.per_tenant.get(tenant).map_or(0, |usage| usage.files);
         if of_tenant >= bounds.files_per_tenant {
             return Err(StoreError::TenantFull(format!("{of_tenant} files")));
@@ -120,7 +130,17 @@ impl Store {
         };
         kept.total.files += 1;
         kept.per_tenant.entry(Arc::clone(&tenant)).or_default().files += 1;
-        Ok(Room { shared: Arc::clone(&self.shared), tenant, bytes: 0, is_filled: false })
+        let share = Share { counts: Arc::clone(counts), tenant, bytes: 0 };
+        Ok(Room { shared: Arc::clone(&self.shared), share })
+    }
+
+    /// Every file that can be named now.
+    fn files(&self, now: Instant) -> MutexGuard<'_, HashMap<String, Entry>> {
+        let mut files = self.shared.files.lock();
+        if let Some(ttl) = self.shared.bounds.ttl {
+            files.retain(|_, entry| now.saturating_duration_since(entry.since) < ttl);
+        }
+        files
     }
 
     /// Stores bytes; the answer is their id.
@@ -143,40 +163,38 @@ impl Store {
         id: &str,
         now: Instant,
     ) -> Option<(String, Arc<SharedFile>)> {
-        let mut kept = self.shared.kept.lock();
-        kept.forget_old(&self.shared.bounds, now);
-        let entry = kept.files.get(id).filter(|entry| *entry.tenant == *tenant)?;
+        let files = self.files(now);
+        let entry = files.get(id).filter(|entry| *entry.tenant == *tenant)?;
         Some((entry.name.clone(), Arc::clone(&entry.content)))
     }
 
     /// Names of all files of this tenant by id.
     pub(super) fn list(&self, tenant: &str, now: Instant) -> BTreeMap<String, String> {
-        let mut kept = self.shared.kept.lock();
-        kept.forget_old(&self.shared.bounds, now);
-        let own = kept.files.iter().filter(|(_, entry)| *entry.tenant == *tenant);
+        let files = self.files(now);
+        let own = files.iter().filter(|(_, entry)| *entry.tenant == *tenant);
         own.map(|(id, entry)| (id.clone(), entry.name.clone())).collect()
     }
 
     /// Forgets a file of this tenant; says whether there was one.
     pub(super) fn remove(&self, tenant: &str, id: &str, now: Instant) -> bool {
-        let mut kept = self.shared.kept.lock();
-        kept.forget_old(&self.shared.bounds, now);
-        let is_own = kept.files.get(id).is_some_and(|entry| *entry.tenant == *tenant);
-        is_own && kept.remove(id)
+        let mut files = self.files(now);
+        let is_own = files.get(id).is_some_and(|entry| *entry.tenant == *tenant);
+        is_own && files.remove(id).is_some()
     }
 }
 
 impl Room {
     /// Makes room for so many more bytes.
     pub(super) fn grow(&mut self, more: usize) -> Result<(), StoreError> {
-        let bounds = &self.shared.bounds;
+        let Room { shared, share } = self;
+        let bounds = &shared.bounds;
         let more = u64::try_from(more).unwrap_or(u64::MAX);
-        if self.bytes.saturating_add(more) > bounds.file_bytes {
+        if share.bytes.saturating_add(more) > bounds.file_bytes {
             return Err(StoreError::FileTooLarge(bounds.file_bytes));
         }
-        let mut kept = self.shared.kept.lock();
+        let mut kept = share.counts.lock();
         let total = kept.total.bytes;
-        let of_tenant = kept.per_tenant.get(&self.tenant).map_or(0, |usage| usage.bytes);
+        let of_tenant = kept.per_tenant.get(&share.tenant).map_or(0, |usage| usage.bytes);
         if of_tenant.saturating_add(more) > bounds.bytes_per_tenant {
             return Err(StoreError::TenantFull(format!("{of_tenant} bytes")));
         }
@@ -184,61 +202,42 @@ impl Room {
             return Err(StoreError::Full(format!("{total} bytes")));
         }
         kept.total.bytes += more;
-        if let Some(usage) = kept.per_tenant.get_mut(&self.tenant) {
+        if let Some(usage) = kept.per_tenant.get_mut(&share.tenant) {
             usage.bytes += more;
         }
-        self.bytes += more;
+        share.bytes += more;
         Ok(())
     }
 
     /// Puts a file in its place; the room must be as large as the content.
     pub(super) fn fill(
-        mut self,
+        self,
         name: &str,
         content: &[u8],
         now: Instant,
     ) -> Result<String, StoreError> {
+        let Room { shared, share } = self;
         debug_assert_eq!(
             u64::try_from(content.len()).ok(),
-            Some(self.bytes),
+            Some(share.bytes),
             "the room fits the content"
         );
-        let content = Arc::new(SharedFile::from_bytes(content)?);
         let id = new_id()?;
         let name = name.get(..name.floor_char_boundary(NAME_BYTES_MAX)).unwrap_or(name).to_owned();
-        let entry = Entry { tenant: Arc::clone(&self.tenant), name, content, since: now };
-        // From here on the entry is what the figures count.
-        self.shared.kept.lock().files.insert(id.clone(), entry);
-        self.is_filled = true;
+        let tenant = Arc::clone(&share.tenant);
+        let content = Arc::new(SharedFile::from_bytes(content)?.with_guard(share));
+        shared.files.lock().insert(id.clone(), Entry { tenant, name, content, since: now });
         Ok(id)
     }
 }
 
-impl Drop for Room {
+impl Drop for Share {
     fn drop(&mut self) {
-        if !self.is_filled {
-            self.shared.kept.lock().subtract(&self.tenant, self.bytes);
-        }
+        self.counts.lock().subtract(&self.tenant, self.bytes);
     }
 }
 
-impl Kept {
-    fn forget_old(&mut self, bounds: &Bounds, now: Instant) {
-        let Some(ttl) = bounds.ttl else { return };
-        let is_old = |entry: &Entry| now.saturating_duration_since(entry.since) >= ttl;
-        let old = self.files.iter().filter(|(_, entry)| is_old(entry));
-        let old: Vec<String> = old.map(|(id, _)| id.clone()).collect();
-        for id in old {
-            self.remove(&id);
-        }
-    }
-
-    fn remove(&mut self, id: &str) -> bool {
-        let Some(entry) = self.files.remove(id) else { return false };
-        self.subtract(&entry.tenant, entry.content.len());
-        true
-    }
-
+impl Counts {
     fn subtract(&mut self, tenant: &str, bytes: u64) {
         self.total.files = self.total.files.saturating_sub(1);
         self.total.bytes = self.total.bytes.saturating_sub(bytes);
@@ -296,8 +295,12 @@ mod tests {
         assert_eq!(store.list("a", now), BTreeMap::from([(id.clone(), "x.bin".to_owned())]));
         assert!(store.remove("a", &id, now) && !store.remove("a", &id, now));
         assert!(store.get("a", &id, now).is_none());
-        assert_eq!(store.shared.kept.lock().total, Usage::default());
-        assert!(store.shared.kept.lock().per_tenant.is_empty());
+        // What is deleted counts for as long as somebody has it.
+        assert_eq!(store.shared.counts.lock().total, Usage { files: 1, bytes: 2 });
+        assert_eq!(content.read().unwrap(), b"\0\xff");
+        drop(content);
+        assert_eq!(store.shared.counts.lock().total, Usage::default());
+        assert!(store.shared.counts.lock().per_tenant.is_empty());
     }
 
     #[test]
@@ -332,13 +335,24 @@ mod tests {
     }
 
     #[test]
+    fn deleting_what_a_request_has_makes_no_room() {
+        let (store, now) = (store(|config| config.stored_bytes_max_per_tenant = 10), clock::now());
+        let id = store.add("a", "f", &[0; 6], now).unwrap();
+        let (_, content) = store.get("a", &id, now).unwrap();
+        assert!(store.remove("a", &id, now));
+        assert!(matches!(store.add("a", "f", &[0; 6], now), Err(StoreError::TenantFull(_))));
+        drop(content);
+        assert!(store.add("a", "f", &[0; 6], now).is_ok());
+    }
+
+    #[test]
     fn a_file_that_does_not_come_leaves_nothing() {
         let (store, now) = (store(|_| {}), clock::now());
         let mut room = store.reserve("a", now).unwrap();
         room.grow(5).unwrap();
-        assert_eq!(store.shared.kept.lock().total, Usage { files: 1, bytes: 5 });
+        assert_eq!(store.shared.counts.lock().total, Usage { files: 1, bytes: 5 });
         drop(room);
-        assert_eq!(store.shared.kept.lock().total, Usage::default());
+        assert_eq!(store.shared.counts.lock().total, Usage::default());
     }
 
     #[test]
@@ -347,6 +361,6 @@ mod tests {
         let id = store.add("a", "f", b"1", now).unwrap();
         assert!(store.get("a", &id, now + Duration::from_secs(59)).is_some());
         assert!(store.get("a", &id, now + Duration::from_secs(60)).is_none());
-        assert_eq!(store.shared.kept.lock().total, Usage::default());
+        assert_eq!(store.shared.counts.lock().total, Usage::default());
     }
 }
