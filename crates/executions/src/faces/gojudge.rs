@@ -8,13 +8,15 @@
 //! |---|---|
 //! | `wire` | the JSON |
 //! | `plan` | from a request to programs: every check |
-//! | `run`, `connect`, `pipes` | places, sandboxes, and what goes between them |
+//! | `gather`, `run`, `connect`, `pipes` | places, sandboxes, and what goes between them |
 //! | `outcome` | what is said of a program |
 //! | `store` | files kept between requests |
-//! | `socket`, `stream` | `/ws` and `/stream` |
+//! | `socket`, `stream`, `inputs` | `/ws` and `/stream` |
 
 mod config;
 mod connect;
+mod gather;
+mod inputs;
 mod outcome;
 mod pipes;
 mod plan;
@@ -28,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::multipart::{Multipart, MultipartRejection};
+use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -151,8 +154,12 @@ fn refused(error: StoreError) -> (StatusCode, String) {
 async fn get_file(
     State(runner): State<Arc<Runner>>,
     who: Principal,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
 ) -> Response {
+    let id = match id {
+        Ok(Path(id)) => id,
+        Err(rejection) => return not_an_id(&rejection),
+    };
     let Some((name, file)) = runner.store.get(&who.token_id, &id, clock::now()) else {
         return StatusCode::NOT_FOUND.into_response();
     };
@@ -196,12 +203,22 @@ fn disposition(name: &str) -> String {
 async fn delete_file(
     State(runner): State<Arc<Runner>>,
     who: Principal,
-    Path(id): Path<String>,
-) -> StatusCode {
-    match runner.store.remove(&who.token_id, &id, clock::now()) {
+    id: Result<Path<String>, PathRejection>,
+) -> Response {
+    let id = match id {
+        Ok(Path(id)) => id,
+        Err(rejection) => return not_an_id(&rejection),
+    };
+    let status = match runner.store.remove(&who.token_id, &id, clock::now()) {
         true => StatusCode::OK,
         false => StatusCode::NOT_FOUND,
-    }
+    };
+    status.into_response()
+}
+
+/// What is said to an id that is no text.
+fn not_an_id(rejection: &PathRejection) -> Response {
+    (rejection.status(), Json(rejection.body_text())).into_response()
 }
 
 /// What this face can, in go-judge's names.

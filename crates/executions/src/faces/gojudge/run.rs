@@ -2,18 +2,18 @@
 
 use std::collections::HashMap;
 use std::error::Error as StdError;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use node::clock;
 use sandbox::{Command, Control, Exit, TerminalSize};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::config::Config;
 use super::connect::{Collected, Connected, Wires};
+use super::gather::Gathering;
 use super::outcome;
 use super::plan::{Plan, Planner};
 use super::store::Store;
@@ -25,8 +25,6 @@ use crate::limits::Kind;
 use crate::sandboxes::Failure;
 use crate::service::Service;
 
-/// Groups of programs that wait for their turn to gather sandboxes.
-const GROUPS_WAITING_MAX: usize = 256;
 /// What may wait to be done to one program: more than a caller has reason to ask at once.
 const CONTROLS_MAX: usize = 16;
 /// When to come again after all places were taken.
@@ -127,17 +125,14 @@ pub(super) struct Runner {
     pub(super) service: Service,
     pub(super) config: Config,
     pub(super) store: Store,
-    /// Held by the group that gathers its places. Two groups that each had half of theirs would
-    /// wait for each other for ever; what runs alone has all it needs.
-    gathering: Semaphore,
-    gathering_waiting: AtomicUsize,
+    /// Of groups; what runs alone has all it needs.
+    gathering: Gathering,
 }
 
 impl Runner {
     pub(super) fn new(service: Service, config: Config) -> Runner {
         let store = Store::new(&config);
-        let gathering_waiting = AtomicUsize::new(0);
-        Runner { service, config, store, gathering: Semaphore::new(1), gathering_waiting }
+        Runner { service, config, store, gathering: Gathering::new() }
     }
 
     /// Runs a request to its end. Dropping the future ends what runs.
@@ -199,9 +194,7 @@ impl Runner {
         if count == 1 {
             return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
         }
-        let waiting = Waiting::enter(&self.gathering_waiting)?;
-        let turn = self.gathering.acquire().await.map_err(|_| RunError::Internal)?;
-        drop(waiting);
+        let turn = self.gathering.turn(tenant).await?;
         let mut permits = vec![admission.enter(tenant, memory_bytes).await?];
         while permits.len() < count {
             permits.push(admission.enter(tenant, 0).await?);
@@ -301,26 +294,6 @@ pub(super) enum Ended {
     NoRoom,
     /// It was not run.
     Refused(Outcome),
-}
-
-/// One of those who wait to gather places.
-struct Waiting<'a>(&'a AtomicUsize);
-
-impl Waiting<'_> {
-    fn enter(count: &AtomicUsize) -> Result<Waiting<'_>, RunError> {
-        if count.fetch_add(1, Ordering::Relaxed) >= GROUPS_WAITING_MAX {
-            count.fetch_sub(1, Ordering::Relaxed);
-            let message = format!("worker queue is full: {GROUPS_WAITING_MAX} groups are waiting");
-            return Err(RunError::Full(message));
-        }
-        Ok(Waiting(count))
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Waits for what comes next; for ever where nothing can.

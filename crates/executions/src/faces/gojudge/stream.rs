@@ -5,8 +5,9 @@
 //! output. Input and output have a tag before their bytes: the program's index and the descriptor,
 //! four bits each. Input without bytes ends its stream; go-judge has no way to say that.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -14,14 +15,15 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use futures_util::StreamExt as _;
-use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::stream::SplitSink;
+use futures_util::{Stream, StreamExt as _};
 use node::auth::Principal;
 use node::drain::Drain;
 use sandbox::TerminalSize;
 use tokio::sync::mpsc;
 use tokio::time;
 
+use super::inputs::Inputs;
 use super::run::{Asked, Remote, Runner};
 use super::socket::{self, SHUTTING_DOWN, SILENCE_MAX};
 use super::wire;
@@ -39,8 +41,13 @@ const TAG_PART_MAX: usize = 15;
 const OUTPUT_CHUNKS_MAX: usize = 4;
 /// Chunks of input on their way into a program.
 const INPUT_CHUNKS_MAX: usize = 4;
-/// Bytes of input that wait for programs that do not read. Beyond them, the socket is not read.
-const PENDING_BYTES_MAX: usize = 1 << 20;
+/// How long a chunk of input may wait for room among what its program has not read yet. Meanwhile
+/// nothing else is read, neither a cancel nor a close.
+const ROOM_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the first message may take, which is the request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of every message after the request.
+const LATER_MESSAGE_BYTES_MAX: usize = 1 << 20;
 /// What a client may have asked for and the runner has not looked at.
 const ASKED_MAX: usize = 16;
 
@@ -79,12 +86,20 @@ enum Over {
     Drained,
     /// It sent what is no message here.
     Malformed(String),
+    /// It sent more than is kept for it.
+    TooMuch(&'static str),
 }
+
+/// What comes from a client.
+trait Messages: Stream<Item = Result<Message, axum::Error>> + Unpin {}
+
+impl<S: Stream<Item = Result<Message, axum::Error>> + Unpin> Messages for S {}
 
 async fn serve(runner: &Runner, tenant: &str, drain: Drain, socket: WebSocket) {
     let (mut sink, mut stream) = socket.split();
     let conversation = async {
-        let request = first_request(&mut stream).await?;
+        let request = time::timeout(REQUEST_TIMEOUT, first_request(&mut stream)).await;
+        let request = request.map_err(|_| Over::Malformed("no request came".to_owned()))??;
         talk(runner, tenant, request, &mut sink, stream).await
     };
     let ended = tokio::select! {
@@ -101,12 +116,13 @@ async fn serve(runner: &Runner, tenant: &str, drain: Drain, socket: WebSocket) {
             }
         }
         Err(Over::Malformed(why)) => socket::close(&mut sink, close_code::POLICY, &why).await,
+        Err(Over::TooMuch(why)) => socket::close(&mut sink, close_code::SIZE, why).await,
         Err(Over::Drained) => socket::close(&mut sink, close_code::AWAY, SHUTTING_DOWN).await,
         Err(Over::Gone) => {}
     }
 }
 
-async fn first_request(stream: &mut SplitStream<WebSocket>) -> Result<wire::Request, Over> {
+async fn first_request(stream: &mut impl Messages) -> Result<wire::Request, Over> {
     let bytes = next(stream).await?;
     match bytes.split_first() {
         Some((&REQUEST, json)) => {
@@ -139,18 +155,23 @@ async fn talk(
     tenant: &str,
     request: wire::Request,
     sink: &mut SplitSink<WebSocket, Message>,
-    stream: SplitStream<WebSocket>,
+    stream: impl Messages,
 ) -> Result<wire::Response, Over> {
     let (ask, asked) = mpsc::channel(ASKED_MAX);
     let (output, chunks) = mpsc::channel(OUTPUT_CHUNKS_MAX);
-    let mut incoming = Incoming { ask, inputs: HashMap::new(), terminals: HashSet::new() };
+    let mut incoming = Incoming {
+        ask,
+        inputs: Inputs::default(),
+        terminals: HashSet::new(),
+        room_timeout: ROOM_TIMEOUT,
+    };
     let mut inputs = HashMap::new();
     for (index, cmd) in request.cmd.iter().enumerate() {
         for (fd, file) in cmd.files.iter().enumerate() {
             if file.as_ref().is_some_and(|file| file.stream_in) {
                 let (sender, receiver) = mpsc::channel(INPUT_CHUNKS_MAX);
                 inputs.insert(tag(index, fd), receiver);
-                incoming.inputs.insert(tag(index, fd), Some(sender));
+                incoming.inputs.add(tag(index, fd), sender);
                 if cmd.tty {
                     incoming.terminals.insert(tag(index, fd));
                 }
@@ -193,7 +214,7 @@ async fn send_chunks(
 }
 
 /// The next message that is not about the connection.
-async fn next(stream: &mut SplitStream<WebSocket>) -> Result<Vec<u8>, Over> {
+async fn next(stream: &mut impl Messages) -> Result<Vec<u8>, Over> {
     loop {
         match time::timeout(SILENCE_MAX, stream.next()).await {
             Err(_) | Ok(None | Some(Err(_) | Ok(Message::Close(_)))) => return Err(Over::Gone),
@@ -207,47 +228,63 @@ async fn next(stream: &mut SplitStream<WebSocket>) -> Result<Vec<u8>, Over> {
 /// What comes from the client.
 struct Incoming {
     ask: mpsc::Sender<Asked>,
-    /// Where input goes, by tag; `None` once it has ended.
-    inputs: HashMap<u8, Option<mpsc::Sender<Vec<u8>>>>,
+    inputs: Inputs,
     /// Those of them that are terminals.
     terminals: HashSet<u8>,
+    /// [`ROOM_TIMEOUT`].
+    room_timeout: Duration,
 }
 
-/// Input that waits to reach its program, in order. Empty bytes are the end of a stream.
-#[derive(Default)]
-struct Pending {
-    chunks: VecDeque<(u8, Vec<u8>)>,
-    bytes: usize,
+/// Input for a stream.
+struct Given {
+    tag: u8,
+    bytes: Vec<u8>,
 }
 
 impl Incoming {
-    async fn run(mut self, mut stream: SplitStream<WebSocket>) -> Over {
-        let mut pending = Pending::default();
+    /// Reads until the conversation is over. Input that finds no room makes the client wait for a
+    /// while, so that what a program reads slowly need not fit; after that the client has to go.
+    async fn run(mut self, mut stream: impl Messages) -> Over {
+        let mut held: Option<Given> = None;
+        let mut held_until = time::Instant::now();
         loop {
+            if let Some(Given { tag, bytes }) =
+                held.take_if(|given| self.inputs.has_room(given.tag))
+            {
+                self.inputs.push(tag, bytes);
+            }
             tokio::select! {
-                message = next(&mut stream), if pending.bytes < PENDING_BYTES_MAX => {
-                    let taken = match message {
-                        Ok(message) => self.take(&message, &mut pending).await,
+                message = next(&mut stream), if held.is_none() => {
+                    let message = match message {
+                        Ok(message) if message.len() > LATER_MESSAGE_BYTES_MAX => {
+                            return Over::TooMuch("the message is too large");
+                        }
+                        Ok(message) => message,
                         Err(over) => return over,
                     };
-                    if let Err(why) = taken {
-                        return Over::Malformed(why);
-                    }
+                    held = match self.take(&message).await {
+                        Ok(given) => given,
+                        Err(why) => return Over::Malformed(why),
+                    };
+                    held_until = time::Instant::now() + self.room_timeout;
                 }
-                () = pending.hand_on(&mut self.inputs) => {}
+                () = self.inputs.hand_on() => {}
+                () = time::sleep_until(held_until), if held.is_some() => {
+                    return Over::TooMuch("the program does not read its input");
+                }
             }
         }
     }
 
-    async fn take(&self, message: &[u8], pending: &mut Pending) -> Result<(), String> {
+    /// Does what a message says, but for input, which it hands back.
+    async fn take(&mut self, message: &[u8]) -> Result<Option<Given>, String> {
         match message {
             [INPUT, tag, bytes @ ..] => {
-                if !self.inputs.contains_key(tag) {
+                if !self.inputs.contains(*tag) {
                     let (index, fd) = (tag >> 4, tag & 15);
                     return Err(format!("input does not exist: {index}/{fd}"));
                 }
-                pending.bytes += bytes.len();
-                pending.chunks.push_back((*tag, bytes.to_vec()));
+                return Ok(Some(Given { tag: *tag, bytes: bytes.to_vec() }));
             }
             [RESIZE, json @ ..] => {
                 let wire::Resize { index, fd, rows, cols } = serde_json::from_slice(json)
@@ -267,31 +304,81 @@ impl Incoming {
             [first, ..] => return Err(format!("invalid type code: {first}")),
             [] => return Err("the message is empty".to_owned()),
         }
-        Ok(())
+        Ok(None)
     }
 }
 
-impl Pending {
-    /// Hands the first chunk to its program; waits while there is none. Cancel-safe.
-    async fn hand_on(&mut self, inputs: &mut HashMap<u8, Option<mpsc::Sender<Vec<u8>>>>) {
-        let Some((tag, bytes)) = self.chunks.front_mut() else {
-            return std::future::pending().await;
-        };
-        if let Some(input) = inputs.get_mut(tag) {
-            match input {
-                Some(_) if bytes.is_empty() => *input = None,
-                // A program that has closed its input is within its rights.
-                Some(sender) => {
-                    if let Ok(room) = sender.reserve().await {
-                        self.bytes -= bytes.len();
-                        room.send(std::mem::take(bytes));
-                    } else {
-                        self.bytes -= bytes.len();
-                    }
-                }
-                None => self.bytes -= bytes.len(),
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    fn incoming(input: mpsc::Sender<Vec<u8>>) -> (Incoming, mpsc::Receiver<Asked>) {
+        let (ask, asked) = mpsc::channel(ASKED_MAX);
+        let mut inputs = Inputs::default();
+        inputs.add(0, input);
+        let room_timeout = Duration::from_millis(10);
+        (Incoming { ask, inputs, terminals: HashSet::new(), room_timeout }, asked)
+    }
+
+    fn input(bytes: usize) -> Vec<u8> {
+        let mut message = vec![INPUT, 0];
+        message.resize(2 + bytes, b'x');
+        message
+    }
+
+    /// These messages, and then a client that says nothing more.
+    fn messages(all: Vec<Vec<u8>>) -> impl Messages {
+        let all = all.into_iter().map(|bytes| Ok(Message::Binary(bytes.into())));
+        stream::iter(all).chain(stream::pending())
+    }
+
+    #[tokio::test]
+    async fn a_cancel_behind_input_that_nobody_reads_is_seen() {
+        let (sender, _unread) = mpsc::channel(1);
+        let (incoming, mut asked) = incoming(sender);
+        let half = LATER_MESSAGE_BYTES_MAX / 2;
+        let stream = messages(vec![input(half), input(half), input(half), vec![CANCEL]]);
+        tokio::select! {
+            _ = incoming.run(stream) => panic!("it is not over"),
+            asked = asked.recv() => assert_eq!(asked, Some(Asked::Cancel)),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_too_much_has_to_go() {
+        for (all, says) in [
+            (vec![input(LATER_MESSAGE_BYTES_MAX - 2); 4], "does not read"),
+            (vec![input(LATER_MESSAGE_BYTES_MAX)], "too large"),
+        ] {
+            let (sender, _unread) = mpsc::channel(1);
+            let (incoming, _asked) = incoming(sender);
+            match incoming.run(messages(all)).await {
+                Over::TooMuch(why) => assert!(why.contains(says), "{why}"),
+                _ => panic!("{says}"),
             }
         }
-        self.chunks.pop_front();
+    }
+
+    #[tokio::test]
+    async fn a_program_that_reads_gets_more_than_is_kept() {
+        let (sender, mut reader) = mpsc::channel(1);
+        let (mut incoming, _asked) = incoming(sender);
+        incoming.room_timeout = ROOM_TIMEOUT;
+        let part = LATER_MESSAGE_BYTES_MAX - 2;
+        let mut all = vec![input(part); 20];
+        all.push(input(0));
+        let read = async {
+            let mut bytes = 0;
+            while let Some(chunk) = reader.recv().await {
+                bytes += chunk.len();
+            }
+            bytes
+        };
+        tokio::select! {
+            _ = incoming.run(messages(all)) => panic!("it is not over"),
+            bytes = read => assert_eq!(bytes, 20 * part),
+        }
     }
 }
