@@ -16,7 +16,7 @@ pub struct Config {
     pub stored_files_max_per_tenant: usize,
     /// Files that are stored in all. Each costs the server a descriptor.
     pub stored_files_max: usize,
-    /// Bytes of one stored file.
+    /// Bytes of one stored file, and of a program's streams from files of the host.
     pub stored_file_bytes_max: u64,
     /// Bytes that one token may have stored. They are in memory.
     pub stored_bytes_max_per_tenant: u64,
@@ -26,7 +26,8 @@ pub struct Config {
     pub stored_file_ttl_s: Option<u64>,
     /// Directories of the host whose files requests may name with `src`. None: no such file.
     pub src_prefixes: Vec<PathBuf>,
-    /// Bytes of one message of a WebSocket.
+    /// Bytes of one message of a WebSocket. Each connection may have the server keep as many while
+    /// the rest of a message arrives.
     pub message_bytes_max: usize,
     /// Requests that are under way on one WebSocket.
     pub socket_requests_max: usize,
@@ -46,7 +47,7 @@ impl Default for Config {
             stored_bytes_max: 512 << 20,
             stored_file_ttl_s: None,
             src_prefixes: Vec::new(),
-            message_bytes_max: 16 << 20,
+            message_bytes_max: 4 << 20,
             socket_requests_max: 128,
             stream_bytes_max: 1 << 30,
         }

@@ -34,12 +34,15 @@ use crate::service::{Io, Progress};
 const INIT_MAX: Duration = Duration::from_secs(1);
 /// Time for the client to take the last messages and to close its side.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
-/// Largest message: the first one holds a whole program.
-const MESSAGE_BYTES_MAX: usize = 32 << 20;
+/// Largest message: the first one holds a whole program. Each connection may have the server keep
+/// as much while the rest of a message arrives, so that it is less than a request may have.
+const MESSAGE_BYTES_MAX: usize = 4 << 20;
 /// Output that waits for the client; beyond it the program's output is not read.
 const OUTBOX_BYTES_MAX: usize = 256 << 10;
 /// Input that waits for the program; beyond it the client's messages are not read.
 const INBOX_BYTES_MAX: usize = 1 << 20;
+/// What a chunk of input counts beside its bytes: about what keeping it costs.
+const CHUNK_OVERHEAD: usize = 64;
 /// Chunks of input on their way to the program.
 const STDIN_CHUNKS_MAX: usize = 16;
 /// Signals on their way to the program.
@@ -234,6 +237,11 @@ struct Inbox {
     ended: bool,
 }
 
+/// What a chunk counts against [`INBOX_BYTES_MAX`].
+fn cost(bytes: &[u8]) -> usize {
+    bytes.len().saturating_add(CHUNK_OVERHEAD)
+}
+
 impl Inbox {
     fn new(stdin: mpsc::Sender<Vec<u8>>, control: mpsc::Sender<Control>, first: String) -> Inbox {
         let mut inbox = Inbox {
@@ -249,7 +257,7 @@ impl Inbox {
 
     fn keep(&mut self, bytes: Vec<u8>) {
         if self.stdin.is_some() && !self.ended && !bytes.is_empty() {
-            self.waiting_bytes = self.waiting_bytes.saturating_add(bytes.len());
+            self.waiting_bytes = self.waiting_bytes.saturating_add(cost(&bytes));
             self.waiting.push_back(bytes);
         }
     }
@@ -272,7 +280,7 @@ impl Inbox {
                 place = place, if !self.waiting.is_empty() => match place {
                     Ok(place) => {
                         let bytes = self.waiting.pop_front().unwrap_or_default();
-                        self.waiting_bytes = self.waiting_bytes.saturating_sub(bytes.len());
+                        self.waiting_bytes = self.waiting_bytes.saturating_sub(cost(&bytes));
                         drop(place.send(bytes));
                     }
                     // The program reads no more.
@@ -514,6 +522,19 @@ mod tests {
         }
         assert_eq!(said(Message::Ping(Vec::new().into())), Ok(None));
         assert_eq!(said(Message::Close(None)), Err(Stop::Gone));
+    }
+
+    #[tokio::test]
+    async fn input_without_bytes_is_no_chunk_and_small_chunks_fill_the_inbox() {
+        let (stdin, _stdin_end) = mpsc::channel(1);
+        let (control, _control_end) = mpsc::channel(1);
+        let mut inbox = Inbox::new(stdin, control, String::new());
+        inbox.keep(Vec::new());
+        assert_eq!(inbox.waiting.len(), 0);
+        while inbox.waiting_bytes < INBOX_BYTES_MAX {
+            inbox.keep(vec![b'x']);
+        }
+        assert_eq!(inbox.waiting.len(), INBOX_BYTES_MAX.div_ceil(1 + CHUNK_OVERHEAD));
     }
 
     #[tokio::test]
