@@ -135,8 +135,8 @@ impl Lives {
         }
     }
 
-    /// Appends the last event, where somebody may be listening. `bytes` is the size of the result in
-    /// it.
+    /// Appends the last event, where somebody may be listening. `bytes` is the size of the result
+    /// in it.
     pub(super) fn end(&self, id: &ExecutionId, kind: EventKind, bytes: usize) {
         let mut table = self.table.lock();
         let Some(live) = table.lives.get(id).cloned() else { return };

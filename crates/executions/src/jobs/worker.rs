@@ -233,8 +233,8 @@ impl Jobs {
         while running.join_next().await.is_some() {}
     }
 
-    /// Renews the leases of what runs here, then looks after the queue. In this order: a sweep after
-    /// a step of the clock would else take away what runs here and is well.
+    /// Renews the leases of what runs here, then looks after the queue. In this order: a sweep
+    /// after a step of the clock would else take away what runs here and is well.
     async fn look_after(&self) {
         let mut interval = time::interval(SWEEP_INTERVAL);
         interval.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
@@ -503,7 +503,7 @@ impl Worker {
 
     /// Tells the queue until it has heard: a result that exists must not get lost.
     async fn finish(&self, lease: Lease, finish: Finish) -> Option<Ended> {
-        // One time for all tries, so that one whose answer was lost is the same when it is repeated.
+        // One time for all tries: one whose answer was lost is the same when it is repeated.
         let now_ms = now_ms();
         for _ in 0..FINISH_TRIES {
             match self.inner().queue.finish(lease.clone(), finish.clone(), now_ms).await {
