@@ -213,6 +213,11 @@ fn bad_requests_are_refused_in_go_judge_s_shape() {
         assert_eq!(response.status, 400, "{body}: {}", response.text());
         assert!(response.json().is_string(), "{body}");
     }
+    for method in ["GET", "DELETE"] {
+        let response = client.send(&Request::new(method, &format!("{FACE}/file/%ff")));
+        assert_eq!(response.status, 400, "{method}: {}", response.text());
+        assert!(response.json().is_string(), "{method}: {}", response.text());
+    }
     assert_eq!(client.anonymous().get(&format!("{FACE}/file")).status, 401);
 }
 
@@ -436,6 +441,15 @@ fn a_stream_ends_when_it_is_cancelled_or_left_or_misused() {
         assert_eq!(socket.receive(), None, "{message:?}");
         wait_for_running(&server, 0);
     }
+    // A cancel is seen behind more input than a pipe holds, which the program does not read.
+    let mut socket = begin();
+    let input = [&b"\x03\x00"[..], &vec![b'x'; 60_000]].concat();
+    for message in [&input[..]; 10].into_iter().chain([&b"\x04"[..]]) {
+        socket.send(2, message);
+    }
+    let answer = socket.answer(&mut String::new());
+    assert_eq!(answer["results"][0]["status"], "Signalled", "{answer}");
+    wait_for_running(&server, 0);
     for first in [&b"\x03\x00x"[..], b"\x01{", b"\x04", b""] {
         let mut socket = Socket::open(&server, "stream");
         socket.send(2, first);
