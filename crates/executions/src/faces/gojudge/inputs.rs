@@ -81,7 +81,8 @@ impl Inputs {
         input.chunks.push_back(bytes);
     }
 
-    /// Hands on one chunk of whichever stream has a place for it; waits while none has. Cancel-safe.
+    /// Hands on one chunk of whichever stream has a place for it; waits while none has.
+    /// Cancel-safe.
     pub(super) async fn hand_on(&mut self) {
         let Some((tag, place)) = self.reserving.next().await else {
             return std::future::pending().await;
