@@ -195,10 +195,14 @@ impl Runner {
             return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
         }
         let turn = self.gathering.turn(tenant).await?;
-        let mut permits = vec![admission.enter(tenant, memory_bytes).await?];
-        while permits.len() < count {
+        // The memory comes with the last place. A group that held it while it waits for places would
+        // wait behind somebody who waits for that very memory, and both would wait for ever. Places
+        // alone are harmless: one group gathers at a time, and it leaves at least one to others.
+        let mut permits = Vec::with_capacity(count);
+        while permits.len() + 1 < count {
             permits.push(admission.enter(tenant, 0).await?);
         }
+        permits.push(admission.enter(tenant, memory_bytes).await?);
         drop(turn);
         Ok(permits)
     }
