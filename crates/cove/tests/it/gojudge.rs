@@ -555,7 +555,7 @@ impl Socket {
     fn show_until(&mut self, shown: &mut String, end: &str) {
         while !shown.ends_with(end) {
             let message = self.receive().unwrap_or_else(|| panic!("{shown:?} and no {end:?}"));
-            assert_eq!(message.get(..2), Some(&[2, 1][..]), "{message:?}");
+            assert_eq!(message.get(..2), Some(&[2, 1][..]), "{shown:?} {message:?}");
             shown.push_str(std::str::from_utf8(&message[2..]).unwrap());
         }
     }

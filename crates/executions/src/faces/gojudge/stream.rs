@@ -277,6 +277,10 @@ impl Incoming {
     }
 
     /// Does what a message says, but for input, which it hands back.
+    #[expect(
+        clippy::needless_pass_by_ref_mut,
+        reason = "a shared reference could not cross threads while it waits"
+    )]
     async fn take(&mut self, message: &[u8]) -> Result<Option<Given>, String> {
         match message {
             [INPUT, tag, bytes @ ..] => {
