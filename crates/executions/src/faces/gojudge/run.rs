@@ -195,9 +195,9 @@ impl Runner {
             return Ok(vec![admission.enter(tenant, memory_bytes).await?]);
         }
         let turn = self.gathering.turn(tenant).await?;
-        // The memory comes with the last place. A group that held it while it waits for places would
-        // wait behind somebody who waits for that very memory, and both would wait for ever. Places
-        // alone are harmless: one group gathers at a time, and it leaves at least one to others.
+        // The memory comes with the last place. A group that held it while it waits for places
+        // would wait behind somebody who waits for that very memory, and both would wait for ever.
+        // Places alone are harmless: one group gathers at a time, and it leaves one to others.
         let mut permits = Vec::with_capacity(count);
         while permits.len() + 1 < count {
             permits.push(admission.enter(tenant, 0).await?);
