@@ -344,6 +344,10 @@ impl Running<'_> {
             let stop_at = self.stop_at.unwrap_or(self.report_by);
             // In no order, so that a flood of one kind does not keep the others waiting. What is in
             // the pipes when the report comes is read after it.
+            // A size or a signal that came before input is there before it.
+            while let Some(asked) = self.asked.as_mut().and_then(|asked| asked.try_recv().ok()) {
+                self.heed(asked).await?;
+            }
             tokio::select! {
                 read = poll_fn(|cx| self.captured.poll_read(self.sink, cx)) => {
                     self.captured.of(read?).take(self.sink);

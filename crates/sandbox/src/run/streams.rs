@@ -310,8 +310,8 @@ impl Input {
         (self.pending, self.written) = (chunk, 0);
     }
 
-    /// Goes on until everything is written or nobody reads. Cancel-safe: what was written is noted
-    /// before the next wait.
+    /// Goes on until there is another chunk to write; for ever when everything is written or nobody
+    /// reads. Cancel-safe: what was written is noted before the next wait.
     pub(super) async fn feed(&mut self) {
         while let Some(entrance) = &mut self.entrance {
             let rest = self.pending.get(self.written..).unwrap_or(&[]);
@@ -326,7 +326,8 @@ impl Input {
             }
             if let Some(live) = &mut self.live {
                 match live.recv().await {
-                    Some(chunk) => self.take_chunk(chunk),
+                    // Not written yet: whoever waits for this looks first at what was asked before.
+                    Some(chunk) => return self.take_chunk(chunk),
                     None => self.live = None,
                 }
                 continue;
