@@ -239,16 +239,10 @@ pub(crate) fn exit_code(outcome: &Outcome) -> u8 {
 
 /// Numbers of the signals of signal(7) on x86-64 and ARM; real-time ones are `SIGRTMIN+n`.
 fn signal_number(name: &str) -> Option<u8> {
-    const NAMES: [&str; 31] = [
-        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
-        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
-        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
-    ];
-    let short = name.strip_prefix("SIG")?;
-    if let Some(place) = NAMES.iter().position(|known| *known == short) {
-        return u8::try_from(place + 1).ok();
+    if let Some(number) = executions::signal_number(name) {
+        return u8::try_from(number).ok();
     }
-    match short.strip_prefix("RTMIN")? {
+    match name.strip_prefix("SIGRTMIN")? {
         "" => Some(34),
         more => more.strip_prefix('+')?.parse::<u8>().ok()?.checked_add(34).filter(|it| *it <= 64),
     }

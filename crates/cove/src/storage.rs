@@ -3,7 +3,6 @@
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
 
 use anyhow::{Context as _, Result};
 use executions::JobsConfig;
@@ -72,9 +71,7 @@ impl QueuePlace {
     pub(crate) async fn open(self, store: &Store, jobs: &JobsConfig) -> Result<Arc<dyn Queue>> {
         match self {
             QueuePlace::Store => {
-                let now = clock::wall().duration_since(UNIX_EPOCH).unwrap_or_default();
-                let now_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-                let queue = SqlQueue::open(store.clone(), jobs.queue(), now_ms).await;
+                let queue = SqlQueue::open(store.clone(), jobs.queue(), clock::wall_ms()).await;
                 Ok(Arc::new(queue.context("failed to open the queue")?))
             }
             QueuePlace::Redis(url) => {

@@ -24,46 +24,6 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// Signals by number, 1 to 31, as Linux numbers them on every machine that Cove runs on.
-const SIGNALS: [&str; 31] = [
-    "SIGHUP",
-    "SIGINT",
-    "SIGQUIT",
-    "SIGILL",
-    "SIGTRAP",
-    "SIGABRT",
-    "SIGBUS",
-    "SIGFPE",
-    "SIGKILL",
-    "SIGUSR1",
-    "SIGSEGV",
-    "SIGUSR2",
-    "SIGPIPE",
-    "SIGALRM",
-    "SIGTERM",
-    "SIGSTKFLT",
-    "SIGCHLD",
-    "SIGCONT",
-    "SIGSTOP",
-    "SIGTSTP",
-    "SIGTTIN",
-    "SIGTTOU",
-    "SIGURG",
-    "SIGXCPU",
-    "SIGXFSZ",
-    "SIGVTALRM",
-    "SIGPROF",
-    "SIGWINCH",
-    "SIGIO",
-    "SIGPWR",
-    "SIGSYS",
-];
-
-/// Number of a signal by its name, such as `SIGINT`.
-fn signal_number(name: &str) -> Option<usize> {
-    SIGNALS.iter().position(|known| *known == name).map(|index| index + 1)
-}
-
 /// Bytes of base64 as callers write it: line breaks, the alphabet for addresses and missing padding
 /// are all taken; anything else is not base64.
 fn from_base64(text: &str) -> Option<Vec<u8>> {

@@ -17,7 +17,7 @@ use api::{
     QueueStats, State,
 };
 use node::client::{Allowed, Client, Guard, NotAllowed};
-use node::clock;
+use node::clock::{self, wall_ms as now_ms};
 use node::telemetry::Registry;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -324,8 +324,12 @@ impl Jobs {
         id: &ExecutionId,
         after: u64,
     ) -> Result<Subscription, Error> {
-        let job = self.job(tenant, id, Parts::default()).await?;
-        Ok(Subscription::new(self.clone(), &job, after))
+        Ok(self.follow(&self.job(tenant, id, Parts::default()).await?, after))
+    }
+
+    /// The same for one that was looked up already, by whoever may follow it.
+    pub(crate) fn follow(&self, job: &Job, after: u64) -> Subscription {
+        Subscription::new(self.clone(), job, after)
     }
 
     /// Takes over an execution's input; it ends when the attachment is dropped.
@@ -485,13 +489,8 @@ fn parse_result(id: &ExecutionId, text: &[u8]) -> Option<Execution> {
         .ok()
 }
 
-/// Milliseconds since 1970.
-pub(crate) fn now_ms() -> u64 {
-    let since = clock::wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-fn date(ms: u64) -> String {
+/// A time in milliseconds since 1970 as people read it.
+pub(crate) fn date(ms: u64) -> String {
     clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
 }
 

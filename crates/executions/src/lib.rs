@@ -75,6 +75,7 @@ pub use error::{Error, Refusal};
 pub use jobs::{Jobs, Submission};
 pub use languages::{Host, Languages, LoadError, Tie};
 pub use service::{Io, Progress, Service, StartError};
+pub use verdict::signal_number;
 
 #[cfg(test)]
 mod testing;

@@ -125,10 +125,9 @@ fn not_started(errno: i32) -> (i32, String) {
     (NOT_STARTED, why.to_owned())
 }
 
-/// The number of a signal by Linux's name of it, with or without `SIG`.
-pub(crate) fn signal_number(name: &str) -> Option<i32> {
-    let short = name.strip_prefix("SIG").unwrap_or(name);
-    let place = SIGNAL_NAMES.iter().position(|known| known.strip_prefix("SIG") == Some(short))?;
+/// The number of a signal by Linux's name of it, such as `SIGINT`; real-time ones have no names.
+pub fn signal_number(name: &str) -> Option<i32> {
+    let place = SIGNAL_NAMES.iter().position(|known| *known == name)?;
     i32::try_from(place + 1).ok()
 }
 

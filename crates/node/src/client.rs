@@ -360,7 +360,12 @@ impl Client {
     }
 }
 
-fn connector(roots: &Roots) -> Result<TlsConnector, Box<dyn std::error::Error + Send + Sync>> {
+/// TLS for a connection of one's own that speaks HTTP/1.1 and trusts whom these roots name. Reads
+/// files, so not on a thread that must not wait.
+///
+/// # Errors
+/// When there is nobody to trust, or the roots cannot be read.
+pub fn connector(roots: &Roots) -> Result<TlsConnector, Box<dyn std::error::Error + Send + Sync>> {
     let store = match roots {
         Roots::Machine => tls::machine_roots()?,
         Roots::File(path) => {

@@ -23,6 +23,12 @@ pub fn wall() -> SystemTime {
     SystemTime::now()
 }
 
+/// The wall clock in milliseconds since 1970.
+pub fn wall_ms() -> u64 {
+    let since = wall().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// `2026-11-21T03:05:09Z`. Times before 1970 are shown as 1970.
 pub fn rfc3339(time: SystemTime) -> String {
     format!("{}Z", date_time(time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs()))

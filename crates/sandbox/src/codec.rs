@@ -45,6 +45,11 @@ impl Writer {
     pub(crate) fn duration(self, value: Duration) -> Self {
         self.u64(u64::try_from(value.as_nanos()).unwrap_or(u64::MAX))
     }
+    pub(crate) fn limits(self, l: &Limits) -> Self {
+        let w = self.duration(l.cpu).duration(l.wall).u64(l.memory_bytes).u64(l.processes);
+        let w = w.u64(l.output_bytes).u64(l.open_files).u64(l.file_size_bytes).u64(l.disk_bytes);
+        w.u64(l.disk_inodes).u64(l.stack_bytes)
+    }
     pub(crate) fn bytes(mut self, value: &[u8]) -> Self {
         self = self.u64(value.len() as u64);
         self.0.extend_from_slice(value);
@@ -82,6 +87,20 @@ impl<'a> Reader<'a> {
     }
     pub(crate) fn duration(&mut self) -> Result<Duration, Malformed> {
         Ok(Duration::from_nanos(self.u64()?))
+    }
+    pub(crate) fn limits(&mut self) -> Result<Limits, Malformed> {
+        Ok(Limits {
+            cpu: self.duration()?,
+            wall: self.duration()?,
+            memory_bytes: self.u64()?,
+            processes: self.u64()?,
+            output_bytes: self.u64()?,
+            open_files: self.u64()?,
+            file_size_bytes: self.u64()?,
+            disk_bytes: self.u64()?,
+            disk_inodes: self.u64()?,
+            stack_bytes: self.u64()?,
+        })
     }
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let n = usize::try_from(self.u64()?).map_err(|_| Malformed)?;
@@ -222,27 +241,13 @@ pub(crate) struct Start<'a> {
 impl<'a> Start<'a> {
     /// Writes down everything after the kind byte.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let l = &self.limits;
         let mut w = self
             .streams
             .encode(Writer::new(to_guest::START))
             .u8(self.last.into())
             .u8(self.warm.into())
             .u8(matches!(self.profile, Profile::Compile).into())
-            .duration(l.cpu)
-            .duration(l.wall);
-        for value in [
-            l.memory_bytes,
-            l.processes,
-            l.output_bytes,
-            l.open_files,
-            l.file_size_bytes,
-            l.disk_bytes,
-            l.disk_inodes,
-            l.stack_bytes,
-        ] {
-            w = w.u64(value);
-        }
+            .limits(&self.limits);
         for list in [&self.argv, &self.env, &self.outputs] {
             w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
             for item in list {
@@ -274,18 +279,7 @@ impl<'a> Start<'a> {
         let last = r.u8()? != 0;
         let warm = r.u8()? != 0;
         let profile = if r.u8()? != 0 { Profile::Compile } else { Profile::Run };
-        let limits = Limits {
-            cpu: r.duration()?,
-            wall: r.duration()?,
-            memory_bytes: r.u64()?,
-            processes: r.u64()?,
-            output_bytes: r.u64()?,
-            open_files: r.u64()?,
-            file_size_bytes: r.u64()?,
-            disk_bytes: r.u64()?,
-            disk_inodes: r.u64()?,
-            stack_bytes: r.u64()?,
-        };
+        let limits = r.limits()?;
         let mut list =
             || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
         let (argv, env, outputs) = (list()?, list()?, list()?);

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use crate::codec::{Malformed, Reader, Writer};
 use crate::payload;
-use crate::spec::{Limits, WarmKind, WarmRuntime};
+use crate::spec::{WarmKind, WarmRuntime};
 
 /// Where start hooks are, inside of sandboxes and of the spawner's root, below a directory for each
 /// runtime.
@@ -109,7 +109,7 @@ impl WarmRuntime {
             }
         }
         let count = u64::try_from(self.ready).unwrap_or(u64::MAX);
-        encode_limits(&self.limits, w).u64(count).u32(self.forks_max)
+        w.limits(&self.limits).u64(count).u32(self.forks_max)
     }
 
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<WarmRuntime, Malformed> {
@@ -119,31 +119,10 @@ impl WarmRuntime {
             (0..r.count()?).map(|_| Ok(r.bytes()?.to_vec())).collect()
         };
         let (argv, env) = (list()?, list()?);
-        let limits = decode_limits(r)?;
+        let limits = r.limits()?;
         let ready = usize::try_from(r.u64()?).map_err(|_| Malformed)?;
         Ok(WarmRuntime { name, kind, argv, env, limits, ready, forks_max: r.u32()? })
     }
-}
-
-fn encode_limits(l: &Limits, w: Writer) -> Writer {
-    let w = w.duration(l.cpu).duration(l.wall).u64(l.memory_bytes).u64(l.processes);
-    let w = w.u64(l.output_bytes).u64(l.open_files).u64(l.file_size_bytes).u64(l.disk_bytes);
-    w.u64(l.disk_inodes).u64(l.stack_bytes)
-}
-
-fn decode_limits(r: &mut Reader<'_>) -> Result<Limits, Malformed> {
-    Ok(Limits {
-        cpu: r.duration()?,
-        wall: r.duration()?,
-        memory_bytes: r.u64()?,
-        processes: r.u64()?,
-        output_bytes: r.u64()?,
-        open_files: r.u64()?,
-        file_size_bytes: r.u64()?,
-        disk_bytes: r.u64()?,
-        disk_inodes: r.u64()?,
-        stack_bytes: r.u64()?,
-    })
 }
 
 fn hook_dir(index: usize) -> String {

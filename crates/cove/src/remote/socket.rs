@@ -1,18 +1,15 @@
 //! A WebSocket to the events of one execution (RFC 6455), over TLS where the address says so.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::http::{HeaderValue, StatusCode, Uri, header};
-use node::client::URL_BYTES_MAX;
+use node::client::{Roots, URL_BYTES_MAX, connector};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
@@ -55,7 +52,8 @@ async fn handshake(remote: &Remote, path: &str) -> Result<Socket> {
     tcp.set_nodelay(true).ok();
     let stream: Box<dyn Bytes> = if is_https {
         let name = ServerName::try_from(host).context("read the host's name")?;
-        let connector = tokio::task::spawn_blocking(tls).await??;
+        let connector = tokio::task::spawn_blocking(|| connector(&Roots::Machine)).await?;
+        let connector = connector.map_err(anyhow::Error::from_boxed)?;
         let stream = connector.connect(name, tcp).await;
         Box::new(stream.with_context(|| format!("agree on TLS with {base}"))?)
     } else {
@@ -83,17 +81,4 @@ fn refusal(remote: &Remote, answer: &tungstenite::http::Response<Option<Vec<u8>>
     let status = StatusCode::from_u16(answer.status().as_u16()).unwrap_or_default();
     let body = answer.body().as_deref().unwrap_or_default();
     remote.refusal(status, super::retry_after(answer.headers()), body)
-}
-
-/// TLS with the authorities that the machine trusts, as `node::client` has it.
-fn tls() -> Result<TlsConnector> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    anyhow::ensure!(!roots.is_empty(), "this machine has no certificate authorities");
-    let provider = Arc::new(crypto::ring::default_provider());
-    let config =
-        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let mut config = config?.with_root_certificates(roots).with_no_client_auth();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsConnector::from(Arc::new(config)))
 }

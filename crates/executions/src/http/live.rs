@@ -71,9 +71,12 @@ pub(super) async fn events(
         None => last_event_id(request.headers())?.unwrap_or(0),
     };
     let tenant = Arc::clone(&who.token_id);
-    let subscription = jobs.subscribe(&tenant, &id, after).await?;
     let (mut parts, _body) = request.into_parts();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
+    // Whether it is interactive matters to a WebSocket only.
+    let wanted = Parts { request: upgrade.is_ok(), result: false };
+    let job = jobs.job(&tenant, &id, wanted).await?;
+    let subscription = jobs.follow(&job, after);
     let Ok(upgrade) = upgrade else {
         if following.attach {
             let message = "an execution can be attached to a WebSocket only";
@@ -81,7 +84,6 @@ pub(super) async fn events(
         }
         return Ok(server_sent(subscription, drain));
     };
-    let job = jobs.job(&tenant, &id, Parts { request: true, result: false }).await?;
     let attach = following.attach || is_interactive(job.request.as_deref());
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
     Ok(upgrade.on_upgrade(move |socket| async move {
@@ -326,7 +328,10 @@ impl Incoming {
                 let _ended = self.jobs.cancel(&self.tenant, &self.id).await;
                 return Ok(());
             }
-            ClientMessage::Signal { signal } => match verdict::signal_number(&signal) {
+            // With or without `SIG`.
+            ClientMessage::Signal { signal } => match verdict::signal_number(&signal)
+                .or_else(|| verdict::signal_number(&format!("SIG{signal}")))
+            {
                 Some(number) => Control::Signal(number),
                 None => return Err(format!("there is no signal {signal:.20}")),
             },

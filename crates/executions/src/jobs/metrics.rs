@@ -1,6 +1,7 @@
 //! What is counted of executions that outlive their request, by this server.
 
 use api::{ExecutionId, State};
+use node::clock::wall_ms as now_ms;
 use node::telemetry::{DURATION_BUCKETS, Registry};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -8,8 +9,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
-
-use super::now_ms;
 
 /// Digits of an id that are its time, after the prefix (see [`node::clock::Ids`]).
 const TIME_DIGITS: usize = 10;

@@ -17,11 +17,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use hmac::{Hmac, Mac as _};
 use node::client::{Client, Request};
+use node::clock::wall_ms as now_ms;
 use sha2::Sha256;
 use tokio::task::JoinSet;
 use tokio::time;
 
-use super::{Jobs, now_ms};
+use super::Jobs;
 use crate::faces::judge0;
 use crate::queue::{Delivery, Parts};
 

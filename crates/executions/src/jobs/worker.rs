@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{EventKind, Execution, ExecutionId, ExecutionRequest, State, Verdict};
-use node::clock;
+use node::clock::{self, wall_ms as now_ms};
 use node::drain::Drain;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time;
 
 use super::live::Live;
-use super::{Inner, Jobs, now_ms};
+use super::{Inner, Jobs};
 use crate::error::Error;
 use crate::events::Recorder;
 use crate::queue::{Beat, Claim, Ended, Finish, Lease, QueueError};

@@ -111,7 +111,7 @@ pub(super) async fn statistics(State(face): State<Face>, who: Principal) -> Answ
         if newest.len() < NUMBERED_MAX {
             newest.push(job.id.clone());
         }
-        let day = super::render::date_of(job.created_ms).chars().take(10).collect();
+        let day = crate::jobs::date(job.created_ms).chars().take(10).collect();
         *by_day.entry(day).or_default() += 1;
     })
     .await?;

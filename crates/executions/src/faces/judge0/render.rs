@@ -1,18 +1,17 @@
 //! A job in Judge0's fields.
 
-use std::time::{Duration, UNIX_EPOCH};
-
 use api::{Execution, ExecutionRequest, LimitHit, Outcome, SourceFile, StageName, State, Verdict};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use node::clock;
 use serde_json::{Map, Value, json};
 
 use super::languages::Numbered;
 use super::submission::Remembered;
 use super::{archive, token};
-use crate::faces::{from_base64, signal_number};
+use crate::faces::from_base64;
+use crate::jobs;
 use crate::queue::Job;
+use crate::verdict::signal_number;
 
 /// What a submission is shown with when nobody asks for other fields.
 pub(super) const DEFAULT_FIELDS: [&str; 8] =
@@ -202,7 +201,7 @@ impl Submitted {
 
     fn plain_field(&self, field: &str, languages: &[Numbered]) -> Value {
         let Submitted { job, remembered, judged, .. } = self;
-        let date = |ms: Option<u64>| json!(ms.map(date_of));
+        let date = |ms: Option<u64>| json!(ms.map(jobs::date));
         match field {
             "token" => json!(token::of(&job.id)),
             "time" => json!(judged.cpu_ms.map(seconds)),
@@ -254,10 +253,6 @@ pub fn callback_body(job: &Job) -> Option<Vec<u8>> {
     let submitted = Submitted::of(job.clone())?;
     let body = submitted.render(DEFAULT_FIELDS, Texts::Base64, &[]).ok()?;
     Some(body.to_string().into_bytes())
-}
-
-pub(super) fn date_of(ms: u64) -> String {
-    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
 fn written(bytes: Option<Vec<u8>>, texts: Texts) -> Result<Value, NotText> {
@@ -317,7 +312,7 @@ pub(super) struct Judged {
     wall_ms: Option<f64>,
     memory_bytes: Option<u64>,
     exit_code: Option<i32>,
-    exit_signal: Option<usize>,
+    exit_signal: Option<i32>,
 }
 
 impl Judged {

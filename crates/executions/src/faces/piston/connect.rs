@@ -27,8 +27,9 @@ use tokio::time::timeout;
 use super::request::{self, Job};
 use super::stage::End;
 use super::{Face, Failure};
-use crate::faces::{shown, signal_number};
+use crate::faces::shown;
 use crate::service::{Io, Progress};
+use crate::verdict::signal_number;
 
 /// Time for the first message.
 const INIT_MAX: Duration = Duration::from_secs(1);
@@ -201,7 +202,6 @@ fn said(message: Message) -> Result<Option<Said>, Stop> {
         Some("eof") => Ok(Some(Said::Eof)),
         Some("signal") => {
             let number = text("signal").and_then(signal_number);
-            let number = number.and_then(|number| i32::try_from(number).ok());
             number.map(|number| Some(Said::Signal(number))).ok_or(Stop::Close(INVALID_SIGNAL))
         }
         Some("data") if text("stream") != Some("stdin") => Err(Stop::Close(ONLY_STDIN)),

@@ -5,8 +5,8 @@ use sandbox::Stream;
 use serde_json::{Map, Value, json};
 
 use super::request::Job;
-use crate::faces::signal_number;
 use crate::service::Progress;
+use crate::verdict::signal_number;
 
 /// Collects what each stage wrote, both streams together in the order in which it came.
 #[derive(Debug, Default)]
