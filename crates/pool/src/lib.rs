@@ -80,6 +80,7 @@
 //! | `waiters.rs`, `acquire.rs` | the queues, and the future that stands in one |
 //! | `lease.rs`, `permit.rs` | the permits |
 //! | `buffer.rs` | [`BufferPool`]: byte buffers by size class, cached per thread |
+//! | `residents.rs` | [`residents`]: who of those that keep their state is there, and who goes when there is no room |
 //! | `sync.rs` | locks and atomics: the real ones or the model checker's |
 #![forbid(unsafe_code)]
 
@@ -93,6 +94,7 @@ mod ledger;
 mod maintain;
 mod permit;
 mod pool;
+pub mod residents;
 mod stats;
 mod sync;
 mod waiters;

@@ -7,6 +7,8 @@ mod buffers;
 #[cfg(feature = "model")]
 mod model;
 #[cfg(not(feature = "model"))]
+mod residents;
+#[cfg(not(feature = "model"))]
 mod sim;
 #[cfg(not(feature = "model"))]
 mod support;

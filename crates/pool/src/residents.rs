@@ -1,0 +1,528 @@
+//! Who is resident, in which state, and who goes when there is no room.
+//!
+//! The books of a pool of things that keep their state: sandboxes of sessions. It decides and
+//! remembers, in constant time; its user makes, stops and stores what the books are about, and
+//! holds the lock around them. It never reads a clock and does no I/O.
+//!
+//! # Terms
+//! | term | meaning |
+//! |---|---|
+//! | resident | what the books know by an id: any `K` |
+//! | [`State`] | what a resident is doing; [`State::may_become`] has every change that exists |
+//! | to evict | to strike one off the books to make room for another |
+//! | to sweep | to take what has not been used for long |
+//!
+//! # Invariants
+//! - No more than [`Residents::capacity`] are resident, cold ones included, unless the capacity was
+//!   lowered: then no insertion adds to them.
+//! - What is running or warming is never evicted and never swept.
+//! - Whoever is evicted is of the first tier that has anybody, and there the least recently used:
+//!   cold before warm before waiting.
+//! - A mark, a touch and a removal allocate nothing.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::sync::{AtomicUsize, Ordering};
+
+/// What a resident is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Being made, or being brought back.
+    Warming,
+    /// Ready, and nothing has been asked of it yet.
+    Warm,
+    /// At work for somebody.
+    Running,
+    /// Alive, and waiting for what comes next.
+    Waiting,
+    /// Stored; nothing of it runs.
+    Cold,
+}
+
+/// How many states there are.
+const STATES: usize = 5;
+
+impl State {
+    /// All of them.
+    pub const ALL: [State; STATES] =
+        [State::Warming, State::Warm, State::Running, State::Waiting, State::Cold];
+
+    /// Who goes first when there is no room.
+    const EVICTED_FIRST: [State; 3] = [State::Cold, State::Warm, State::Waiting];
+
+    /// Whether the change exists. To stay what it is always does, and counts as being used.
+    #[must_use]
+    pub const fn may_become(self, next: State) -> bool {
+        match (self, next) {
+            // A sandbox that has been used is never as good as new again.
+            (State::Warming, State::Warm)
+            // One that is brought back goes straight to where it was.
+            | (State::Warming | State::Warm | State::Waiting, State::Running)
+            // A warm one that is claimed waits for its first message.
+            | (State::Warming | State::Warm | State::Running, State::Waiting)
+            // Whatever lives can be stopped, or die.
+            | (State::Warming | State::Warm | State::Running | State::Waiting, State::Cold)
+            | (State::Cold, State::Warming)
+            | (State::Warming, State::Warming)
+            | (State::Warm, State::Warm)
+            | (State::Running, State::Running)
+            | (State::Waiting, State::Waiting)
+            | (State::Cold, State::Cold) => true,
+            (State::Warm | State::Running | State::Waiting, State::Warming)
+            | (State::Running | State::Waiting | State::Cold, State::Warm)
+            | (State::Cold, State::Running | State::Waiting) => false,
+        }
+    }
+
+    const fn place(self) -> usize {
+        match self {
+            State::Warming => 0,
+            State::Warm => 1,
+            State::Running => 2,
+            State::Waiting => 3,
+            State::Cold => 4,
+        }
+    }
+}
+
+/// Who was struck off to make room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Evicted<K> {
+    /// Who.
+    pub id: K,
+    /// What it was: [`State::Cold`], [`State::Warm`] or [`State::Waiting`]. The last one has work
+    /// to be stored before it is stopped.
+    pub was: State,
+}
+
+/// Why there is no new resident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// There is no room, and all that are there are running or warming.
+    Full {
+        /// The bound.
+        capacity: usize,
+    },
+    /// The id is a resident's already.
+    Present {
+        /// What that one is doing.
+        state: State,
+    },
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refused::Full { capacity } => {
+                write!(f, "all {capacity} places are taken and none can be freed")
+            }
+            Refused::Present { state } => write!(f, "it is resident already, and {state:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// Why a mark changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Illegal {
+    /// No resident has this id.
+    Absent,
+    /// It cannot become that from what it is.
+    Transition {
+        /// What it is, and stays.
+        from: State,
+        /// What it was to become.
+        to: State,
+    },
+}
+
+impl std::fmt::Display for Illegal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Illegal::Absent => f.write_str("there is no such resident"),
+            Illegal::Transition { from, to } => write!(f, "what is {from:?} cannot become {to:?}"),
+        }
+    }
+}
+
+impl std::error::Error for Illegal {}
+
+/// How many there are of each. Exact one by one; figures read together may be some operations
+/// apart, because nothing stops the pool while they are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// In any state.
+    pub total: usize,
+    /// See [`State::Warming`].
+    pub warming: usize,
+    /// See [`State::Warm`].
+    pub warm: usize,
+    /// See [`State::Running`].
+    pub running: usize,
+    /// See [`State::Waiting`].
+    pub waiting: usize,
+    /// See [`State::Cold`].
+    pub cold: usize,
+    /// The bound of `total`.
+    pub capacity: usize,
+}
+
+/// Reads the figures without the lock that is around the books. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Figures(Arc<Counts>);
+
+#[derive(Debug)]
+struct Counts {
+    total: AtomicUsize,
+    of: [AtomicUsize; STATES],
+    capacity: AtomicUsize,
+}
+
+impl Figures {
+    fn new(capacity: usize) -> Figures {
+        Figures(Arc::new(Counts {
+            total: AtomicUsize::new(0),
+            of: std::array::from_fn(|_| AtomicUsize::new(0)),
+            capacity: AtomicUsize::new(capacity),
+        }))
+    }
+
+    /// How many are resident, in any state.
+    #[must_use]
+    #[inline]
+    pub fn count(&self) -> usize {
+        self.0.total.load(Ordering::Relaxed)
+    }
+
+    /// How many there are of each.
+    #[must_use]
+    #[inline]
+    pub fn stats(&self) -> Stats {
+        let of = |state: State| self.0.of[state.place()].load(Ordering::Relaxed);
+        Stats {
+            total: self.count(),
+            warming: of(State::Warming),
+            warm: of(State::Warm),
+            running: of(State::Running),
+            waiting: of(State::Waiting),
+            cold: of(State::Cold),
+            capacity: self.0.capacity.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Only the holder of the books writes, so that a load and a store do.
+    fn add(figure: &AtomicUsize) {
+        figure.store(figure.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
+    }
+
+    fn take(figure: &AtomicUsize) {
+        figure.store(figure.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
+    }
+}
+
+/// No resident.
+const NONE: u32 = u32::MAX;
+
+/// Most residents of one pool: their places are numbered by 32 bits, of which one means none.
+pub const CAPACITY_MAX: usize = u32::MAX as usize - 1;
+
+#[derive(Debug)]
+struct Entry<K> {
+    /// None in a place that is free.
+    id: Option<K>,
+    state: State,
+    used: Instant,
+    prev: u32,
+    /// The next of its list; of a free place the next free one.
+    next: u32,
+}
+
+/// The ends of the list of one state, the least recently used at the head.
+#[derive(Clone, Copy, Debug)]
+struct List {
+    head: u32,
+    tail: u32,
+}
+
+/// The books. See the [module](self).
+#[derive(Debug)]
+pub struct Residents<K> {
+    places: HashMap<K, u32>,
+    entries: Vec<Entry<K>>,
+    free: u32,
+    lists: [List; STATES],
+    capacity: usize,
+    /// The latest time that was seen. Callers read the clock before they get the lock, so that
+    /// times come slightly out of order; the order of the lists is what counts.
+    latest: Instant,
+    figures: Figures,
+}
+
+impl<K: Clone + Eq + Hash> Residents<K> {
+    /// Empty books with room for `capacity`, at most [`CAPACITY_MAX`].
+    #[must_use]
+    pub fn new(capacity: usize, now: Instant) -> Residents<K> {
+        let capacity = capacity.min(CAPACITY_MAX);
+        Residents {
+            places: HashMap::new(),
+            entries: Vec::new(),
+            free: NONE,
+            lists: [List { head: NONE, tail: NONE }; STATES],
+            capacity,
+            latest: now,
+            figures: Figures::new(capacity),
+        }
+    }
+
+    /// The bound.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Changes the bound. Nobody is evicted by it: see [`Residents::evict`].
+    pub fn set_capacity(&mut self, capacity: usize) {
+        self.capacity = capacity.min(CAPACITY_MAX);
+        self.figures.0.capacity.store(self.capacity, Ordering::Relaxed);
+    }
+
+    /// A handle on the figures, for those without the lock.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.figures.clone()
+    }
+
+    /// How many are resident, in any state.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.places.len()
+    }
+
+    /// How many there are of each.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.figures.stats()
+    }
+
+    /// What a resident is doing.
+    #[must_use]
+    pub fn state(&self, id: &K) -> Option<State> {
+        self.places.get(id).map(|place| self.entry(*place).state)
+    }
+
+    /// Adds a resident. When there is no room, exactly one other goes for it.
+    ///
+    /// # Errors
+    /// When it is there already, or nobody can go. Nothing has changed then.
+    pub fn insert(
+        &mut self,
+        id: K,
+        state: State,
+        now: Instant,
+    ) -> Result<Option<Evicted<K>>, Refused> {
+        if let Some(state) = self.state(&id) {
+            return Err(Refused::Present { state });
+        }
+        let evicted = if self.count() >= self.capacity {
+            Some(self.evict().ok_or(Refused::Full { capacity: self.capacity })?)
+        } else {
+            None
+        };
+        let used = self.at(now);
+        let entry = Entry { id: Some(id.clone()), state, used, prev: NONE, next: NONE };
+        let place = match self.free {
+            NONE => {
+                // The capacity is below the number of places, see `CAPACITY_MAX`.
+                let place = u32::try_from(self.entries.len()).unwrap_or(NONE);
+                self.entries.push(entry);
+                place
+            }
+            place => {
+                self.free = self.entry(place).next;
+                *self.entry_mut(place) = entry;
+                place
+            }
+        };
+        self.places.insert(id, place);
+        self.append(place, state);
+        Figures::add(&self.figures.0.total);
+        Ok(evicted)
+    }
+
+    /// Strikes off who goes first; none when all are running or warming, or there is nobody.
+    pub fn evict(&mut self) -> Option<Evicted<K>> {
+        let heads = State::EVICTED_FIRST.map(|state| (self.lists[state.place()].head, state));
+        let (place, was) = heads.into_iter().find(|(place, _)| *place != NONE)?;
+        let id = self.strike(place)?;
+        Some(Evicted { id, was })
+    }
+
+    /// Removes a resident, whatever it is doing, and says what that was.
+    pub fn remove(&mut self, id: &K) -> Option<State> {
+        let place = *self.places.get(id)?;
+        let was = self.entry(place).state;
+        self.strike(place);
+        Some(was)
+    }
+
+    /// What is stored is being brought back.
+    ///
+    /// # Errors
+    /// When there is no such resident, or it is not cold. The same holds for the other marks, with
+    /// the states that [`State::may_become`] says. Nothing has changed then.
+    pub fn mark_warming(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+        self.mark(id, State::Warming, now)
+    }
+
+    /// What was being made is ready.
+    ///
+    /// # Errors
+    /// See [`Residents::mark_warming`].
+    pub fn mark_warm(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+        self.mark(id, State::Warm, now)
+    }
+
+    /// It is at work.
+    ///
+    /// # Errors
+    /// See [`Residents::mark_warming`].
+    pub fn mark_running(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+        self.mark(id, State::Running, now)
+    }
+
+    /// It waits for what comes next.
+    ///
+    /// # Errors
+    /// See [`Residents::mark_warming`].
+    pub fn mark_waiting(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+        self.mark(id, State::Waiting, now)
+    }
+
+    /// Nothing of it runs any more.
+    ///
+    /// # Errors
+    /// See [`Residents::mark_warming`].
+    pub fn mark_cold(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+        self.mark(id, State::Cold, now)
+    }
+
+    /// It was used, and is what it was.
+    ///
+    /// # Errors
+    /// When there is no such resident.
+    pub fn touch(&mut self, id: &K, now: Instant) -> Result<(), Illegal> {
+        let place = *self.places.get(id).ok_or(Illegal::Absent)?;
+        let state = self.entry(place).state;
+        self.move_to(place, state, now);
+        Ok(())
+    }
+
+    /// Takes those that wait and have not been used for at least `idle_min`, the longest unused
+    /// first. They are cold in the books from here on, so that none is taken twice; to store and to
+    /// stop them is the caller's business.
+    pub fn idle(&mut self, now: Instant, idle_min: Duration) -> Vec<K> {
+        let mut taken = Vec::new();
+        while let Some(place) = self.unused(State::Waiting, now, idle_min) {
+            self.move_to(place, State::Cold, now);
+            taken.extend(self.entry(place).id.clone());
+        }
+        taken
+    }
+
+    /// Strikes off those that have been cold for at least `cold_min`, the longest first. Their
+    /// local copies can go.
+    pub fn cold_before(&mut self, now: Instant, cold_min: Duration) -> Vec<K> {
+        let mut taken = Vec::new();
+        while let Some(place) = self.unused(State::Cold, now, cold_min) {
+            taken.extend(self.strike(place));
+        }
+        taken
+    }
+
+    /// When [`Residents::idle`] would next take somebody, if nothing happens until then.
+    #[must_use]
+    pub fn next_idle(&self, idle_min: Duration) -> Option<Instant> {
+        let head = self.lists[State::Waiting.place()].head;
+        (head != NONE).then(|| self.entry(head).used + idle_min)
+    }
+
+    fn mark(&mut self, id: &K, to: State, now: Instant) -> Result<(), Illegal> {
+        let place = *self.places.get(id).ok_or(Illegal::Absent)?;
+        let from = self.entry(place).state;
+        if !from.may_become(to) {
+            return Err(Illegal::Transition { from, to });
+        }
+        self.move_to(place, to, now);
+        Ok(())
+    }
+
+    /// The least recently used of a state, when that was at least `unused_min` ago.
+    fn unused(&self, state: State, now: Instant, unused_min: Duration) -> Option<u32> {
+        let head = self.lists[state.place()].head;
+        let is_due = |place| now.saturating_duration_since(self.entry(place).used) >= unused_min;
+        (head != NONE && is_due(head)).then_some(head)
+    }
+
+    fn at(&mut self, now: Instant) -> Instant {
+        self.latest = self.latest.max(now);
+        self.latest
+    }
+
+    fn move_to(&mut self, place: u32, state: State, now: Instant) {
+        self.unlink(place);
+        let used = self.at(now);
+        self.entry_mut(place).used = used;
+        self.append(place, state);
+    }
+
+    /// Frees a place that is in use.
+    fn strike(&mut self, place: u32) -> Option<K> {
+        self.unlink(place);
+        let free = std::mem::replace(&mut self.free, place);
+        let entry = self.entry_mut(place);
+        entry.next = free;
+        let id = entry.id.take()?;
+        self.places.remove(&id);
+        Figures::take(&self.figures.0.total);
+        Some(id)
+    }
+
+    /// Puts a place at the end of a list; it is in none.
+    fn append(&mut self, place: u32, state: State) {
+        let tail = std::mem::replace(&mut self.lists[state.place()].tail, place);
+        let entry = self.entry_mut(place);
+        (entry.state, entry.prev, entry.next) = (state, tail, NONE);
+        match tail {
+            NONE => self.lists[state.place()].head = place,
+            tail => self.entry_mut(tail).next = place,
+        }
+        Figures::add(&self.figures.0.of[state.place()]);
+    }
+
+    /// Takes a place out of its list.
+    fn unlink(&mut self, place: u32) {
+        let Entry { state, prev, next, .. } = *self.entry(place);
+        match prev {
+            NONE => self.lists[state.place()].head = next,
+            prev => self.entry_mut(prev).next = next,
+        }
+        match next {
+            NONE => self.lists[state.place()].tail = prev,
+            next => self.entry_mut(next).prev = prev,
+        }
+        Figures::take(&self.figures.0.of[state.place()]);
+    }
+
+    /// Numbers of places come from the books themselves, so there is one.
+    fn entry(&self, place: u32) -> &Entry<K> {
+        &self.entries[place as usize]
+    }
+
+    fn entry_mut(&mut self, place: u32) -> &mut Entry<K> {
+        &mut self.entries[place as usize]
+    }
+}
