@@ -46,6 +46,8 @@ pub enum ErrorCode {
     MethodNotAllowed,
     /// The resource is not in a state that allows this (409).
     Conflict,
+    /// The resource was there and will not come back (410).
+    Gone,
     /// The request body is larger than the server's limit (413).
     BodyTooLarge,
     /// The body is not JSON by its content type (415).

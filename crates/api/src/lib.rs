@@ -8,11 +8,17 @@
 //! [`ErrorBody`] when there is nothing to run.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod error;
 mod execution;
 mod job;
 mod language;
+mod session;
 
+pub use agent::{
+    Agent, AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate, AgentVersion,
+    AgentVersionList, DeployRequest, SessionLimits,
+};
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{
     Companion, Comparison, Encoding, Execution, ExecutionId, ExecutionRequest, LimitHit, LimitSpec,
@@ -24,3 +30,8 @@ pub use job::{
     ExecutionRecord, QueueChange, QueueStats, State, WebhookSecret,
 };
 pub use language::{Language, LanguageList};
+pub use session::{
+    CreateSession, Credential, FileEntry, MessageContent, MessageRequest, OnDisconnect,
+    SandboxCounts, SandboxState, Session, SessionEvent, SessionEventKind, SessionExec,
+    SessionExecResult, SessionList, SessionMetrics, SessionState, Snapshot,
+};

@@ -83,6 +83,7 @@ fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
         ErrorCode::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         ErrorCode::Conflict => StatusCode::CONFLICT,
+        ErrorCode::Gone => StatusCode::GONE,
         ErrorCode::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         ErrorCode::UnsupportedMediaType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
         ErrorCode::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,

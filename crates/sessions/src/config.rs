@@ -1,0 +1,105 @@
+//! The `[sessions]` table: what there may be, and for how long.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of sessions. Every limit has its name here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Sandboxes of sessions that may be resident at one time, in all.
+    pub resident_max: usize,
+    /// Sandboxes of sessions and cold sessions on this server's disk; beyond it the least recently
+    /// used cold one is moved to the object store, then what waits is stopped.
+    pub capacity: usize,
+    /// Sessions of one tenant that are not ended.
+    pub sessions_max_per_tenant: usize,
+    /// Agents of one tenant.
+    pub agents_max_per_tenant: usize,
+    /// Seconds without work after which a session gives up its sandbox.
+    pub idle_s: u32,
+    /// Seconds after which the disk of a cold session is moved to the object store.
+    pub cold_s: u32,
+    /// Sandboxes with a disk that are kept ready for any session.
+    pub ready: usize,
+    /// Memory of one session, and most that one may ask for, in bytes.
+    pub memory_bytes: u64,
+    /// Most memory that a session may ask for.
+    pub memory_bytes_max: u64,
+    /// Processes and threads of one session.
+    pub processes: u64,
+    /// Most processes that a session may ask for.
+    pub processes_max: u64,
+    /// Size of a session's disk, in bytes.
+    pub disk_bytes: u64,
+    /// Largest disk that a session may ask for.
+    pub disk_bytes_max: u64,
+    /// Files and directories on a disk.
+    pub disk_inodes: u64,
+    /// Size of `/tmp` and `/dev/shm` together.
+    pub tmp_bytes: u64,
+    /// Open file descriptors of one process.
+    pub open_files: u64,
+    /// Messages that wait for their turn in one session.
+    pub messages_waiting_max: usize,
+    /// Bytes of one message.
+    pub message_bytes_max: usize,
+    /// Bytes of one line of an agent.
+    pub line_bytes_max: usize,
+    /// Seconds that an agent may take to start.
+    pub agent_start_s: u32,
+    /// Seconds that one turn may take.
+    pub turn_s: u32,
+    /// Seconds that `install.sh` may take.
+    pub install_s: u32,
+    /// Whether files go to the object store after every turn, so that another server can go on
+    /// with them when this one is lost, or only when a session stops.
+    pub snapshot_after_turn: bool,
+    /// Where agents find the model: see [`ModelConfig`].
+    pub model: ModelConfig,
+    /// Directory of Claude's command line on this host; looked for on `PATH` when absent.
+    pub claude: Option<String>,
+}
+
+/// The model endpoint that agents reach, at a port of their own loopback. The key is added outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ModelConfig {
+    /// `https://api.anthropic.com`, or any other endpoint of the Messages API. None: agents reach
+    /// no model.
+    pub url: Option<String>,
+    /// Key that is added to requests of sessions without a credential: a reference (`env:NAME`,
+    /// `file:PATH`).
+    pub api_key: Option<String>,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            resident_max: 200,
+            capacity: 1000,
+            sessions_max_per_tenant: 10_000,
+            agents_max_per_tenant: 1000,
+            idle_s: 30 * 60,
+            cold_s: 2 * 60 * 60,
+            ready: 2,
+            memory_bytes: 2 << 30,
+            memory_bytes_max: 16 << 30,
+            processes: 256,
+            processes_max: 4096,
+            disk_bytes: 1 << 30,
+            disk_bytes_max: 64 << 30,
+            disk_inodes: 131_072,
+            tmp_bytes: 256 << 20,
+            open_files: 4096,
+            messages_waiting_max: 16,
+            message_bytes_max: 16 << 20,
+            line_bytes_max: 64 << 20,
+            agent_start_s: 60,
+            turn_s: 60 * 60,
+            install_s: 300,
+            snapshot_after_turn: false,
+            model: ModelConfig::default(),
+            claude: None,
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! Agents and sessions: one sandbox, one workspace, one conversation each.
+//!
+//! An agent is a folder with versions; a session is a sandbox over it that keeps its process, its
+//! files and its conversation: while it is used, while it waits, after the server was killed, and
+//! on another server that shares the store and the object store.
+//!
+//! # What it never does
+//! - start a process by itself, touch a namespace or a cgroup: that is `sandbox`'s;
+//! - open a file of a session by its path: the sandbox's file helper does, as the session's user;
+//! - listen, authenticate or read the clock: that is `node`'s;
+//! - give a sandbox a key that the server holds, unless its owner put it into the environment;
+//! - answer with success what is not durable.
+//!
+//! # Terms
+//! A *turn* is one message with everything that comes of it, up to `done`. A sandbox is *resident*
+//! while it lives; a session without one is *cold*. A *layer* is a frozen disk that others stand
+//! on; the layers below a disk are its *chain*.
+#![forbid(unsafe_code)]
+
+mod config;
+mod error;
+
+pub use config::Config;
+pub use error::{Error, Refusal};
