@@ -57,6 +57,9 @@ mod layers;
 mod payload;
 mod run;
 mod seccomp;
+mod session {
+    pub(crate) mod files;
+}
 mod shared;
 mod spawner;
 mod spec;
@@ -72,6 +75,11 @@ pub use failure::Failure;
 pub use layers::Layers;
 pub use run::{OUTPUTS_MAX, SandboxError};
 pub use seccomp::denied_calls;
+pub use session::files::{
+    ATTRIBUTE_BYTES_MAX, Depth, Entry, EntryKind, FileWriter, Files, FilesError, Follow,
+    LIST_ENTRIES_MAX, Listing, OpenFile, Parents, TarReader, TreeUsage, Watch, WatchEvent,
+    WatchKind, WriteMode,
+};
 pub use shared::SharedFile;
 pub use spec::{
     Breach, Command, Content, Control, EXTRA_MAX, EngineConfig, Exit, File, HostImage, Limits,

@@ -1,0 +1,253 @@
+//! What callers of [`Files`](super::Files) give and get.
+
+use std::io;
+
+use crate::codec::{Malformed, Reader};
+
+/// The user id that the sandbox's user has on its disk, and as which it is shown.
+pub(crate) const SHOWN_USER: u32 = 1000;
+
+/// What an entry of a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EntryKind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Dir,
+    /// A symbolic link.
+    Symlink,
+    /// A pipe with a name, a socket or a device.
+    Other,
+}
+
+/// What is known of one file, directory or link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The last part of the path. Bytes that are not UTF-8 are shown as U+FFFD, here and in the
+    /// other strings.
+    pub name: String,
+    /// The absolute path inside the sandbox.
+    pub path: String,
+    /// What it is.
+    pub kind: EntryKind,
+    /// Bytes of content; of a link, those of its target.
+    pub size: u64,
+    /// Permissions, the lower twelve bits.
+    pub mode: u32,
+    /// The owner: 1000 is the sandbox's user, 0 root, 65534 anybody else.
+    pub uid: u32,
+    /// The group, likewise.
+    pub gid: u32,
+    /// When the content was changed, in nanoseconds since 1970; what programs set it to.
+    pub modified_ns: i64,
+    /// Where a link leads, as it is written there.
+    pub symlink_target: Option<String>,
+}
+
+impl Entry {
+    /// Reads what the helper wrote about the entry at `path`.
+    pub(super) fn decode(r: &mut Reader<'_>, path: &[u8]) -> Result<Entry, Malformed> {
+        let kind = match r.u8()? {
+            0 => EntryKind::File,
+            1 => EntryKind::Dir,
+            2 => EntryKind::Symlink,
+            3 => EntryKind::Other,
+            _ => return Err(Malformed),
+        };
+        let (size, mode, uid, gid) = (r.u64()?, r.u32()? & 0o7777, r.u32()?, r.u32()?);
+        let modified_ns = r.u64()?.cast_signed();
+        let target = r.bytes()?;
+        let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let name = path.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty());
+        Ok(Entry {
+            name: lossy(name.unwrap_or(b"/")),
+            path: lossy(path),
+            kind,
+            size,
+            mode,
+            uid,
+            gid,
+            modified_ns,
+            symlink_target: (kind == EntryKind::Symlink).then(|| lossy(target)),
+        })
+    }
+}
+
+/// What is below a directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// By path.
+    pub entries: Vec<Entry>,
+    /// There is more than was asked for, or than there is room for.
+    pub cut: bool,
+}
+
+/// What becomes of content that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// There must be none: [`FilesError::Exists`].
+    Create,
+    /// It is replaced in one step, when everything is written.
+    Replace,
+    /// It stays, and what is written comes behind it, at once and not in one step.
+    Append,
+}
+
+/// Whether the directories on the way are made where they are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parents {
+    /// They are.
+    Make,
+    /// That is an error: [`FilesError::NotFound`].
+    Expect,
+}
+
+/// Whether what is below is meant, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The one alone.
+    Single,
+    /// Everything below.
+    Recursive,
+}
+
+/// Whether a link at the end of a path stands for what it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// It does.
+    Links,
+    /// It is meant itself.
+    Nothing,
+}
+
+/// What happened to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchKind {
+    /// It is new, or was moved here.
+    Create,
+    /// Its content changed.
+    Write,
+    /// It is gone.
+    Remove,
+    /// It was moved away from here; where it goes to is an event of its own.
+    Rename,
+    /// Its permissions, owner or times changed.
+    Chmod,
+    /// Events were lost, or not everything is watched: whoever needs to know lists again.
+    Overflow,
+}
+
+/// One event of a [`Watch`](super::Watch).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchEvent {
+    /// What happened.
+    pub kind: WatchKind,
+    /// To which file, from the watched directory on; empty for the directory itself.
+    pub path: String,
+}
+
+impl WatchEvent {
+    pub(super) fn decode(frame: &[u8]) -> Result<WatchEvent, Malformed> {
+        let (kind, path) = frame.split_first().ok_or(Malformed)?;
+        let kind = match kind {
+            1 => WatchKind::Create,
+            2 => WatchKind::Write,
+            3 => WatchKind::Remove,
+            4 => WatchKind::Rename,
+            5 => WatchKind::Chmod,
+            6 => WatchKind::Overflow,
+            _ => return Err(Malformed),
+        };
+        Ok(WatchEvent { kind, path: String::from_utf8_lossy(path).into_owned() })
+    }
+}
+
+/// What an archive brought, or what there is below a path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeUsage {
+    /// Files, directories and links.
+    pub entries: u64,
+    /// Bytes: of content that was imported, or of room on the disk.
+    pub bytes: u64,
+}
+
+/// Why something could not be done to a file.
+#[derive(Debug, thiserror::Error)]
+pub enum FilesError {
+    /// Nothing is there.
+    #[error("not found")]
+    NotFound,
+    /// Something is there already.
+    #[error("exists already")]
+    Exists,
+    /// A part of the path is not a directory.
+    #[error("not a directory")]
+    NotADirectory,
+    /// It is a directory, where a file is needed.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The sandbox's user may not do this.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// The directory has something in it.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The disk is full, or has no room for another file.
+    #[error("no space left on the disk")]
+    NoSpace,
+    /// More than the sandbox's limits allow; the limit.
+    #[error("too large: {0}")]
+    TooLarge(String),
+    /// More at a time than there may be; of what.
+    #[error("too many {0}")]
+    TooMany(String),
+    /// What was asked makes no sense; why.
+    #[error("{0}")]
+    Invalid(String),
+    /// The sandbox has ended, or its helper; another one may be asked.
+    #[error("the sandbox does not answer")]
+    Lost,
+    /// Anything else.
+    #[error("use the file system")]
+    Io(#[source] io::Error),
+}
+
+impl FilesError {
+    /// What an errno of the helper means; `detail` is empty or says more.
+    pub(super) fn from_errno(errno: i32, detail: String) -> FilesError {
+        let or = |text: &str| if detail.is_empty() { text.to_owned() } else { detail.clone() };
+        match errno {
+            libc::ENOENT | libc::ENODATA => FilesError::NotFound,
+            libc::EEXIST => FilesError::Exists,
+            libc::ENOTDIR => FilesError::NotADirectory,
+            libc::EISDIR => FilesError::IsADirectory,
+            libc::EACCES | libc::EPERM | libc::EROFS => FilesError::PermissionDenied,
+            libc::ENOTEMPTY => FilesError::NotEmpty,
+            libc::ENOSPC | libc::EDQUOT => FilesError::NoSpace,
+            libc::EFBIG | libc::E2BIG | libc::ERANGE => FilesError::TooLarge(or("size")),
+            libc::EMFILE | libc::ENFILE | libc::EAGAIN | libc::EBUSY => {
+                FilesError::TooMany(or("users at a time"))
+            }
+            libc::ENAMETOOLONG => FilesError::Invalid("the path is too long".to_owned()),
+            libc::ELOOP => FilesError::Invalid(or("too many symbolic links")),
+            libc::EINVAL | libc::EBADMSG => FilesError::Invalid(or("invalid")),
+            libc::EOPNOTSUPP => FilesError::Invalid(or("not possible on this file system")),
+            _ => FilesError::Io(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+impl From<io::Error> for FilesError {
+    fn from(error: io::Error) -> FilesError {
+        match error.raw_os_error() {
+            Some(errno) => FilesError::from_errno(errno, String::new()),
+            None => FilesError::Io(error),
+        }
+    }
+}
+
+impl From<Malformed> for FilesError {
+    fn from(_: Malformed) -> FilesError {
+        FilesError::Lost
+    }
+}
