@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use node::auth::Scope;
 
 use crate::values;
 
@@ -119,12 +120,17 @@ revoked tokens within a second.
 
 Examples:
   curl -s localhost:4100/v1/languages -H \"authorization: Bearer $(cove token)\"
-  cove token create --name ci
+  cove token create --name ci --scope executions
+  cove token create --name sdk --tenant team
+  E2B_API_KEY=$(cove token --e2b)
   cove token revoke tok_4Q2M8V3T5W"
 )]
 pub(crate) struct TokenArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    /// Print the token the way E2B's clients want it
+    #[arg(long, global = true)]
+    pub(crate) e2b: bool,
     #[command(subcommand)]
     pub(crate) command: Option<TokenCommand>,
 }
@@ -140,8 +146,14 @@ pub(crate) enum TokenCommand {
         /// Let it pause, drain and see the whole queue
         #[arg(long)]
         operator: bool,
+        /// Whose it is: tokens of one tenant share agents and sessions [default: its own]
+        #[arg(long)]
+        tenant: Option<String>,
+        /// What it is for: executions, sessions, agents, tokens [default: all]
+        #[arg(long, value_name = "SCOPE", value_delimiter = ',')]
+        scope: Vec<Scope>,
     },
-    /// List tokens: id, when it was made, name
+    /// List tokens: id, when it was made, name; tenant and scopes that are not the default
     List,
     /// Take a token back
     Revoke {

@@ -5,7 +5,7 @@ use axum::Router;
 use axum::response::Response;
 use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
-use node::auth::Principal;
+use node::auth::{Principal, Scope};
 use node::http::{self, Access, Face, Listener, Shell};
 
 use crate::config::CompatConfig;
@@ -24,6 +24,11 @@ pub(crate) struct Foreign {
 impl Foreign {
     fn name(&self) -> &'static str {
         self.prefix.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// All of them run programs.
+    fn face(&self, access: Access) -> Face {
+        Face { access, render: Some(self.render), scope: Some(Scope::Executions) }
     }
 }
 
@@ -58,9 +63,7 @@ pub(crate) fn mount(routes: Router, faces: &[Foreign]) -> (Router, Vec<(&'static
     let mounted = faces
         .iter()
         .fold(routes, |routes, foreign| routes.nest(foreign.prefix, foreign.routes.clone()));
-    let shapes = faces.iter().map(|foreign| {
-        (foreign.prefix, Face { access: Access::Token, render: Some(foreign.render) })
-    });
+    let shapes = faces.iter().map(|foreign| (foreign.prefix, foreign.face(Access::Token)));
     (mounted, shapes.collect())
 }
 
@@ -76,17 +79,13 @@ pub(crate) async fn listen(
         let Some(address) = &foreign.listen else { continue };
         let listener = Listener::bind(address).await;
         let listener = listener.with_context(|| format!("failed to listen for {name}"))?;
-        let nobody = Principal {
-            token_id: format!("compat_{name}").into(),
-            name: name.into(),
-            operator: false,
-        };
+        let nobody = Principal::without_token(&format!("compat_{name}"), name);
         let access = match config.insecure_open {
             true => Access::Open(nobody),
             false => Access::Loopback(nobody),
         };
         tracing::info!(face = name, address = %listener.address(), open = config.insecure_open, "listening");
-        let face = Face { access, render: Some(foreign.render) };
+        let face = foreign.face(access);
         listeners.push((listener, shell.wrap_face(foreign.routes, face)));
     }
     Ok(listeners)

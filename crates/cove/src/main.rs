@@ -100,7 +100,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(queue::run(args.command, &config, &environment));
         }
         Command::Token(args) => {
-            token::run(&load(&args.config, Flags::new())?.data_dir, args.command)?
+            token::run(&load(&args.config, Flags::new())?.data_dir, args.command, args.e2b)?
         }
         Command::Languages(args) => {
             languages::run(&load(&args.config, Flags::new())?, &environment, args.json)?;

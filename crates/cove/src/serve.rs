@@ -10,11 +10,11 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use executions::{Capacity, Host, Jobs, Languages, Service};
-use node::auth::Tokens;
+use node::auth::{Scope, Tokens};
 use node::clock::Ids;
 use node::data_dir::DataDir;
 use node::drain::Drain;
-use node::http::{self, Listener, Shell};
+use node::http::{self, Face, Listener, Shell};
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
 use sandbox::{Engine, Launched};
@@ -36,6 +36,15 @@ const BLOCKING_THREADS_MAX: usize = 8;
 
 /// How long the engine's sandboxes may take to go away at the end.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
+
+/// What a token must be for, by the beginning of the path. What is not here is for any token.
+const SCOPES: [(&str, Scope); 5] = [
+    ("/v1/executions", Scope::Executions),
+    ("/v1/queue", Scope::Executions),
+    ("/v1/webhooks", Scope::Executions),
+    ("/v1/sessions", Scope::Sessions),
+    ("/v1/agents", Scope::Agents),
+];
 
 /// The settings that have a flag.
 pub(crate) fn flags(args: &ServeArgs) -> Flags {
@@ -146,7 +155,8 @@ impl Parts<'_> {
             let routes = Router::new()
                 .merge(open_routes(&drain, Metrics::new(registry)))
                 .merge(executions::http::routes(jobs.clone()));
-            let (routes, shapes) = compat::mount(routes, &faces);
+            let (routes, mut shapes) = compat::mount(routes, &faces);
+            shapes.extend(SCOPES.map(|(path, scope)| (path, Face::native_for(scope))));
             let address = listener.address();
             data_dir.write_addresses(address).context("failed to say where the server listens")?;
             tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");

@@ -5,12 +5,12 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
-use node::auth::Tokens;
+use node::auth::{self, NewToken, Scopes, Tokens};
 
 use crate::cli::TokenCommand;
 
 /// Runs `cove token` on a data directory.
-pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>) -> Result<()> {
+pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>, e2b: bool) -> Result<()> {
     // A mistyped directory must not silently become a new one.
     if !data_dir.is_dir() {
         bail!(
@@ -25,18 +25,29 @@ pub(crate) fn run(data_dir: &Path, command: Option<TokenCommand>) -> Result<()> 
         None => {
             let path = tokens.first_token_path();
             let text = fs::read_to_string(&path).map_err(|error| explain(error, &path))?;
-            writeln!(out, "{}", text.trim())?;
+            let text = text.trim();
+            let shown = if e2b { auth::as_e2b(text) } else { Some(text.to_owned()) };
+            let shown = shown.with_context(|| format!("`{}` holds no token", path.display()))?;
+            writeln!(out, "{shown}")?;
         }
-        Some(TokenCommand::Create { name, operator }) => {
-            let (record, secret) =
-                tokens.create(&name, operator).context("failed to create a token")?;
-            writeln!(out, "{}", secret.expose())?;
+        Some(TokenCommand::Create { name, operator, tenant, scope }) => {
+            let scopes = if scope.is_empty() { Scopes::ALL } else { scope.into_iter().collect() };
+            let new = NewToken { name: &name, operator, tenant: tenant.as_deref(), scopes };
+            let (record, secret) = tokens.create_as(&new).context("failed to create a token")?;
+            let text = if e2b { secret.expose_as_e2b() } else { secret.expose() };
+            writeln!(out, "{text}")?;
             note(&format!("`{}` is {}; this is the only time it is shown", record.name, record.id));
         }
         Some(TokenCommand::List) => {
             for record in tokens.list() {
                 let mark = if record.operator { "  (operator)" } else { "" };
-                writeln!(out, "{}  {}  {}{mark}", record.id, record.created, record.name)?;
+                let tenant = record.tenant.map(|it| format!("  tenant {it}")).unwrap_or_default();
+                let scopes = match record.scopes {
+                    Scopes::ALL => String::new(),
+                    some => format!("  for {some}"),
+                };
+                let about = format!("{mark}{tenant}{scopes}");
+                writeln!(out, "{}  {}  {}{about}", record.id, record.created, record.name)?;
             }
         }
         Some(TokenCommand::Revoke { id }) => {

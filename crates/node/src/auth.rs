@@ -4,8 +4,10 @@
 //! replaced as a whole, and a running server takes over a changed file by itself: when it meets a
 //! token it does not know, and once per [`RELOAD_INTERVAL`].
 
+mod scope;
+mod secret;
+
 use std::collections::HashMap;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -15,14 +17,15 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use parking_lot::{Mutex, RwLock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::data_dir::{self, write_atomic};
 use crate::{clock, http};
+
+pub use self::scope::{Scope, Scopes, UnknownScope};
+pub use self::secret::{Secret, as_e2b};
 
 /// How long a running server may go on honouring a token that was revoked.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
@@ -33,11 +36,11 @@ pub const TOKENS_MAX: usize = 10_000;
 /// Longest name of a token, in bytes.
 pub const NAME_BYTES_MAX: usize = 100;
 
-/// What every token starts with, so that people and secret scanners recognise one.
-const TOKEN_PREFIX: &str = "cove_";
+/// Most tokens of one tenant that he may make by himself.
+pub const TOKENS_OF_TENANT_MAX: usize = 100;
 
-/// Length of a token: the prefix and 32 random bytes in base64url.
-const TOKEN_BYTES: usize = TOKEN_PREFIX.len() + 43;
+/// Longest name of a tenant, in bytes.
+pub const TENANT_BYTES_MAX: usize = 64;
 
 /// Hashes and names of all tokens.
 const TOKENS_FILE: &str = "tokens.jsonl";
@@ -54,12 +57,36 @@ const FIRST_TOKEN_NAME: &str = "first";
 /// Who makes a request: the token that came with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal {
-    /// Id of the token; limits and accounts go by it.
+    /// Id of the token; limits and accounts of executions go by it.
     pub token_id: Arc<str>,
     /// What its owner calls it.
     pub name: Arc<str>,
     /// Whether it may do what concerns everybody: pause the queue, see all figures.
     pub operator: bool,
+    /// Who it belongs to, with all that sessions and agents make: several tokens may share one.
+    /// The token's own id when nothing else was said.
+    pub tenant: Arc<str>,
+    /// What it may be used for.
+    pub scopes: Scopes,
+}
+
+impl Principal {
+    /// Whoever comes without a token where that is allowed: a tenant of its own.
+    #[must_use]
+    pub fn without_token(id: &str, name: &str) -> Principal {
+        let id: Arc<str> = id.into();
+        let tenant = Arc::clone(&id);
+        let name = name.into();
+        Principal { token_id: id, name, operator: false, tenant, scopes: Scopes::ALL }
+    }
+
+    /// Refuses what the token is not for.
+    ///
+    /// # Errors
+    /// When the scope is missing: 403, with its name.
+    pub fn require(&self, scope: Scope) -> Result<(), http::Error> {
+        if self.scopes.has(scope) { Ok(()) } else { Err(http::Error::missing_scope(scope)) }
+    }
 }
 
 /// What is kept of a token.
@@ -78,26 +105,38 @@ pub struct TokenRecord {
     /// Whether it may do what concerns everybody. Left out by versions that knew no difference.
     #[serde(default = "yes")]
     pub operator: bool,
+    /// Who it belongs to; none for a tenant of its own. Left out where it says nothing, as are the
+    /// scopes, so that older versions read the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// What it may be used for.
+    #[serde(default, skip_serializing_if = "Scopes::is_all")]
+    pub scopes: Scopes,
+}
+
+impl TokenRecord {
+    /// Who it belongs to.
+    #[must_use]
+    pub fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or(&self.id)
+    }
 }
 
 fn yes() -> bool {
     true
 }
 
-/// The plain text of a token. It has no `Display`, so that no log line shows it by accident.
-pub struct Secret(String);
-
-impl Secret {
-    /// The text itself, for the one place that hands it to its owner.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
+/// What a new token is to be.
+#[derive(Clone, Debug)]
+pub struct NewToken<'a> {
+    /// What to call it.
+    pub name: &'a str,
+    /// Whether it may do what concerns everybody.
+    pub operator: bool,
+    /// Who it belongs to; none for a tenant of its own.
+    pub tenant: Option<&'a str>,
+    /// What it may be used for.
+    pub scopes: Scopes,
 }
 
 /// Why the tokens cannot be read or changed.
@@ -140,6 +179,18 @@ pub enum Error {
     /// A name that would garble a listing.
     #[error("a token's name has 1 to {NAME_BYTES_MAX} bytes and no control characters")]
     BadName,
+    /// A tenant that would garble a listing, or a path.
+    #[error(
+        "a tenant has 1 to {TENANT_BYTES_MAX} letters, digits, `-`, `_` and `.`, and begins with a \
+         letter or digit"
+    )]
+    BadTenant,
+    /// A token that may be used for nothing.
+    #[error("a token needs at least one scope")]
+    NoScope,
+    /// The tenant has enough of them.
+    #[error("the tenant has {TOKENS_OF_TENANT_MAX} tokens already; revoke some first")]
+    TooManyOfTenant,
     /// There is no room for another one.
     #[error("there are {TOKENS_MAX} tokens already; revoke some first")]
     TooMany,
@@ -205,7 +256,9 @@ impl Tokens {
         // The plain text goes first: a crash in between leaves a token that does not work yet and
         // is replaced at the next start, rather than one that works and that nobody has.
         write_atomic(&self.first_token_path(), text.as_bytes())?;
-        self.add(FIRST_TOKEN_NAME, true, &secret)?;
+        let first =
+            NewToken { name: FIRST_TOKEN_NAME, operator: true, tenant: None, scopes: Scopes::ALL };
+        self.add(&first, usize::MAX, &secret)?;
         Ok(())
     }
 
@@ -214,12 +267,9 @@ impl Tokens {
         self.0.directory.join(FIRST_TOKEN_FILE)
     }
 
-    /// Who the token belongs to. Touches no disk for a token that is known.
+    /// Who the token belongs to, in either spelling. Touches no disk for a token that is known.
     pub fn verify(&self, token: &str) -> Option<Principal> {
-        if token.len() != TOKEN_BYTES || !token.starts_with(TOKEN_PREFIX) {
-            return None;
-        }
-        let hash = hash(token);
+        let hash = hash(&secret::canonical(token)?);
         let known = self.0.loaded.read().by_hash.get(&hash).cloned();
         if known.is_some() {
             return known;
@@ -271,14 +321,55 @@ impl Tokens {
         self.0.loaded.read().records.clone()
     }
 
-    /// Makes a token. Its plain text exists in the answer and nowhere else.
+    /// Makes a token that may be used for everything. Its plain text exists in the answer and
+    /// nowhere else.
     ///
     /// # Errors
     /// When the name is unusable, there are too many, or the file cannot be written.
     pub fn create(&self, name: &str, operator: bool) -> Result<(TokenRecord, Secret), Error> {
+        self.create_as(&NewToken { name, operator, tenant: None, scopes: Scopes::ALL })
+    }
+
+    /// Makes a token. Writes files, so not on a thread that must not wait; the same holds for all
+    /// that makes or revokes.
+    ///
+    /// # Errors
+    /// When something of it is unusable, there are too many, or the file cannot be written.
+    pub fn create_as(&self, new: &NewToken<'_>) -> Result<(TokenRecord, Secret), Error> {
         let secret = new_secret()?;
-        let record = self.add(name, operator, &secret)?;
+        let record = self.add(new, usize::MAX, &secret)?;
         Ok((record, secret))
+    }
+
+    /// Makes one more token of a tenant, who asked for it: no operator's, and not without end.
+    /// That he has these scopes himself is for the caller to see to ([`Scopes::is_within`]).
+    ///
+    /// # Errors
+    /// As of [`Tokens::create_as`], and when the tenant has [`TOKENS_OF_TENANT_MAX`].
+    pub fn create_for(
+        &self,
+        tenant: &str,
+        name: &str,
+        scopes: Scopes,
+    ) -> Result<(TokenRecord, Secret), Error> {
+        let secret = new_secret()?;
+        let new = NewToken { name, operator: false, tenant: Some(tenant), scopes };
+        let record = self.add(&new, TOKENS_OF_TENANT_MAX, &secret)?;
+        Ok((record, secret))
+    }
+
+    /// The tokens of a tenant, oldest first.
+    pub fn list_of(&self, tenant: &str) -> Vec<TokenRecord> {
+        let loaded = self.0.loaded.read();
+        loaded.records.iter().filter(|record| record.tenant() == tenant).cloned().collect()
+    }
+
+    /// Takes a token of a tenant back. What belongs to others is not there for him.
+    ///
+    /// # Errors
+    /// When he has none with this id, or the file cannot be written.
+    pub fn revoke_of(&self, tenant: &str, id: &str) -> Result<TokenRecord, Error> {
+        self.revoke_where(id, |record| record.tenant() == tenant)
     }
 
     /// Takes a token back.
@@ -286,9 +377,17 @@ impl Tokens {
     /// # Errors
     /// When there is none with this id, or the file cannot be written.
     pub fn revoke(&self, id: &str) -> Result<TokenRecord, Error> {
+        self.revoke_where(id, |_| true)
+    }
+
+    fn revoke_where(
+        &self,
+        id: &str,
+        may: impl Fn(&TokenRecord) -> bool,
+    ) -> Result<TokenRecord, Error> {
         let mut revoked = None;
         self.change(|records| {
-            let place = records.iter().position(|record| record.id == id);
+            let place = records.iter().position(|record| record.id == id && may(record));
             let place = place.ok_or_else(|| Error::NoSuchToken(id.to_owned()))?;
             revoked = Some(records.remove(place));
             Ok(())
@@ -298,20 +397,38 @@ impl Tokens {
         Ok(revoked)
     }
 
-    fn add(&self, name: &str, operator: bool, secret: &Secret) -> Result<TokenRecord, Error> {
+    fn add(
+        &self,
+        new: &NewToken<'_>,
+        of_tenant_max: usize,
+        secret: &Secret,
+    ) -> Result<TokenRecord, Error> {
+        let NewToken { name, operator, tenant, scopes } = *new;
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
             return Err(Error::BadName);
+        }
+        if !tenant.is_none_or(is_tenant) {
+            return Err(Error::BadTenant);
+        }
+        if scopes == Scopes::NONE {
+            return Err(Error::NoScope);
         }
         let record = TokenRecord {
             id: new_id()?,
             name: name.to_owned(),
-            sha256: hex(&hash(secret.expose())),
+            sha256: hex(&hash(&secret.expose())),
             created: clock::rfc3339(clock::wall()),
             operator,
+            tenant: tenant.map(str::to_owned),
+            scopes,
         };
         self.change(|records| {
             if records.len() >= TOKENS_MAX {
                 return Err(Error::TooMany);
+            }
+            let of_tenant = records.iter().filter(|other| other.tenant() == record.tenant());
+            if of_tenant.count() >= of_tenant_max {
+                return Err(Error::TooManyOfTenant);
             }
             records.push(record.clone());
             Ok(())
@@ -374,6 +491,8 @@ fn load(path: &Path) -> Result<Loaded, Error> {
             token_id: record.id.as_str().into(),
             name: record.name.as_str().into(),
             operator: record.operator,
+            tenant: record.tenant().into(),
+            scopes: record.scopes,
         };
         loaded.by_hash.insert(hash, principal);
         loaded.records.push(record);
@@ -409,9 +528,15 @@ pub fn random_key() -> Result<[u8; 32], Error> {
 }
 
 fn new_secret() -> Result<Secret, Error> {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Random(error.into()))?;
-    Ok(Secret(format!("{TOKEN_PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))))
+    random_key().map(Secret::new)
+}
+
+/// Whether a tenant can be called so: it stands in paths and keys.
+fn is_tenant(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.len() <= TENANT_BYTES_MAX
+        && text.bytes().all(is_good)
+        && text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
 }
 
 fn new_id() -> Result<String, Error> {

@@ -32,7 +32,7 @@ fn the_file_does_not_hold_the_token() {
     let tokens = Tokens::open(temp.path()).unwrap();
     let (record, secret) = tokens.create("ci", false).unwrap();
     let text = fs::read_to_string(temp.path().join(TOKENS_FILE)).unwrap();
-    assert!(text.contains(&record.sha256) && !text.contains(secret.expose()));
+    assert!(text.contains(&record.sha256) && !text.contains(&secret.expose()));
     assert_eq!(format!("{secret:?}"), "Secret(..)");
 }
 
@@ -41,7 +41,7 @@ fn only_the_exact_token_is_known() {
     let temp = TempDir::new();
     let tokens = Tokens::open(temp.path()).unwrap();
     let (record, secret) = tokens.create("ci", false).unwrap();
-    let token = secret.expose();
+    let token = &secret.expose();
     assert_eq!(&*tokens.verify(token).unwrap().token_id, record.id.as_str());
     let mut flipped = token.to_owned();
     flipped.replace_range(10..11, if &token[10..11] == "A" { "B" } else { "A" });
@@ -58,12 +58,12 @@ fn another_process_creates_and_revokes_and_the_server_notices() {
     let command_line = Tokens::open(temp.path()).unwrap();
 
     let (record, secret) = command_line.create("ci", false).unwrap();
-    assert!(server.verify(secret.expose()).is_some(), "found by the look at the file on a miss");
+    assert!(server.verify(&secret.expose()).is_some(), "found by the look at the file on a miss");
 
     command_line.revoke(&record.id).unwrap();
     assert!(server.reload().unwrap());
     assert!(!server.reload().unwrap());
-    assert_eq!(server.verify(secret.expose()), None);
+    assert_eq!(server.verify(&secret.expose()), None);
     assert!(server.verify(&first_token(temp.path())).is_some());
 }
 
@@ -73,7 +73,7 @@ fn a_known_token_needs_no_disk() {
     let tokens = Tokens::open(temp.path()).unwrap();
     let (_, secret) = tokens.create("ci", false).unwrap();
     fs::remove_file(temp.path().join(TOKENS_FILE)).unwrap();
-    assert!(tokens.verify(secret.expose()).is_some());
+    assert!(tokens.verify(&secret.expose()).is_some());
 }
 
 #[test]
@@ -123,8 +123,102 @@ fn a_damaged_file_is_named_with_its_line_and_changes_nothing() {
         fs::write(&file, format!("{good}{bad}\n")).unwrap();
         let message = tokens.reload().unwrap_err().to_string();
         assert!(message.contains(expected), "{message}");
-        assert!(tokens.verify(secret.expose()).is_some());
+        assert!(tokens.verify(&secret.expose()).is_some());
     }
+}
+
+#[test]
+fn a_token_has_two_spellings_and_no_third() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let (record, secret) = tokens.create("sdk", false).unwrap();
+    let (own, other) = (secret.expose(), secret.expose_as_e2b());
+    let digits = other.strip_prefix("e2b_").unwrap();
+    assert_eq!(digits.len(), 64);
+    assert!(digits.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f')));
+    assert_eq!(as_e2b(&own).as_deref(), Some(&*other));
+    assert_eq!(as_e2b(&other).as_deref(), Some(&*other));
+    for good in [&own, &other] {
+        assert_eq!(&*tokens.verify(good).unwrap().token_id, record.id.as_str());
+    }
+    let upper = format!("e2b_{}", digits.replace('a', "A").replace('b', "B").replace('c', "C"));
+    let short = &other[..other.len() - 1];
+    let signed = format!("e2b_+{}", &digits[1..]);
+    let wide = format!("e2b_é{}", &digits[2..]);
+    let zeroes = format!("e2b_{}", "0".repeat(64));
+    let wrong = [short, &signed, &wide, &zeroes, digits, "e2b_", &own.replace("cove_", "e2b_")];
+    for wrong in wrong.into_iter().chain((upper != other).then_some(&*upper)) {
+        assert_eq!(tokens.verify(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_tenant_has_several_tokens_and_sees_no_others() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let some: Scopes = [Scope::Sessions, Scope::Tokens].into_iter().collect();
+    let (alone, alone_secret) = tokens.create("alone", false).unwrap();
+    let operators = NewToken { name: "a", operator: true, tenant: Some("team"), scopes: some };
+    let (first, _) = tokens.create_as(&operators).unwrap();
+    let (second, secret) = tokens.create_for("team", "b", some).unwrap();
+    let ids =
+        |tenant| -> Vec<_> { tokens.list_of(tenant).into_iter().map(|record| record.id).collect() };
+    assert_eq!(ids("team"), [first.id.clone(), second.id.clone()]);
+    assert_eq!(ids(&alone.id), [alone.id.as_str()]);
+    assert_eq!(ids("nobody"), [""; 0]);
+
+    let who = tokens.verify(&secret.expose()).unwrap();
+    assert_eq!((&*who.tenant, who.operator, who.scopes), ("team", false, some));
+    who.require(Scope::Sessions).unwrap();
+    let error = who.require(Scope::Agents).unwrap_err();
+    assert_eq!((error.status().as_u16(), error.to_string().contains("`agents`")), (403, true));
+    let who = tokens.verify(&alone_secret.expose()).unwrap();
+    assert_eq!((&*who.tenant, who.scopes), (&*alone.id, Scopes::ALL));
+
+    assert!(matches!(tokens.revoke_of("team", &alone.id), Err(Error::NoSuchToken(_))));
+    assert!(matches!(tokens.revoke_of(&alone.id, &first.id), Err(Error::NoSuchToken(_))));
+    tokens.revoke_of("team", &first.id).unwrap();
+    assert_eq!(ids("team"), [second.id]);
+}
+
+#[test]
+fn what_a_token_could_not_be_is_refused() {
+    let temp = TempDir::new();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    for bad in ["", "a/b", "..", "-a", "a b", "é", &"x".repeat(65)] {
+        assert!(matches!(tokens.create_for(bad, "n", Scopes::ALL), Err(Error::BadTenant)), "{bad}");
+    }
+    assert!(matches!(tokens.create_for("t", "n", Scopes::NONE), Err(Error::NoScope)));
+    // As many as there may be, and one more; made by hand, because each one writes the file.
+    let lines: Vec<_> = (0..TOKENS_OF_TENANT_MAX)
+        .map(|n| {
+            let hash = format!("{n:064x}");
+            format!(r#"{{"id":"tok_{n}","name":"n","sha256":"{hash}","created":"","tenant":"t"}}"#)
+        })
+        .collect();
+    fs::write(temp.path().join(TOKENS_FILE), lines.join("\n")).unwrap();
+    let refused = tokens.create_for("t", "n", Scopes::ALL);
+    assert!(matches!(refused, Err(Error::TooManyOfTenant)));
+    tokens.create_for("u", "n", Scopes::ALL).unwrap();
+}
+
+#[test]
+fn files_of_older_versions_load_and_new_ones_say_no_more_than_they_must() {
+    let temp = TempDir::new();
+    let hash = "ab".repeat(32);
+    let old = format!(r#"{{"id":"tok_a","name":"old","sha256":"{hash}","created":"2026"}}"#);
+    fs::write(temp.path().join(TOKENS_FILE), &old).unwrap();
+    let tokens = Tokens::open(temp.path()).unwrap();
+    let record = &tokens.list()[0];
+    assert_eq!((record.tenant(), record.scopes, record.operator), ("tok_a", Scopes::ALL, true));
+    tokens.create("new", false).unwrap();
+    let text = fs::read_to_string(temp.path().join(TOKENS_FILE)).unwrap();
+    assert!(!text.contains("tenant") && !text.contains("scopes"), "{text}");
+    let some = [Scope::Executions].into_iter().collect();
+    tokens.create_for("t", "newer", some).unwrap();
+    let again = Tokens::open(temp.path()).unwrap();
+    assert_eq!(again.list(), tokens.list());
+    assert_eq!(again.list_of("t")[0].scopes, some);
 }
 
 #[test]

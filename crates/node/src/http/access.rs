@@ -8,10 +8,13 @@ use axum::response::Response;
 use super::connection::Peer;
 use super::error::Error;
 use super::stream::is_websocket;
-use crate::auth::{self, Principal, Tokens};
+use crate::auth::{self, Principal, Scope, Tokens};
 
 /// Judge0's header for a token.
 const X_AUTH_TOKEN: HeaderName = HeaderName::from_static("x-auth-token");
+
+/// E2B's header for one.
+const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// What stands before a token among the protocols that a WebSocket offers: all that a script in a
 /// browser can add to its request.
@@ -38,11 +41,19 @@ pub struct Face {
     /// How the errors of the shell and of its extractors look there; `retry-after` and
     /// `www-authenticate` are added. None for Cove's own shape.
     pub render: Option<fn(&Error) -> Response>,
+    /// What a token must be for; none where any will do.
+    pub scope: Option<Scope>,
 }
 
 impl Face {
     /// The native one: tokens, and Cove's own errors.
-    pub const NATIVE: Face = Face { access: Access::Token, render: None };
+    pub const NATIVE: Face = Face { access: Access::Token, render: None, scope: None };
+
+    /// The native one, below a path that is about one thing.
+    #[must_use]
+    pub const fn native_for(scope: Scope) -> Face {
+        Face { scope: Some(scope), ..Face::NATIVE }
+    }
 }
 
 /// Who makes a request.
@@ -53,8 +64,19 @@ pub(super) struct Admitted {
     pub(super) protocol: Option<HeaderValue>,
 }
 
-/// Finds out who makes a request.
+/// Finds out who makes a request, and whether it is for him.
 pub(super) fn admit(
+    face: &Face,
+    tokens: &Tokens,
+    headers: &HeaderMap,
+    peer: Option<Peer>,
+) -> Result<Admitted, Error> {
+    let admitted = identify(&face.access, tokens, headers, peer)?;
+    face.scope.map_or(Ok(()), |scope| admitted.principal.require(scope))?;
+    Ok(admitted)
+}
+
+fn identify(
     access: &Access,
     tokens: &Tokens,
     headers: &HeaderMap,
@@ -89,7 +111,8 @@ fn find(headers: &HeaderMap) -> Result<Option<(&str, Option<HeaderValue>)>, Erro
     if headers.get_all(header::AUTHORIZATION).iter().any(is_bearer) {
         add(auth::bearer(headers).ok_or_else(Error::unauthenticated)?, None)?;
     }
-    for value in headers.get_all(X_AUTH_TOKEN) {
+    let of_others = [X_AUTH_TOKEN, X_API_KEY];
+    for value in of_others.iter().flat_map(|name| headers.get_all(name)) {
         add(value.to_str().map_err(|_| Error::unauthenticated())?, None)?;
     }
     if is_websocket(headers) {
@@ -131,9 +154,54 @@ fn is_local_name(host: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use api::ErrorCode;
     use axum::http::HeaderMap;
 
     use super::*;
+    use crate::auth::{NewToken, Scopes};
+    use crate::testing::TempDir;
+
+    #[test]
+    fn a_token_is_for_what_its_scopes_say_wherever_it_stands() {
+        let temp = TempDir::new();
+        let tokens = Tokens::open(temp.path()).unwrap();
+        let scopes: Scopes = [Scope::Sessions].into_iter().collect();
+        let new = NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes };
+        let (_, secret) = tokens.create_as(&new).unwrap();
+        let (token, e2b) = (secret.expose(), secret.expose_as_e2b());
+        let nobody = || Principal::without_token("compat_x", "x");
+        let foreign = || Face {
+            access: Access::Open(nobody()),
+            scope: Some(Scope::Executions),
+            render: None,
+        };
+        let unknown = Err(ErrorCode::Unauthenticated);
+        let sessions = || Face::native_for(Scope::Sessions);
+        for (face, sent, expected) in [
+            (sessions(), vec![("x-api-key", &*e2b)], Ok("team")),
+            (sessions(), vec![("x-api-key", &token)], Ok("team")),
+            (sessions(), vec![("x-auth-token", &e2b)], Ok("team")),
+            (sessions(), vec![("authorization", &format!("Bearer {e2b}"))], Ok("team")),
+            (sessions(), vec![("x-api-key", &e2b), ("x-auth-token", &e2b)], unknown),
+            (sessions(), vec![("x-api-key", &e2b), ("x-api-key", &e2b)], unknown),
+            (sessions(), vec![("x-api-key", "e2b_00")], unknown),
+            (sessions(), vec![], unknown),
+            (Face::NATIVE, vec![("x-api-key", &e2b)], Ok("team")),
+            (Face::native_for(Scope::Agents), vec![("x-api-key", &e2b)], Err(ErrorCode::Forbidden)),
+            // Where strangers may come, a token that is not for this is still none for this.
+            (foreign(), vec![("x-api-key", &e2b)], Err(ErrorCode::Forbidden)),
+            (foreign(), vec![], Ok("compat_x")),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in &sent {
+                headers.append(*name, value.parse().unwrap());
+            }
+            let found = admit(&face, &tokens, &headers, None);
+            let found = found.map(|admitted| admitted.principal.tenant.to_string());
+            let found = found.map_err(|error| error.detail().code);
+            assert_eq!(found.as_deref().map_err(|code| *code), expected, "{face:?} {sent:?}");
+        }
+    }
 
     #[test]
     fn only_programs_of_this_machine_are_local() {

@@ -7,6 +7,8 @@ use api::{ErrorBody, ErrorCode, ErrorDetail};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::auth::Scope;
+
 /// An answer with a status of 400 or above. What it says is meant for the caller; what the operator
 /// needs to know goes to the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +41,11 @@ impl Error {
         let message = "a valid token is needed: `authorization: Bearer <token>`; \
                        the owner of the server gets one with `cove token`";
         Error::new(ErrorCode::Unauthenticated, message)
+    }
+
+    /// The token is not for this.
+    pub fn missing_scope(scope: Scope) -> Error {
+        Error::new(ErrorCode::Forbidden, format!("this token lacks the scope `{scope}`"))
     }
 
     /// The server shuts down.

@@ -92,8 +92,8 @@ impl Shell {
         self.wrap_with(routes, Vec::new())
     }
 
-    /// The same with faces of other systems: each is everything below a path, such as
-    /// `/compat/piston`.
+    /// The same with faces of other systems, or parts of the native one with rules of their own:
+    /// each is everything below a path, such as `/compat/piston`.
     pub fn wrap_with(&self, routes: Router, faces: Vec<(&'static str, Face)>) -> Router {
         let native = (PROTECTED, Face::NATIVE);
         self.layer(routes, faces.into_iter().chain([native]).collect())
@@ -142,7 +142,7 @@ impl Shared {
         let mut admission = Admission { working: None, place: None, protocol: None };
         if let Some(face) = face {
             let peer = request.extensions().get::<Peer>().copied();
-            let admitted = access::admit(&face.access, &self.tokens, request.headers(), peer)?;
+            let admitted = access::admit(face, &self.tokens, request.headers(), peer)?;
             request.extensions_mut().insert(admitted.principal);
             admission.protocol = admitted.protocol;
             admission.working = Some(self.drain.work().ok_or_else(Error::draining)?);

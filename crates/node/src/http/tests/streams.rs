@@ -81,7 +81,7 @@ fn render(error: &Error) -> Response {
 }
 
 fn anybody() -> Principal {
-    Principal { token_id: "piston".into(), name: "piston".into(), operator: false }
+    Principal::without_token("piston", "piston")
 }
 
 async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both {
@@ -96,11 +96,11 @@ async fn start_both(limits: Limits, patience: Duration, access: Access) -> Both 
     let main = Listener::bind("127.0.0.1:0").await.unwrap();
     let face = Listener::bind("127.0.0.1:0").await.unwrap();
     let (address, face_address) = (main.address(), face.address());
-    let judge0 = Face { access: Access::Token, render: Some(render) };
+    let judge0 = Face { access: Access::Token, render: Some(render), scope: None };
     let routes = streams(sender);
     let listeners = vec![
         (main, shell.wrap_with(routes.clone(), vec![("/compat/judge0", judge0)])),
-        (face, shell.wrap_face(routes, Face { access, render: None })),
+        (face, shell.wrap_face(routes, Face { access, render: None, scope: None })),
     ];
     let task = tokio::spawn(serve_all(listeners, limits, drain.clone(), patience));
     let server = Server { address, token, drain, waiting, task, _directory: directory };

@@ -1,0 +1,172 @@
+//! What a token may be used for.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// One thing that a token may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Running programs, by every interface for that.
+    Executions,
+    /// Using sessions and sandboxes: to talk to them, to run commands, their files.
+    Sessions,
+    /// What sessions are made from: to deploy, change and delete agents and their credentials.
+    Agents,
+    /// Making, listing and revoking tokens of one's own tenant.
+    Tokens,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Scope; 4] = [Scope::Executions, Scope::Sessions, Scope::Agents, Scope::Tokens];
+
+    /// As it is written, in files, options and errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scope::Executions => "executions",
+            Scope::Sessions => "sessions",
+            Scope::Agents => "agents",
+            Scope::Tokens => "tokens",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        match self {
+            Scope::Executions => 1,
+            Scope::Sessions => 2,
+            Scope::Agents => 4,
+            Scope::Tokens => 8,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A scope that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no scope; there are `executions`, `sessions`, `agents` and `tokens`")]
+pub struct UnknownScope(String);
+
+impl FromStr for Scope {
+    type Err = UnknownScope;
+
+    fn from_str(text: &str) -> Result<Scope, UnknownScope> {
+        let named = Scope::ALL.into_iter().find(|scope| scope.name() == text);
+        named.ok_or_else(|| UnknownScope(text.chars().take(40).collect()))
+    }
+}
+
+/// A set of scopes. In files it is a list of names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Scopes(u8);
+
+impl Scopes {
+    /// Everything; what a token has for which nothing else was said. A scope that is added in a
+    /// later version is among it.
+    pub const ALL: Scopes = Scopes(u8::MAX);
+
+    /// Nothing.
+    pub const NONE: Scopes = Scopes(0);
+
+    /// Whether the scope is among them.
+    #[must_use]
+    pub const fn has(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+
+    /// Whether all of these are among `others`: nobody can give away more than he has.
+    #[must_use]
+    pub const fn is_within(self, others: Scopes) -> bool {
+        self.0 & !others.0 == 0
+    }
+
+    /// Each of them.
+    pub fn iter(self) -> impl Iterator<Item = Scope> {
+        Scope::ALL.into_iter().filter(move |scope| self.has(*scope))
+    }
+
+    /// Whether nothing was left out, so that a file need not say so.
+    pub(super) fn is_all(&self) -> bool {
+        *self == Scopes::ALL
+    }
+}
+
+impl Default for Scopes {
+    fn default() -> Self {
+        Scopes::ALL
+    }
+}
+
+impl FromIterator<Scope> for Scopes {
+    fn from_iter<I: IntoIterator<Item = Scope>>(scopes: I) -> Scopes {
+        Scopes(scopes.into_iter().fold(0, |bits, scope| bits | scope.bit()))
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(Scope::name)).finish()
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, scope) in self.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{scope}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Scopes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(Scope::name))
+    }
+}
+
+impl<'de> Deserialize<'de> for Scopes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scopes, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        names.iter().map(|name| name.parse::<Scope>().map_err(de::Error::custom)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_written_as_the_names_it_was_read_from() {
+        for (text, shown) in [
+            (r#"["sessions","executions"]"#, "executions,sessions"),
+            (r#"["agents"]"#, "agents"),
+            ("[]", ""),
+        ] {
+            let scopes: Scopes = serde_json::from_str(text).unwrap();
+            assert_eq!(scopes.to_string(), shown);
+            let again: Scopes =
+                serde_json::from_str(&serde_json::to_string(&scopes).unwrap()).unwrap();
+            assert_eq!(again, scopes);
+        }
+        let error = serde_json::from_str::<Scopes>(r#"["root"]"#).unwrap_err().to_string();
+        assert!(error.starts_with("`root` is no scope"), "{error}");
+    }
+
+    #[test]
+    fn nobody_gives_away_what_he_has_not() {
+        let few: Scopes = [Scope::Sessions, Scope::Agents].into_iter().collect();
+        assert!(few.is_within(Scopes::ALL) && few.is_within(few) && Scopes::NONE.is_within(few));
+        assert!(!Scopes::ALL.is_within(few));
+        assert!(few.has(Scope::Agents) && !few.has(Scope::Tokens));
+        assert!(Scope::ALL.into_iter().all(|scope| Scopes::ALL.has(scope)));
+        assert_eq!(format!("{few:?}"), r#"{"sessions", "agents"}"#);
+    }
+}
