@@ -1,0 +1,600 @@
+#!/usr/bin/env python3
+"""A stand-in for a model: the Messages protocol over HTTP, answered by rules instead of by a model.
+
+For tests and examples of agents where no model can be reached or none should be paid. Needs nothing
+but Python. It is deterministic: the same request has the same answer.
+
+    stand_in.py --port 0 --api-key secret --log requests.jsonl
+
+prints `listening on http://127.0.0.1:PORT` and serves, as the protocol says, to clients that have the key:
+
+    POST /v1/messages               streamed and not
+    POST /v1/messages/count_tokens
+    GET  /v1/models, /v1/models/ID
+
+Unless it is told something else, it answers with what was said, the number of messages that it was
+sent, and how many of them a user typed, so that whoever asks knows what the agent still remembers:
+
+    You said: hello [messages: 3, turns: 2]
+
+A line of what the user says may tell it what to do instead:
+
+    say: TEXT           answer with TEXT; \\n in it is the end of a line
+    recall              answer with everything that the user said in this conversation
+    system              answer with the system prompt
+    run: COMMAND        use the tool Bash; answer with what came of it
+    tool: NAME JSON     use any tool with this input; several such lines are several uses, one by one
+    think: TEXT         think TEXT before answering
+    stream: N [MS]      answer with N words, MS milliseconds apart
+    wait: MS            send nothing for that time
+    fail: STATUS [N]    answer with this error, the first N times only if N is given
+    cut: N              break the connection off after N words
+
+Every request is a line of JSON in the log: what it was, what it had, how it was answered.
+"""
+
+import argparse
+import hashlib
+import json
+import socket
+import sys
+import threading
+import time
+
+# Requests of agents are some 50 KB; what is larger than any context is refused.
+BODY_BYTES_MAX = 64 << 20
+HEAD_BYTES_MAX = 64 << 10
+# A word each; a line of a test that asks for more than this is a mistake.
+STREAM_WORDS_MAX = 1_000_000
+IDLE_SECONDS_MAX = 600
+MODELS = ["claude-stand-in", "claude-opus-4-5", "claude-sonnet-4-5", "claude-haiku-4-5"]
+ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    529: "overloaded_error",
+}
+REASONS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed"}
+DIRECTIVES = {"say", "run", "tool", "think", "stream", "wait", "fail", "cut"}
+# What agents put into a conversation beside what a user said.
+REMINDER = "<system-reminder>"
+INTERRUPTED = "[Request interrupted by user"
+
+
+class Refused(Exception):
+    """An answer that is an error of the protocol."""
+
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class Closed(Exception):
+    """The connection is over: the client left, or it is to be broken off."""
+
+
+# --- what is asked ---
+
+
+def blocks(content):
+    """The blocks of a message; a string is one block of text."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    if not isinstance(content, list) or not all(isinstance(block, dict) for block in content):
+        raise Refused(400, "messages: content must be a string or a list of blocks")
+    return content
+
+
+def plain(content):
+    """The text of content, one block a line."""
+    texts = [b.get("text", "") for b in blocks(content) if b.get("type") == "text"]
+    return "\n".join(texts)
+
+
+def said(message):
+    """What a user typed in this message, without what the agent added; None if it is not one of those."""
+    if message.get("role") != "user":
+        return None
+    texts = []
+    for block in blocks(message.get("content", "")):
+        text = block.get("text", "").strip() if block.get("type") == "text" else ""
+        if text.startswith(INTERRUPTED):
+            # What was asked before was taken back, and agents merge it with what is asked now.
+            texts = []
+        elif text and not text.startswith(REMINDER):
+            texts.append(text)
+    return "\n".join(texts) or None
+
+
+class Conversation:
+    """One request, understood."""
+
+    def __init__(self, body):
+        messages = body.get("messages")
+        if not isinstance(messages, list) or not messages:
+            raise Refused(400, "messages: at least one message is required")
+        if not isinstance(body.get("model"), str):
+            raise Refused(400, "model: Field required")
+        if not all(isinstance(message, dict) for message in messages):
+            raise Refused(400, "messages: every message must be an object")
+        self.body = body
+        self.messages = messages
+        self.turns = [text for text in map(said, messages) if text]
+        self.text = self.turns[-1] if self.turns else ""
+        self.system = plain(body.get("system") or "")
+        self.results = self.results_of_this_turn()
+        self.orders = list(self.directives())
+
+    def results_of_this_turn(self):
+        """Results of tools that were used since the user said something."""
+        results = []
+        for message in reversed(self.messages):
+            found = [
+                block
+                for block in blocks(message.get("content", ""))
+                if message.get("role") == "user" and block.get("type") == "tool_result"
+            ]
+            if said(message):
+                break
+            results = found + results
+        return results
+
+    def directives(self):
+        for line in self.text.splitlines():
+            name, colon, rest = line.strip().partition(":")
+            if colon and name in DIRECTIVES:
+                yield name, rest.strip()
+            elif line.strip() in ("recall", "system"):
+                yield line.strip(), ""
+
+    def order(self, *names):
+        """The first directive of these names, or None."""
+        return next((rest for name, rest in self.orders if name in names), None)
+
+    def number(self, name, index=0, default=None):
+        """A number of a directive."""
+        parts = (self.order(name) or "").split()
+        if len(parts) <= index:
+            return default
+        if not parts[index].isdigit():
+            raise Refused(400, f"messages: {name}: {parts[index]!r} is not a number")
+        return int(parts[index])
+
+    def tool(self):
+        """The use of a tool that is next: name and input, or None."""
+        uses = [(name, rest) for name, rest in self.orders if name in ("run", "tool")]
+        if len(self.results) >= len(uses):
+            return None
+        kind, rest = uses[len(self.results)]
+        if kind == "run":
+            return "Bash", {"command": rest, "description": "Run what was asked"}
+        name, _, arguments = rest.partition(" ")
+        try:
+            return name, json.loads(arguments or "{}")
+        except ValueError as error:
+            raise Refused(400, f"messages: tool: the input of {name} is not JSON: {error}") from error
+
+    def answer(self):
+        """The words to answer with."""
+        asked = {name for name, _ in self.orders}
+        if "stream" in asked:
+            count = min(self.number("stream", default=1), STREAM_WORDS_MAX)
+            return (f"word{index} " for index in range(count))
+        if "say" in asked:
+            text = self.order("say").replace("\\n", "\n")
+        elif self.results:
+            last = self.results[-1]
+            verb = "failed" if last.get("is_error") else "said"
+            result = plain(last.get("content") or "").partition(REMINDER)[0]
+            text = f"The tool {verb}: {result.rstrip()}"
+        elif "recall" in asked:
+            text = "I remember: " + " | ".join(self.turns)
+        elif "system" in asked:
+            text = "My system prompt: " + self.system
+        else:
+            counts = f"[messages: {len(self.messages)}, turns: {len(self.turns)}]"
+            text = f"You said: {self.text} {counts}"
+        return words(text)
+
+    def input_tokens(self):
+        """Four bytes are a token, as everywhere where nobody counts."""
+        counted = {name: self.body.get(name) for name in ("system", "messages", "tools")}
+        return max(1, len(json.dumps(counted)) // 4)
+
+
+def words(text):
+    """The text in pieces which, put together, are the text."""
+    start = 0
+    for index, character in enumerate(text):
+        if character in " \n" and index + 1 < len(text) and text[index + 1] not in " \n":
+            yield text[start : index + 1]
+            start = index + 1
+    if start < len(text) or not text:
+        yield text[start:]
+
+
+# --- how it is answered ---
+
+
+class Stream:
+    """The events of a streamed answer, as chunks."""
+
+    def __init__(self, connection):
+        self.connection = connection
+        self.pending = []
+
+    def event(self, kind, **fields):
+        data = json.dumps({"type": kind, **fields}, separators=(",", ":"), ensure_ascii=False)
+        self.pending.append(f"event: {kind}\ndata: {data}\n\n".encode())
+
+    def flush(self):
+        data = b"".join(self.pending)
+        self.pending.clear()
+        if data:
+            self.connection.send(b"%x\r\n%s\r\n" % (len(data), data))
+
+
+class Model:
+    """What all connections share."""
+
+    def __init__(self, options, log):
+        self.options = options
+        self.log = log
+        self.lock = threading.Lock()
+        self.numbers = {"request": 0}
+
+    def count(self, key):
+        """How many times this was asked for, this time included."""
+        with self.lock:
+            self.numbers[key] = self.numbers.get(key, 0) + 1
+            return self.numbers[key]
+
+    def write(self, entry):
+        """Logs a request once: before its last byte is sent, so that who has the answer finds the line."""
+        if "ms" in entry:
+            return
+        entry["ms"] = round((time.time() - entry["time"]) * 1000, 2)
+        line = json.dumps(entry, ensure_ascii=False) + "\n"
+        with self.lock:
+            self.log.write(line)
+            self.log.flush()
+
+
+def identifier(prefix, *of):
+    """An id that is the same for the same request."""
+    digest = hashlib.sha256("\n".join(map(str, of)).encode()).hexdigest()
+    return f"{prefix}_{digest[:24]}"
+
+
+class Answer:
+    """One answer to one conversation."""
+
+    def __init__(self, model, connection, conversation, entry):
+        self.model, self.connection, self.entry = model, connection, entry
+        self.conversation = conversation
+        last = json.dumps(conversation.messages[-1])
+        self.key = (conversation.text, len(conversation.messages), len(conversation.results), last)
+        self.tool = conversation.tool()
+
+    def give(self):
+        conversation = self.conversation
+        status, times = conversation.number("fail"), conversation.number("fail", 1)
+        if status is not None:
+            seen = self.model.count(("fail", conversation.text, len(conversation.turns)))
+            if times is None or seen <= times:
+                raise Refused(status, "the conversation asks for this error")
+        time.sleep(conversation.number("wait", default=0) / 1000)
+        self.entry["status"] = 200
+        if conversation.body.get("stream") is True:
+            self.stream()
+        else:
+            self.whole()
+
+    def message(self, content, stop_reason, output_tokens):
+        return {
+            "id": identifier("msg", *self.key),
+            "type": "message",
+            "role": "assistant",
+            "model": self.conversation.body["model"],
+            "content": content,
+            "stop_reason": stop_reason,
+            "stop_sequence": None,
+            "usage": self.usage(output_tokens),
+        }
+
+    def usage(self, output_tokens):
+        return {
+            "input_tokens": self.conversation.input_tokens(),
+            "cache_creation_input_tokens": 0,
+            "cache_read_input_tokens": 0,
+            "output_tokens": output_tokens,
+        }
+
+    def use(self):
+        """The block that uses a tool."""
+        name, arguments = self.tool
+        return {"type": "tool_use", "id": identifier("toolu", *self.key), "name": name, "input": arguments}
+
+    def whole(self):
+        content = []
+        thought = self.conversation.order("think")
+        if thought is not None and not self.conversation.results:
+            signature = identifier("sig", thought)
+            content.append({"type": "thinking", "thinking": thought, "signature": signature})
+        if self.tool:
+            content.append(self.use())
+            count, reason = 1, "tool_use"
+        else:
+            pieces = list(self.conversation.answer())
+            content.append({"type": "text", "text": "".join(pieces)})
+            count, reason = len(pieces), "end_turn"
+        self.entry["answer"] = content[-1].get("text", self.tool and self.tool[0])
+        self.model.write(self.entry)
+        self.connection.json(200, self.message(content, reason, count))
+
+    def stream(self):
+        self.connection.head(200, "text/event-stream; charset=utf-8", chunked=True)
+        stream = Stream(self.connection)
+        stream.event("message_start", message=self.message([], None, 1))
+        index, thought = 0, self.conversation.order("think")
+        if thought is not None and not self.conversation.results:
+            self.think(stream, thought)
+            index = 1
+        if self.tool:
+            count, reason = self.stream_use(stream, index), "tool_use"
+        else:
+            count, reason = self.stream_text(stream, index), "end_turn"
+        delta = {"stop_reason": reason, "stop_sequence": None}
+        stream.event("message_delta", delta=delta, usage=self.usage(count))
+        stream.event("message_stop")
+        self.model.write(self.entry)
+        stream.flush()
+        self.connection.send(b"0\r\n\r\n")
+
+    def think(self, stream, thought):
+        block = {"type": "thinking", "thinking": "", "signature": ""}
+        stream.event("content_block_start", index=0, content_block=block)
+        for piece in words(thought):
+            delta = {"type": "thinking_delta", "thinking": piece}
+            stream.event("content_block_delta", index=0, delta=delta)
+        delta = {"type": "signature_delta", "signature": identifier("sig", thought)}
+        stream.event("content_block_delta", index=0, delta=delta)
+        stream.event("content_block_stop", index=0)
+
+    def stream_use(self, stream, index):
+        block = self.use()
+        arguments = json.dumps(block["input"])
+        stream.event("content_block_start", index=index, content_block={**block, "input": {}})
+        half = len(arguments) // 2
+        for part in ("", arguments[:half], arguments[half:]):
+            delta = {"type": "input_json_delta", "partial_json": part}
+            stream.event("content_block_delta", index=index, delta=delta)
+        stream.event("content_block_stop", index=index)
+        self.entry["answer"] = block["name"]
+        return len(arguments) // 4
+
+    def stream_text(self, stream, index):
+        block = {"type": "text", "text": ""}
+        stream.event("content_block_start", index=index, content_block=block)
+        stream.event("ping")
+        pause = self.conversation.number("stream", 1, 0) / 1000
+        cut = self.conversation.number("cut")
+        count, start = 0, []
+        for piece in self.conversation.answer():
+            if count == cut:
+                stream.flush()
+                raise Closed("the conversation asks for it")
+            delta = {"type": "text_delta", "text": piece}
+            stream.event("content_block_delta", index=index, delta=delta)
+            count += 1
+            if count <= 20:
+                start.append(piece)
+                self.entry["answer"] = "".join(start)
+            # Without pauses all of it is one write, but for what nobody would hold in memory.
+            if pause or len(stream.pending) >= 1000:
+                stream.flush()
+            time.sleep(pause)
+        stream.event("content_block_stop", index=index)
+        return count
+
+
+# --- HTTP ---
+
+
+class Connection:
+    """One client. The parser of the standard library takes a millisecond for a request; this takes less."""
+
+    def __init__(self, sock, model):
+        self.sock, self.model = sock, model
+        self.reader = sock.makefile("rb")
+
+    def send(self, data):
+        try:
+            self.sock.sendall(data)
+        except OSError as error:
+            raise Closed(str(error)) from error
+
+    def head(self, status, kind, length=None, chunked=False):
+        size = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {length}"
+        reason = REASONS.get(status, "Error" if status >= 400 else "OK")
+        request = f"request-id: req_{self.model.numbers['request']:06}"
+        retry = "x-should-retry: false\r\n" if status in (400, 401, 403, 404) else ""
+        lines = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\n{size}\r\n{request}\r\n"
+        self.send(f"{lines}{retry}\r\n".encode())
+
+    def json(self, status, value):
+        data = json.dumps(value, ensure_ascii=False).encode()
+        self.head(status, "application/json", len(data))
+        self.send(data)
+
+    def serve(self):
+        try:
+            while self.request():
+                pass
+        except (Closed, OSError, ValueError):
+            pass
+        finally:
+            self.reader.close()
+            self.sock.close()
+
+    def request(self):
+        """One request; False when there is none, and no other can follow."""
+        line = self.reader.readline(HEAD_BYTES_MAX).decode("latin-1").split()
+        if len(line) != 3:
+            return False
+        headers, size = {}, 0
+        while True:
+            field = self.reader.readline(HEAD_BYTES_MAX)
+            size += len(field)
+            if size > HEAD_BYTES_MAX or not field:
+                return False
+            if field in (b"\r\n", b"\n"):
+                break
+            name, _, value = field.decode("latin-1").partition(":")
+            headers[name.strip().lower()] = value.strip()
+        body = self.body(headers)
+        self.answer(line[0], line[1].partition("?")[0], headers, body)
+        return headers.get("connection", "").lower() != "close"
+
+    def body(self, headers):
+        if headers.get("expect", "").lower() == "100-continue":
+            self.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        if headers.get("transfer-encoding", "").lower() != "chunked":
+            length = int(headers.get("content-length", 0))
+            return self.read(length)
+        data = b""
+        while True:
+            length = int(self.reader.readline(64).partition(b";")[0], 16)
+            piece = self.read(length, len(data))
+            self.reader.readline(64)
+            if not length:
+                return data
+            data += piece
+
+    def read(self, length, already=0):
+        if not 0 <= length <= BODY_BYTES_MAX - already:
+            raise Closed("the body is too large")
+        data = self.reader.read(length)
+        if len(data) != length:
+            raise Closed("the client left")
+        return data
+
+    def answer(self, method, path, headers, body):
+        number = self.model.count("request")
+        entry = {"number": number, "time": time.time(), "method": method, "path": path}
+        try:
+            self.route(method, path, headers, body, entry)
+        except Refused as error:
+            entry.update(status=error.status, answer=str(error))
+            kind = ERRORS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+            detail = {"type": kind, "message": str(error)}
+            self.model.write(entry)
+            self.json(error.status, {"type": "error", "error": detail})
+        except Closed:
+            entry["closed"] = True
+            raise
+        finally:
+            self.model.write(entry)
+
+    def route(self, method, path, headers, body, entry):
+        if method == "HEAD" or path == "/":
+            # Agents look whether anybody is there before they have a key to show.
+            entry["status"] = 200
+            self.head(200, "text/plain", 0)
+            return
+        self.check_key(headers, entry)
+        if method == "GET" and path.startswith("/v1/models"):
+            self.models(path, entry)
+        elif method == "POST" and path in ("/v1/messages", "/v1/messages/count_tokens"):
+            conversation = self.parse(headers, body, entry)
+            if path.endswith("count_tokens"):
+                entry["status"] = 200
+                self.json(200, {"input_tokens": conversation.input_tokens()})
+            else:
+                Answer(self.model, self, conversation, entry).give()
+        else:
+            raise Refused(404, f"there is no {method} {path}")
+
+    def check_key(self, headers, entry):
+        wanted = self.model.options.api_key
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        key = headers.get("x-api-key") or bearer
+        entry["key"] = "none" if not key else "right" if wanted in (None, key) else "wrong"
+        if wanted is not None and key != wanted:
+            raise Refused(401, "invalid x-api-key")
+
+    def parse(self, headers, body, entry):
+        try:
+            value = json.loads(body)
+        except ValueError as error:
+            raise Refused(400, f"the body is not JSON: {error}") from error
+        if not isinstance(value, dict):
+            raise Refused(400, "the body is not an object")
+        conversation = Conversation(value)
+        entry.update(
+            session=headers.get("x-claude-code-session-id"),
+            model=value["model"],
+            stream=value.get("stream") is True,
+            messages=len(conversation.messages),
+            turns=len(conversation.turns),
+            text=conversation.text,
+            tools=[tool.get("name") for tool in value.get("tools") or []],
+            system=conversation.system[: self.model.options.log_system],
+        )
+        if self.model.options.log_bodies:
+            entry.update(headers=headers, body=value)
+            entry["headers"].pop("x-api-key", None)
+            entry["headers"].pop("authorization", None)
+        return conversation
+
+    def models(self, path, entry):
+        entry["status"] = 200
+        every = [
+            {"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
+            for name in MODELS
+        ]
+        if path == "/v1/models":
+            ends = {"first_id": MODELS[0], "last_id": MODELS[-1]}
+            return self.json(200, {"data": every, "has_more": False, **ends})
+        wanted = path.removeprefix("/v1/models/")
+        for model in every:
+            if model["id"] == wanted:
+                return self.json(200, model)
+        raise Refused(404, f"there is no model {wanted}")
+
+
+def options():
+    parser = argparse.ArgumentParser(description="Answer the Messages protocol by rules.")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
+    parser.add_argument("--api-key", help="refuse who has another key; without it every key is right")
+    parser.add_argument("--log", default="-", help="file for the log of requests; - is standard output")
+    parser.add_argument("--log-bodies", action="store_true", help="have whole requests in the log")
+    parser.add_argument(
+        "--log-system", type=int, default=1000, help="characters of the system prompt in the log"
+    )
+    return parser.parse_args()
+
+
+def main():
+    chosen = options()
+    log = sys.stdout if chosen.log == "-" else open(chosen.log, "a", encoding="utf-8")
+    model = Model(chosen, log)
+    listener = socket.create_server((chosen.host, chosen.port), backlog=1024)
+    print(f"listening on http://{chosen.host}:{listener.getsockname()[1]}", flush=True)
+    try:
+        while True:
+            sock, _ = listener.accept()
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.settimeout(IDLE_SECONDS_MAX)
+            threading.Thread(target=Connection(sock, model).serve, daemon=True).start()
+    except KeyboardInterrupt:
+        pass
+
+
+if __name__ == "__main__":
+    main()
