@@ -25,6 +25,7 @@ use crate::sys::{self, Clock, Ended, FailurePage};
 use crate::terminal;
 use crate::workspace;
 
+pub(crate) mod mounts;
 mod warm;
 
 pub(crate) use warm::Waiting;

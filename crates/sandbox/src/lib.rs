@@ -48,6 +48,7 @@
 
 mod cgroup;
 mod codec;
+mod disk;
 mod engine;
 mod failure;
 mod guest;
@@ -70,6 +71,10 @@ mod warm;
 mod workspace;
 
 pub use cgroup::{Role, Support};
+pub use disk::{
+    DISK_BYTES_MAX, DISK_BYTES_MIN, DISK_INODES_MIN, Disk, DiskError, DiskSize, DiskUsage, Disks,
+    Extents, ImageWriter, Layer,
+};
 pub use engine::{Engine, EngineStats, Launched, Sandbox, StartError, spawner_main_if_asked};
 pub use failure::Failure;
 pub use layers::Layers;

@@ -1,0 +1,208 @@
+//! Image files: sparse, complete or not there, read and written in chunks.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::{At, DiskError, loops};
+use crate::sys::mounts::{self as kernel, Lock};
+
+/// Images are nobody's but the server's.
+const IMAGE_MODE: u32 = 0o600;
+/// Bytes that are read at once where the kernel does not copy.
+const COPY_BYTES: usize = 1 << 20;
+/// Most bytes in one call to the kernel.
+const RANGE_BYTES_MAX: u64 = 1 << 30;
+
+// The superblock of ext4: where it is, and what is where in it (fs/ext4/ext4.h).
+const SUPERBLOCK_AT: u64 = 1024;
+const SUPERBLOCK_BYTES: usize = 1024;
+const MAGIC_AT: usize = 0x38;
+const MAGIC: [u8; 2] = [0x53, 0xEF];
+const INCOMPAT_AT: usize = 0x60;
+const INCOMPAT_RECOVER: u8 = 4;
+
+/// A file without a name, in the directory where it is to have one. It is gone when nobody has it
+/// open, so that whoever dies leaves nothing.
+pub(super) fn unnamed(path: &Path) -> Result<File, DiskError> {
+    File::options()
+        .read(true)
+        .write(true)
+        .mode(IMAGE_MODE)
+        .custom_flags(libc::O_TMPFILE)
+        .open(directory_of(path))
+        .at("make a file beside", path)
+}
+
+/// Gives it its name.
+pub(super) fn name(file: &File, path: &Path) -> Result<(), DiskError> {
+    let named = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
+    match named.and_then(|name| kernel::link(file.as_fd(), &name)) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Err(DiskError::Exists { path: path.to_owned() })
+        }
+        result => result.at("give its name to", path),
+    }
+}
+
+/// Likewise; both content and name outlast a loss of power.
+pub(super) fn name_durably(file: &File, path: &Path) -> Result<(), DiskError> {
+    file.sync_all().at("store", path)?;
+    name(file, path)?;
+    let directory = directory_of(path);
+    File::open(directory).and_then(|it| it.sync_all()).at("store the directory", directory)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes an empty file a copy of another one, with its holes; in no time where the file system can
+/// share content.
+pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
+    // Whatever the reason why not, the other way shows it as well.
+    if kernel::clone_file(from.as_fd(), to.as_fd()).is_ok() {
+        return Ok(());
+    }
+    let len = from.metadata()?.len();
+    to.set_len(len)?;
+    let mut at = 0;
+    while at < len {
+        let Some((start, end)) = kernel::next_data(from.as_fd(), at)? else { break };
+        copy_stretch(from, to, start, end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+fn copy_stretch(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut at = start;
+    while at < end {
+        let len = (end - at).min(RANGE_BYTES_MAX);
+        match kernel::copy_range(from.as_fd(), to.as_fd(), at, len) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(copied) => at += copied,
+            Err(error) if is_unsupported(&error) => return copy_by_hand(from, to, at, end),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Whether the kernel does not copy between two such files itself.
+fn is_unsupported(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EXDEV | libc::ENOSYS | libc::EOPNOTSUPP))
+}
+
+fn copy_by_hand(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut buf = vec![0; COPY_BYTES];
+    let mut at = start;
+    while at < end {
+        let len = usize::try_from(end - at).unwrap_or(COPY_BYTES).min(COPY_BYTES);
+        let part = buf.get_mut(..len).unwrap_or_default();
+        from.read_exact_at(part, at)?;
+        to.write_all_at(part, at)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+/// Whether what was written last is only in the journal of an image.
+pub(super) fn needs_recovery(image: &File, path: &Path) -> Result<bool, DiskError> {
+    let mut superblock = [0; SUPERBLOCK_BYTES];
+    let read = image.read_exact_at(&mut superblock, SUPERBLOCK_AT);
+    if read.is_err() || superblock[MAGIC_AT..MAGIC_AT + 2] != MAGIC {
+        let detail = "there is no file system in it".to_owned();
+        return Err(DiskError::Damaged { path: path.to_owned(), detail });
+    }
+    Ok(superblock[INCOMPAT_AT] & INCOMPAT_RECOVER != 0)
+}
+
+/// An image that nobody changes, in chunks of one size.
+#[derive(Debug)]
+pub struct Extents {
+    image: File,
+    path: PathBuf,
+    bytes: u64,
+    chunk_bytes: u32,
+}
+
+impl Extents {
+    /// Opens an image that is not attached, or as a layer only: it stays as it is until this is
+    /// dropped. Another one is [`DiskError::InUse`]. A chunk has at least one byte.
+    pub fn open(path: &Path, chunk_bytes: u32) -> Result<Extents, DiskError> {
+        let image = File::open(path).at("open the disk image", path)?;
+        loops::lock(&image, Lock::Shared, path)?;
+        let bytes = image.metadata().at("look at", path)?.len();
+        Ok(Extents { image, path: path.to_owned(), bytes, chunk_bytes: chunk_bytes.max(1) })
+    }
+
+    /// Bytes of the image, holes included.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Numbers, ascending, of the chunks that are not holes altogether. All others are zero.
+    pub fn chunks(&self) -> Result<Vec<u64>, DiskError> {
+        let chunk = u64::from(self.chunk_bytes);
+        let (mut chunks, mut at) = (Vec::new(), 0);
+        while at < self.bytes {
+            let found = kernel::next_data(self.image.as_fd(), at);
+            let Some((start, end)) = found.at("look for data in", &self.path)? else { break };
+            let next = chunks.last().map_or(0, |last| last + 1);
+            chunks.extend((start / chunk).max(next)..end.div_ceil(chunk));
+            at = end;
+        }
+        Ok(chunks)
+    }
+
+    /// Puts a chunk into `buf`; the last one can be shorter. Any thread may, at any time.
+    pub fn read(&self, chunk: u64, buf: &mut Vec<u8>) -> Result<(), DiskError> {
+        let start = chunk.saturating_mul(self.chunk_bytes.into());
+        let len = self.bytes.saturating_sub(start).min(self.chunk_bytes.into());
+        buf.resize(usize::try_from(len).unwrap_or(0), 0);
+        self.image.read_exact_at(buf, start).at("read", &self.path)
+    }
+}
+
+/// Writes an image in chunks: the other way round.
+#[derive(Debug)]
+pub struct ImageWriter {
+    image: File,
+    path: PathBuf,
+    bytes: u64,
+    chunk_bytes: u32,
+}
+
+impl ImageWriter {
+    /// Begins an image of so many bytes, all zero. It is there after [`ImageWriter::finish`].
+    pub fn create(path: &Path, bytes: u64, chunk_bytes: u32) -> Result<ImageWriter, DiskError> {
+        let image = unnamed(path)?;
+        image.set_len(bytes).at("give a size to", path)?;
+        Ok(ImageWriter { image, path: path.to_owned(), bytes, chunk_bytes: chunk_bytes.max(1) })
+    }
+
+    /// Writes a chunk, of exactly the bytes that belong there. Zeros become a hole. Any thread may,
+    /// at any time.
+    pub fn write(&self, chunk: u64, content: &[u8]) -> Result<(), DiskError> {
+        let start = chunk.saturating_mul(self.chunk_bytes.into());
+        let len = self.bytes.saturating_sub(start).min(self.chunk_bytes.into());
+        if len == 0 || content.len() as u64 != len {
+            let detail = format!("chunk {chunk} has {} bytes instead of {len}", content.len());
+            return Err(DiskError::Damaged { path: self.path.clone(), detail });
+        }
+        if content.iter().all(|byte| *byte == 0) {
+            return Ok(());
+        }
+        self.image.write_all_at(content, start).at("write", &self.path)
+    }
+
+    /// Makes the image durable and gives it its name; never in place of another file.
+    pub fn finish(self) -> Result<(), DiskError> {
+        name_durably(&self.image, &self.path)
+    }
+}

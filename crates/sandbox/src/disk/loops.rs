@@ -1,0 +1,262 @@
+//! Images as loop devices and mounts; locks and freezes that nobody leaves behind.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{At, BLOCK_BYTES, DiskError};
+use crate::sys::mounts::{self as kernel, Lock};
+use crate::sys::{self, Clock};
+
+const CONTROL: &CStr = c"/dev/loop-control";
+/// Where the kernel lists block devices.
+const BLOCK_DEVICES: &str = "/sys/block";
+/// How often the next free loop device is asked for, when somebody else was faster each time.
+const LOOP_TRIES_MAX: u32 = 100;
+/// Time between two looks whether an image is free.
+const LOCK_INTERVAL: Duration = Duration::from_millis(1);
+/// Time after which it is considered that its holder may have died while it copied the image.
+const ABANDONED_AFTER: Duration = Duration::from_millis(100);
+/// What the kernel says of a file system that is none, or not whole.
+const DAMAGES: [i32; 4] = [libc::EUCLEAN, libc::EBADMSG, libc::EINVAL, libc::EIO];
+
+/// Held between asking for a free loop device and taking it, so that threads of one process do not
+/// race for the same. Others can still be faster.
+static TAKING: Mutex<()> = Mutex::new(());
+
+/// What may be done with an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Change,
+}
+
+/// Finds out whether there are loop devices.
+pub(super) fn check() -> Result<(), DiskError> {
+    sys::open(CONTROL, libc::O_RDWR).map(drop).map_err(|error| DiskError::Unsupported {
+        missing: format!("there are no loop devices here: /dev/loop-control: {error}"),
+        remedy: "load the kernel's module loop; in a container, show the host's /dev",
+    })
+}
+
+/// Locks an image that nobody else can have open.
+pub(super) fn lock(image: &File, lock: Lock, path: &Path) -> Result<(), DiskError> {
+    match kernel::try_lock(image.as_fd(), lock).at("lock", path)? {
+        true => Ok(()),
+        false => Err(DiskError::InUse { path: path.to_owned() }),
+    }
+}
+
+/// Opens an image and locks it, waiting for at most so long.
+///
+/// The file is opened again each time, because what has the name can have become another one.
+pub(super) fn open_locked(path: &Path, lock: Lock, wait: Duration) -> Result<File, DiskError> {
+    let started = now(path)?;
+    let mut looked_for_abandoned = false;
+    loop {
+        let mut options = File::options();
+        let image = options.read(true).write(lock == Lock::Exclusive).open(path);
+        let image = image.at("open the disk image", path)?;
+        if kernel::try_lock(image.as_fd(), lock).at("lock", path)? {
+            let (ours, named) = (image.metadata().at("look at", path)?, fs::metadata(path));
+            let named = named.at("look at", path)?;
+            if (ours.dev(), ours.ino()) == (named.dev(), named.ino()) {
+                return Ok(image);
+            }
+            continue;
+        }
+        drop(image);
+        let waited = now(path)?.saturating_sub(started);
+        if !looked_for_abandoned && waited >= ABANDONED_AFTER.min(wait) {
+            looked_for_abandoned = true;
+            thaw_abandoned(path)?;
+        } else if waited >= wait {
+            return Err(DiskError::InUse { path: path.to_owned() });
+        }
+        sys::poll(&[], Some(LOCK_INTERVAL)).at("wait for", path)?;
+    }
+}
+
+fn now(path: &Path) -> Result<Duration, DiskError> {
+    sys::clock(Clock::Monotonic).at("read the clock for", path)
+}
+
+/// Shows a locked image as a loop device and mounts that. Returns the name of the device and the
+/// root of the file system; both stay what they are while the root, or a mount, is open.
+pub(super) fn attach(
+    image: &File,
+    path: &Path,
+    access: Access,
+) -> Result<(CString, OwnedFd), DiskError> {
+    // Until the file system is mounted, only this keeps the image at the device.
+    let (device, _open) = take_device(image, access).at("make a loop device of", path)?;
+    let mount = mount(&device, access).map_err(|error| match error.raw_os_error() {
+        Some(errno) if DAMAGES.contains(&errno) => {
+            DiskError::Damaged { path: path.to_owned(), detail: error.to_string() }
+        }
+        _ => DiskError::Io { step: "mount", path: path.to_owned(), source: error },
+    })?;
+    let root = open_root(mount.as_fd()).at("open the root of", path)?;
+    Ok((device, root))
+}
+
+fn open_root(mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    sys::openat(mount, c".", libc::O_RDONLY | libc::O_DIRECTORY, 0)
+}
+
+fn take_device(image: &File, access: Access) -> io::Result<(CString, OwnedFd)> {
+    let control = sys::open(CONTROL, libc::O_RDWR)?;
+    let flags = if access == Access::Read { libc::O_RDONLY } else { libc::O_RDWR };
+    let mut last = io::Error::from_raw_os_error(libc::EBUSY);
+    for _ in 0..LOOP_TRIES_MAX {
+        let _taking = TAKING.lock();
+        let number = kernel::free_loop(control.as_fd())?;
+        let name = CString::new(format!("/dev/loop{number}"))?;
+        let taken = sys::open(&name, flags).and_then(|device| {
+            let read_only = access == Access::Read;
+            kernel::configure_loop(device.as_fd(), image.as_fd(), read_only, BLOCK_BYTES)?;
+            Ok(device)
+        });
+        match taken {
+            Ok(device) => return Ok((name, device)),
+            // Somebody else's now, or still on its way out.
+            Err(error) if is_raced(&error) => last = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last)
+}
+
+fn is_raced(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EBUSY | libc::ENXIO | libc::EAGAIN))
+}
+
+/// A new mount of a device, in no name space. Of a device that is mounted already it is another
+/// mount of the same file system, and options are those of the first.
+///
+/// Not by cloning a mount that there is: kernels before 6.15 clone none that is in no name space.
+pub(super) fn mount(device: &CStr, access: Access) -> io::Result<OwnedFd> {
+    let fs = kernel::fs_open(c"ext4")?;
+    kernel::fs_set(fs.as_fd(), c"source", device)?;
+    // Whatever an image says itself.
+    kernel::fs_set(fs.as_fd(), c"errors", c"remount-ro")?;
+    // Times of reading would change what has not changed.
+    let mut attributes =
+        libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOATIME;
+    match access {
+        Access::Read => {
+            kernel::fs_flag(fs.as_fd(), c"ro")?;
+            attributes |= libc::MOUNT_ATTR_RDONLY;
+        }
+        // What is deleted becomes a hole in the image.
+        Access::Change => kernel::fs_flag(fs.as_fd(), c"discard")?,
+    }
+    kernel::fs_create(fs.as_fd())?;
+    kernel::fs_mount(fs.as_fd(), attributes)
+}
+
+/// Nobody changes anything on a disk while this lives.
+#[derive(Debug)]
+pub(super) struct Frozen<'a> {
+    root: BorrowedFd<'a>,
+    /// Has a lock on the first byte, which says that somebody lives who will end this. The kernel
+    /// holds the other lock of an image, and does not die.
+    _alive: File,
+}
+
+/// Freezes the file system of an image; waits for others who do.
+pub(super) fn freeze<'a>(
+    root: BorrowedFd<'a>,
+    image: &File,
+    path: &Path,
+) -> Result<Frozen<'a>, DiskError> {
+    let alive = reopen(image).at("open again", path)?;
+    kernel::lock_byte(alive.as_fd()).at("lock a byte of", path)?;
+    kernel::freeze(root).at("freeze", path)?;
+    Ok(Frozen { root, _alive: alive })
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        // Can only fail when somebody else has done it.
+        let _thawed = kernel::thaw(self.root);
+    }
+}
+
+/// Another open file of the same image, which may have been renamed.
+fn reopen(image: &File) -> io::Result<File> {
+    use std::os::fd::AsRawFd;
+    let path = format!("/proc/self/fd/{}", image.as_raw_fd());
+    File::options().read(true).write(true).open(path)
+}
+
+/// Ends the freeze of an image whose holder died in it. Without that it would last until the
+/// machine starts again: the kernel keeps a frozen file system, hence the loop device, hence the
+/// lock; and whoever waits to write to it can not even be killed.
+fn thaw_abandoned(path: &Path) -> Result<(), DiskError> {
+    let path = fs::canonicalize(path).at("look for", path)?;
+    for name in loop_devices()? {
+        if backing_file(&name).as_deref() == Some(&path) {
+            thaw_device(&name, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The same for all images below a directory.
+pub(super) fn thaw_abandoned_below(directory: &Path) -> Result<(), DiskError> {
+    let directory = fs::canonicalize(directory).at("look for", directory)?;
+    for name in loop_devices()? {
+        if let Some(path) = backing_file(&name).filter(|path| path.starts_with(&directory)) {
+            thaw_device(&name, &path)?;
+        }
+    }
+    Ok(())
+}
+
+fn thaw_device(name: &str, path: &Path) -> Result<(), DiskError> {
+    // An image that was deleted, or a layer that may only be read: no one can have frozen those.
+    let Ok(image) = File::options().read(true).write(true).open(path) else { return Ok(()) };
+    if !kernel::try_lock_byte(image.as_fd()).at("lock a byte of", path)? {
+        // Being copied, by somebody who lives.
+        return Ok(());
+    }
+    let device = CString::new(format!("/dev/{name}")).map_err(io::Error::from);
+    let device = device.at("name the device of", path)?;
+    // Fails when it is a layer, or has gone meanwhile.
+    let Ok(mount) = mount(&device, Access::Change) else { return Ok(()) };
+    let root = open_root(mount.as_fd()).at("open the root of", path)?;
+    // Now that it is mounted, it stays what it is.
+    if backing_file(name).as_deref() != Some(path) {
+        return Ok(());
+    }
+    match kernel::thaw(root.as_fd()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error).at("thaw", path),
+        _ => Ok(()),
+    }
+}
+
+/// Names of all loop devices.
+fn loop_devices() -> Result<Vec<String>, DiskError> {
+    let at = Path::new(BLOCK_DEVICES);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(at).at("list", at)? {
+        let name = entry.at("list", at)?.file_name();
+        names.extend(name.to_str().filter(|name| name.starts_with("loop")).map(str::to_owned));
+    }
+    Ok(names)
+}
+
+/// The image that a loop device shows, if it shows one.
+fn backing_file(name: &str) -> Option<PathBuf> {
+    let text = fs::read(format!("{BLOCK_DEVICES}/{name}/loop/backing_file")).ok()?;
+    let text = text.strip_suffix(b"\n").unwrap_or(&text);
+    Some(PathBuf::from(std::ffi::OsStr::from_bytes(text)))
+}

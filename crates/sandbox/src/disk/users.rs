@@ -1,0 +1,40 @@
+//! Whose the files of a disk are in a slot: a user name space that says so.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::{DISK_INIT, DISK_USER};
+use crate::sys;
+
+/// Makes the user name space that maps the owners of files on disks to the user ids of a slot, for
+/// `mount_session`: `users` are the guest init's and the programs'. Nobody ever is in it.
+///
+/// The caller has one thread, and the privileges of root. `host_proc` is its `/proc`.
+pub(crate) fn slot_users(
+    host_proc: BorrowedFd<'_>,
+    (init, user): (u32, u32),
+) -> io::Result<OwnedFd> {
+    let (theirs, ours) = sys::message_pair()?;
+    // A name space needs somebody in it until it is open. It waits, and is ended.
+    let child = sys::fork(libc::CLONE_NEWUSER, None, || {
+        let _until_killed = sys::receive(theirs.as_fd(), &mut [0]);
+        0
+    })?;
+    let map = format!("{DISK_INIT} {init} 1\n{DISK_USER} {user} 1\n");
+    let open = |name: &str, flags| {
+        let name = CString::new(format!("{}/{name}", child.pid))?;
+        sys::openat(host_proc, &name, flags, 0)
+    };
+    let opened = ["uid_map", "gid_map"]
+        .iter()
+        .try_for_each(|name| {
+            // The kernel takes a whole map in one write, once.
+            sys::write_all(open(name, libc::O_WRONLY)?.as_fd(), map.as_bytes())
+        })
+        .and_then(|()| open("ns/user", libc::O_RDONLY));
+    let _kept_until_here = ours;
+    sys::kill_pidfd(child.pidfd.as_fd())?;
+    sys::wait_pid(child.pid)?;
+    opened
+}
