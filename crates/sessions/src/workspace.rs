@@ -1,0 +1,375 @@
+//! Disks and layers of sessions, on this machine and in the object store.
+//!
+//! A disk is a file with the image of a file system; a layer is a disk that was frozen and that
+//! others stand on. Both have ids that are never used twice, so that a copy that another server
+//! left behind is never mistaken for the current one. What goes to the object store is cut into
+//! pieces that are named by their content (`image`): a second snapshot of a disk stores what has
+//! changed.
+//!
+//! ```text
+//! DATA_DIR/sessions/disks/d_….img      one for each session that has been here
+//! DATA_DIR/sessions/layers/l_….img     agents' versions, snapshots, what forks stand on
+//! objects: disks/d_…/…, layers/l_…/…   a manifest, and pieces
+//! ```
+//!
+//! A file is complete or not there: it gets its name when it is.
+
+mod image;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use node::clock::Ids;
+use node::objects::Objects;
+use parking_lot::Mutex;
+use sandbox::{Disk, DiskSize, Disks, Layer};
+use tokio::task;
+
+use crate::error::Error;
+
+/// How long an image may be held by a server that is just going away.
+const ATTACH_WAIT: Duration = Duration::from_secs(20);
+/// Where copies of disks are for as long as they are brought to the object store.
+const COPIES: &str = "copies";
+
+/// Names a disk: `d_…`.
+pub(crate) type DiskId = String;
+/// Names a layer: `l_…`.
+pub(crate) type LayerId = String;
+
+/// Where the content of a disk came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// It is a new one.
+    Fresh,
+    /// It was on this machine.
+    Local,
+    /// It was brought from the object store, and has a new id.
+    Remote,
+}
+
+/// A disk that is attached. Dropping the last one detaches it.
+#[derive(Clone, Debug)]
+pub(crate) struct Attached {
+    pub(crate) id: DiskId,
+    pub(crate) disk: Arc<Disk>,
+    pub(crate) source: Source,
+}
+
+/// Disks and layers of this server. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Workspaces(Arc<Shared>);
+
+struct Shared {
+    directory: PathBuf,
+    maker: Disks,
+    objects: Objects,
+    ids: Ids,
+    /// Size of the disks that are kept ready, and how many.
+    ready_size: DiskSize,
+    ready_max: usize,
+    ready: Mutex<VecDeque<Attached>>,
+    layers: Mutex<HashMap<LayerId, Weak<Layer>>>,
+    /// One layer is brought and attached at a time, so that nobody does it twice.
+    fetching: tokio::sync::Mutex<()>,
+    /// Layers known to be in the object store.
+    published: Mutex<HashSet<LayerId>>,
+    publishing: tokio::sync::Mutex<()>,
+}
+
+impl Workspaces {
+    /// Opens the directory `sessions` of the data directory, and makes it when it is missing. What
+    /// an earlier server left unfinished is removed. Blocks.
+    pub(crate) fn open(
+        data_dir: &Path,
+        objects: Objects,
+        ready_size: DiskSize,
+        ready_max: usize,
+    ) -> Result<Workspaces, Error> {
+        let directory = data_dir.join("sessions");
+        for name in ["disks", "layers", "templates"] {
+            fs::create_dir_all(directory.join(name)).map_err(Error::internal)?;
+        }
+        let maker = Disks::open(&directory.join("templates")).map_err(Error::internal)?;
+        maker.recover(&directory.join("disks")).map_err(Error::internal)?;
+        match fs::remove_dir_all(directory.join(COPIES)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::internal(error));
+            }
+            _ => fs::create_dir(directory.join(COPIES)).map_err(Error::internal)?,
+        }
+        Ok(Workspaces(Arc::new(Shared {
+            directory,
+            maker,
+            objects,
+            ids: Ids::new().map_err(Error::internal)?,
+            ready_size,
+            ready_max,
+            ready: Mutex::default(),
+            layers: Mutex::default(),
+            fetching: tokio::sync::Mutex::default(),
+            published: Mutex::default(),
+            publishing: tokio::sync::Mutex::default(),
+        })))
+    }
+
+    fn disk_path(&self, id: &str) -> PathBuf {
+        self.0.directory.join("disks").join(format!("{id}.img"))
+    }
+
+    fn layer_path(&self, id: &str) -> PathBuf {
+        self.0.directory.join("layers").join(format!("{id}.img"))
+    }
+
+    fn copy_path(&self) -> PathBuf {
+        self.0.directory.join(COPIES).join(self.0.ids.next("c_"))
+    }
+
+    /// A fresh disk; one of those that are ready when it has the usual size.
+    pub(crate) async fn blank(&self, size: DiskSize) -> Result<Attached, Error> {
+        if size == self.0.ready_size
+            && let Some(ready) = self.0.ready.lock().pop_front()
+        {
+            return Ok(ready);
+        }
+        self.make(size).await
+    }
+
+    async fn make(&self, size: DiskSize) -> Result<Attached, Error> {
+        let id = self.0.ids.next("d_");
+        let (path, maker) = (self.disk_path(&id), self.0.maker.clone());
+        let disk = blocking(move || {
+            maker.create(&path, size).map_err(Error::internal)?;
+            Disk::attach(&path, ATTACH_WAIT).map_err(Error::internal)
+        })
+        .await?;
+        Ok(Attached { id, disk: Arc::new(disk), source: Source::Fresh })
+    }
+
+    /// Makes one disk for those that are kept ready, when there are too few; tells whether it did.
+    pub(crate) async fn replenish(&self) -> Result<bool, Error> {
+        if self.0.ready.lock().len() >= self.0.ready_max {
+            return Ok(false);
+        }
+        let made = self.make(self.0.ready_size).await?;
+        self.0.ready.lock().push_back(made);
+        Ok(true)
+    }
+
+    /// Gives up the disks that are kept ready, with their files.
+    pub(crate) async fn discard_ready(&self) {
+        let ready: Vec<Attached> = self.0.ready.lock().drain(..).collect();
+        for attached in ready {
+            let id = attached.id.clone();
+            drop(attached);
+            self.remove_local(&id).await;
+        }
+    }
+
+    /// Attaches a disk: the file of this machine, else what the manifest in the object store says,
+    /// under a new id.
+    pub(crate) async fn attach(&self, id: &str, manifest: Option<&str>) -> Result<Attached, Error> {
+        let path = self.disk_path(id);
+        let is_here = {
+            let path = path.clone();
+            blocking(move || path.try_exists().map_err(Error::internal)).await?
+        };
+        if is_here {
+            let disk =
+                blocking(move || Disk::attach(&path, ATTACH_WAIT).map_err(Error::internal)).await?;
+            return Ok(Attached { id: id.to_owned(), disk: Arc::new(disk), source: Source::Local });
+        }
+        let Some(manifest) = manifest else {
+            let message = format!("the disk {id} is on no server and in no object store");
+            return Err(Error::internal(message));
+        };
+        let new = self.0.ids.next("d_");
+        let path = self.disk_path(&new);
+        image::restore(&self.0.objects, manifest, &path).await?;
+        let disk =
+            blocking(move || Disk::attach(&path, ATTACH_WAIT).map_err(Error::internal)).await?;
+        Ok(Attached { id: new, disk: Arc::new(disk), source: Source::Remote })
+    }
+
+    /// The layers of a chain, in its order, attached once for all who stand on them; brought from
+    /// the object store where they are not here.
+    pub(crate) async fn layers(&self, chain: &[LayerId]) -> Result<Vec<Arc<Layer>>, Error> {
+        let mut found = Vec::new();
+        for id in chain {
+            found.push(self.layer(id).await?);
+        }
+        Ok(found)
+    }
+
+    async fn layer(&self, id: &str) -> Result<Arc<Layer>, Error> {
+        let known = || self.0.layers.lock().get(id).and_then(Weak::upgrade);
+        if let Some(layer) = known() {
+            return Ok(layer);
+        }
+        let _one_at_a_time = self.0.fetching.lock().await;
+        if let Some(layer) = known() {
+            return Ok(layer);
+        }
+        let path = self.layer_path(id);
+        let exists = path.clone();
+        if !blocking(move || exists.try_exists().map_err(Error::internal)).await? {
+            let manifest = image::manifest_key("layers", id);
+            image::restore(&self.0.objects, &manifest, &path).await?;
+            self.0.published.lock().insert(id.to_owned());
+        }
+        let layer = blocking(move || Layer::attach(&path, ATTACH_WAIT).map_err(Error::internal));
+        let layer = Arc::new(layer.await?);
+        let mut layers = self.0.layers.lock();
+        layers.retain(|_, layer| layer.strong_count() > 0);
+        layers.insert(id.to_owned(), Arc::downgrade(&layer));
+        Ok(layer)
+    }
+
+    /// Makes a layer of a disk that is not attached any more. The disk is gone then.
+    pub(crate) async fn freeze(&self, disk: &str) -> Result<LayerId, Error> {
+        let id = self.0.ids.next("l_");
+        let (from, to) = (self.disk_path(disk), self.layer_path(&id));
+        blocking(move || {
+            // Whoever held it lets go when its mount does, which is a moment after its last user.
+            drop(Layer::attach(&from, ATTACH_WAIT).map_err(Error::internal)?);
+            fs::rename(&from, &to).map_err(Error::internal)
+        })
+        .await?;
+        Ok(id)
+    }
+
+    /// Makes a layer of what a disk that is in use contains now.
+    pub(crate) async fn freeze_copy(&self, attached: &Attached) -> Result<LayerId, Error> {
+        let id = self.0.ids.next("l_");
+        let (disk, to) = (Arc::clone(&attached.disk), self.layer_path(&id));
+        blocking(move || disk.copy_to(&to).map_err(Error::internal)).await?;
+        Ok(id)
+    }
+
+    /// Brings a disk that is in use, and its chain, to the object store. Answers the key of the
+    /// manifest, by which [`Workspaces::attach`] finds it.
+    pub(crate) async fn snapshot(
+        &self,
+        attached: &Attached,
+        chain: &[LayerId],
+    ) -> Result<String, Error> {
+        self.publish_all(chain).await?;
+        let copy = self.copy_path();
+        let (disk, to) = (Arc::clone(&attached.disk), copy.clone());
+        blocking(move || disk.copy_to(&to).map_err(Error::internal)).await?;
+        let stored = image::store(&self.0.objects, "disks", &attached.id, &copy).await;
+        self.remove_file(copy).await;
+        stored
+    }
+
+    /// The same of a disk that is not attached.
+    pub(crate) async fn snapshot_cold(
+        &self,
+        disk: &str,
+        chain: &[LayerId],
+    ) -> Result<String, Error> {
+        self.publish_all(chain).await?;
+        let path = self.disk_path(disk);
+        // Waits until its last user is gone, and repeats what that one's journal has.
+        let settled = path.clone();
+        blocking(move || Layer::attach(&settled, ATTACH_WAIT).map(drop).map_err(Error::internal))
+            .await?;
+        image::store(&self.0.objects, "disks", disk, &path).await
+    }
+
+    /// Brings layers to the object store, where they are not there.
+    pub(crate) async fn publish_all(&self, chain: &[LayerId]) -> Result<(), Error> {
+        for id in chain {
+            if self.0.published.lock().contains(id) {
+                continue;
+            }
+            let _one_at_a_time = self.0.publishing.lock().await;
+            let key = image::manifest_key("layers", id);
+            if !self.0.objects.exists(&key).await.map_err(unavailable)? {
+                image::store(&self.0.objects, "layers", id, &self.layer_path(id)).await?;
+            }
+            self.0.published.lock().insert(id.clone());
+        }
+        Ok(())
+    }
+
+    /// Size of a layer's own file on this machine, in bytes that are really there.
+    pub(crate) async fn layer_bytes(&self, id: &str) -> u64 {
+        use std::os::unix::fs::MetadataExt as _;
+        let path = self.layer_path(id);
+        let blocks = blocking(move || fs::metadata(path).map_err(Error::internal));
+        blocks.await.map_or(0, |metadata| metadata.blocks() * 512)
+    }
+
+    /// Removes a disk that is not attached from this machine; the object store keeps what it has.
+    pub(crate) async fn remove_local(&self, disk: &str) {
+        self.remove_file(self.disk_path(disk)).await;
+    }
+
+    /// Removes a disk for good.
+    pub(crate) async fn remove(&self, disk: &str) {
+        self.remove_local(disk).await;
+        image::remove(&self.0.objects, "disks", disk).await;
+    }
+
+    /// Removes a layer for good. Whoever still stands on it here goes on.
+    pub(crate) async fn remove_layer(&self, layer: &str) {
+        self.remove_file(self.layer_path(layer)).await;
+        self.0.published.lock().remove(layer);
+        image::remove(&self.0.objects, "layers", layer).await;
+    }
+
+    async fn remove_file(&self, path: PathBuf) {
+        let removed = blocking(move || match fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other.map_err(Error::internal),
+        });
+        if let Err(error) = removed.await {
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to remove an image");
+        }
+    }
+
+    /// Removes files of disks and layers of this machine that nobody knows of: what a server made
+    /// and did not come to note. Only before anything is made. Answers how many.
+    pub(crate) async fn sweep(
+        &self,
+        disks: HashSet<DiskId>,
+        layers: HashSet<LayerId>,
+    ) -> Result<usize, Error> {
+        let directory = self.0.directory.clone();
+        blocking(move || {
+            let mut removed = 0;
+            for (name, known) in [("disks", disks), ("layers", layers)] {
+                for entry in fs::read_dir(directory.join(name)).map_err(Error::internal)? {
+                    let entry = entry.map_err(Error::internal)?;
+                    let file = entry.file_name();
+                    let id = file.to_str().and_then(|file| file.strip_suffix(".img"));
+                    if id.is_none_or(|id| !known.contains(id)) {
+                        fs::remove_file(entry.path()).map_err(Error::internal)?;
+                        removed += 1;
+                    }
+                }
+            }
+            Ok(removed)
+        })
+        .await
+    }
+}
+
+/// Does what may wait for the disk where nothing else waits for it.
+async fn blocking<T: Send + 'static>(
+    body: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    task::spawn_blocking(body).await.map_err(Error::internal)?
+}
+
+fn unavailable(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Unavailable(error.into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,237 @@
+//! Images in the object store: a manifest, and pieces that are named by their content.
+//!
+//! A piece is [`PIECE_BYTES`] of the image, deflated (RFC 1951, zlib's format of RFC 1950); a piece
+//! without data is not stored. Pieces are found by the SHA-256 of their content, which is checked
+//! again when they come back. The manifest is written last: whoever finds it finds everything. What
+//! the manifest before had, and the new one has not, is removed after that.
+
+use std::collections::HashSet;
+use std::io::{Read as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use node::objects::Objects;
+use sandbox::{Extents, ImageWriter};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::{blocking, unavailable};
+use crate::error::Error;
+
+/// Bytes of an image in one object.
+const PIECE_BYTES: u32 = 1 << 20;
+/// Most pieces of an image: 1 TiB.
+const PIECES_MAX: u64 = 1 << 20;
+/// Pieces that are on their way at one time.
+const AT_ONCE: usize = 4;
+/// Keys that are listed at a time.
+const LIST_MAX: usize = 1000;
+/// The one version of the format there is.
+const VERSION: u32 = 1;
+
+/// What an image consists of.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    version: u32,
+    /// Bytes of the image.
+    bytes: u64,
+    piece_bytes: u32,
+    /// SHA-256 of each piece in order, in hexadecimal; none where there is no data.
+    pieces: Vec<Option<String>>,
+}
+
+impl Manifest {
+    fn check(&self) -> Result<(), &'static str> {
+        let expected = self.bytes.div_ceil(PIECE_BYTES.into());
+        let is_name = |name: &String| {
+            name.len() == 64
+                && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        match self {
+            _ if self.version != VERSION => Err("has another version"),
+            _ if self.piece_bytes != PIECE_BYTES => Err("has pieces of another size"),
+            _ if expected > PIECES_MAX || self.pieces.len() as u64 != expected => {
+                Err("has a wrong number of pieces")
+            }
+            _ if !self.pieces.iter().flatten().all(is_name) => Err("has a malformed name"),
+            _ => Ok(()),
+        }
+    }
+
+    fn names(&self) -> HashSet<&str> {
+        self.pieces.iter().flatten().map(String::as_str).collect()
+    }
+}
+
+/// Where the manifest of a disk or a layer is.
+pub(super) fn manifest_key(kind: &str, id: &str) -> String {
+    format!("{kind}/{id}/manifest.json")
+}
+
+fn piece_key(prefix: &str, name: &str) -> String {
+    format!("{prefix}/pieces/{name}")
+}
+
+/// Brings an image that nobody writes to to the object store; answers the key of its manifest.
+pub(super) async fn store(
+    objects: &Objects,
+    kind: &str,
+    id: &str,
+    path: &Path,
+) -> Result<String, Error> {
+    let key = manifest_key(kind, id);
+    let before = read_manifest(objects, &key).await?;
+    let known: HashSet<String> =
+        before.iter().flat_map(|it| it.names()).map(str::to_owned).collect();
+    let known = Arc::new(known);
+    let (image, with_data) = {
+        let path = path.to_owned();
+        let opened = move || {
+            let image = Extents::open(&path, PIECE_BYTES).map_err(Error::internal)?;
+            let with_data = image.chunks().map_err(Error::internal)?;
+            Ok((Arc::new(image), with_data))
+        };
+        blocking(opened).await?
+    };
+    let bytes = image.bytes();
+    let prefix = format!("{kind}/{id}");
+    let stored: Vec<(u64, Option<String>)> = stream::iter(with_data)
+        .map(|index| {
+            let (image, known) = (Arc::clone(&image), Arc::clone(&known));
+            let prefix = &prefix;
+            async move {
+                let read = blocking(move || piece(&image, index, &known)).await?;
+                let Some((name, content)) = read else { return Ok((index, None)) };
+                if let Some(content) = content {
+                    let key = piece_key(prefix, &name);
+                    objects.put(&key, content).await.map_err(unavailable)?;
+                }
+                Ok::<_, Error>((index, Some(name)))
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let count = usize::try_from(bytes.div_ceil(PIECE_BYTES.into())).map_err(Error::internal)?;
+    let mut pieces = vec![None; count];
+    for (index, name) in stored {
+        if let Some(place) = usize::try_from(index).ok().and_then(|index| pieces.get_mut(index)) {
+            *place = name;
+        }
+    }
+    let manifest = Manifest { version: VERSION, bytes, piece_bytes: PIECE_BYTES, pieces };
+    let text = serde_json::to_vec(&manifest).map_err(Error::internal)?;
+    objects.put(&key, Bytes::from(text)).await.map_err(unavailable)?;
+    let names = manifest.names();
+    for name in known.iter().filter(|name| !names.contains(name.as_str())) {
+        objects.delete(&piece_key(&prefix, name)).await.map_err(unavailable)?;
+    }
+    Ok(key)
+}
+
+/// A piece's name and, where it is not known, its content as it is stored; none where it is zeros.
+fn piece(
+    image: &Extents,
+    index: u64,
+    known: &HashSet<String>,
+) -> Result<Option<(String, Option<Bytes>)>, Error> {
+    let mut content = Vec::new();
+    image.read(index, &mut content).map_err(Error::internal)?;
+    if content.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let name = name_of(&content);
+    if known.contains(&name) {
+        return Ok(Some((name, None)));
+    }
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(&content).map_err(Error::internal)?;
+    let deflated = encoder.finish().map_err(Error::internal)?;
+    Ok(Some((name, Some(Bytes::from(deflated)))))
+}
+
+fn name_of(content: &[u8]) -> String {
+    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+async fn read_manifest(objects: &Objects, key: &str) -> Result<Option<Manifest>, Error> {
+    let Some(text) = objects.get(key).await.map_err(unavailable)? else { return Ok(None) };
+    let manifest: Manifest = serde_json::from_slice(&text).map_err(Error::internal)?;
+    let wrong = |what| Error::internal(format!("the manifest `{key}` {what}"));
+    manifest.check().map_err(wrong)?;
+    Ok(Some(manifest))
+}
+
+/// Makes an image again.
+pub(super) async fn restore(objects: &Objects, key: &str, path: &Path) -> Result<(), Error> {
+    let manifest = read_manifest(objects, key).await?;
+    let missing = || Error::internal(format!("there is no manifest `{key}`"));
+    let manifest = manifest.ok_or_else(missing)?;
+    let prefix = key.strip_suffix("/manifest.json").unwrap_or(key);
+    let image = {
+        let (path, bytes) = (path.to_owned(), manifest.bytes);
+        let create = move || ImageWriter::create(&path, bytes, PIECE_BYTES);
+        Arc::new(blocking(move || create().map_err(Error::internal)).await?)
+    };
+    let pieces = (0..).zip(&manifest.pieces).filter_map(|(i, name)| Some((i, name.as_ref()?)));
+    stream::iter(pieces)
+        .map(|(index, name)| {
+            let (image, key) = (Arc::clone(&image), piece_key(prefix, name));
+            async move {
+                let stored = objects.get(&key).await.map_err(unavailable)?;
+                let lost = || Error::internal(format!("the object `{key}` is missing"));
+                let stored = stored.ok_or_else(lost)?;
+                let name = name.clone();
+                blocking(move || place(&image, index, &name, &stored)).await
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .try_collect::<()>()
+        .await?;
+    blocking(move || {
+        let image = Arc::into_inner(image);
+        let image = image.ok_or_else(|| Error::internal("an image is still being written"))?;
+        image.finish().map_err(Error::internal)
+    })
+    .await
+}
+
+/// Writes one piece into the image, having checked that it is the one that was stored.
+fn place(image: &ImageWriter, index: u64, name: &str, stored: &[u8]) -> Result<(), Error> {
+    let mut content = Vec::new();
+    let mut decoder = ZlibDecoder::new(stored).take(u64::from(PIECE_BYTES) + 1);
+    decoder.read_to_end(&mut content).map_err(Error::internal)?;
+    if name_of(&content) != name {
+        return Err(Error::internal(format!("the piece `{name}` is not what was stored")));
+    }
+    // One of a wrong length is refused here.
+    image.write(index, &content).map_err(Error::internal)
+}
+
+/// Removes an image from the object store. What cannot be removed is logged: nothing refers to it.
+pub(super) async fn remove(objects: &Objects, kind: &str, id: &str) {
+    let removed = async {
+        // The manifest first: what is left of a removal that failed is never taken for an image.
+        objects.delete(&manifest_key(kind, id)).await?;
+        let prefix = format!("{kind}/{id}/");
+        loop {
+            let keys = objects.list(&prefix, None, LIST_MAX).await?;
+            if keys.is_empty() {
+                return Ok::<_, node::objects::ObjectsError>(());
+            }
+            for key in keys {
+                objects.delete(&key).await?;
+            }
+        }
+    };
+    if let Err(error) = removed.await {
+        let error = &error as &dyn std::error::Error;
+        tracing::error!(error, kind, id, "failed to remove an image from the object store");
+    }
+}

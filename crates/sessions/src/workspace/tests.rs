@@ -1,0 +1,155 @@
+//! Images go to the object store and come back the same, and nothing is stored twice.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use node::objects::Objects;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+use super::image;
+
+const MIB: u64 = 1 << 20;
+
+/// A place of its own, gone at the end.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("cove-image-{}-{name}", std::process::id()));
+        let _none = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+
+    fn objects(&self) -> Objects {
+        Objects::directory(&self.0.join("objects")).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _best_effort = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+/// A file of so many bytes with these at these offsets.
+fn image_of(path: &Path, bytes: u64, parts: &[(u64, Vec<u8>)]) {
+    let file = File::create(path).unwrap();
+    file.set_len(bytes).unwrap();
+    for (offset, part) in parts {
+        let room = usize::try_from(bytes.saturating_sub(*offset)).unwrap();
+        file.write_all_at(&part[..part.len().min(room)], *offset).unwrap();
+    }
+}
+
+/// Names of all files below a directory, with their sizes.
+fn objects_in(directory: &Path) -> Vec<(String, u64)> {
+    let mut found = Vec::new();
+    let mut left = vec![directory.to_owned()];
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.file_type().unwrap().is_dir() {
+                true => left.push(entry.path()),
+                false => {
+                    let name = entry.file_name().to_string_lossy().into_owned();
+                    found.push((name, entry.metadata().unwrap().len()));
+                }
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn an_image_comes_back_the_same() {
+    let place = Place::new("round");
+    let part = (0..6 * MIB, prop::collection::vec(any::<u8>(), 0..5000));
+    let image = (1..6 * MIB, prop::collection::vec(part, 0..6));
+    let mut runner = TestRunner::new(Config { cases: 24, ..Config::default() });
+    let runtime = runtime();
+    let mut count = 0;
+    let result = runner.run(&image, |(bytes, parts)| {
+        count += 1;
+        let (from, to) = (place.0.join(format!("a{count}")), place.0.join(format!("b{count}")));
+        image_of(&from, bytes, &parts);
+        let objects = place.objects();
+        runtime.block_on(async {
+            let key = image::store(&objects, "disks", &format!("d{count}"), &from).await.unwrap();
+            image::restore(&objects, &key, &to).await.unwrap();
+        });
+        prop_assert!(std::fs::read(&from).unwrap() == std::fs::read(&to).unwrap());
+        Ok(())
+    });
+    result.unwrap();
+}
+
+#[test]
+fn a_second_snapshot_stores_what_has_changed() {
+    let place = Place::new("twice");
+    let (objects, runtime) = (place.objects(), runtime());
+    let path = place.0.join("image");
+    let noise: Vec<u8> = (0..8 * MIB).map(|i| u8::try_from(i * i % 251).unwrap()).collect();
+    image_of(&path, 8 * MIB, &[(0, noise)]);
+    let store = || runtime.block_on(image::store(&objects, "disks", "d", &path)).unwrap();
+    let key = store();
+    let before = objects_in(&place.0.join("objects"));
+    File::options().write(true).open(&path).unwrap().write_all_at(b"new", 3 * MIB).unwrap();
+    assert_eq!(store(), key);
+    let after = objects_in(&place.0.join("objects"));
+    let new = after.iter().filter(|object| !before.contains(object)).count();
+    // The piece, and the manifest when its length is another one; what it replaced is gone.
+    assert!((1..=2).contains(&new), "{new}");
+    assert_eq!(before.len(), after.len());
+    runtime.block_on(image::remove(&objects, "disks", "d"));
+    assert_eq!(objects_in(&place.0.join("objects")), []);
+}
+
+#[test]
+fn what_was_changed_in_the_store_is_refused() {
+    let place = Place::new("changed");
+    let (objects, runtime) = (place.objects(), runtime());
+    let path = place.0.join("image");
+    image_of(&path, 3 * MIB, &[(MIB, vec![7; 4096]), (2 * MIB, vec![8; 4096])]);
+    let key = runtime.block_on(image::store(&objects, "layers", "l", &path)).unwrap();
+    let check = |change: &dyn Fn(), words: &str| {
+        change();
+        let to = place.0.join("back");
+        let error = runtime.block_on(image::restore(&objects, &key, &to)).unwrap_err();
+        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        assert!(cause.contains(words), "{cause}");
+        assert!(!to.exists());
+        runtime.block_on(image::remove(&objects, "layers", "l"));
+        runtime.block_on(image::store(&objects, "layers", "l", &path)).unwrap();
+    };
+    let pieces = |n: usize| -> String {
+        let manifest = runtime.block_on(objects.get(&key)).unwrap().unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let names: Vec<_> = manifest["pieces"].as_array().unwrap().iter().collect();
+        format!("layers/l/pieces/{}", names[n].as_str().unwrap())
+    };
+    let put = |key: &str, text: Vec<u8>| {
+        runtime.block_on(objects.put(key, text.into())).unwrap();
+    };
+    let swap = || {
+        let other = runtime.block_on(objects.get(&pieces(2))).unwrap().unwrap();
+        put(&pieces(1), other.to_vec());
+    };
+    check(&swap, "is not what was stored");
+    check(&|| put(&pieces(1), b"no zlib".to_vec()), "");
+    check(&|| runtime.block_on(objects.delete(&pieces(1))).unwrap(), "is missing");
+    check(&|| put(&key, b"{}".to_vec()), "missing field");
+    let more = || {
+        let text = runtime.block_on(objects.get(&key)).unwrap().unwrap();
+        let mut manifest: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        manifest["bytes"] = (1_u64 << 60).into();
+        put(&key, serde_json::to_vec(&manifest).unwrap());
+    };
+    check(&more, "a wrong number of pieces");
+}
