@@ -1,0 +1,374 @@
+//! One long-lived agent process: it is told messages and says lines, which become events.
+//!
+//! What is here knows of no sandbox, no store and no HTTP: a process is its three streams, a way to
+//! signal it, and the news of its end. One task owns all of it (`task`); `crate::turn` decides what
+//! each thing that happens means; `lines` cuts what it says into lines, `translate` makes events of
+//! those, and `driver` knows the two kinds of agents.
+//!
+//! Lines come from a hostile program. They are bounded, read only while the sink has room, and can
+//! end no turn but the one that the agent was given last.
+
+mod driver;
+mod lines;
+mod task;
+mod translate;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::session::{MessageContent, SessionEventKind};
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::turn::{StopReason, TurnEnd};
+
+pub(crate) use self::driver::{Change, LaunchPlan, LaunchSpec, MODEL_PORT};
+use self::task::Command;
+pub(crate) use self::translate::Usage;
+
+/// Names a turn.
+pub(crate) type TurnId = Arc<str>;
+
+/// Something that is there later.
+pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Events that are kept of an agent that nobody has adopted.
+const UNADOPTED_EVENTS_MAX: usize = 64;
+
+/// What a process can be told by the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AgentSignal {
+    /// `SIGINT` to the process.
+    Interrupt,
+    /// `SIGKILL` to the process and to those of its group.
+    Kill,
+}
+
+/// A process, as an agent needs it.
+pub(crate) struct AgentProcess {
+    /// Its standard input.
+    pub(crate) stdin: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Its standard output.
+    pub(crate) stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Its standard error.
+    pub(crate) stderr: Box<dyn AsyncRead + Send + Unpin>,
+    /// Sends it a signal; returns at once.
+    pub(crate) signal: Box<dyn Fn(AgentSignal) + Send + Sync>,
+    /// Resolves when it has ended, with how: `exited with code 1`.
+    pub(crate) ended: Later<'static, String>,
+}
+
+impl fmt::Debug for AgentProcess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentProcess").finish_non_exhaustive()
+    }
+}
+
+/// Where what an agent says goes.
+pub(crate) trait Sink: Send + Sync + 'static {
+    /// An event, of a turn or of none. Does not wait.
+    fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value);
+    /// Resolves when there is room for more. While there is none, the agent is not read.
+    fn room(&self) -> Later<'_, ()>;
+    /// The agent's own name for its conversation, by which a later process continues it. Told
+    /// when it is said first and whenever it changes.
+    fn conversation(&self, id: &str);
+    /// A line of the agent's standard error.
+    fn stderr(&self, line: &str);
+}
+
+/// What an agent may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AgentLimits {
+    /// Bytes of one line.
+    pub(crate) line_bytes_max: usize,
+    /// Time to become ready.
+    pub(crate) start: Duration,
+    /// Time to obey, each time that it is told more strongly.
+    pub(crate) grace: Duration,
+}
+
+/// A message for an agent.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnInput {
+    /// Names the turn.
+    pub(crate) turn: TurnId,
+    /// What is said.
+    pub(crate) content: MessageContent,
+    /// Whether pieces of messages are wanted.
+    pub(crate) partial: bool,
+    /// Model from this turn on.
+    pub(crate) model: Option<String>,
+    /// Further fields of the line; those that it has anyway are ignored.
+    pub(crate) extra: Map<String, Value>,
+    /// Time that the turn may take.
+    pub(crate) time: Duration,
+}
+
+/// What came of a turn. Its events were told before; `done` is for the caller to tell.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnOutcome {
+    /// How it ended.
+    pub(crate) end: TurnEnd,
+    /// What to tell as `error`; none when the agent has answered.
+    pub(crate) error: Option<String>,
+    /// What it cost.
+    pub(crate) usage: Usage,
+    /// The conversation that the process was to continue is not known to it: nothing was said in
+    /// it, or its files are gone. A new process has to begin without it.
+    pub(crate) conversation_lost: bool,
+}
+
+/// Why an agent is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AgentEnd {
+    /// A sentence for a person.
+    pub(crate) reason: String,
+    /// The end of what it wrote to its standard error.
+    pub(crate) stderr: String,
+    /// See [`TurnOutcome::conversation_lost`].
+    pub(crate) conversation_lost: bool,
+}
+
+/// An agent that runs. Cheap to clone. When the last handle is dropped it is killed.
+#[derive(Clone)]
+pub(crate) struct AgentHandle(Arc<Shared>);
+
+struct Shared {
+    commands: mpsc::UnboundedSender<Command>,
+    status: watch::Receiver<Status>,
+    outlet: Arc<Outlet>,
+}
+
+/// How far an agent is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Status {
+    Starting,
+    Ready {
+        /// Takes requests.
+        has_control: bool,
+    },
+    Ended(AgentEnd),
+}
+
+impl fmt::Debug for AgentHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AgentHandle").field("status", &*self.0.status.borrow()).finish()
+    }
+}
+
+impl AgentHandle {
+    /// Takes a process over that was started by `plan`. Without a sink, what it says is kept until
+    /// it is adopted.
+    pub(crate) fn start(
+        process: AgentProcess,
+        plan: &LaunchPlan,
+        limits: AgentLimits,
+        sink: Option<Arc<dyn Sink>>,
+    ) -> AgentHandle {
+        let outlet = Arc::new(Outlet(Mutex::new(match sink {
+            Some(sink) => Target::Sink(sink),
+            None => Target::Kept(Kept::default()),
+        })));
+        let (commands, inbox) = mpsc::unbounded_channel();
+        let (status_sender, status) = watch::channel(Status::Starting);
+        let task = task::Task::new(process, plan, limits, Arc::clone(&outlet), status_sender);
+        tokio::spawn(task.run(inbox));
+        AgentHandle(Arc::new(Shared { commands, status, outlet }))
+    }
+
+    /// Gives an agent that was started ahead to its session: what it said is told now.
+    pub(crate) fn adopt(&self, sink: Arc<dyn Sink>) {
+        self.0.outlet.adopt(sink);
+    }
+
+    /// Resolves when the agent has started, with whether it takes requests.
+    ///
+    /// # Errors
+    /// When it ended instead.
+    pub(crate) async fn ready(&self) -> Result<bool, AgentEnd> {
+        let mut status = self.0.status.clone();
+        let reached = status.wait_for(|status| *status != Status::Starting).await;
+        match reached.as_deref() {
+            Ok(Status::Ready { has_control }) => Ok(*has_control),
+            Ok(Status::Ended(end)) => Err(end.clone()),
+            Ok(Status::Starting) | Err(_) => Err(AgentEnd::gone()),
+        }
+    }
+
+    /// Resolves when the agent is no more.
+    pub(crate) async fn ended(&self) -> AgentEnd {
+        let mut status = self.0.status.clone();
+        let reached = status.wait_for(|status| matches!(status, Status::Ended(_))).await;
+        match reached.as_deref() {
+            Ok(Status::Ended(end)) => end.clone(),
+            Ok(Status::Starting | Status::Ready { .. }) | Err(_) => AgentEnd::gone(),
+        }
+    }
+
+    /// Whether the agent is no more.
+    pub(crate) fn is_ended(&self) -> bool {
+        matches!(&*self.0.status.borrow(), Status::Ended(_))
+    }
+
+    /// Tells the agent a message and resolves when the turn is over, with exactly one outcome. The
+    /// agent need not be ready. Dropping the future stops nothing: the turn goes on.
+    ///
+    /// One turn at a time: while one runs, this ends as `Broken` without having been told.
+    pub(crate) async fn send_turn(&self, input: TurnInput) -> TurnOutcome {
+        let (told, outcome) = oneshot::channel();
+        // An agent that has ended drops its inbox, and the sender in it.
+        self.0.commands.send(Command::Turn(Box::new(input), told)).ok();
+        match outcome.await {
+            Ok(outcome) => outcome,
+            Err(_) => TurnOutcome::of_end(self.ended().await),
+        }
+    }
+
+    /// Stops the turn that runs, if one does: by a request, then a signal, then the end of the
+    /// process, each after a grace.
+    pub(crate) fn interrupt(&self) {
+        self.0.commands.send(Command::Stop(StopReason::Interrupted)).ok();
+    }
+
+    /// Applies what [`LaunchPlan::change`] says, before the next turn.
+    ///
+    /// # Errors
+    /// What the agent answered when it refused; then a new process is needed.
+    pub(crate) async fn apply(&self, requests: Vec<Map<String, Value>>) -> Result<(), String> {
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let (told, answer) = oneshot::channel();
+            self.0.commands.send(Command::Control(request, told)).ok();
+            answers.push(answer);
+        }
+        for answer in answers {
+            match answer.await {
+                Ok(Ok(())) => {}
+                Ok(Err(refusal)) => return Err(refusal),
+                Err(_) => return Err(self.ended().await.reason),
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets the agent end by itself: closes its input, waits for a grace, kills it.
+    pub(crate) async fn close(&self) -> AgentEnd {
+        self.0.commands.send(Command::Close).ok();
+        self.ended().await
+    }
+
+    /// Kills it; a turn that runs is over at once.
+    pub(crate) fn kill(&self) {
+        self.0.commands.send(Command::Kill).ok();
+    }
+}
+
+impl AgentEnd {
+    /// The task that looks after an agent is gone, which happens at the server's end only.
+    fn gone() -> AgentEnd {
+        AgentEnd {
+            reason: "the agent is no longer looked after".to_owned(),
+            stderr: String::new(),
+            conversation_lost: false,
+        }
+    }
+}
+
+impl TurnOutcome {
+    /// Of a turn that could not begin, because the agent is no more.
+    fn of_end(end: AgentEnd) -> TurnOutcome {
+        TurnOutcome {
+            end: TurnEnd::Died,
+            error: Some(end.reason),
+            usage: Usage::default(),
+            conversation_lost: end.conversation_lost,
+        }
+    }
+}
+
+/// Where the task tells what there is to tell.
+struct Outlet(Mutex<Target>);
+
+enum Target {
+    Sink(Arc<dyn Sink>),
+    Kept(Kept),
+}
+
+/// What was said before anybody listened.
+#[derive(Default)]
+struct Kept {
+    events: VecDeque<(SessionEventKind, Value)>,
+    stderr: VecDeque<String>,
+    conversation: Option<String>,
+}
+
+impl Outlet {
+    fn sink(&self) -> Option<Arc<dyn Sink>> {
+        match &*self.0.lock() {
+            Target::Sink(sink) => Some(Arc::clone(sink)),
+            Target::Kept(_) => None,
+        }
+    }
+
+    fn adopt(&self, sink: Arc<dyn Sink>) {
+        // Under the lock, so that nothing overtakes what was said before.
+        let mut target = self.0.lock();
+        if let Target::Kept(kept) = &mut *target {
+            if let Some(conversation) = kept.conversation.take() {
+                sink.conversation(&conversation);
+            }
+            for (kind, data) in kept.events.drain(..) {
+                sink.event(None, kind, data);
+            }
+            for line in kept.stderr.drain(..) {
+                sink.stderr(&line);
+            }
+        }
+        *target = Target::Sink(sink);
+    }
+
+    /// Tells an event, or keeps the latest.
+    fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value) {
+        match &mut *self.0.lock() {
+            Target::Sink(sink) => sink.event(turn, kind, data),
+            Target::Kept(kept) => keep(&mut kept.events, (kind, data)),
+        }
+    }
+
+    fn conversation(&self, id: &str) {
+        match &mut *self.0.lock() {
+            Target::Sink(sink) => sink.conversation(id),
+            Target::Kept(kept) => kept.conversation = Some(id.to_owned()),
+        }
+    }
+
+    fn stderr(&self, line: &str) {
+        match &mut *self.0.lock() {
+            Target::Sink(sink) => sink.stderr(line),
+            Target::Kept(kept) => keep(&mut kept.stderr, line.to_owned()),
+        }
+    }
+
+    async fn room(&self) {
+        if let Some(sink) = self.sink() {
+            sink.room().await;
+        }
+    }
+}
+
+fn keep<T>(all: &mut VecDeque<T>, one: T) {
+    if all.len() == UNADOPTED_EVENTS_MAX {
+        all.pop_front();
+    }
+    all.push_back(one);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,313 @@
+//! The two kinds of agents: what starts them, and what can be changed while they run.
+
+use std::collections::BTreeMap;
+
+use api::agent::{AgentOptions, AgentRuntime};
+use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::TurnInput;
+
+/// Port of the sandbox's loopback where agents find the model.
+pub(crate) const MODEL_PORT: u16 = 8100;
+
+/// In place of a key, since programs do not ask for anything without one. The relay drops it.
+const PLACEHOLDER_KEY: &str = "provided-by-cove";
+
+/// Permission mode of an agent that nobody chose one for: its sandbox is what holds it.
+const PERMISSION_MODE: &str = "bypassPermissions";
+
+/// What an agent is started with.
+#[derive(Clone, Debug)]
+pub(crate) struct LaunchSpec<'a> {
+    /// What is started.
+    pub(crate) runtime: &'a AgentRuntime,
+    /// Path of Claude's program in the sandbox.
+    pub(crate) claude: &'a str,
+    /// What it is told at its start.
+    pub(crate) options: &'a AgentOptions,
+    /// The session that it is for.
+    pub(crate) session: &'a str,
+    /// The agent's own name for the conversation that it continues.
+    pub(crate) conversation: Option<&'a str>,
+    /// Whether the model is at [`MODEL_PORT`].
+    pub(crate) has_model: bool,
+    /// It is started before there is somebody who wants it: what is told once, at the beginning,
+    /// waits until it is claimed.
+    pub(crate) is_ahead: bool,
+}
+
+/// How an agent is started.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct LaunchPlan {
+    /// Which kind it is.
+    pub(crate) driver: Driver,
+    /// Program and arguments.
+    pub(crate) argv: Vec<String>,
+    /// Environment, unless the agent's or the session's own says otherwise.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Environment that nobody else sets.
+    pub(crate) env_fixed: BTreeMap<String, String>,
+    /// A line that is written to it before anything else.
+    pub(crate) start_line: Option<Value>,
+    /// Requests that are written to it after that.
+    pub(crate) requests: Vec<Map<String, Value>>,
+    /// The conversation that it continues.
+    pub(crate) conversation: Option<String>,
+    /// What it is told at its start.
+    pub(crate) options: AgentOptions,
+    /// The session that it is for.
+    pub(crate) session: String,
+    /// See [`LaunchSpec::is_ahead`].
+    pub(crate) is_ahead: bool,
+}
+
+/// The kinds of agents that are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Driver {
+    /// Claude's command line.
+    Claude,
+    /// A program that speaks the agent protocol.
+    Command,
+}
+
+/// What it takes to change the options of an agent that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    /// Nothing.
+    None,
+    /// Requests, for [`super::AgentHandle::apply`].
+    Requests(Vec<Map<String, Value>>),
+    /// Another process. Says which option needs it.
+    NewProcess(&'static str),
+}
+
+impl LaunchPlan {
+    /// How to start an agent; none where there is none.
+    pub(crate) fn new(spec: &LaunchSpec<'_>) -> Option<LaunchPlan> {
+        let mut plan = match spec.runtime {
+            AgentRuntime::Claude => claude(spec),
+            AgentRuntime::Command { argv } => command(spec, argv),
+            AgentRuntime::None => return None,
+        };
+        if spec.has_model {
+            let url = format!("http://127.0.0.1:{MODEL_PORT}");
+            plan.env.insert("ANTHROPIC_BASE_URL".to_owned(), url);
+            plan.env.insert("ANTHROPIC_API_KEY".to_owned(), PLACEHOLDER_KEY.to_owned());
+        }
+        plan.env_fixed.insert("COVE_SESSION_ID".to_owned(), spec.session.to_owned());
+        if spec.conversation.is_some() {
+            plan.env_fixed.insert("COVE_RESUMED".to_owned(), "1".to_owned());
+        }
+        Some(plan)
+    }
+
+    fn bare(driver: Driver, argv: Vec<String>, spec: &LaunchSpec<'_>) -> LaunchPlan {
+        LaunchPlan {
+            driver,
+            argv,
+            env: BTreeMap::new(),
+            env_fixed: BTreeMap::new(),
+            start_line: None,
+            requests: Vec::new(),
+            conversation: spec.conversation.map(str::to_owned),
+            options: spec.options.clone(),
+            session: spec.session.to_owned(),
+            is_ahead: spec.is_ahead,
+        }
+    }
+
+    /// The whole environment, around the agent's and the session's own.
+    pub(crate) fn environment(&self, own: BTreeMap<String, String>) -> BTreeMap<String, String> {
+        let mut env = self.env.clone();
+        env.extend(own);
+        env.extend(self.env_fixed.clone());
+        env
+    }
+
+    /// What it takes until an agent that was started by this plan does what `options` say. For one
+    /// that was started ahead this is asked once, when it is claimed, and before its first turn.
+    /// `has_control` is what the agent says of itself.
+    pub(crate) fn change(&self, options: &AgentOptions, has_control: bool) -> Change {
+        match self.driver {
+            Driver::Claude => self.change_claude(options),
+            Driver::Command if self.options == *options => Change::None,
+            Driver::Command if has_control => {
+                let options = serde_json::to_value(options).unwrap_or_default();
+                Change::Requests(vec![request("set_options", &[("options", options)])])
+            }
+            Driver::Command => Change::NewProcess("options"),
+        }
+    }
+
+    /// The plan of an agent for which [`Self::change`] was carried out.
+    pub(crate) fn changed(mut self, options: &AgentOptions) -> LaunchPlan {
+        self.options = options.clone();
+        self.is_ahead = false;
+        self
+    }
+
+    fn change_claude(&self, new: &AgentOptions) -> Change {
+        let old = &self.options;
+        let mut requests = Vec::new();
+        if self.is_ahead {
+            requests.extend(initialize(new));
+        } else if old.system_prompt != new.system_prompt {
+            return Change::NewProcess("options.system_prompt");
+        }
+        if old.allowed_tools != new.allowed_tools {
+            return Change::NewProcess("options.allowed_tools");
+        }
+        if old.disallowed_tools != new.disallowed_tools {
+            return Change::NewProcess("options.disallowed_tools");
+        }
+        if old.model != new.model {
+            let Some(model) = &new.model else { return Change::NewProcess("options.model") };
+            requests.push(set_model(model));
+        }
+        if old.permission_mode != new.permission_mode {
+            let mode = new.permission_mode.as_deref().unwrap_or(PERMISSION_MODE);
+            requests.push(request("set_permission_mode", &[("mode", json!(mode))]));
+        }
+        if old.mcp_servers != new.mcp_servers {
+            requests.push(set_mcp_servers(new.mcp_servers.clone().unwrap_or_default()));
+        }
+        if requests.is_empty() { Change::None } else { Change::Requests(requests) }
+    }
+}
+
+impl Driver {
+    /// Whether it takes requests, as far as is known before it has said anything.
+    pub(super) fn has_control(self) -> bool {
+        self == Driver::Claude
+    }
+
+    /// The line that tells a message.
+    pub(super) fn user_line(self, input: &TurnInput, session: &str, uuid: &str) -> Vec<u8> {
+        let mut line = input.extra.clone();
+        line.insert("type".to_owned(), json!("user"));
+        let message = json!({"role": "user", "content": input.content});
+        line.insert("message".to_owned(), message);
+        line.insert("parent_tool_use_id".to_owned(), Value::Null);
+        line.insert("uuid".to_owned(), json!(uuid));
+        if self == Driver::Command {
+            line.insert("session".to_owned(), json!(session));
+            line.insert("turn".to_owned(), json!(&*input.turn));
+            line.insert("partial".to_owned(), json!(input.partial));
+            if let Some(model) = &input.model {
+                line.insert("model".to_owned(), json!(model));
+            }
+        }
+        line_of(&Value::Object(line))
+    }
+}
+
+/// A value as a line.
+pub(super) fn line_of(value: &Value) -> Vec<u8> {
+    let mut line = value.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// A turn's name in the form that Claude's protocol wants of a message's: that of a UUID, version
+/// 8 (RFC 9562 §5.8: the bits mean what who makes it likes).
+pub(super) fn uuid_of(turn: &str) -> String {
+    let hash = Sha256::digest(turn.as_bytes());
+    let mut text = String::with_capacity(36);
+    for (index, byte) in hash.iter().take(16).enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        let byte = match index {
+            6 => (byte & 0x0f) | 0x80,
+            8 => (byte & 0x3f) | 0x80,
+            _ => *byte,
+        };
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// The request that changes the model.
+pub(super) fn set_model(model: &str) -> Map<String, Value> {
+    request("set_model", &[("model", json!(model))])
+}
+
+/// The request that Claude takes once, before its first turn. Its prompt is not an argument of the
+/// command line, because the kernel bounds those and everybody in the sandbox can read them.
+fn initialize(options: &AgentOptions) -> Option<Map<String, Value>> {
+    let prompt = options.system_prompt.as_ref()?;
+    Some(request("initialize", &[("systemPrompt", json!([prompt]))]))
+}
+
+fn set_mcp_servers(servers: Map<String, Value>) -> Map<String, Value> {
+    request("mcp_set_servers", &[("servers", Value::Object(servers))])
+}
+
+/// A request of the control protocol, without its envelope.
+fn request(subtype: &str, fields: &[(&str, Value)]) -> Map<String, Value> {
+    let mut request = Map::new();
+    request.insert("subtype".to_owned(), json!(subtype));
+    for (name, value) in fields {
+        request.insert((*name).to_owned(), value.clone());
+    }
+    request
+}
+
+/// Claude's command line, as `claude --help` of version 2.1 has it.
+fn claude(spec: &LaunchSpec<'_>) -> LaunchPlan {
+    let options = spec.options;
+    let mode = options.permission_mode.as_deref().unwrap_or(PERMISSION_MODE);
+    let mut argv: Vec<String> = [
+        spec.claude,
+        "-p",
+        "--input-format=stream-json",
+        "--output-format=stream-json",
+        "--verbose",
+        "--include-partial-messages",
+        // So that a session can choose it later; without it `bypassPermissions` is refused.
+        "--allow-dangerously-skip-permissions",
+    ]
+    .map(str::to_owned)
+    .into();
+    // One argument each, so that no value is ever taken for another option.
+    argv.push(format!("--permission-mode={mode}"));
+    if let Some(model) = &options.model {
+        argv.push(format!("--model={model}"));
+    }
+    if let Some(tools) = &options.allowed_tools {
+        argv.push(format!("--allowedTools={}", tools.join(",")));
+    }
+    if let Some(tools) = &options.disallowed_tools {
+        argv.push(format!("--disallowedTools={}", tools.join(",")));
+    }
+    if let Some(conversation) = spec.conversation {
+        argv.push(format!("--resume={conversation}"));
+    }
+    let mut requests = Vec::new();
+    if !spec.is_ahead {
+        requests.extend(initialize(options));
+    }
+    if let Some(servers) = options.mcp_servers.clone().filter(|servers| !servers.is_empty()) {
+        requests.push(set_mcp_servers(servers));
+    }
+    // Nothing else tells that it has started: it says nothing until it is asked something.
+    requests.push(request("mcp_status", &[]));
+    let quiet = ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER"];
+    let mut plan = LaunchPlan::bare(Driver::Claude, argv, spec);
+    plan.env = quiet.map(|name| (name.to_owned(), "1".to_owned())).into();
+    plan.requests = requests;
+    plan
+}
+
+/// A program that speaks the agent protocol (`docs/agents.md`).
+fn command(spec: &LaunchSpec<'_>, argv: &[String]) -> LaunchPlan {
+    let mut plan = LaunchPlan::bare(Driver::Command, argv.to_vec(), spec);
+    plan.start_line = Some(json!({
+        "type": "start",
+        "session": spec.session,
+        "conversation": spec.conversation,
+        "options": spec.options,
+    }));
+    plan
+}

@@ -1,0 +1,384 @@
+//! The turns of one agent process, decided: what each thing that happens means in each state.
+//!
+//! A turn ends exactly once, whatever the agent does: by its own result, or by the end of its
+//! process, which is brought about when it does not answer. No clock, no I/O, no task is here; who
+//! drives this is `agent/task.rs`.
+
+/// Where an agent process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Works on nothing.
+    Idle,
+    /// Works on a turn.
+    Running,
+    /// Was told to give up its turn, and has not yet.
+    Stopping(StopReason, Force),
+    /// Its input is closed, so that it ends by itself. It may finish its turn before that.
+    Closing {
+        /// A turn was running.
+        in_turn: bool,
+        /// It was killed, because it did not end by itself.
+        killed: bool,
+    },
+    /// The process is over, or treated as if it were.
+    Ended,
+}
+
+/// Why a turn is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StopReason {
+    /// Somebody wants it to.
+    Interrupted,
+    /// Its time is up.
+    TimedOut,
+}
+
+/// How strongly a process was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Force {
+    /// By a request that it can read.
+    Asked,
+    /// By a signal that it can handle.
+    Signalled,
+    /// By one that it cannot.
+    Killed,
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// A message is there for it.
+    Begin,
+    /// It said the result of the turn that is running.
+    Result {
+        /// It answered, rather than giving up.
+        is_ok: bool,
+    },
+    /// Its turn is to stop.
+    Stop(StopReason),
+    /// The time that it had to obey is over.
+    GraceOver,
+    /// It did not become ready in time.
+    StartOver,
+    /// It broke the protocol: nothing that it says can be trusted from here on.
+    Fault,
+    /// It is to end when it has finished what it does.
+    Close,
+    /// It is to end now.
+    Kill,
+    /// Its process is over.
+    Gone,
+}
+
+/// What is to be done to the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    /// Write the message to it.
+    WriteTurn,
+    /// Ask it to give up its turn, and wait for a grace.
+    Ask,
+    /// Send it the signal that interrupts, and wait for a grace.
+    Signal,
+    /// Send it the signal that kills, and wait for a grace.
+    Kill,
+    /// Close its input, and wait for a grace.
+    CloseInput,
+}
+
+/// How a turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TurnEnd {
+    /// The agent has answered.
+    Completed,
+    /// It was told to stop, and did or was made to.
+    Stopped(StopReason),
+    /// Its process ended.
+    Died,
+    /// It broke the protocol and was ended.
+    Broken,
+    /// It did not become ready in time and was ended.
+    NeverReady,
+}
+
+/// What follows from an input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Step {
+    /// To the process.
+    pub(crate) act: Option<Act>,
+    /// Of the turn that was running. Comes once for each turn that began.
+    pub(crate) finish: Option<TurnEnd>,
+}
+
+/// A message came while the agent works, or after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NotIdle;
+
+impl State {
+    /// Whether a turn is running.
+    pub(crate) fn is_in_turn(self) -> bool {
+        match self {
+            State::Running | State::Stopping(..) => true,
+            State::Closing { in_turn, .. } => in_turn,
+            State::Idle | State::Ended => false,
+        }
+    }
+
+    /// Goes on to the next state and says what is to be done.
+    ///
+    /// # Errors
+    /// A message that comes when the agent is not idle changes nothing.
+    pub(crate) fn next(&mut self, input: Input) -> Result<Step, NotIdle> {
+        let (state, step) = match input {
+            Input::Begin if *self == State::Idle => (State::Running, act(Act::WriteTurn)),
+            Input::Begin => return Err(NotIdle),
+            Input::Result { is_ok } => self.result(is_ok),
+            Input::Stop(reason) => match *self {
+                State::Running => (State::Stopping(reason, Force::Asked), act(Act::Ask)),
+                unchanged => (unchanged, Step::default()),
+            },
+            Input::GraceOver => self.grace_over(),
+            Input::StartOver => self.abort(TurnEnd::NeverReady),
+            Input::Fault => self.abort(TurnEnd::Broken),
+            Input::Close => self.close(),
+            Input::Kill => self.abort(TurnEnd::Stopped(StopReason::Interrupted)),
+            Input::Gone => (State::Ended, Step { act: None, finish: self.end(TurnEnd::Died) }),
+        };
+        *self = state;
+        Ok(step)
+    }
+
+    /// How the running turn ends if the process does; none when there is none.
+    fn end(self, otherwise: TurnEnd) -> Option<TurnEnd> {
+        match self {
+            State::Stopping(reason, _) => Some(TurnEnd::Stopped(reason)),
+            state => state.is_in_turn().then_some(otherwise),
+        }
+    }
+
+    fn result(self, is_ok: bool) -> (State, Step) {
+        let finish = |end| Step { act: None, finish: Some(end) };
+        match self {
+            State::Running => (State::Idle, finish(TurnEnd::Completed)),
+            // A process that was killed may have said this before; it will not take another turn.
+            State::Stopping(reason, Force::Killed) => {
+                (State::Closing { in_turn: false, killed: true }, finish(stopped(reason, is_ok)))
+            }
+            State::Stopping(reason, Force::Asked) => (State::Idle, finish(stopped(reason, is_ok))),
+            // Many programs end after the signal that interrupts, result or not. Waiting for that
+            // costs a start; believing in one that is about to end would cost the next turn.
+            State::Stopping(reason, Force::Signalled) => (
+                State::Closing { in_turn: false, killed: false },
+                Step { act: Some(Act::CloseInput), finish: Some(stopped(reason, is_ok)) },
+            ),
+            State::Closing { in_turn: true, killed } => {
+                (State::Closing { in_turn: false, killed }, finish(TurnEnd::Completed))
+            }
+            // Of no turn: it changes nothing.
+            State::Idle | State::Closing { in_turn: false, .. } | State::Ended => {
+                (self, Step::default())
+            }
+        }
+    }
+
+    fn grace_over(self) -> (State, Step) {
+        match self {
+            State::Stopping(reason, Force::Asked) => {
+                (State::Stopping(reason, Force::Signalled), act(Act::Signal))
+            }
+            State::Stopping(reason, Force::Signalled) => {
+                (State::Stopping(reason, Force::Killed), act(Act::Kill))
+            }
+            // The kernel has not let go of it yet. The turn does not wait for that.
+            State::Stopping(reason, Force::Killed) => {
+                let finish = Some(TurnEnd::Stopped(reason));
+                (State::Ended, Step { act: None, finish })
+            }
+            State::Closing { in_turn, killed: false } => {
+                (State::Closing { in_turn, killed: true }, act(Act::Kill))
+            }
+            State::Closing { killed: true, .. } => {
+                (State::Ended, Step { act: None, finish: self.end(TurnEnd::Died) })
+            }
+            State::Idle | State::Running | State::Ended => (self, Step::default()),
+        }
+    }
+
+    /// The process is killed and its turn is over, without waiting for the one to have worked.
+    fn abort(self, end: TurnEnd) -> (State, Step) {
+        match self {
+            State::Ended => (self, Step::default()),
+            State::Closing { in_turn: false, killed: true } => (self, Step::default()),
+            State::Idle | State::Running | State::Stopping(..) | State::Closing { .. } => {
+                let finish = self.end(end);
+                let state = State::Closing { in_turn: false, killed: true };
+                (state, Step { act: Some(Act::Kill), finish })
+            }
+        }
+    }
+
+    fn close(self) -> (State, Step) {
+        match self {
+            State::Idle | State::Running => {
+                let in_turn = self.is_in_turn();
+                (State::Closing { in_turn, killed: false }, act(Act::CloseInput))
+            }
+            // Its turn ends soon, and with it the process.
+            State::Stopping(..) => self.abort(TurnEnd::Died),
+            State::Closing { .. } | State::Ended => (self, Step::default()),
+        }
+    }
+}
+
+fn act(act: Act) -> Step {
+    Step { act: Some(act), finish: None }
+}
+
+/// An agent that was told to stop may have answered already.
+fn stopped(reason: StopReason, is_ok: bool) -> TurnEnd {
+    if is_ok { TurnEnd::Completed } else { TurnEnd::Stopped(reason) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    use Act as A;
+    use Force::{Asked, Killed, Signalled};
+    use Input as I;
+    use State as S;
+    use StopReason::{Interrupted, TimedOut};
+    use TurnEnd as E;
+
+    const CLOSING: State = S::Closing { in_turn: false, killed: false };
+    const CLOSING_TURN: State = S::Closing { in_turn: true, killed: false };
+    const DYING: State = S::Closing { in_turn: false, killed: true };
+    const DYING_TURN: State = S::Closing { in_turn: true, killed: true };
+    const OK: Input = I::Result { is_ok: true };
+    const GAVE_UP: Input = I::Result { is_ok: false };
+
+    /// `state` and `input` lead to `next`, `act` and `finish`.
+    fn check(rows: &[(State, Input, State, Option<Act>, Option<TurnEnd>)]) {
+        for (state, input, next, act, finish) in rows {
+            let mut now = *state;
+            let step = now.next(*input).unwrap_or_else(|_| panic!("{state:?} refuses {input:?}"));
+            let expected = (*next, Step { act: *act, finish: *finish });
+            assert_eq!((now, step), expected, "{state:?} + {input:?}");
+        }
+    }
+
+    #[test]
+    fn a_turn_ends_by_its_result() {
+        check(&[
+            (S::Idle, I::Begin, S::Running, Some(A::WriteTurn), None),
+            (S::Running, OK, S::Idle, None, Some(E::Completed)),
+            (S::Running, GAVE_UP, S::Idle, None, Some(E::Completed)),
+            (S::Idle, OK, S::Idle, None, None),
+            (CLOSING, OK, CLOSING, None, None),
+            (S::Ended, OK, S::Ended, None, None),
+        ]);
+    }
+
+    #[test]
+    fn a_turn_that_is_to_stop_is_stopped_by_growing_force() {
+        let stop = I::Stop(Interrupted);
+        let asked = S::Stopping(Interrupted, Asked);
+        let signalled = S::Stopping(Interrupted, Signalled);
+        let killed = S::Stopping(Interrupted, Killed);
+        let end = Some(E::Stopped(Interrupted));
+        check(&[
+            (S::Running, stop, asked, Some(A::Ask), None),
+            (asked, I::Stop(TimedOut), asked, None, None),
+            (asked, GAVE_UP, S::Idle, None, end),
+            (asked, OK, S::Idle, None, Some(E::Completed)),
+            (asked, I::GraceOver, signalled, Some(A::Signal), None),
+            (signalled, GAVE_UP, CLOSING, Some(A::CloseInput), end),
+            (signalled, I::GraceOver, killed, Some(A::Kill), None),
+            (killed, GAVE_UP, DYING, None, end),
+            (killed, I::GraceOver, S::Ended, None, end),
+            (asked, I::Gone, S::Ended, None, end),
+            (S::Idle, stop, S::Idle, None, None),
+        ]);
+    }
+
+    #[test]
+    fn a_process_that_ends_ends_its_turn() {
+        let timed_out = S::Stopping(TimedOut, Asked);
+        check(&[
+            (S::Running, I::Gone, S::Ended, None, Some(E::Died)),
+            (S::Idle, I::Gone, S::Ended, None, None),
+            (CLOSING_TURN, I::Gone, S::Ended, None, Some(E::Died)),
+            (timed_out, I::Gone, S::Ended, None, Some(E::Stopped(TimedOut))),
+            (S::Running, I::Fault, DYING, Some(A::Kill), Some(E::Broken)),
+            (S::Running, I::StartOver, DYING, Some(A::Kill), Some(E::NeverReady)),
+            (S::Running, I::Kill, DYING, Some(A::Kill), Some(E::Stopped(Interrupted))),
+            (S::Idle, I::Fault, DYING, Some(A::Kill), None),
+            (DYING, I::Fault, DYING, None, None),
+            (DYING, I::GraceOver, S::Ended, None, None),
+        ]);
+    }
+
+    #[test]
+    fn a_process_whose_input_is_closed_may_finish_its_turn() {
+        check(&[
+            (S::Idle, I::Close, CLOSING, Some(A::CloseInput), None),
+            (S::Running, I::Close, CLOSING_TURN, Some(A::CloseInput), None),
+            (CLOSING_TURN, OK, CLOSING, None, Some(E::Completed)),
+            (CLOSING_TURN, I::GraceOver, DYING_TURN, Some(A::Kill), None),
+            (DYING_TURN, OK, DYING, None, Some(E::Completed)),
+            (DYING_TURN, I::GraceOver, S::Ended, None, Some(E::Died)),
+            (CLOSING, I::GraceOver, DYING, Some(A::Kill), None),
+            (CLOSING, I::Close, CLOSING, None, None),
+        ]);
+    }
+
+    #[test]
+    fn a_message_needs_an_idle_agent() {
+        for state in [S::Running, S::Stopping(TimedOut, Asked), CLOSING, DYING_TURN, S::Ended] {
+            let mut now = state;
+            assert_eq!((now.next(I::Begin), now), (Err(NotIdle), state));
+        }
+    }
+
+    fn input() -> impl Strategy<Value = Input> {
+        prop_oneof![
+            4 => Just(I::Begin),
+            3 => any::<bool>().prop_map(|is_ok| I::Result { is_ok }),
+            2 => prop_oneof![Just(I::Stop(Interrupted)), Just(I::Stop(TimedOut))],
+            3 => Just(I::GraceOver),
+            1 => prop_oneof![Just(I::StartOver), Just(I::Fault), Just(I::Kill)],
+            1 => prop_oneof![Just(I::Close), Just(I::Gone)],
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn every_turn_ends_exactly_once(inputs in proptest::collection::vec(input(), 0..60)) {
+            let mut state = S::Idle;
+            let (mut begun, mut finished) = (0, 0);
+            for input in inputs {
+                let was = state;
+                match state.next(input) {
+                    Ok(step) => {
+                        begun += u32::from(step.act == Some(A::WriteTurn));
+                        finished += u32::from(step.finish.is_some());
+                        // What has ended stays so, and is not touched.
+                        if was == S::Ended {
+                            prop_assert_eq!((state, step), (S::Ended, Step::default()));
+                        }
+                    }
+                    Err(NotIdle) => prop_assert_eq!(state, was),
+                }
+                prop_assert_eq!(begun - finished, u32::from(state.is_in_turn()));
+            }
+            // Whatever it was doing, waiting alone brings it to an end once it was told to stop.
+            state.next(I::Stop(TimedOut)).unwrap();
+            for _ in 0..3 {
+                let step = state.next(I::GraceOver).unwrap();
+                finished += u32::from(step.finish.is_some());
+            }
+            prop_assert_eq!(begun, finished);
+        }
+    }
+}
