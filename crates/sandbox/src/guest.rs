@@ -25,6 +25,7 @@ use crate::sys::{self, Clock, Ended, FailurePage};
 use crate::terminal;
 use crate::workspace;
 
+pub(crate) mod files;
 pub(crate) mod mounts;
 mod warm;
 

@@ -12,6 +12,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
+pub(crate) mod files;
 pub(crate) mod mounts;
 
 /// Descriptors that one message may carry; the kernel's own maximum is 253 (`SCM_MAX_FD`).

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::types::{Entry, FilesError, WatchEvent, WatchKind, WriteMode};
+use super::types::{Entry, WatchEvent, WatchKind, WriteMode};
 use super::wire;
 use super::{Boxed, CHUNK_BYTES, Call, Files, Result};
 
@@ -49,7 +49,7 @@ impl FileWriter {
     /// Waits until everything is written, and makes it what is found at the path.
     ///
     /// # Errors
-    /// [`FilesError::NoSpace`], [`FilesError::Exists`] where somebody was faster, or whatever else
+    /// [`NoSpace`](super::FilesError::NoSpace), [`Exists`](super::FilesError::Exists) where somebody was faster, or whatever else
     /// becomes of the path meanwhile.
     pub async fn finish(mut self) -> Result<Entry> {
         self.file.flush().await?;

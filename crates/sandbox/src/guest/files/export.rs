@@ -1,0 +1,199 @@
+//! A directory as an archive.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::paths::{self, Place};
+use super::tar::{self, Kind, Member, Sparse};
+use super::trees::{Names, Step, Visit, Walk};
+use super::{Job, Outcome, Refusal};
+use crate::sys::files::{self, Resolve, Stat};
+
+/// Files with several names that are remembered, to be written once; of more, each name is a copy.
+const LINKED_MAX: usize = 100_000;
+/// Bytes of content that are copied at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// Writes what is at a path: what is in a directory, or the one file.
+pub(super) fn export(job: &Job, path: &CStr, to: File) -> Outcome<()> {
+    let fd = paths::open(path, true)?;
+    let stat = files::stat(fd.as_fd(), c"")?;
+    let mut archive = Archive { to, linked: HashMap::new(), job };
+    if stat.kind() == libc::S_IFDIR {
+        let dir = paths::reopen(fd.as_fd(), libc::O_RDONLY | libc::O_DIRECTORY)?;
+        archive.add_below(dir, b"")?;
+    } else {
+        // Through a link, the file that it leads to.
+        let place = paths::locate(path, true, false)?;
+        archive.add_place(&place)?;
+    }
+    archive.finish()
+}
+
+/// Writes a file, or a directory with all that is in it, under its own name.
+pub(super) fn export_one(job: &Job, place: &Place, to: File) -> Outcome<()> {
+    let mut archive = Archive { to, linked: HashMap::new(), job };
+    archive.add_place(place)?;
+    if place.existing()?.kind() == libc::S_IFDIR {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let dir = Some(place.dir.as_fd());
+        let dir = files::openat2(dir, &place.name, flags, 0, Resolve::Ordinary)?;
+        archive.add_below(dir, place.name.to_bytes())?;
+    }
+    archive.finish()
+}
+
+struct Archive<'a> {
+    to: File,
+    /// The first name of a file that has several, by device and inode.
+    linked: HashMap<(u64, u64), Vec<u8>>,
+    job: &'a Job,
+}
+
+impl Archive<'_> {
+    fn finish(mut self) -> Outcome<()> {
+        Ok(self.to.write_all(&tar::trailer())?)
+    }
+
+    fn add_below(&mut self, dir: OwnedFd, prefix: &[u8]) -> Outcome<()> {
+        let walk = Walk { job: self.job, skip_unreadable: false };
+        walk.run(Names::new(dir), &mut |visit: &Visit<'_>| {
+            let path = match prefix {
+                b"" => visit.path.to_vec(),
+                prefix => [prefix, b"/", visit.path].concat(),
+            };
+            let added = self.add(visit.dir, visit.name, &path, &visit.stat);
+            added.map_err(|refusal| match refusal.errno {
+                // Whoever reads is gone.
+                libc::EPIPE => refusal,
+                _ => refusal.at(&path),
+            })?;
+            Ok(Step::Into)
+        })
+    }
+
+    fn add_place(&mut self, place: &Place) -> Outcome<()> {
+        let stat = place.existing()?;
+        self.add(place.dir.as_fd(), &place.name, place.name.to_bytes(), &stat)
+    }
+
+    fn add(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8], stat: &Stat) -> Outcome<()> {
+        let mut member = Member {
+            name: path.to_vec(),
+            kind: Kind::File,
+            mode: stat.mode & 0o7777,
+            size: 0,
+            mtime: (stat.mtime, stat.mtime_nanos),
+            link: Vec::new(),
+            sparse: None,
+        };
+        match stat.kind() {
+            libc::S_IFREG => {
+                let key = (stat.dev, stat.ino);
+                if stat.links > 1 {
+                    if let Some(first) = self.linked.get(&key) {
+                        member.kind = Kind::HardLink;
+                        member.link.clone_from(first);
+                        return Ok(self.to.write_all(&member.header())?);
+                    }
+                    if self.linked.len() < LINKED_MAX {
+                        self.linked.insert(key, path.to_vec());
+                    }
+                }
+                return self.add_file(dir, name, member);
+            }
+            libc::S_IFDIR => {
+                member.kind = Kind::Dir;
+                member.name.push(b'/');
+            }
+            libc::S_IFLNK => {
+                member.kind = Kind::Symlink;
+                member.link = files::readlink(dir, name)?;
+            }
+            libc::S_IFIFO => member.kind = Kind::Fifo,
+            // Sockets live as long as who listens. Devices there are none.
+            _ => return Ok(()),
+        }
+        Ok(self.to.write_all(&member.header())?)
+    }
+
+    fn add_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, mut member: Member) -> Outcome<()> {
+        let flags = libc::O_RDONLY | libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let fd = match files::openat2(Some(dir), name, flags, 0, Resolve::Ordinary) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(()),
+            other => other?,
+        };
+        let stat = files::stat(fd.as_fd(), c"")?;
+        if stat.kind() != libc::S_IFREG {
+            // Replaced meanwhile.
+            return Ok(());
+        }
+        // As long as it is now, whatever becomes of it while it is read.
+        member.size = stat.size;
+        let extents = if stat.blocks.saturating_mul(512) < stat.size {
+            data_extents(fd.as_fd(), stat.size)?
+        } else {
+            None
+        };
+        if let Some(extents) = extents {
+            member.size = extents.iter().map(|(_, len)| len).sum();
+            member.sparse = Some(Sparse { extents, real_size: stat.size });
+        }
+        self.to.write_all(&member.header())?;
+        let mut file = File::from(fd);
+        match &member.sparse {
+            None => self.copy(&mut file, stat.size)?,
+            Some(sparse) => {
+                for (offset, len) in &sparse.extents {
+                    file.seek(SeekFrom::Start(*offset))?;
+                    self.copy(&mut file, *len)?;
+                }
+            }
+        }
+        Ok(self.to.write_all(&[0; tar::BLOCK_BYTES][..tar::padding(member.size)])?)
+    }
+
+    /// Copies so many bytes; where the file has become shorter, zeros take their place.
+    fn copy(&mut self, file: &mut File, mut left: u64) -> Outcome<()> {
+        let mut buf = vec![0; CHUNK_BYTES.min(usize::try_from(left).unwrap_or(CHUNK_BYTES))];
+        let mut is_over = false;
+        while left > 0 {
+            self.job.check()?;
+            let room = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let chunk = buf.get_mut(..room).ok_or_else(|| Refusal::new(libc::EIO, ""))?;
+            let n = if is_over { 0 } else { file.read(chunk)? };
+            is_over = n == 0;
+            if is_over {
+                chunk.fill(0);
+            }
+            let n = if is_over { room } else { n };
+            self.to.write_all(chunk.get(..n).unwrap_or(&[]))?;
+            left -= n as u64;
+        }
+        Ok(())
+    }
+}
+
+/// Where the data of a file is; `None` where there are no holes, or too many.
+fn data_extents(file: BorrowedFd<'_>, size: u64) -> Outcome<Option<Vec<(u64, u64)>>> {
+    let mut extents = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let Some(data) = files::seek_sparse(file, at, libc::SEEK_DATA)? else { break };
+        let hole = files::seek_sparse(file, data, libc::SEEK_HOLE)?.unwrap_or(size);
+        // Programs can change the file between the two.
+        let (data, hole) = (data.max(at).min(size), hole.min(size));
+        if hole <= data {
+            break;
+        }
+        if extents.len() >= tar::EXTENTS_MAX {
+            return Ok(None);
+        }
+        extents.push((data, hole - data));
+        at = hole;
+    }
+    Ok((extents != [(0, size)]).then_some(extents))
+}

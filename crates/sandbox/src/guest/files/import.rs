@@ -1,0 +1,278 @@
+//! An archive as files below a directory.
+//!
+//! Whoever made the archive may want to write elsewhere. So every name is taken apart, `..` is
+//! refused, and each directory is opened beneath the one descriptor of the target, through no link.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+
+use super::tar::{self, BadArchive, Headers, Kind, Member};
+use super::{Job, Outcome, Refusal, paths};
+use crate::sys;
+use crate::sys::files::{self, Resolve};
+
+/// Bytes of content that are copied at a time.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Directories whose permissions and times are set at the end, when nothing is written to them any
+/// more.
+const DIRECTORIES_MAX: usize = 250_000;
+/// How often something that comes into the way while it is replaced is removed again.
+const REPLACE_ROUNDS_MAX: u32 = 8;
+
+impl From<BadArchive> for Refusal {
+    fn from(error: BadArchive) -> Refusal {
+        match error {
+            BadArchive::Io(error) => error.into(),
+            BadArchive::Invalid(why) => Refusal::new(libc::EBADMSG, why),
+        }
+    }
+}
+
+/// Unpacks an archive; tells how many members, and bytes of content.
+pub(super) fn import(job: &Job, root: OwnedFd, from: File) -> Outcome<(u64, u64)> {
+    let mut import = Import {
+        job,
+        root,
+        headers: Headers { source: BufReader::with_capacity(CHUNK_BYTES, from) },
+        parent: None,
+        directories: Vec::new(),
+        buf: vec![0; CHUNK_BYTES],
+    };
+    let (mut entries, mut bytes) = (0, 0u64);
+    while let Some(member) = import.headers.next()? {
+        job.check()?;
+        entries += 1;
+        bytes = bytes.saturating_add(member.size);
+        import.unpack(&member).map_err(|refusal| refusal.at(&member.name))?;
+    }
+    import.finish_directories()?;
+    Ok((entries, bytes))
+}
+
+struct Import<'a> {
+    job: &'a Job,
+    root: OwnedFd,
+    headers: Headers<BufReader<File>>,
+    /// The directory of the last member: most come together.
+    parent: Option<(Vec<u8>, OwnedFd)>,
+    /// Path, mode and time.
+    directories: Vec<(Vec<u8>, u32, (i64, u32))>,
+    buf: Vec<u8>,
+}
+
+/// The path of a name without its empty parts and `.`, in two: directories, and the last part.
+fn split(name: &[u8]) -> Outcome<Option<(Vec<u8>, CString)>> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in name.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => return Err(Refusal::new(libc::EINVAL, "the name has `..` in it")),
+            part if part.contains(&0) => {
+                return Err(Refusal::new(libc::EINVAL, "the name has a NUL byte in it"));
+            }
+            part => parts.push(part),
+        }
+    }
+    let Some(last) = parts.pop() else { return Ok(None) };
+    Ok(Some((parts.join(&b'/'), CString::new(last).map_err(io::Error::from)?)))
+}
+
+impl Import<'_> {
+    fn unpack(&mut self, member: &Member) -> Outcome<()> {
+        // The directory itself, which others are put into.
+        let Some((parent, name)) = split(&member.name)? else { return self.skip(member) };
+        if self.parent.as_ref().is_none_or(|(path, _)| *path != parent) {
+            self.parent = Some((parent.clone(), self.open_directory(&parent, true)?));
+        }
+        let Some((_, dir)) = &self.parent else { return self.skip(member) };
+        let dir = dir.try_clone()?;
+        let here = dir.as_fd();
+        let (seconds, nanos) = member.mtime;
+        match member.kind {
+            Kind::File => {
+                self.unpack_file(here, &name, member)?;
+                files::set_times(here, &name, seconds, nanos)?;
+            }
+            Kind::Symlink => {
+                if member.link.is_empty() {
+                    return Err(Refusal::new(libc::EINVAL, "the link leads nowhere"));
+                }
+                let target = CString::new(member.link.clone()).map_err(io::Error::from)?;
+                replacing(here, &name, || sys::symlinkat(&target, here, &name))?;
+                files::set_times(here, &name, seconds, nanos)?;
+            }
+            Kind::HardLink => {
+                let Some((other, other_name)) = split(&member.link)? else {
+                    return Err(Refusal::new(libc::EINVAL, "the link leads nowhere"));
+                };
+                let other = self.open_directory(&other, false)?;
+                let there = other.as_fd();
+                let is_same = {
+                    let (a, b) = (files::stat(there, &other_name)?, files::stat(here, &name));
+                    b.is_ok_and(|b| (a.dev, a.ino) == (b.dev, b.ino))
+                };
+                if !is_same {
+                    replacing(here, &name, || files::link(there, &other_name, here, &name))?;
+                }
+            }
+            Kind::Fifo => {
+                replacing(here, &name, || files::make_fifo(here, &name, member.mode & 0o777))?;
+                files::set_times(here, &name, seconds, nanos)?;
+            }
+            Kind::Dir => self.unpack_directory(here, &name, member)?,
+        }
+        Ok(())
+    }
+
+    /// Reads the content of a member that is not unpacked.
+    fn skip(&mut self, member: &Member) -> Outcome<()> {
+        let rest = member.size.saturating_add(tar::padding(member.size) as u64);
+        let mut content = (&mut self.headers.source).take(rest);
+        let read = io::copy(&mut content, &mut io::sink())?;
+        if read < rest { Err(cut_off()) } else { Ok(()) }
+    }
+
+    fn unpack_directory(
+        &mut self,
+        here: BorrowedFd<'_>,
+        name: &CStr,
+        member: &Member,
+    ) -> Outcome<()> {
+        match sys::mkdirat(here, name, 0o700) {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                if files::stat(here, name)?.kind() != libc::S_IFDIR {
+                    replacing(here, name, || sys::mkdirat(here, name, 0o700))?;
+                }
+            }
+            other => other?,
+        }
+        if self.directories.len() >= DIRECTORIES_MAX {
+            return Err(Refusal::new(libc::EMFILE, "directories in one archive"));
+        }
+        self.directories.push((member.name.clone(), member.mode, member.mtime));
+        Ok(())
+    }
+
+    fn unpack_file(&mut self, dir: BorrowedFd<'_>, name: &CStr, member: &Member) -> Outcome<()> {
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+        let create = || files::openat2(Some(dir), name, flags, 0o600, Resolve::Beneath);
+        let mut file = File::from(replacing(dir, name, create)?);
+        match &member.sparse {
+            None => self.copy(member.size, &mut |bytes| file.write_all(bytes))?,
+            Some(sparse) => {
+                file.set_len(sparse.real_size)?;
+                for (offset, len) in &sparse.extents {
+                    let mut at = *offset;
+                    self.copy(*len, &mut |bytes| {
+                        file.write_all_at(bytes, at)?;
+                        at = at.saturating_add(bytes.len() as u64);
+                        Ok(())
+                    })?;
+                }
+            }
+        }
+        let mut padding = [0; tar::BLOCK_BYTES];
+        let padding = padding.get_mut(..tar::padding(member.size)).unwrap_or_default();
+        self.headers.source.read_exact(padding).map_err(|_| cut_off())?;
+        // Last, because writing takes special permissions away.
+        Ok(sys::fchmod(file.as_fd(), member.mode)?)
+    }
+
+    fn copy(&mut self, mut left: u64, to: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> Outcome<()> {
+        while left > 0 {
+            self.job.check()?;
+            let room = self.buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            let chunk = self.buf.get_mut(..room).unwrap_or_default();
+            let n = self.headers.source.read(chunk)?;
+            if n == 0 {
+                return Err(cut_off());
+            }
+            to(chunk.get(..n).unwrap_or(&[]))?;
+            left -= n as u64;
+        }
+        Ok(())
+    }
+
+    /// Opens a directory beneath the target; with `make`, those that are missing are made.
+    fn open_directory(&self, path: &[u8], make: bool) -> Outcome<OwnedFd> {
+        if path.is_empty() {
+            return Ok(self.root.try_clone()?);
+        }
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let open = |dir: BorrowedFd<'_>, path: &CStr| {
+            files::openat2(Some(dir), path, flags, 0, Resolve::Beneath)
+        };
+        let whole = CString::new(path).map_err(io::Error::from)?;
+        match open(self.root.as_fd(), &whole) {
+            Err(error) if make && error.raw_os_error() == Some(libc::ENOENT) => {}
+            other => return Ok(other.map_err(explain)?),
+        }
+        let mut dir = self.root.try_clone()?;
+        for part in path.split(|byte| *byte == b'/') {
+            let part = CString::new(part).map_err(io::Error::from)?;
+            match sys::mkdirat(dir.as_fd(), &part, 0o777) {
+                Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
+                    return Err(error.into());
+                }
+                _ => {}
+            }
+            dir = open(dir.as_fd(), &part).map_err(explain)?;
+        }
+        Ok(dir)
+    }
+
+    /// Sets what would have been in the way of unpacking: the last first, so that what is above
+    /// can still be entered.
+    fn finish_directories(&mut self) -> Outcome<()> {
+        while let Some((name, mode, (seconds, nanos))) = self.directories.pop() {
+            let Some((mut path, last)) = split(&name)? else { continue };
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(last.to_bytes());
+            // A later member can have taken its place.
+            let Ok(dir) = self.open_directory(&path, false) else { continue };
+            files::set_times(dir.as_fd(), c".", seconds, nanos)?;
+            match files::chmod(&paths::own_link(dir.as_fd()), mode) {
+                // One that was there before, and is somebody else's.
+                Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn cut_off() -> Refusal {
+    Refusal::new(libc::EBADMSG, "the archive is cut off")
+}
+
+/// What a name that leads through a link, or out of the target, comes to.
+fn explain(error: io::Error) -> Refusal {
+    match error.raw_os_error() {
+        Some(libc::ELOOP) => Refusal::new(libc::EINVAL, "it leads through a link"),
+        Some(libc::EXDEV) => Refusal::new(libc::EINVAL, "it leads out of the directory"),
+        _ => error.into(),
+    }
+}
+
+/// Makes something at a name; what is there gives way, unless it is a directory.
+fn replacing<T>(dir: BorrowedFd<'_>, name: &CStr, make: impl Fn() -> io::Result<T>) -> Outcome<T> {
+    for _ in 0..REPLACE_ROUNDS_MAX {
+        match make() {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                match files::unlink(dir, name) {
+                    Err(error) if error.raw_os_error() != Some(libc::ENOENT) => {
+                        return Err(error.into());
+                    }
+                    _ => {}
+                }
+            }
+            other => return Ok(other?),
+        }
+    }
+    Err(Refusal::new(libc::EEXIST, Vec::new()))
+}

@@ -1,0 +1,346 @@
+//! What is asked, but for what goes on for long: each request from its path to its answer.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::paths::{self, Place};
+use super::trees::{self, Names, Visit, Walk};
+use super::{Done, Job, Outcome, Refusal, export, import};
+use crate::codec::Writer;
+use crate::session::files::SHOWN_USER;
+use crate::session::files::wire::{self, Request};
+use crate::sys;
+use crate::sys::files::{self, Resolve, Stat};
+
+/// Mode of a new file; less the mask.
+const FILE_MODE: u32 = 0o666;
+/// Bytes of records that are written to a pipe at a time.
+const BATCH_BYTES: usize = 32 << 10;
+/// The user id of nobody in particular.
+const NOBODY: u32 = 65_534;
+
+/// Does what is asked.
+pub(super) fn perform(job: &mut Job) -> Outcome<Done> {
+    match job.request.clone() {
+        Request::Stat { path, follow } => {
+            let fd = paths::open(&path, follow)?;
+            let stat = files::stat(fd.as_fd(), c"")?;
+            Ok(Done::payload(entry(Writer::new(0), fd.as_fd(), c"", &stat)))
+        }
+        Request::List { path, depth, limit } => {
+            let pipe = job.descriptor()?;
+            list(job, &path, depth, limit, pipe)
+        }
+        Request::Read { path } => read(&path),
+        Request::Write { path, parents, create } => begin(&path, parents, create),
+        Request::Finish { path, create } => finish(&path, create, &job.descriptor()?),
+        Request::Append { path, parents } => append(&path, parents),
+        Request::MakeDir { path, parents } => make_dir(&path, parents),
+        Request::Rename { from, to } => rename(job, &from, &to),
+        Request::Remove { path, recursive } => {
+            let place = paths::locate(&path, false, false)?;
+            remove(job, &place, recursive)?;
+            Ok(Done::default())
+        }
+        Request::Chmod { path, mode } => {
+            let fd = paths::open(&path, true)?;
+            files::chmod(&paths::own_link(fd.as_fd()), mode)?;
+            Ok(Done::default())
+        }
+        Request::Export { path } => {
+            let pipe = job.descriptor()?;
+            export::export(job, &path, File::from(pipe))?;
+            Ok(Done::default())
+        }
+        Request::Import { path } => {
+            let pipe = job.descriptor()?;
+            let dir = paths::make_directories(None, path.to_bytes())?;
+            let (entries, bytes) = import::import(job, dir, File::from(pipe))?;
+            Ok(Done::payload(Writer::new(0).u64(entries).u64(bytes)))
+        }
+        Request::ListAttributes { path } => {
+            let fd = paths::open(&path, true)?;
+            let mut names = vec![0; wire::FRAME_BYTES_MAX - 4096];
+            let n = files::list_attributes(&paths::own_link(fd.as_fd()), &mut names)?;
+            names.truncate(n);
+            Ok(Done { payload: names, fds: Vec::new() })
+        }
+        Request::GetAttribute { path, name } => {
+            let fd = paths::open(&path, true)?;
+            let mut value = vec![0; wire::FRAME_BYTES_MAX - 4096];
+            let n = files::attribute(&paths::own_link(fd.as_fd()), &name, &mut value)?;
+            value.truncate(n);
+            Ok(Done { payload: value, fds: Vec::new() })
+        }
+        Request::SetAttribute { path, name, value } => {
+            let link = paths::open(&path, true)?;
+            let link = paths::own_link(link.as_fd());
+            match value {
+                Some(value) => files::set_attribute(&link, &name, &value)?,
+                None => files::remove_attribute(&link, &name)?,
+            }
+            Ok(Done::default())
+        }
+        Request::Usage { path } => usage(job, &path),
+        // These two have ways of their own.
+        Request::Watch { .. } | Request::Cancel => Err(Refusal::new(libc::EINVAL, Vec::new())),
+    }
+}
+
+/// Writes down an entry: a name in a directory, or with an empty name what is open itself.
+fn entry(w: Writer, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Writer {
+    let (uid, gid) = files::fsids();
+    let shown = |id: u32, own: u32| match id {
+        id if id == own => SHOWN_USER,
+        0 => 0,
+        _ => NOBODY,
+    };
+    let kind = match stat.kind() {
+        libc::S_IFREG => 0,
+        libc::S_IFDIR => 1,
+        libc::S_IFLNK => 2,
+        _ => 3,
+    };
+    let target = match kind {
+        // Gone meanwhile, it has none.
+        2 => files::readlink(dir, name).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let modified = stat
+        .mtime
+        .checked_mul(1_000_000_000)
+        .and_then(|nanos| nanos.checked_add(stat.mtime_nanos.into()))
+        .unwrap_or(if stat.mtime < 0 { i64::MIN } else { i64::MAX });
+    w.u8(kind)
+        .u64(stat.size)
+        .u32(stat.mode)
+        .u32(shown(stat.uid, uid))
+        .u32(shown(stat.gid, gid))
+        .u64(modified.cast_unsigned())
+        .bytes(&target)
+}
+
+fn place_entry(place: &mut Place) -> Outcome<Done> {
+    let stat = place.look()?;
+    Ok(Done::payload(entry(Writer::new(0), place.dir.as_fd(), &place.name, &stat)))
+}
+
+fn list(job: &Job, path: &CStr, depth: u32, limit: u64, pipe: OwnedFd) -> Outcome<Done> {
+    let mut pipe = File::from(pipe);
+    let names = Names::new(paths::open_directory(path)?);
+    let (mut batch, mut listed, mut is_cut) = (Vec::new(), 0, false);
+    let walk = Walk { job, skip_unreadable: true };
+    walk.run(names, &mut |visit: &Visit<'_>| {
+        if listed >= limit {
+            is_cut = true;
+            return Ok(trees::Step::Stop);
+        }
+        listed += 1;
+        let w = Writer::new(0).bytes(visit.path);
+        let record = entry(w, visit.dir, visit.name, &visit.stat).finish();
+        let record = wire::record(record.get(1..).unwrap_or(&[]));
+        if record.len() > wire::RECORD_BYTES_MAX {
+            is_cut = true;
+            return Ok(trees::Step::Over);
+        }
+        batch.extend_from_slice(&record);
+        if batch.len() >= BATCH_BYTES {
+            // Nobody reads it any more: then nobody waits for the answer either.
+            pipe.write_all(&batch)?;
+            batch.clear();
+        }
+        Ok(if visit.depth < depth { trees::Step::Into } else { trees::Step::Over })
+    })?;
+    pipe.write_all(&batch)?;
+    Ok(Done { payload: vec![is_cut.into()], fds: Vec::new() })
+}
+
+/// A regular file and nothing else: what waits, or answers, is not opened at all.
+fn regular(stat: &Stat) -> Outcome<()> {
+    match stat.kind() {
+        libc::S_IFREG => Ok(()),
+        libc::S_IFDIR => Err(Refusal::new(libc::EISDIR, Vec::new())),
+        _ => Err(Refusal::new(libc::EINVAL, "not a regular file")),
+    }
+}
+
+fn read(path: &CStr) -> Outcome<Done> {
+    let fd = paths::open(path, true)?;
+    let stat = files::stat(fd.as_fd(), c"")?;
+    regular(&stat)?;
+    let file = paths::reopen(fd.as_fd(), libc::O_RDONLY)?;
+    let mut done = Done::payload(entry(Writer::new(0), fd.as_fd(), c"", &stat));
+    done.fds.push(file);
+    Ok(done)
+}
+
+/// A file without a name in the directory where it will have one: whoever dies leaves nothing.
+fn begin(path: &CStr, parents: bool, create: bool) -> Outcome<Done> {
+    let place = paths::locate(path, !create, parents)?;
+    if let Some(stat) = &place.stat {
+        if create {
+            return Err(Refusal::new(libc::EEXIST, Vec::new()));
+        }
+        regular(stat)?;
+    }
+    let flags = libc::O_TMPFILE | libc::O_WRONLY;
+    let dir = Some(place.dir.as_fd());
+    let file = match files::openat2(dir, c".", flags, FILE_MODE, Resolve::Ordinary) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+            let why = "the file system has no files without a name; overlays have since Linux 6.1";
+            return Err(Refusal::new(libc::EOPNOTSUPP, why));
+        }
+        other => other?,
+    };
+    Ok(Done { payload: Vec::new(), fds: vec![file] })
+}
+
+fn finish(path: &CStr, create: bool, file: &OwnedFd) -> Outcome<Done> {
+    let mut place = paths::locate(path, !create, false)?;
+    let link = paths::own_link(file.as_fd());
+    if let Some(stat) = place.stat.filter(|_| !create) {
+        regular(&stat)?;
+        sys::fchmod(file.as_fd(), stat.mode & 0o7777)?;
+    } else {
+        match files::link_nameless(&link, place.dir.as_fd(), &place.name) {
+            Err(error) if !create && error.raw_os_error() == Some(libc::EEXIST) => {}
+            other => {
+                other?;
+                return place_entry(&mut place);
+            }
+        }
+    }
+    // A link is never made over a name, so it gets another one first, which nobody sees for long.
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let stat = files::stat(file.as_fd(), c"")?;
+    let other = CString::new(format!(".cove-{}-{id}", stat.ino)).map_err(io::Error::from)?;
+    files::link_nameless(&link, place.dir.as_fd(), &other)?;
+    let renamed = files::rename(place.dir.as_fd(), &other, place.dir.as_fd(), &place.name);
+    if let Err(error) = renamed {
+        files::unlink(place.dir.as_fd(), &other)?;
+        return Err(error.into());
+    }
+    place_entry(&mut place)
+}
+
+fn append(path: &CStr, parents: bool) -> Outcome<Done> {
+    let place = paths::locate(path, true, parents)?;
+    let flags = libc::O_WRONLY | libc::O_APPEND;
+    let file = match &place.stat {
+        Some(stat) => {
+            regular(stat)?;
+            let flags_here = libc::O_PATH | libc::O_NOFOLLOW;
+            let dir = Some(place.dir.as_fd());
+            let fd = files::openat2(dir, &place.name, flags_here, 0, Resolve::Ordinary)?;
+            // It can be another one by now.
+            regular(&files::stat(fd.as_fd(), c"")?)?;
+            paths::reopen(fd.as_fd(), flags)?
+        }
+        None => {
+            let flags = flags | libc::O_CREAT | libc::O_EXCL | libc::O_NOFOLLOW;
+            let dir = Some(place.dir.as_fd());
+            files::openat2(dir, &place.name, flags, FILE_MODE, Resolve::Ordinary)?
+        }
+    };
+    Ok(Done { payload: Vec::new(), fds: vec![file] })
+}
+
+fn make_dir(path: &CStr, parents: bool) -> Outcome<Done> {
+    let done = |is_new: bool| Ok(Done { payload: vec![is_new.into()], fds: Vec::new() });
+    if let Ok(fd) = paths::open(path, true) {
+        let stat = files::stat(fd.as_fd(), c"")?;
+        return match stat.kind() {
+            libc::S_IFDIR => done(false),
+            _ => Err(Refusal::new(libc::EEXIST, Vec::new())),
+        };
+    }
+    let place = paths::locate(path, false, parents)?;
+    match sys::mkdirat(place.dir.as_fd(), &place.name, 0o777) {
+        Err(error) if error.raw_os_error() == Some(libc::EEXIST) => match place.stat {
+            // Somebody else made it meanwhile.
+            None => done(false),
+            Some(_) => Err(error.into()),
+        },
+        other => {
+            other?;
+            done(true)
+        }
+    }
+}
+
+fn rename(job: &Job, from: &CStr, to: &CStr) -> Outcome<Done> {
+    let from = paths::locate(from, false, false)?;
+    from.existing()?;
+    let to = paths::locate(to, false, false)?;
+    match files::rename(from.dir.as_fd(), &from.name, to.dir.as_fd(), &to.name) {
+        Err(error) if error.raw_os_error() == Some(libc::EXDEV) => move_across(job, &from, &to)?,
+        other => other?,
+    }
+    Ok(Done::default())
+}
+
+/// Moves between file systems, or what an overlay cannot rename: packed and unpacked, beside its
+/// new place first, so that nothing half is ever found there.
+fn move_across(job: &Job, from: &Place, to: &Place) -> Outcome<()> {
+    let stat = from.existing()?;
+    let other = CString::new(format!(".cove-{}-moved", stat.ino)).map_err(io::Error::from)?;
+    sys::mkdirat(to.dir.as_fd(), &other, 0o700)?;
+    let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let aside = files::openat2(Some(to.dir.as_fd()), &other, flags, 0, Resolve::Ordinary)?;
+    let moved = (|| {
+        let (read, write) = sys::pipe()?;
+        let unpacked = aside.try_clone()?;
+        std::thread::scope(|scope| -> Outcome<()> {
+            let unpacking = std::thread::Builder::new()
+                .stack_size(super::STACK_BYTES)
+                .spawn_scoped(scope, || import::import(job, unpacked, File::from(read)))?;
+            let packed = export::export_one(job, from, File::from(write));
+            let unpacked = unpacking
+                .join()
+                .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "the copy failed")));
+            packed?;
+            unpacked.map(drop)
+        })?;
+        Ok(files::rename(aside.as_fd(), &from.name, to.dir.as_fd(), &to.name)?)
+    })();
+    let aside = Place { dir: to.dir.try_clone()?, name: other, stat: None };
+    let cleaned = clear(aside);
+    moved.and(cleaned)?;
+    remove(job, from, true)
+}
+
+/// Removes a directory of ours, also when the request was given up.
+fn clear(mut place: Place) -> Outcome<()> {
+    place.look()?;
+    remove(&Job::own(), &place, true)
+}
+
+fn remove(job: &Job, place: &Place, recursive: bool) -> Outcome<()> {
+    let stat = place.existing()?;
+    if stat.kind() != libc::S_IFDIR {
+        return Ok(files::unlink(place.dir.as_fd(), &place.name)?);
+    }
+    if !recursive {
+        return Ok(sys::rmdirat(place.dir.as_fd(), &place.name)?);
+    }
+    trees::remove(job, place.dir.as_fd(), &place.name)
+}
+
+fn usage(job: &Job, path: &CStr) -> Outcome<Done> {
+    let fd = paths::open(path, true)?;
+    let stat = files::stat(fd.as_fd(), c"")?;
+    let (mut entries, mut blocks) = (1u64, stat.blocks);
+    if stat.kind() == libc::S_IFDIR {
+        let names = Names::new(paths::open_directory(path)?);
+        Walk { job, skip_unreadable: true }.run(names, &mut |visit: &Visit<'_>| {
+            entries += 1;
+            blocks = blocks.saturating_add(visit.stat.blocks);
+            Ok(trees::Step::Into)
+        })?;
+    }
+    Ok(Done::payload(Writer::new(0).u64(entries).u64(blocks.saturating_mul(512))))
+}

@@ -1,0 +1,282 @@
+//! What happens in a directory, told as it happens.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::paths;
+use super::trees::{Names, Step, Visit, Walk};
+use super::{Job, Outcome};
+use crate::session::files::wire;
+use crate::sys;
+use crate::sys::files::{self, Resolve};
+
+/// Directories of one recursive watch; of more, an overflow is told.
+const DIRECTORIES_MAX: usize = 8192;
+/// Bytes of events that are read at a time.
+const EVENTS_BYTES: usize = 16 << 10;
+
+const EVENTS: u32 = libc::IN_CREATE
+    | libc::IN_MODIFY
+    | libc::IN_DELETE
+    | libc::IN_MOVED_FROM
+    | libc::IN_MOVED_TO
+    | libc::IN_ATTRIB
+    | libc::IN_DELETE_SELF
+    | libc::IN_MOVE_SELF
+    | libc::IN_EXCL_UNLINK;
+
+// As the server reads them.
+const CREATE: u8 = 1;
+const WRITE: u8 = 2;
+const REMOVE: u8 = 3;
+const RENAME: u8 = 4;
+const CHMOD: u8 = 5;
+const OVERFLOW: u8 = 6;
+
+/// One event of the kernel's.
+#[derive(Debug)]
+struct Event {
+    watch: i32,
+    mask: u32,
+    name: Vec<u8>,
+}
+
+/// A watch of one path.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    inotify: OwnedFd,
+    /// Opened to have it: names are resolved from here on.
+    top: OwnedFd,
+    top_watch: i32,
+    is_recursive: bool,
+    /// Path of each watched directory, from the top on.
+    paths: HashMap<i32, Vec<u8>>,
+    out: Vec<u8>,
+    is_full: bool,
+}
+
+impl Watcher {
+    pub(super) fn new(path: &CStr, is_recursive: bool) -> Outcome<Watcher> {
+        let top = paths::open(path, true)?;
+        let inotify = files::inotify()?;
+        let is_directory = files::stat(top.as_fd(), c"")?.kind() == libc::S_IFDIR;
+        let top_watch =
+            files::inotify_watch(inotify.as_fd(), &paths::own_link(top.as_fd()), EVENTS)?;
+        let mut watcher = Watcher {
+            inotify,
+            top,
+            top_watch,
+            is_recursive: is_recursive && is_directory,
+            paths: HashMap::from([(top_watch, Vec::new())]),
+            out: Vec::new(),
+            is_full: false,
+        };
+        if watcher.is_recursive {
+            watcher.add_below(b"", false)?;
+        }
+        Ok(watcher)
+    }
+
+    /// Tells events until nobody reads them, or what is watched is gone.
+    pub(super) fn report(mut self, pipe: OwnedFd) {
+        let mut pipe = File::from(pipe);
+        let mut buf = vec![0; EVENTS_BYTES];
+        let Ok(inotify) = self.inotify.try_clone() else { return };
+        let mut inotify = File::from(inotify);
+        loop {
+            // What was found while the watch was made comes first.
+            if !self.out.is_empty() && pipe.write_all(&self.out).is_err() {
+                return;
+            }
+            self.out.clear();
+            let ready = match sys::poll(&[inotify.as_fd(), pipe.as_fd()], None) {
+                Ok(ready) => ready,
+                Err(_) => return,
+            };
+            // Of our end, only that the other one is closed is ever told.
+            if ready.get(1).copied().unwrap_or(true) {
+                return;
+            }
+            let n = match inotify.read(&mut buf) {
+                Ok(n) => n,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                Err(_) => return,
+            };
+            let mut rest = buf.get(..n).unwrap_or(&[]);
+            while let Some(event) = take_event(&mut rest) {
+                if !self.handle(&event) {
+                    // The last of it. Whether somebody reads it makes no difference any more.
+                    let _nobody = pipe.write_all(&self.out);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, kind: u8, path: &[u8]) {
+        self.out.extend_from_slice(&wire::record(&[&[kind], path].concat()));
+    }
+
+    /// Whether the watch goes on.
+    fn handle(&mut self, event: &Event) -> bool {
+        let has = |bits: u32| event.mask & bits != 0;
+        if has(libc::IN_Q_OVERFLOW) {
+            self.tell(OVERFLOW, b"");
+            return true;
+        }
+        let is_top = event.watch == self.top_watch;
+        if event.name.is_empty() {
+            // Of a directory below the top, the one above it tells the same.
+            if !is_top {
+                if has(libc::IN_IGNORED) {
+                    self.paths.remove(&event.watch);
+                }
+                return true;
+            }
+            return self.handle_top(event.mask);
+        }
+        let Some(dir) = self.paths.get(&event.watch) else { return true };
+        let mut path = dir.clone();
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&event.name);
+        let kind = if has(libc::IN_CREATE | libc::IN_MOVED_TO) {
+            CREATE
+        } else if has(libc::IN_MODIFY) {
+            WRITE
+        } else if has(libc::IN_DELETE) {
+            REMOVE
+        } else if has(libc::IN_MOVED_FROM) {
+            RENAME
+        } else if has(libc::IN_ATTRIB) {
+            CHMOD
+        } else {
+            return true;
+        };
+        self.tell(kind, &path);
+        if self.is_recursive && has(libc::IN_ISDIR) {
+            match kind {
+                CREATE => {
+                    // Gone again, or not to be read: then nothing of it is watched.
+                    let _unwatched = self.add(&path, true);
+                }
+                RENAME => self.forget_below(&path),
+                _ => {}
+            }
+        }
+        true
+    }
+
+    fn handle_top(&mut self, mask: u32) -> bool {
+        let has = |bits: u32| mask & bits != 0;
+        if has(libc::IN_DELETE_SELF) {
+            self.tell(REMOVE, b"");
+        } else if has(libc::IN_MOVE_SELF) {
+            self.tell(RENAME, b"");
+        } else if has(libc::IN_MODIFY) {
+            self.tell(WRITE, b"");
+            return true;
+        } else if has(libc::IN_ATTRIB) {
+            self.tell(CHMOD, b"");
+            return true;
+        } else {
+            return !has(libc::IN_IGNORED | libc::IN_UNMOUNT);
+        }
+        false
+    }
+
+    /// Watches a directory below the top and all that is in it. What was made in it before is told
+    /// where `is_new`: nobody was there to see it.
+    fn add(&mut self, path: &[u8], is_new: bool) -> Outcome<()> {
+        let name = std::ffi::CString::new(path).map_err(io::Error::from)?;
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let top = Some(self.top.as_fd());
+        let dir = files::openat2(top, &name, flags, 0, Resolve::Beneath)?;
+        if self.watch(dir.as_fd(), path) { self.add_below(path, is_new) } else { Ok(()) }
+    }
+
+    fn add_below(&mut self, path: &[u8], is_new: bool) -> Outcome<()> {
+        let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let name = if path.is_empty() { b"." } else { path };
+        let name = std::ffi::CString::new(name).map_err(io::Error::from)?;
+        let top = Some(self.top.as_fd());
+        let dir = files::openat2(top, &name, flags, 0, Resolve::Beneath)?;
+        let job = Job::own();
+        let walk = Walk { job: &job, skip_unreadable: true };
+        walk.run(Names::new(dir), &mut |visit: &Visit<'_>| {
+            let below = match path {
+                b"" => visit.path.to_vec(),
+                path => [path, b"/", visit.path].concat(),
+            };
+            if is_new {
+                self.tell(CREATE, &below);
+            }
+            if visit.stat.kind() != libc::S_IFDIR {
+                return Ok(Step::Over);
+            }
+            let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+            let dir = Some(visit.dir);
+            let Ok(dir) = files::openat2(dir, visit.name, flags, 0, Resolve::Ordinary) else {
+                return Ok(Step::Over);
+            };
+            Ok(if self.watch(dir.as_fd(), &below) { Step::Into } else { Step::Over })
+        })
+    }
+
+    /// Adds one directory; false where there is no room for it, which is told once.
+    fn watch(&mut self, dir: BorrowedFd<'_>, path: &[u8]) -> bool {
+        let link = paths::own_link(dir);
+        let added = if self.paths.len() < DIRECTORIES_MAX {
+            files::inotify_watch(self.inotify.as_fd(), &link, EVENTS)
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ENOSPC))
+        };
+        match added {
+            Ok(watch) => {
+                self.paths.insert(watch, path.to_vec());
+                true
+            }
+            Err(error) => {
+                if error.raw_os_error() == Some(libc::ENOSPC) && !self.is_full {
+                    self.is_full = true;
+                    self.tell(OVERFLOW, b"");
+                }
+                false
+            }
+        }
+    }
+
+    /// Stops watching a directory that was moved away: its names are others now.
+    fn forget_below(&mut self, path: &[u8]) {
+        let prefix = [path, b"/"].concat();
+        let gone: Vec<i32> = self
+            .paths
+            .iter()
+            .filter(|(_, dir)| dir.as_slice() == path || dir.starts_with(&prefix))
+            .map(|(watch, _)| *watch)
+            .collect();
+        for watch in gone {
+            self.paths.remove(&watch);
+            // The kernel has done it already where the directory is gone.
+            let _gone = files::inotify_forget(self.inotify.as_fd(), watch);
+        }
+    }
+}
+
+/// Takes the first of the events that the kernel wrote: watch, mask, cookie, length, name.
+fn take_event(bytes: &mut &[u8]) -> Option<Event> {
+    let (head, rest) = bytes.split_first_chunk::<16>()?;
+    let word = |at: usize| -> Option<u32> {
+        Some(u32::from_ne_bytes(head.get(at..at + 4)?.try_into().ok()?))
+    };
+    let (watch, mask, len) = (word(0)?.cast_signed(), word(4)?, usize::try_from(word(12)?).ok()?);
+    let (name, rest) = rest.split_at_checked(len)?;
+    *bytes = rest;
+    // Filled up with NULs.
+    let name = name.split(|byte| *byte == 0).next().unwrap_or(&[]).to_vec();
+    Some(Event { watch, mask, name })
+}
