@@ -19,6 +19,7 @@
 
 mod config;
 mod error;
+mod store;
 
 pub use config::Config;
 pub use error::{Error, Refusal};

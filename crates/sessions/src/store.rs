@@ -1,0 +1,103 @@
+//! What of agents and sessions is kept: the only SQL of this crate.
+//!
+//! Rows are plain values ([`rows`]); each function is one transaction, serialisable, which may run
+//! again when it lost against others, and what it wrote is durable when it returns. Every function
+//! that serves a caller takes the caller's tenant and finds nothing of another one.
+//!
+//! # Who may write a session
+//! A session has an owner, a server, and an epoch that counts its owners. [`SessionStore::claim`]
+//! moves both in one compare-and-set, and every later write names the epoch: a server that lost a
+//! session, because it was taken for dead, changes nothing of it any more.
+//!
+//! # Numbers of events
+//! The row's `seq_ceiling` is durable before any number up to it is told. A life, which is what
+//! lies between two claims, begins above the ceiling of the one before. So no number is ever told
+//! twice, whatever was lost in between.
+
+mod agents;
+mod documents;
+mod events;
+mod layers;
+pub(crate) mod rows;
+mod schema;
+mod secrets;
+mod servers;
+mod sessions;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::store::{Store, StoreError, Transaction};
+use parking_lot::Mutex;
+
+pub(crate) use self::events::{Batch, Part};
+pub(crate) use self::rows::*;
+use crate::error::Error;
+
+/// Rows that one page has at most.
+pub(crate) const PAGE_MAX: usize = 1000;
+
+/// A server that was not seen for so long is taken for dead, and others may claim its sessions.
+/// Servers compare by their own clocks, which have to agree within a few seconds.
+pub(crate) const SERVER_LEASE: Duration = Duration::from_secs(30);
+
+/// How often a server says that it is there.
+pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(5);
+
+/// Numbers of events that are reserved at a time.
+pub(crate) const SEQ_BLOCK: u64 = 1 << 12;
+
+/// Agents, sessions and all that belongs to them. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct SessionStore {
+    store: Store,
+    /// How many sessions tenants have, as far as this server knows.
+    counts: Arc<Mutex<HashMap<String, sessions::Count>>>,
+}
+
+impl SessionStore {
+    /// Brings the tables up to date.
+    ///
+    /// # Errors
+    /// When that fails; see [`Store::migrate`].
+    pub(crate) async fn open(store: Store) -> Result<SessionStore, StoreError> {
+        store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+        Ok(SessionStore { store, counts: Arc::default() })
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.store.read(name, body).await.map_err(refused)
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.store.transact(name, body).await.map_err(refused)
+    }
+
+    /// For what may as well happen twice.
+    async fn write_again<T: Send + 'static>(
+        &self,
+        name: &'static str,
+        body: impl FnMut(&mut dyn Transaction) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.store.transact_idempotent(name, body).await.map_err(refused)
+    }
+}
+
+/// The transaction's own reason, or the store's: not now, or not like this.
+fn refused(error: StoreError) -> Error {
+    match error.refusal::<Error>() {
+        Ok(reason) => reason,
+        Err(error @ (StoreError::OutcomeUnknown(_) | StoreError::Closed)) => Error::from(error),
+        Err(error) if error.is_temporary() => Error::from(error),
+        Err(error) => Error::internal(error),
+    }
+}

@@ -1,0 +1,328 @@
+//! Agents and their versions.
+
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::SessionStore;
+use super::layers;
+use super::rows::{AgentRow, SealedBlob, VersionRow};
+use super::schema::{Columns, json, number, text, text_or_null};
+use crate::error::Error;
+
+const AGENT: &str = "id, tenant, name, description, active_version, last_version, settings, \
+    limits, options, env, env_names, created_ms, updated_ms";
+
+const VERSION: &str = "agent_id, version, runtime, chain, folder, listing, files, bytes, \
+    install_output, created_ms";
+
+/// What became of an agent that was deployed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Deployed {
+    /// As it is now: with the id and the time of its first version.
+    pub(crate) agent: AgentRow,
+    /// Whether this was its first version.
+    pub(crate) is_new: bool,
+}
+
+impl SessionStore {
+    /// A new agent, or a new version of the one with this name, which becomes the active one:
+    /// `agent.last_version` of the answer. The id, the versions and `created_ms` of `agent` count
+    /// for a new one only, `agent_id` and `version` of `version` not at all.
+    ///
+    /// # Errors
+    /// `TooMany` when the tenant has `agents_max`; `NotFound` for a layer of the version's chain.
+    pub(crate) async fn deploy(
+        &self,
+        agent: AgentRow,
+        version: VersionRow,
+        agents_max: u64,
+    ) -> Result<Deployed, Error> {
+        self.write("agents.deploy", move |it| deploy(it, &agent, &version, agents_max)).await
+    }
+
+    /// An agent of a tenant by its name.
+    pub(crate) async fn agent(&self, tenant: &str, name: &str) -> Result<Option<AgentRow>, Error> {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        self.read("agents.get", move |it| get(it, &tenant, &name)).await
+    }
+
+    /// An agent by its id, whosever it is: for what is not asked on behalf of a tenant.
+    pub(crate) async fn agent_by_id(&self, id: &str) -> Result<Option<AgentRow>, Error> {
+        let sql = format!("SELECT {AGENT} FROM agents WHERE id = $1");
+        let parameters = [text(id)];
+        self.read("agents.by_id", move |it| {
+            it.query_one(&sql, &parameters)?.map(|found| agent(&found)).transpose()
+        })
+        .await
+    }
+
+    /// All agents of a tenant, by name.
+    pub(crate) async fn agents(&self, tenant: &str) -> Result<Vec<AgentRow>, Error> {
+        let sql = format!("SELECT {AGENT} FROM agents WHERE tenant = $1");
+        let mut agents = self.agents_by("agents.list", sql, vec![text(tenant)]).await?;
+        // Here, because the databases' ideas of an order differ.
+        agents.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(agents)
+    }
+
+    /// All agents of all tenants: for what is kept ready when a server starts.
+    pub(crate) async fn agents_of_all(&self) -> Result<Vec<AgentRow>, Error> {
+        self.agents_by("agents.all", format!("SELECT {AGENT} FROM agents"), Vec::new()).await
+    }
+
+    async fn agents_by(
+        &self,
+        name: &'static str,
+        sql: String,
+        parameters: Vec<Value>,
+    ) -> Result<Vec<AgentRow>, Error> {
+        self.read(name, move |it| it.query(&sql, &parameters)?.iter().map(agent).collect()).await
+    }
+
+    /// Changes an agent: its description, settings, limits, options, environment and active
+    /// version; the rest stays as it was. `change` may run again, on the row as it was.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of this name or no such version, and those of `change`.
+    pub(crate) async fn update_agent(
+        &self,
+        tenant: &str,
+        name: &str,
+        mut change: impl FnMut(&mut AgentRow) -> Result<(), Error> + Send + 'static,
+    ) -> Result<AgentRow, Error> {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        self.write("agents.update", move |it| {
+            let found = get(it, &tenant, &name)?;
+            let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("agent")))?;
+            let before = row.active_version;
+            change(&mut row).map_err(StoreError::refuse)?;
+            if row.active_version != before && version(it, &row.id, row.active_version)?.is_none() {
+                return Err(StoreError::refuse(Error::NotFound("version")));
+            }
+            update(it, &row)?;
+            Ok(row)
+        })
+        .await
+    }
+
+    /// Removes an agent with its versions and answers what it was, with the objects that its
+    /// folders are in. Its sessions go on: they keep the layers that they stand on.
+    pub(crate) async fn delete_agent(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Option<(AgentRow, Vec<String>)>, Error> {
+        let (tenant, name) = (tenant.to_owned(), name.to_owned());
+        self.write("agents.delete", move |it| {
+            let Some(row) = get(it, &tenant, &name)? else { return Ok(None) };
+            let mut folders = Vec::new();
+            for version in versions(it, &row.id)? {
+                layers::use_chain(it, &user(&row.id, version.version), &[])?;
+                folders.extend(version.folder);
+            }
+            let id = [text(&row.id)];
+            it.execute("DELETE FROM agent_versions WHERE agent_id = $1", &id)?;
+            it.execute("DELETE FROM agents WHERE id = $1", &id)?;
+            Ok(Some((row, folders)))
+        })
+        .await
+    }
+
+    /// All versions of an agent, newest first.
+    pub(crate) async fn versions(&self, agent_id: &str) -> Result<Vec<VersionRow>, Error> {
+        let id = agent_id.to_owned();
+        self.read("agents.versions", move |it| versions(it, &id)).await
+    }
+
+    /// One version of an agent.
+    pub(crate) async fn version(
+        &self,
+        agent_id: &str,
+        number: u32,
+    ) -> Result<Option<VersionRow>, Error> {
+        let id = agent_id.to_owned();
+        self.read("agents.version", move |it| version(it, &id, number)).await
+    }
+
+    /// Removes a version that is not the active one. None when there is none.
+    ///
+    /// # Errors
+    /// `Conflict` for the active one.
+    pub(crate) async fn delete_version(
+        &self,
+        agent_id: &str,
+        number: u32,
+    ) -> Result<Option<VersionRow>, Error> {
+        let id = agent_id.to_owned();
+        self.write("agents.delete_version", move |it| {
+            let Some(found) = version(it, &id, number)? else { return Ok(None) };
+            let parameters = [text(&id), number.into()];
+            let active = "SELECT id FROM agents WHERE id = $1 AND active_version = $2";
+            if it.query_one(active, &parameters)?.is_some() {
+                let message = "the active version cannot be removed".to_owned();
+                return Err(StoreError::refuse(Error::Conflict(message)));
+            }
+            layers::use_chain(it, &user(&id, number), &[])?;
+            let sql = "DELETE FROM agent_versions WHERE agent_id = $1 AND version = $2";
+            it.execute(sql, &parameters)?;
+            Ok(Some(found))
+        })
+        .await
+    }
+}
+
+fn agent(row: &Row) -> Result<AgentRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(AgentRow {
+        id: columns.text()?,
+        tenant: columns.text()?,
+        name: columns.text()?,
+        description: columns.text_or_null()?,
+        active_version: columns.take()?,
+        last_version: columns.take()?,
+        settings: columns.json()?,
+        limits: columns.json()?,
+        options: columns.json()?,
+        env: columns.take::<Option<Vec<u8>>>()?.map(SealedBlob),
+        env_names: columns.json()?,
+        created_ms: columns.take()?,
+        updated_ms: columns.take()?,
+    })
+}
+
+fn get(
+    transaction: &mut dyn Transaction,
+    tenant: &str,
+    name: &str,
+) -> Result<Option<AgentRow>, StoreError> {
+    let sql = format!("SELECT {AGENT} FROM agents WHERE tenant = $1 AND name = $2");
+    let found = transaction.query_one(&sql, &[text(tenant), text(name)])?;
+    found.map(|found| agent(&found)).transpose()
+}
+
+fn version_row(row: &Row) -> Result<VersionRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(VersionRow {
+        agent_id: columns.text()?,
+        version: columns.take()?,
+        runtime: columns.json()?,
+        chain: columns.json()?,
+        folder: columns.text_or_null()?,
+        listing: columns.json()?,
+        files: columns.take()?,
+        bytes: columns.take()?,
+        install_output: columns.text_or_null()?,
+        created_ms: columns.take()?,
+    })
+}
+
+fn version(
+    transaction: &mut dyn Transaction,
+    agent_id: &str,
+    number: u32,
+) -> Result<Option<VersionRow>, StoreError> {
+    let sql = format!("SELECT {VERSION} FROM agent_versions WHERE agent_id = $1 AND version = $2");
+    let found = transaction.query_one(&sql, &[text(agent_id), number.into()])?;
+    found.map(|found| version_row(&found)).transpose()
+}
+
+fn versions(
+    transaction: &mut dyn Transaction,
+    agent_id: &str,
+) -> Result<Vec<VersionRow>, StoreError> {
+    let sql =
+        format!("SELECT {VERSION} FROM agent_versions WHERE agent_id = $1 ORDER BY version DESC");
+    transaction.query(&sql, &[text(agent_id)])?.iter().map(version_row).collect()
+}
+
+/// How a version is called among those that use layers.
+fn user(agent_id: &str, version: u32) -> String {
+    format!("agent:{agent_id}:{version}")
+}
+
+fn deploy(
+    transaction: &mut dyn Transaction,
+    new: &AgentRow,
+    version: &VersionRow,
+    agents_max: u64,
+) -> Result<Deployed, StoreError> {
+    let before = get(transaction, &new.tenant, &new.name)?;
+    let is_new = before.is_none();
+    let number = before.as_ref().map_or(1, |before| before.last_version + 1);
+    let mut agent = new.clone();
+    agent.active_version = number;
+    agent.last_version = number;
+    if let Some(before) = before {
+        agent.id = before.id;
+        agent.created_ms = before.created_ms;
+        update(transaction, &agent)?;
+    } else {
+        let count = "SELECT COUNT(*) FROM agents WHERE tenant = $1";
+        let count = transaction.query_one(count, &[text(&agent.tenant)])?;
+        if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= agents_max {
+            let message = format!("a tenant may have {agents_max} agents");
+            return Err(StoreError::refuse(Error::TooMany(message)));
+        }
+        insert(transaction, &agent)?;
+    }
+    insert_version(transaction, &agent.id, number, version)?;
+    Ok(Deployed { agent, is_new })
+}
+
+/// All but what [`insert`] alone writes: id, tenant, name and the time it was made.
+fn update(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+    let sql = "UPDATE agents SET description = $2, active_version = $3, last_version = $4, \
+        settings = $5, limits = $6, options = $7, env = $8, env_names = $9, updated_ms = $10 \
+        WHERE id = $1";
+    let mut parameters = vec![text(&agent.id)];
+    parameters.extend(changeable(agent)?);
+    transaction.execute(sql, &parameters).map(drop)
+}
+
+fn insert(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO agents (id, tenant, name, created_ms, description, active_version, \
+        last_version, settings, limits, options, env, env_names, updated_ms) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+    let fixed = [text(&agent.id), text(&agent.tenant), text(&agent.name), number(agent.created_ms)];
+    let mut parameters = fixed.to_vec();
+    parameters.extend(changeable(agent)?);
+    transaction.execute(sql, &parameters).map(drop)
+}
+
+fn changeable(agent: &AgentRow) -> Result<[Value; 9], StoreError> {
+    Ok([
+        text_or_null(agent.description.as_deref()),
+        agent.active_version.into(),
+        agent.last_version.into(),
+        json(&agent.settings)?,
+        json(&agent.limits)?,
+        json(&agent.options)?,
+        agent.env.as_ref().map_or(Value::Null, |sealed| Value::Blob(sealed.0.clone())),
+        json(&agent.env_names)?,
+        number(agent.updated_ms),
+    ])
+}
+
+fn insert_version(
+    transaction: &mut dyn Transaction,
+    agent_id: &str,
+    version: u32,
+    row: &VersionRow,
+) -> Result<(), StoreError> {
+    let sql = "INSERT INTO agent_versions (agent_id, version, runtime, chain, folder, listing, \
+        files, bytes, install_output, created_ms) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    let parameters = [
+        text(agent_id),
+        version.into(),
+        json(&row.runtime)?,
+        json(&row.chain)?,
+        text_or_null(row.folder.as_deref()),
+        json(&row.listing)?,
+        number(row.files),
+        number(row.bytes),
+        text_or_null(row.install_output.as_deref()),
+        number(row.created_ms),
+    ];
+    transaction.execute(sql, &parameters)?;
+    layers::begin_chain(transaction, &user(agent_id, version), &row.chain)
+}

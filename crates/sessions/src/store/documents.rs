@@ -1,0 +1,323 @@
+//! Attachments, usage, and documents of the faces.
+
+use node::store::{Row, StoreError, Transaction};
+
+use super::SessionStore;
+use super::rows::{AttachmentRow, DocumentFilter, DocumentRow, UsageFilter, UsageRow, UsageSum};
+use super::schema::{Columns, Conditions, json, limit, number, text, text_or_null};
+use crate::error::Error;
+
+const ATTACHMENT: &str = "id, tenant, session, name, media_type, bytes, object, created_ms";
+const DOCUMENT: &str = "tenant, kind, id, parent, body, created_ms, updated_ms";
+const USAGE: &str = "session, turn, tenant, agent, at_ms, model, input_tokens, output_tokens, \
+    cache_read_tokens, cache_write_tokens, cost_usd, tool_calls, duration_ms";
+
+impl SessionStore {
+    /// Keeps an attachment, whose content is stored by now.
+    ///
+    /// # Errors
+    /// `TooMany` when its session has `count_max`.
+    pub(crate) async fn insert_attachment(
+        &self,
+        row: AttachmentRow,
+        count_max: u64,
+    ) -> Result<(), Error> {
+        self.write("attachments.insert", move |it| {
+            let count = "SELECT COUNT(*) FROM session_attachments WHERE session = $1";
+            let count = it.query_one(count, &[text(&row.session)])?;
+            if count.map_or(Ok(0), |row| row.get::<u64>(0))? >= count_max {
+                let message = format!("a session may have {count_max} attachments");
+                return Err(StoreError::refuse(Error::TooMany(message)));
+            }
+            let sql = format!(
+                "INSERT INTO session_attachments ({ATTACHMENT}) \
+                VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+            );
+            let parameters = [
+                text(&row.id),
+                text(&row.tenant),
+                text(&row.session),
+                text(&row.name),
+                text_or_null(row.media_type.as_deref()),
+                number(row.bytes),
+                text(&row.object),
+                number(row.created_ms),
+            ];
+            it.execute(&sql, &parameters).map(drop)
+        })
+        .await
+    }
+
+    /// An attachment of a tenant.
+    pub(crate) async fn attachment(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<AttachmentRow>, Error> {
+        let sql =
+            format!("SELECT {ATTACHMENT} FROM session_attachments WHERE tenant = $1 AND id = $2");
+        let parameters = [text(tenant), text(id)];
+        self.read("attachments.get", move |it| {
+            it.query_one(&sql, &parameters)?.map(|found| attachment(&found)).transpose()
+        })
+        .await
+    }
+
+    /// The attachments of a tenant's session, oldest first.
+    pub(crate) async fn attachments(
+        &self,
+        tenant: &str,
+        session: &str,
+    ) -> Result<Vec<AttachmentRow>, Error> {
+        let sql = format!(
+            "SELECT {ATTACHMENT} FROM session_attachments \
+            WHERE tenant = $1 AND session = $2 ORDER BY id"
+        );
+        let parameters = [text(tenant), text(session)];
+        self.read("attachments.list", move |it| {
+            it.query(&sql, &parameters)?.iter().map(attachment).collect()
+        })
+        .await
+    }
+
+    /// Removes an attachment and answers what it was.
+    pub(crate) async fn delete_attachment(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<AttachmentRow>, Error> {
+        let sql = format!(
+            "DELETE FROM session_attachments WHERE tenant = $1 AND id = $2 RETURNING {ATTACHMENT}"
+        );
+        let parameters = [text(tenant), text(id)];
+        self.write("attachments.delete", move |it| {
+            it.query_one(&sql, &parameters)?.map(|found| attachment(&found)).transpose()
+        })
+        .await
+    }
+
+    /// What a tenant's turns used, summed up.
+    pub(crate) async fn usage_sum(
+        &self,
+        tenant: &str,
+        filter: UsageFilter,
+    ) -> Result<UsageSum, Error> {
+        let conditions = usage_conditions(tenant, &filter);
+        let whole = ["input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens"];
+        let whole = whole.into_iter().chain(["tool_calls", "duration_ms"]);
+        let sums: Vec<String> =
+            whole.map(|name| format!("CAST(COALESCE(SUM({name}), 0) AS BIGINT)")).collect();
+        let sql = format!(
+            "SELECT COUNT(*), CAST(COALESCE(SUM(cost_usd), 0) AS DOUBLE PRECISION), {} \
+            FROM session_usage WHERE {}",
+            sums.join(", "),
+            conditions.sql
+        );
+        self.read("usage.sum", move |it| {
+            let Some(row) = it.query_one(&sql, &conditions.parameters)? else {
+                return Ok(UsageSum::default());
+            };
+            let mut columns = Columns::of(&row);
+            Ok(UsageSum {
+                turns: columns.take()?,
+                cost_usd: columns.take()?,
+                input_tokens: columns.take()?,
+                output_tokens: columns.take()?,
+                cache_read_tokens: columns.take()?,
+                cache_write_tokens: columns.take()?,
+                tool_calls: columns.take()?,
+                duration_ms: columns.take()?,
+            })
+        })
+        .await
+    }
+
+    /// What each of a tenant's turns used, the latest first.
+    pub(crate) async fn usage(
+        &self,
+        tenant: &str,
+        filter: UsageFilter,
+        count_max: usize,
+    ) -> Result<Vec<UsageRow>, Error> {
+        let mut conditions = usage_conditions(tenant, &filter);
+        let place = conditions.place(limit(count_max));
+        let sql = format!(
+            "SELECT {USAGE} FROM session_usage WHERE {} \
+            ORDER BY at_ms DESC, session, turn LIMIT {place}",
+            conditions.sql
+        );
+        self.read("usage.list", move |it| {
+            it.query(&sql, &conditions.parameters)?.iter().map(usage).collect()
+        })
+        .await
+    }
+
+    /// Keeps a document, in place of the one with its kind and id; that one's `created_ms` stays.
+    pub(crate) async fn put_document(&self, row: DocumentRow) -> Result<(), Error> {
+        self.write_again("documents.put", move |it| {
+            let sql = format!(
+                "INSERT INTO session_documents ({DOCUMENT}) VALUES ($1, $2, $3, $4, $5, $6, $7) \
+                ON CONFLICT (tenant, kind, id) DO UPDATE SET parent = excluded.parent, \
+                body = excluded.body, updated_ms = excluded.updated_ms"
+            );
+            let parameters = [
+                text(&row.tenant),
+                text(&row.kind),
+                text(&row.id),
+                text_or_null(row.parent.as_deref()),
+                json(&row.body)?,
+                number(row.created_ms),
+                number(row.updated_ms),
+            ];
+            it.execute(&sql, &parameters).map(drop)
+        })
+        .await
+    }
+
+    /// A document of a tenant.
+    pub(crate) async fn document(
+        &self,
+        tenant: &str,
+        kind: &str,
+        id: &str,
+    ) -> Result<Option<DocumentRow>, Error> {
+        let sql = format!(
+            "SELECT {DOCUMENT} FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3"
+        );
+        let parameters = [text(tenant), text(kind), text(id)];
+        self.read("documents.get", move |it| {
+            it.query_one(&sql, &parameters)?.map(|found| document(&found)).transpose()
+        })
+        .await
+    }
+
+    /// Documents of a tenant, by id.
+    pub(crate) async fn documents(
+        &self,
+        tenant: &str,
+        filter: DocumentFilter,
+    ) -> Result<Vec<DocumentRow>, Error> {
+        let mut conditions = Conditions::equal("tenant", text(tenant));
+        conditions.and("kind = $", Some(text(&filter.kind)));
+        conditions.and("parent = $", filter.parent.as_deref().map(text));
+        conditions.and("id > $", filter.after.as_deref().map(text));
+        let place = conditions.place(limit(filter.limit));
+        let sql = format!(
+            "SELECT {DOCUMENT} FROM session_documents WHERE {} ORDER BY id LIMIT {place}",
+            conditions.sql
+        );
+        self.read("documents.list", move |it| {
+            it.query(&sql, &conditions.parameters)?.iter().map(document).collect()
+        })
+        .await
+    }
+
+    /// Removes a document. Whether there was one.
+    pub(crate) async fn delete_document(
+        &self,
+        tenant: &str,
+        kind: &str,
+        id: &str,
+    ) -> Result<bool, Error> {
+        let parameters = [text(tenant), text(kind), text(id)];
+        self.write("documents.delete", move |it| {
+            let sql = "DELETE FROM session_documents WHERE tenant = $1 AND kind = $2 AND id = $3";
+            Ok(it.execute(sql, &parameters)? == 1)
+        })
+        .await
+    }
+}
+
+fn usage_conditions(tenant: &str, filter: &UsageFilter) -> Conditions {
+    let mut conditions = Conditions::equal("tenant", text(tenant));
+    conditions.and("session = $", filter.session.as_deref().map(text));
+    conditions.and("agent = $", filter.agent.as_deref().map(text));
+    conditions.and("at_ms >= $", filter.from_ms.map(number));
+    conditions.and("at_ms < $", filter.to_ms.map(number));
+    conditions
+}
+
+/// Keeps what a turn used, once.
+pub(super) fn put_usage(
+    transaction: &mut dyn Transaction,
+    row: &UsageRow,
+) -> Result<(), StoreError> {
+    let sql = format!(
+        "INSERT INTO session_usage ({USAGE}) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) \
+        ON CONFLICT (session, turn) DO NOTHING"
+    );
+    // An agent says what it likes; no sum may become something that is no number.
+    let cost = if row.cost_usd.is_finite() { row.cost_usd } else { 0.0 };
+    let parameters = [
+        text(&row.session),
+        text(&row.turn),
+        text(&row.tenant),
+        text_or_null(row.agent.as_deref()),
+        number(row.at_ms),
+        text_or_null(row.model.as_deref()),
+        count(row.input_tokens),
+        count(row.output_tokens),
+        count(row.cache_read_tokens),
+        count(row.cache_write_tokens),
+        cost.clamp(-COST_MAX, COST_MAX).into(),
+        count(row.tool_calls),
+        count(row.duration_ms),
+    ];
+    transaction.execute(&sql, &parameters).map(drop)
+}
+
+/// Largest count of one turn that is believed: a sum over a billion of them does not overflow.
+const COUNT_MAX: u64 = 1 << 32;
+/// Largest cost of one turn that is believed.
+const COST_MAX: f64 = 1e9;
+
+fn count(value: u64) -> node::store::Value {
+    number(value.min(COUNT_MAX))
+}
+
+fn attachment(row: &Row) -> Result<AttachmentRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(AttachmentRow {
+        id: columns.text()?,
+        tenant: columns.text()?,
+        session: columns.text()?,
+        name: columns.text()?,
+        media_type: columns.text_or_null()?,
+        bytes: columns.take()?,
+        object: columns.text()?,
+        created_ms: columns.take()?,
+    })
+}
+
+fn usage(row: &Row) -> Result<UsageRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(UsageRow {
+        session: columns.text()?,
+        turn: columns.text()?,
+        tenant: columns.text()?,
+        agent: columns.text_or_null()?,
+        at_ms: columns.take()?,
+        model: columns.text_or_null()?,
+        input_tokens: columns.take()?,
+        output_tokens: columns.take()?,
+        cache_read_tokens: columns.take()?,
+        cache_write_tokens: columns.take()?,
+        cost_usd: columns.take()?,
+        tool_calls: columns.take()?,
+        duration_ms: columns.take()?,
+    })
+}
+
+fn document(row: &Row) -> Result<DocumentRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(DocumentRow {
+        tenant: columns.text()?,
+        kind: columns.text()?,
+        id: columns.text()?,
+        parent: columns.text_or_null()?,
+        body: columns.json()?,
+        created_ms: columns.take()?,
+        updated_ms: columns.take()?,
+    })
+}

@@ -1,0 +1,292 @@
+//! Events, messages and usage: written in batches for many sessions at once, read in pages.
+
+use std::sync::{Arc, LazyLock};
+
+use api::{SessionEvent, SessionEventKind};
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::rows::{EventRow, MessageRow, SessionRow, UsageRow};
+use super::schema::{Columns, Conditions, kind, limit, number, text, text_or_null};
+use super::{SessionStore, documents, sessions};
+use crate::error::Error;
+
+/// Bytes that a page has at most, but for one row that is larger alone.
+pub(crate) const PAGE_BYTES_MAX: u64 = 4 << 20;
+
+/// Rows of one `INSERT`. Few sizes, so that few statements are kept prepared.
+const INSERT_ROWS: [usize; 3] = [64, 8, 1];
+
+/// What is written of sessions in one transaction.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Batch {
+    /// At most one for each session.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// What is written of one session.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Part {
+    /// Whose.
+    pub(crate) session: String,
+    /// The epoch that the writer has it at; at another one nothing is written.
+    pub(crate) epoch: u64,
+    /// The ceiling that is to be durable; a lower one than there is changes nothing.
+    pub(crate) ceiling: u64,
+    /// The number of the latest event that is kept; likewise.
+    pub(crate) last_seq: u64,
+    /// Its row, when that changed.
+    pub(crate) row: Option<Arc<SessionRow>>,
+    /// Whether its settings and its chain changed, too.
+    pub(crate) is_whole: bool,
+    /// New events.
+    pub(crate) events: Vec<EventRow>,
+    /// New messages.
+    pub(crate) messages: Vec<MessageRow>,
+    /// What turns used.
+    pub(crate) usage: Vec<UsageRow>,
+}
+
+impl SessionStore {
+    /// Writes a batch; written twice, it is as written once. Answers of which of its parts, in
+    /// their order, nothing was written, because the session is not at that epoch any more.
+    pub(crate) async fn write_batch(&self, batch: Arc<Batch>) -> Result<Vec<usize>, Error> {
+        self.write_again("sessions.batch", move |it| write(it, &batch)).await
+    }
+
+    /// Events of a session with numbers above `after` and up to `up_to`, in order: of these kinds,
+    /// or of all when there are none. Shorter than asked when they are large; it is empty only
+    /// when there are none.
+    pub(crate) async fn event_page(
+        &self,
+        session: &str,
+        after: u64,
+        up_to: u64,
+        count_max: usize,
+        kinds: Vec<SessionEventKind>,
+    ) -> Result<Vec<SessionEvent>, Error> {
+        let session = session.to_owned();
+        self.read("sessions.events", move |it| {
+            let words: Vec<String> =
+                kinds.iter().map(|kind| format!("'{}'", kind.as_str())).collect();
+            let only = match words.is_empty() {
+                true => String::new(),
+                false => format!(" AND kind IN ({})", words.join(", ")),
+            };
+            let range = Range { session: &session, after, up_to, count_max, only: &only };
+            let columns = "seq, at_ms, turn, kind, data";
+            page(it, "session_events", "data", columns, &range)?.iter().map(event).collect()
+        })
+        .await
+    }
+
+    /// Messages of a session with numbers above `after`, in order. Shorter than asked when they are
+    /// large; it is empty only when there are none.
+    pub(crate) async fn messages(
+        &self,
+        session: &str,
+        after: u64,
+        count_max: usize,
+    ) -> Result<Vec<MessageRow>, Error> {
+        let session = session.to_owned();
+        self.read("sessions.messages", move |it| {
+            let up_to = u64::MAX;
+            let range = Range { session: &session, after, up_to, count_max, only: "" };
+            let columns = "session, seq, at_ms, turn, role, content";
+            page(it, "session_messages", "content", columns, &range)?.iter().map(message).collect()
+        })
+        .await
+    }
+
+    /// Turns of a session that began and did not end, in the order in which they began.
+    pub(crate) async fn open_turns(&self, session: &str) -> Result<Vec<String>, Error> {
+        let parameters = [text(session)];
+        self.read("sessions.open_turns", move |it| {
+            let sql = "SELECT turn FROM session_events AS begun \
+                WHERE session = $1 AND kind = 'turn_start' AND turn IS NOT NULL AND NOT EXISTS \
+                (SELECT 1 FROM session_events WHERE session = $1 AND kind = 'done' \
+                AND turn = begun.turn) ORDER BY seq";
+            it.query(sql, &parameters)?.iter().map(|row| Columns::of(row).text()).collect()
+        })
+        .await
+    }
+
+    /// The number of the latest event of a session that is stored, or 0.
+    pub(crate) async fn last_event(&self, session: &str) -> Result<u64, Error> {
+        let parameters = [text(session)];
+        self.read("sessions.last_event", move |it| {
+            let sql = "SELECT COALESCE(MAX(seq), 0) FROM session_events WHERE session = $1";
+            it.query_one(sql, &parameters)?.map_or(Ok(0), |row| row.get(0))
+        })
+        .await
+    }
+}
+
+/// Part of a session's events or messages.
+struct Range<'a> {
+    session: &'a str,
+    after: u64,
+    up_to: u64,
+    count_max: usize,
+    /// One more condition.
+    only: &'a str,
+}
+
+/// Rows of a range, not more bytes than [`PAGE_BYTES_MAX`]: lengths are read first, because what
+/// an agent says may be large and no reader holds a thousand of those.
+fn page(
+    transaction: &mut dyn Transaction,
+    table: &str,
+    content: &str,
+    columns: &str,
+    range: &Range<'_>,
+) -> Result<Vec<Row>, StoreError> {
+    let mut conditions = Conditions::equal("session", text(range.session));
+    conditions.and("seq > $", Some(number(range.after)));
+    conditions.and("seq <= $", Some(number(range.up_to)));
+    conditions.sql.push_str(range.only);
+    let mut parameters = conditions.parameters.clone();
+    parameters.push(limit(range.count_max));
+    let lengths = format!(
+        "SELECT seq, CAST(LENGTH({content}) AS BIGINT) FROM {table} WHERE {} ORDER BY seq LIMIT $4",
+        conditions.sql
+    );
+    let mut bytes: u64 = 0;
+    let mut last = None;
+    for row in transaction.query(&lengths, &parameters)? {
+        bytes = bytes.saturating_add(row.get(1)?);
+        if last.is_some() && bytes > PAGE_BYTES_MAX {
+            break;
+        }
+        last = row.values().first().cloned();
+    }
+    let Some(last) = last else { return Ok(Vec::new()) };
+    // In place of `up_to`.
+    if let Some(up_to) = conditions.parameters.get_mut(2) {
+        *up_to = last;
+    }
+    let rows = format!("SELECT {columns} FROM {table} WHERE {} ORDER BY seq", conditions.sql);
+    transaction.query(&rows, &conditions.parameters)
+}
+
+fn event(row: &Row) -> Result<SessionEvent, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(SessionEvent {
+        seq: columns.take()?,
+        at_ms: columns.take()?,
+        turn: columns.text_or_null()?,
+        kind: columns.word("a kind of event", kind)?,
+        data: columns.json()?,
+    })
+}
+
+fn message(row: &Row) -> Result<MessageRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(MessageRow {
+        session: columns.text()?,
+        seq: columns.take()?,
+        at_ms: columns.take()?,
+        turn: columns.text_or_null()?,
+        role: columns.text()?,
+        content: columns.json()?,
+    })
+}
+
+fn write(transaction: &mut dyn Transaction, batch: &Batch) -> Result<Vec<usize>, StoreError> {
+    let (mut lost, mut kept) = (Vec::new(), Vec::with_capacity(batch.parts.len()));
+    for (index, part) in batch.parts.iter().enumerate() {
+        match write_row(transaction, part)? {
+            true => kept.push(part),
+            false => lost.push(index),
+        }
+    }
+    let events: Vec<[Value; 6]> = kept.iter().flat_map(|part| &part.events).map(values).collect();
+    insert_rows(transaction, &INSERT_EVENTS, &events)?;
+    let messages = kept.iter().flat_map(|part| &part.messages);
+    let messages: Result<Vec<[Value; 6]>, StoreError> = messages.map(message_values).collect();
+    insert_rows(transaction, &INSERT_MESSAGES, &messages?)?;
+    for usage in kept.iter().flat_map(|part| &part.usage) {
+        documents::put_usage(transaction, usage)?;
+    }
+    Ok(lost)
+}
+
+/// Writes a session's row, if it is still at the part's epoch; else nothing of the part may be
+/// written. This also makes the transaction conflict with whoever claims the session.
+fn write_row(transaction: &mut dyn Transaction, part: &Part) -> Result<bool, StoreError> {
+    let is_ours = match &part.row {
+        None => true,
+        Some(row) if part.is_whole => sessions::update_all(transaction, row)?,
+        Some(row) => sessions::update_life(transaction, row)?,
+    };
+    if !is_ours {
+        return Ok(false);
+    }
+    let sql = "UPDATE sessions SET \
+        seq_ceiling = CASE WHEN seq_ceiling < $3 THEN $3 ELSE seq_ceiling END, \
+        last_seq = CASE WHEN last_seq < $4 THEN $4 ELSE last_seq END \
+        WHERE id = $1 AND epoch = $2";
+    let parameters =
+        [text(&part.session), number(part.epoch), number(part.ceiling), number(part.last_seq)];
+    Ok(transaction.execute(sql, &parameters)? == 1)
+}
+
+fn values(event: &EventRow) -> [Value; 6] {
+    [
+        text(&event.session),
+        number(event.seq),
+        number(event.at_ms),
+        text_or_null(event.turn.as_deref()),
+        event.kind.as_str().into(),
+        Value::Blob(event.data.clone()),
+    ]
+}
+
+fn message_values(message: &MessageRow) -> Result<[Value; 6], StoreError> {
+    Ok([
+        text(&message.session),
+        number(message.seq),
+        number(message.at_ms),
+        text_or_null(message.turn.as_deref()),
+        text(&message.role),
+        super::schema::json(&message.content)?,
+    ])
+}
+
+/// One statement for each of [`INSERT_ROWS`].
+type Inserts = LazyLock<[String; 3]>;
+
+static INSERT_EVENTS: Inserts =
+    LazyLock::new(|| inserts("INSERT INTO session_events (session, seq, at_ms, turn, kind, data)"));
+
+static INSERT_MESSAGES: Inserts = LazyLock::new(|| {
+    inserts("INSERT INTO session_messages (session, seq, at_ms, turn, role, content)")
+});
+
+fn inserts(into: &str) -> [String; 3] {
+    INSERT_ROWS.map(|rows| {
+        let row = |row: usize| {
+            let places: Vec<String> =
+                (1..=6).map(|column| format!("${}", row * 6 + column)).collect();
+            format!("({})", places.join(", "))
+        };
+        let rows: Vec<String> = (0..rows).map(row).collect();
+        // Written before, by an attempt whose answer was lost.
+        format!("{into} VALUES {} ON CONFLICT (session, seq) DO NOTHING", rows.join(", "))
+    })
+}
+
+fn insert_rows(
+    transaction: &mut dyn Transaction,
+    inserts: &[String; 3],
+    rows: &[[Value; 6]],
+) -> Result<(), StoreError> {
+    let mut rest = rows;
+    for (size, sql) in INSERT_ROWS.into_iter().zip(inserts) {
+        while rest.len() >= size {
+            let (these, others) = rest.split_at(size);
+            transaction.execute(sql, these.as_flattened())?;
+            rest = others;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,203 @@
+//! Layers, who stands on them, and snapshots.
+
+use node::store::{Row, StoreError, Transaction};
+
+use super::SessionStore;
+use super::rows::{LayerRow, SnapshotRow};
+use super::schema::{Columns, json, limit, number, text, text_or_null};
+use crate::error::Error;
+
+const SNAPSHOT: &str = "id, tenant, session, name, chain, bytes, extra, created_ms";
+
+impl SessionStore {
+    /// Makes a layer known, so that sessions, versions and snapshots may stand on it.
+    pub(crate) async fn insert_layer(&self, row: LayerRow) -> Result<(), Error> {
+        let parameters =
+            [text(&row.id), text(&row.tenant), number(row.bytes), number(row.created_ms)];
+        self.write_again("layers.insert", move |it| {
+            let sql = "INSERT INTO session_layers (id, tenant, bytes, created_ms) \
+                VALUES ($1, $2, $3, $4) ON CONFLICT (id) DO NOTHING";
+            it.execute(sql, &parameters).map(drop)
+        })
+        .await
+    }
+
+    /// A layer.
+    pub(crate) async fn layer(&self, id: &str) -> Result<Option<LayerRow>, Error> {
+        let id = [text(id)];
+        self.read("layers.get", move |it| {
+            let sql = "SELECT id, tenant, bytes, created_ms FROM session_layers WHERE id = $1";
+            it.query_one(sql, &id)?.map(|found| layer(&found)).transpose()
+        })
+        .await
+    }
+
+    /// A page of all layers, by id: to find files that belong to none.
+    pub(crate) async fn layers(&self, after: &str, count_max: usize) -> Result<Vec<String>, Error> {
+        let parameters = [text(after), limit(count_max)];
+        self.read("layers.list", move |it| {
+            let sql = "SELECT id FROM session_layers WHERE id > $1 ORDER BY id LIMIT $2";
+            it.query(sql, &parameters)?.iter().map(|row| Columns::of(row).text()).collect()
+        })
+        .await
+    }
+
+    /// Forgets layers on which nobody stands and that were made before a time, and answers which:
+    /// their files and objects can be removed. Nobody can stand on them any more after that.
+    pub(crate) async fn take_unused_layers(
+        &self,
+        before_ms: u64,
+        count_max: usize,
+    ) -> Result<Vec<String>, Error> {
+        let parameters = [number(before_ms), limit(count_max)];
+        self.write("layers.take_unused", move |it| {
+            let sql = "SELECT id FROM session_layers WHERE created_ms < $1 AND NOT EXISTS \
+                (SELECT 1 FROM session_layer_uses WHERE layer = session_layers.id) LIMIT $2";
+            let found = it.query(sql, &parameters)?;
+            let mut taken = Vec::with_capacity(found.len());
+            for row in &found {
+                let id = Columns::of(row).text()?;
+                it.execute("DELETE FROM session_layers WHERE id = $1", &[text(&id)])?;
+                taken.push(id);
+            }
+            Ok(taken)
+        })
+        .await
+    }
+
+    /// Keeps a snapshot.
+    ///
+    /// # Errors
+    /// `NotFound` for a layer of its chain.
+    pub(crate) async fn insert_snapshot(&self, row: SnapshotRow) -> Result<(), Error> {
+        self.write("snapshots.insert", move |it| {
+            let sql = format!(
+                "INSERT INTO session_snapshots ({SNAPSHOT}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"
+            );
+            let parameters = [
+                text(&row.id),
+                text(&row.tenant),
+                text(&row.session),
+                text_or_null(row.name.as_deref()),
+                json(&row.chain)?,
+                number(row.bytes),
+                json(&row.extra)?,
+                number(row.created_ms),
+            ];
+            it.execute(&sql, &parameters)?;
+            begin_chain(it, &user(&row.id), &row.chain)
+        })
+        .await
+    }
+
+    /// A snapshot of a tenant by its id.
+    pub(crate) async fn snapshot(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<SnapshotRow>, Error> {
+        let sql = format!("SELECT {SNAPSHOT} FROM session_snapshots WHERE tenant = $1 AND id = $2");
+        let parameters = [text(tenant), text(id)];
+        self.read("snapshots.get", move |it| {
+            it.query_one(&sql, &parameters)?.map(|found| snapshot(&found)).transpose()
+        })
+        .await
+    }
+
+    /// Snapshots of a tenant, newest first: of a session or of all, older than `before`.
+    pub(crate) async fn snapshots(
+        &self,
+        tenant: &str,
+        session: Option<&str>,
+        before: Option<&str>,
+        count_max: usize,
+    ) -> Result<Vec<SnapshotRow>, Error> {
+        let mut conditions = super::schema::Conditions::equal("tenant", text(tenant));
+        conditions.and("session = $", session.map(text));
+        conditions.and("id < $", before.map(text));
+        let place = conditions.place(limit(count_max));
+        let sql = format!(
+            "SELECT {SNAPSHOT} FROM session_snapshots WHERE {} ORDER BY id DESC LIMIT {place}",
+            conditions.sql
+        );
+        self.read("snapshots.list", move |it| {
+            it.query(&sql, &conditions.parameters)?.iter().map(snapshot).collect()
+        })
+        .await
+    }
+
+    /// Removes a snapshot. Its layers stay until nobody stands on them.
+    pub(crate) async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+        let (parameters, user) = ([text(tenant), text(id)], user(id));
+        self.write_again("snapshots.delete", move |it| {
+            let sql = "DELETE FROM session_snapshots WHERE tenant = $1 AND id = $2";
+            if it.execute(sql, &parameters)? == 0 {
+                return Ok(false);
+            }
+            use_chain(it, &user, &[])?;
+            Ok(true)
+        })
+        .await
+    }
+}
+
+/// How a snapshot is called among those that use layers.
+fn user(id: &str) -> String {
+    format!("snapshot:{id}")
+}
+
+fn layer(row: &Row) -> Result<LayerRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(LayerRow {
+        id: columns.text()?,
+        tenant: columns.text()?,
+        bytes: columns.take()?,
+        created_ms: columns.take()?,
+    })
+}
+
+fn snapshot(row: &Row) -> Result<SnapshotRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(SnapshotRow {
+        id: columns.text()?,
+        tenant: columns.text()?,
+        session: columns.text()?,
+        name: columns.text_or_null()?,
+        chain: columns.json()?,
+        bytes: columns.take()?,
+        extra: columns.json()?,
+        created_ms: columns.take()?,
+    })
+}
+
+/// Notes that `user` stands on these layers and no others. In the transaction that writes the
+/// chain: a layer that was taken away meanwhile is missed here, and whoever takes one away
+/// conflicts with whoever begins to stand on it.
+pub(super) fn use_chain(
+    transaction: &mut dyn Transaction,
+    user: &str,
+    chain: &[String],
+) -> Result<(), StoreError> {
+    let sql = "DELETE FROM session_layer_uses WHERE used_by = $1";
+    transaction.execute(sql, &[text(user)])?;
+    begin_chain(transaction, user, chain)
+}
+
+/// The same for a user that is new.
+pub(super) fn begin_chain(
+    transaction: &mut dyn Transaction,
+    user: &str,
+    chain: &[String],
+) -> Result<(), StoreError> {
+    for layer in chain {
+        let parameters = [text(layer), text(user)];
+        let known = "SELECT id FROM session_layers WHERE id = $1";
+        if transaction.query_one(known, &parameters[..1])?.is_none() {
+            return Err(StoreError::refuse(Error::NotFound("layer")));
+        }
+        let sql = "INSERT INTO session_layer_uses (layer, used_by) VALUES ($1, $2) \
+            ON CONFLICT (layer, used_by) DO NOTHING";
+        transaction.execute(sql, &parameters)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,439 @@
+//! The tables, and how values are kept in them.
+//!
+//! One text for SQLite, PostgreSQL and CockroachDB wherever possible: no sequences, no triggers, no
+//! foreign keys, no collations. Each migration makes one table with its indexes.
+
+use std::collections::BTreeMap;
+
+use api::{OnDisconnect, SessionEventKind, SessionState};
+use node::store::{FromValue, Migration, Row, StoreError, Value};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::rows::OnDeadline;
+
+/// Whose tables they are.
+pub(super) const SERVICE: &str = "sessions";
+
+/// What brings the tables to their newest version; only ever added to.
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration::Same(
+        "CREATE TABLE agents (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,
+            description TEXT,
+            active_version BIGINT NOT NULL,
+            last_version BIGINT NOT NULL,
+            settings BYTEA NOT NULL,
+            limits BYTEA NOT NULL,
+            options BYTEA NOT NULL,
+            env BYTEA,
+            env_names BYTEA NOT NULL,
+            created_ms BIGINT NOT NULL,
+            updated_ms BIGINT NOT NULL
+        );
+        CREATE UNIQUE INDEX agents_name ON agents (tenant, name)",
+    ),
+    Migration::Same(
+        "CREATE TABLE agent_versions (
+            agent_id TEXT NOT NULL,
+            version BIGINT NOT NULL,
+            runtime BYTEA NOT NULL,
+            chain BYTEA NOT NULL,
+            folder TEXT,
+            listing BYTEA NOT NULL,
+            files BIGINT NOT NULL,
+            bytes BIGINT NOT NULL,
+            install_output TEXT,
+            created_ms BIGINT NOT NULL,
+            PRIMARY KEY (agent_id, version)
+        )",
+    ),
+    Migration::Same(
+        "CREATE TABLE sessions (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            agent_id TEXT,
+            agent_name TEXT,
+            agent_version BIGINT,
+            parent TEXT,
+            face TEXT,
+            created_ms BIGINT NOT NULL,
+            options BYTEA NOT NULL,
+            limits BYTEA NOT NULL,
+            metadata BYTEA NOT NULL,
+            env BYTEA,
+            credential TEXT,
+            on_disconnect TEXT NOT NULL,
+            idle_s BIGINT,
+            on_deadline TEXT NOT NULL,
+            extra BYTEA NOT NULL,
+            state TEXT NOT NULL,
+            chain BYTEA NOT NULL,
+            disk TEXT,
+            disk_server TEXT,
+            manifest TEXT,
+            agent_session TEXT,
+            turns BIGINT NOT NULL,
+            last_seq BIGINT NOT NULL,
+            last_active_ms BIGINT NOT NULL,
+            deadline_ms BIGINT,
+            message TEXT,
+            owner TEXT,
+            epoch BIGINT NOT NULL,
+            seq_start BIGINT NOT NULL,
+            seq_ceiling BIGINT NOT NULL
+        );
+        CREATE INDEX sessions_tenant ON sessions (tenant, id);
+        CREATE INDEX sessions_owner ON sessions (owner, id) WHERE owner IS NOT NULL;
+        CREATE INDEX sessions_disk ON sessions (disk_server, id) WHERE disk_server IS NOT NULL;
+        CREATE INDEX sessions_deadline ON sessions (deadline_ms) WHERE deadline_ms IS NOT NULL;
+        CREATE INDEX sessions_ended ON sessions (last_active_ms, id) WHERE state = 'ended'",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_metadata (
+            tenant TEXT NOT NULL,
+            name TEXT NOT NULL,
+            value TEXT NOT NULL,
+            session TEXT NOT NULL,
+            PRIMARY KEY (tenant, name, value, session)
+        );
+        CREATE INDEX session_metadata_session ON session_metadata (session)",
+    ),
+    // Without a row id, SQLite keeps them in the order of their key alone.
+    Migration::Each {
+        sqlite: "CREATE TABLE session_events (
+            session TEXT NOT NULL,
+            seq BIGINT NOT NULL,
+            at_ms BIGINT NOT NULL,
+            turn TEXT,
+            kind TEXT NOT NULL,
+            data BYTEA NOT NULL,
+            PRIMARY KEY (session, seq)
+        ) WITHOUT ROWID;
+        CREATE INDEX session_events_turns ON session_events (session, turn, kind)
+            WHERE kind IN ('turn_start', 'done')",
+        postgres: "CREATE TABLE session_events (
+            session TEXT NOT NULL,
+            seq BIGINT NOT NULL,
+            at_ms BIGINT NOT NULL,
+            turn TEXT,
+            kind TEXT NOT NULL,
+            data BYTEA NOT NULL,
+            PRIMARY KEY (session, seq)
+        );
+        CREATE INDEX session_events_turns ON session_events (session, turn, kind)
+            WHERE kind IN ('turn_start', 'done')",
+    },
+    Migration::Each {
+        sqlite: "CREATE TABLE session_messages (
+            session TEXT NOT NULL,
+            seq BIGINT NOT NULL,
+            at_ms BIGINT NOT NULL,
+            turn TEXT,
+            role TEXT NOT NULL,
+            content BYTEA NOT NULL,
+            PRIMARY KEY (session, seq)
+        ) WITHOUT ROWID",
+        postgres: "CREATE TABLE session_messages (
+            session TEXT NOT NULL,
+            seq BIGINT NOT NULL,
+            at_ms BIGINT NOT NULL,
+            turn TEXT,
+            role TEXT NOT NULL,
+            content BYTEA NOT NULL,
+            PRIMARY KEY (session, seq)
+        )",
+    },
+    Migration::Same(
+        "CREATE TABLE session_layers (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            bytes BIGINT NOT NULL,
+            created_ms BIGINT NOT NULL
+        )",
+    ),
+    // A row for each layer of each chain: what nobody uses has none.
+    Migration::Same(
+        "CREATE TABLE session_layer_uses (
+            layer TEXT NOT NULL,
+            used_by TEXT NOT NULL,
+            PRIMARY KEY (layer, used_by)
+        );
+        CREATE INDEX session_layer_uses_by ON session_layer_uses (used_by)",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_snapshots (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            session TEXT NOT NULL,
+            name TEXT,
+            chain BYTEA NOT NULL,
+            bytes BIGINT NOT NULL,
+            extra BYTEA NOT NULL,
+            created_ms BIGINT NOT NULL
+        );
+        CREATE INDEX session_snapshots_tenant ON session_snapshots (tenant, id)",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_credentials (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            label TEXT NOT NULL,
+            secret BYTEA NOT NULL,
+            created_ms BIGINT NOT NULL,
+            last_used_ms BIGINT
+        );
+        CREATE INDEX session_credentials_tenant ON session_credentials (tenant, id)",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_attachments (
+            id TEXT NOT NULL PRIMARY KEY,
+            tenant TEXT NOT NULL,
+            session TEXT NOT NULL,
+            name TEXT NOT NULL,
+            media_type TEXT,
+            bytes BIGINT NOT NULL,
+            object TEXT NOT NULL,
+            created_ms BIGINT NOT NULL
+        );
+        CREATE INDEX session_attachments_session ON session_attachments (session, id)",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_usage (
+            session TEXT NOT NULL,
+            turn TEXT NOT NULL,
+            tenant TEXT NOT NULL,
+            agent TEXT,
+            at_ms BIGINT NOT NULL,
+            model TEXT,
+            input_tokens BIGINT NOT NULL,
+            output_tokens BIGINT NOT NULL,
+            cache_read_tokens BIGINT NOT NULL,
+            cache_write_tokens BIGINT NOT NULL,
+            cost_usd DOUBLE PRECISION NOT NULL,
+            tool_calls BIGINT NOT NULL,
+            duration_ms BIGINT NOT NULL,
+            PRIMARY KEY (session, turn)
+        );
+        CREATE INDEX session_usage_tenant ON session_usage (tenant, at_ms)",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_servers (
+            id TEXT NOT NULL PRIMARY KEY,
+            address TEXT,
+            heartbeat_ms BIGINT NOT NULL
+        )",
+    ),
+    Migration::Same(
+        "CREATE TABLE session_documents (
+            tenant TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            id TEXT NOT NULL,
+            parent TEXT,
+            body BYTEA NOT NULL,
+            created_ms BIGINT NOT NULL,
+            updated_ms BIGINT NOT NULL,
+            PRIMARY KEY (tenant, kind, id)
+        );
+        CREATE INDEX session_documents_parent ON session_documents (tenant, kind, parent, id)",
+    ),
+];
+
+/// Begins a replacement in a stored text: the control character named "substitute".
+const SUBSTITUTE: char = '\u{1a}';
+
+/// A text as it is stored: PostgreSQL knows no character NUL, and texts come from outside.
+pub(super) fn text(original: &str) -> Value {
+    if !original.contains(['\0', SUBSTITUTE]) {
+        return Value::Text(original.to_owned());
+    }
+    let doubled = original.replace(SUBSTITUTE, "\u{1a}\u{1a}");
+    Value::Text(doubled.replace('\0', "\u{1a}0"))
+}
+
+/// The same of a text that may be missing.
+pub(super) fn text_or_null(original: Option<&str>) -> Value {
+    original.map_or(Value::Null, text)
+}
+
+/// A text as it was before it was stored.
+pub(super) fn original(stored: String) -> String {
+    if !stored.contains(SUBSTITUTE) {
+        return stored;
+    }
+    let mut text = String::with_capacity(stored.len());
+    let mut characters = stored.chars();
+    while let Some(character) = characters.next() {
+        if character != SUBSTITUTE {
+            text.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('0') => text.push('\0'),
+            Some(other) => text.push(other),
+            // We never end a text so.
+            None => {}
+        }
+    }
+    text
+}
+
+/// A count or a time as it is stored; what is too large is the largest there is.
+pub(super) fn number(value: u64) -> Value {
+    Value::Int(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+/// The same of a count that may be missing.
+pub(super) fn number_or_null(value: Option<u64>) -> Value {
+    value.map_or(Value::Null, number)
+}
+
+/// A value as JSON, which is kept as bytes: no engine looks into it.
+pub(super) fn json<T: Serialize>(value: &T) -> Result<Value, StoreError> {
+    serde_json::to_vec(value).map(Value::Blob).map_err(StoreError::refuse)
+}
+
+/// How many of a page, as a parameter.
+pub(super) fn limit(wanted: usize) -> Value {
+    Value::Int(i64::try_from(wanted.min(super::PAGE_MAX)).unwrap_or(i64::MAX))
+}
+
+pub(super) fn state(name: &str) -> Option<SessionState> {
+    use SessionState as S;
+    let all = [S::Starting, S::Active, S::Paused, S::Stopped, S::Ended, S::Error];
+    all.into_iter().find(|state| state.as_str() == name)
+}
+
+pub(super) fn kind(name: &str) -> Option<SessionEventKind> {
+    use SessionEventKind as K;
+    let all = [
+        K::TurnStart,
+        K::TextDelta,
+        K::ThinkingDelta,
+        K::InputJsonDelta,
+        K::Text,
+        K::Reasoning,
+        K::ToolUse,
+        K::ToolResult,
+        K::Message,
+        K::TurnComplete,
+        K::Error,
+        K::Done,
+        K::Lifecycle,
+    ];
+    all.into_iter().find(|kind| kind.as_str() == name)
+}
+
+pub(super) fn on_disconnect(policy: OnDisconnect) -> &'static str {
+    match policy {
+        OnDisconnect::Continue => "continue",
+        OnDisconnect::Interrupt => "interrupt",
+    }
+}
+
+pub(super) fn on_deadline(policy: OnDeadline) -> &'static str {
+    match policy {
+        OnDeadline::Kill => "kill",
+        OnDeadline::Pause => "pause",
+    }
+}
+
+/// Reads the columns of a row one after the other.
+pub(super) struct Columns<'a> {
+    row: &'a Row,
+    next: usize,
+}
+
+impl<'a> Columns<'a> {
+    pub(super) fn of(row: &'a Row) -> Columns<'a> {
+        Columns { row, next: 0 }
+    }
+
+    /// The next column.
+    pub(super) fn take<T: FromValue>(&mut self) -> Result<T, StoreError> {
+        let value = self.row.get(self.next);
+        self.next += 1;
+        value
+    }
+
+    /// The next column, a text from outside.
+    pub(super) fn text(&mut self) -> Result<String, StoreError> {
+        self.take().map(original)
+    }
+
+    /// The next column, a text from outside that may be missing.
+    pub(super) fn text_or_null(&mut self) -> Result<Option<String>, StoreError> {
+        Ok(self.take::<Option<String>>()?.map(original))
+    }
+
+    /// The next column, JSON.
+    pub(super) fn json<T: DeserializeOwned>(&mut self) -> Result<T, StoreError> {
+        let bytes: Vec<u8> = self.take()?;
+        serde_json::from_slice(&bytes).map_err(|_| self.wrong("JSON of its type"))
+    }
+
+    /// The next column, one of our own words.
+    pub(super) fn word<T>(
+        &mut self,
+        expected: &'static str,
+        find: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        let word: String = self.take()?;
+        find(&word).ok_or_else(|| self.wrong(expected))
+    }
+
+    fn wrong(&self, expected: &'static str) -> StoreError {
+        StoreError::Column { index: self.next - 1, expected, found: "something else" }
+    }
+}
+
+/// Parameters of a statement that depends on what is asked.
+#[derive(Default)]
+pub(super) struct Conditions {
+    pub(super) sql: String,
+    pub(super) parameters: Vec<Value>,
+}
+
+impl Conditions {
+    /// Begins with a column that equals a value.
+    pub(super) fn equal(column: &str, value: Value) -> Conditions {
+        Conditions { sql: format!("{column} = $1"), parameters: vec![value] }
+    }
+
+    /// One more condition, with `$` in place of the parameter; nothing where there is no value.
+    pub(super) fn and(&mut self, condition: &str, value: Option<Value>) {
+        if let Some(value) = value {
+            let place = self.place(value);
+            self.sql.push_str(" AND ");
+            self.sql.push_str(&condition.replace('$', &place));
+        }
+    }
+
+    /// One more parameter; answers `$n`.
+    pub(super) fn place(&mut self, value: Value) -> String {
+        self.parameters.push(value);
+        format!("${}", self.parameters.len())
+    }
+}
+
+/// Values of metadata, as rows of their own.
+pub(super) fn pairs(metadata: &BTreeMap<String, String>) -> impl Iterator<Item = [Value; 2]> {
+    metadata.iter().map(|(name, value)| [text(name), text(value)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_text_comes_back_and_is_stored_without_nul() {
+        for before in ["", "a", "\0", "\u{1a}", "\u{1a}0", "\0\u{1a}\u{1a}e\0", "é'\"\u{1f980}"] {
+            let Value::Text(stored) = text(before) else { panic!("no text") };
+            assert!(!stored.contains('\0'), "{before:?}");
+            assert_eq!(original(stored), before);
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! Sessions: their rows, and whose they are.
+
+use std::time::{Duration, Instant};
+
+use api::{OnDisconnect, SessionState};
+use node::clock;
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::layers;
+use super::rows::{OnDeadline, SessionFilter, SessionRow};
+use super::schema::{
+    Columns, Conditions, json, limit, number, number_or_null, on_deadline, on_disconnect, pairs,
+    state, text, text_or_null,
+};
+use super::{SEQ_BLOCK, SERVER_LEASE, SessionStore};
+use crate::error::Error;
+
+/// All columns, in the order in which [`row`] reads and [`insert`] writes them.
+const COLUMNS: &str = "id, tenant, agent_id, agent_name, agent_version, parent, face, created_ms, \
+    options, limits, metadata, env, credential, on_disconnect, idle_s, on_deadline, extra, \
+    state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, last_active_ms, \
+    deadline_ms, message, owner, epoch, seq_start, seq_ceiling";
+
+const INSERT: &str = "INSERT INTO sessions (id, tenant, agent_id, agent_name, agent_version, \
+    parent, face, created_ms, options, limits, metadata, env, credential, on_disconnect, idle_s, \
+    on_deadline, extra, state, chain, disk, disk_server, manifest, agent_session, turns, last_seq, \
+    last_active_ms, deadline_ms, message, owner, epoch, seq_start, seq_ceiling) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, \
+    $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32)";
+
+/// What changes while a session lives. Numbers of events only grow, whoever writes them last.
+const UPDATE_LIFE: &str = "UPDATE sessions SET state = $3, disk = $4, disk_server = $5, \
+    manifest = $6, agent_session = $7, turns = $8, \
+    last_seq = CASE WHEN last_seq < $9 THEN $9 ELSE last_seq END, \
+    last_active_ms = $10, deadline_ms = $11, message = $12 WHERE id = $1 AND epoch = $2";
+
+const UPDATE_SETTINGS: &str = "UPDATE sessions SET options = $3, limits = $4, metadata = $5, \
+    env = $6, credential = $7, on_disconnect = $8, idle_s = $9, on_deadline = $10, extra = $11, \
+    chain = $12, agent_id = $13, agent_name = $14, agent_version = $15 \
+    WHERE id = $1 AND epoch = $2";
+
+/// Sessions of a tenant are counted again after this long, to see those of other servers.
+const COUNT_AGE: Duration = Duration::from_secs(10);
+
+/// Tenants whose sessions this server has counted; beyond it, it counts from scratch.
+const COUNTS_MAX: usize = 10_000;
+
+/// Events that are deleted in one transaction.
+const DELETE_MAX: u32 = 10_000;
+
+/// How many sessions a tenant has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Count {
+    count: u64,
+    at: Instant,
+}
+
+impl SessionStore {
+    /// A new session. Its `epoch`, `seq_start` and `seq_ceiling` are set here, as the row shows
+    /// that comes back; its owner is the one it names.
+    ///
+    /// # Errors
+    /// `TooMany` when the tenant has `sessions_max` that are not ended, as far as this server
+    /// knows: what others add is seen after some seconds. `NotFound` for a layer of its chain.
+    pub(crate) async fn insert_session(
+        &self,
+        row: SessionRow,
+        sessions_max: u64,
+    ) -> Result<SessionRow, Error> {
+        let now = clock::now();
+        self.take_place(&row.tenant, sessions_max, now).await?;
+        let row = SessionRow { epoch: 1, seq_start: 0, seq_ceiling: SEQ_BLOCK, ..row };
+        let inserted = row.clone();
+        let result = self.write("sessions.insert", move |it| insert(it, &inserted)).await;
+        match result {
+            Ok(()) => Ok(row),
+            Err(error) => {
+                self.give_place_back(&row.tenant);
+                Err(error)
+            }
+        }
+    }
+
+    /// A session, if it is this tenant's.
+    pub(crate) async fn session(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<SessionRow>, Error> {
+        let found = self.session_of_anybody(id).await?;
+        Ok(found.filter(|row| row.tenant == tenant))
+    }
+
+    /// A session, whosever it is: for what is not asked on behalf of a tenant.
+    pub(crate) async fn session_of_anybody(&self, id: &str) -> Result<Option<SessionRow>, Error> {
+        let id = id.to_owned();
+        self.read("sessions.get", move |it| get(it, &id)).await
+    }
+
+    /// Sessions of a tenant, newest first.
+    pub(crate) async fn sessions(
+        &self,
+        tenant: &str,
+        filter: SessionFilter,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let tenant = tenant.to_owned();
+        self.read("sessions.list", move |it| list(it, &tenant, &filter)).await
+    }
+
+    /// Writes everything of a row that nobody has live: its settings, its chain and where it is.
+    /// False, and nothing written, when it is not at the row's epoch any more.
+    ///
+    /// A session with a log here is written by the log ([`crate::events::Log::save`]), so that an
+    /// older state of it that still waits is not written later.
+    ///
+    /// # Errors
+    /// `NotFound` for a layer of its chain.
+    pub(crate) async fn update(&self, row: &SessionRow) -> Result<bool, Error> {
+        let row = row.clone();
+        self.write("sessions.update", move |it| update_all(it, &row)).await
+    }
+
+    /// Changes the row of a session that nobody has live, as it is at that moment. `change` may
+    /// run again, on the row as it was; what it refuses changes nothing.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not this tenant's, and those of `change`.
+    pub(crate) async fn modify(
+        &self,
+        tenant: &str,
+        id: &str,
+        mut change: impl FnMut(&mut SessionRow) -> Result<(), Error> + Send + 'static,
+    ) -> Result<SessionRow, Error> {
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
+        self.write("sessions.modify", move |it| {
+            let found = get(it, &id)?.filter(|row| row.tenant == tenant);
+            let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("session")))?;
+            change(&mut row).map_err(StoreError::refuse)?;
+            update_all(it, &row)?;
+            Ok(row)
+        })
+        .await
+    }
+
+    /// Makes `server` the owner of a session that is at `from_epoch`. None, and nothing changed,
+    /// when it is at another one, or its owner is another server that is there.
+    ///
+    /// The row that comes back has the new epoch, and numbers for a new life: it is what
+    /// [`crate::events::Writer::log`] wants.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such session, `Ended` when it has ended.
+    pub(crate) async fn claim(
+        &self,
+        id: &str,
+        server: &str,
+        from_epoch: u64,
+        now_ms: u64,
+    ) -> Result<Option<SessionRow>, Error> {
+        let (id, server) = (id.to_owned(), server.to_owned());
+        self.write("sessions.claim", move |it| claim(it, &id, &server, from_epoch, now_ms)).await
+    }
+
+    /// Leaves a session without an owner, for any server to claim. What is to be kept of it must be
+    /// written ([`crate::events::Log::settle`]). False when it is not at this epoch any more.
+    pub(crate) async fn release(&self, id: &str, epoch: u64) -> Result<bool, Error> {
+        let parameters = [text(id), number(epoch)];
+        self.write_again("sessions.release", move |it| {
+            let sql = "UPDATE sessions SET owner = NULL WHERE id = $1 AND epoch = $2";
+            Ok(it.execute(sql, &parameters)? == 1)
+        })
+        .await
+    }
+
+    /// The sessions that a server owns: what it has to recover when it starts.
+    pub(crate) async fn sessions_of_server(&self, server: &str) -> Result<Vec<SessionRow>, Error> {
+        self.of("sessions.of_server", "owner = $1 ORDER BY id", vec![text(server)]).await
+    }
+
+    /// The sessions whose disk a server has, whoever owns them.
+    pub(crate) async fn sessions_on_disks_of(
+        &self,
+        server: &str,
+    ) -> Result<Vec<SessionRow>, Error> {
+        self.of("sessions.of_disks", "disk_server = $1 ORDER BY id", vec![text(server)]).await
+    }
+
+    /// Sessions whose deadline has come, the longest due first.
+    pub(crate) async fn sessions_due(
+        &self,
+        now_ms: u64,
+        count_max: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let condition = "deadline_ms <= $1 ORDER BY deadline_ms LIMIT $2";
+        self.of("sessions.due", condition, vec![number(now_ms), limit(count_max)]).await
+    }
+
+    /// Sessions that ended before a time, the oldest first.
+    pub(crate) async fn sessions_ended(
+        &self,
+        before_ms: u64,
+        count_max: usize,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let condition = "state = 'ended' AND last_active_ms < $1 ORDER BY last_active_ms LIMIT $2";
+        self.of("sessions.ended", condition, vec![number(before_ms), limit(count_max)]).await
+    }
+
+    async fn of(
+        &self,
+        name: &'static str,
+        condition: &'static str,
+        parameters: Vec<Value>,
+    ) -> Result<Vec<SessionRow>, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM sessions WHERE {condition}");
+        self.read(name, move |it| it.query(&sql, &parameters)?.iter().map(row).collect()).await
+    }
+
+    /// Removes a session with its events, messages and attachments; what it used stays. Answers the
+    /// keys of its attachments' content. Nothing happens when it is not this tenant's.
+    pub(crate) async fn remove_session(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Vec<String>, Error> {
+        let (whose, which) = (tenant.to_owned(), id.to_owned());
+        let removed =
+            self.write_again("sessions.remove", move |it| remove(it, &whose, &which)).await?;
+        // Also when the row was gone before: an earlier call may have been cut short here.
+        for table in ["session_events", "session_messages"] {
+            loop {
+                let id = id.to_owned();
+                let more = move |it: &mut dyn Transaction| match get(it, &id)? {
+                    // Another tenant's: it was not removed.
+                    Some(_) => Ok(false),
+                    None => forget_some(it, table, &id),
+                };
+                if !self.write_again("sessions.forget", more).await? {
+                    break;
+                }
+            }
+        }
+        Ok(removed)
+    }
+
+    /// How many sessions a tenant has that are not ended.
+    pub(crate) async fn count_sessions(&self, tenant: &str) -> Result<u64, Error> {
+        let tenant = tenant.to_owned();
+        self.read("sessions.count", move |it| {
+            let sql = "SELECT COUNT(*) FROM sessions WHERE tenant = $1 AND state <> 'ended'";
+            it.query_one(sql, &[text(&tenant)])?.map_or(Ok(0), |row| row.get(0))
+        })
+        .await
+    }
+
+    /// Counts one more session of a tenant, in memory: a count in the transaction that inserts
+    /// would make all that insert at the same time conflict.
+    async fn take_place(&self, tenant: &str, max: u64, now: Instant) -> Result<(), Error> {
+        let fresh = |count: &Count| now.saturating_duration_since(count.at) < COUNT_AGE;
+        let known = self.counts.lock().get(tenant).copied().filter(fresh);
+        if known.is_none() {
+            let count = self.count_sessions(tenant).await?;
+            let mut counts = self.counts.lock();
+            if counts.len() >= COUNTS_MAX {
+                counts.clear();
+            }
+            counts.insert(tenant.to_owned(), Count { count, at: now });
+        }
+        let mut counts = self.counts.lock();
+        let Some(known) = counts.get_mut(tenant) else { return Ok(()) };
+        if known.count >= max {
+            // What has ended since is seen by counting again, at once.
+            known.at = now.checked_sub(COUNT_AGE).unwrap_or(now);
+            let message = format!("a tenant may have {max} sessions");
+            return Err(Error::TooMany(message));
+        }
+        known.count += 1;
+        Ok(())
+    }
+
+    fn give_place_back(&self, tenant: &str) {
+        if let Some(known) = self.counts.lock().get_mut(tenant) {
+            known.count = known.count.saturating_sub(1);
+        }
+    }
+}
+
+fn row(row: &Row) -> Result<SessionRow, StoreError> {
+    let mut columns = Columns::of(row);
+    Ok(SessionRow {
+        id: columns.text()?,
+        tenant: columns.text()?,
+        agent_id: columns.text_or_null()?,
+        agent_name: columns.text_or_null()?,
+        agent_version: columns.take()?,
+        parent: columns.text_or_null()?,
+        face: columns.text_or_null()?,
+        created_ms: columns.take()?,
+        options: columns.json()?,
+        limits: columns.json()?,
+        metadata: columns.json()?,
+        env: columns.take::<Option<Vec<u8>>>()?.map(super::rows::SealedBlob),
+        credential: columns.text_or_null()?,
+        on_disconnect: columns.word("a policy", |word| {
+            [OnDisconnect::Continue, OnDisconnect::Interrupt]
+                .into_iter()
+                .find(|policy| on_disconnect(*policy) == word)
+        })?,
+        idle_s: columns.take()?,
+        on_deadline: columns.word("a policy", |word| {
+            [OnDeadline::Kill, OnDeadline::Pause]
+                .into_iter()
+                .find(|policy| on_deadline(*policy) == word)
+        })?,
+        extra: columns.json()?,
+        state: columns.word("a state", state)?,
+        chain: columns.json()?,
+        disk: columns.text_or_null()?,
+        disk_server: columns.text_or_null()?,
+        manifest: columns.text_or_null()?,
+        agent_session: columns.text_or_null()?,
+        turns: columns.take()?,
+        last_seq: columns.take()?,
+        last_active_ms: columns.take()?,
+        deadline_ms: columns.take()?,
+        message: columns.text_or_null()?,
+        owner: columns.text_or_null()?,
+        epoch: columns.take()?,
+        seq_start: columns.take()?,
+        seq_ceiling: columns.take()?,
+    })
+}
+
+fn blob(sealed: Option<&super::rows::SealedBlob>) -> Value {
+    sealed.map_or(Value::Null, |sealed| Value::Blob(sealed.0.clone()))
+}
+
+pub(super) fn get(
+    transaction: &mut dyn Transaction,
+    id: &str,
+) -> Result<Option<SessionRow>, StoreError> {
+    let sql = format!("SELECT {COLUMNS} FROM sessions WHERE id = $1");
+    transaction.query_one(&sql, &[text(id)])?.map(|found| row(&found)).transpose()
+}
+
+fn insert(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(), StoreError> {
+    let parameters = [
+        text(&row.id),
+        text(&row.tenant),
+        text_or_null(row.agent_id.as_deref()),
+        text_or_null(row.agent_name.as_deref()),
+        row.agent_version.into(),
+        text_or_null(row.parent.as_deref()),
+        text_or_null(row.face.as_deref()),
+        number(row.created_ms),
+        json(&row.options)?,
+        json(&row.limits)?,
+        json(&row.metadata)?,
+        blob(row.env.as_ref()),
+        text_or_null(row.credential.as_deref()),
+        on_disconnect(row.on_disconnect).into(),
+        row.idle_s.into(),
+        on_deadline(row.on_deadline).into(),
+        json(&row.extra)?,
+        row.state.as_str().into(),
+        json(&row.chain)?,
+        text_or_null(row.disk.as_deref()),
+        text_or_null(row.disk_server.as_deref()),
+        text_or_null(row.manifest.as_deref()),
+        text_or_null(row.agent_session.as_deref()),
+        number(row.turns),
+        number(row.last_seq),
+        number(row.last_active_ms),
+        number_or_null(row.deadline_ms),
+        text_or_null(row.message.as_deref()),
+        text_or_null(row.owner.as_deref()),
+        number(row.epoch),
+        number(row.seq_start),
+        number(row.seq_ceiling),
+    ];
+    transaction.execute(INSERT, &parameters)?;
+    put_metadata(transaction, row)?;
+    layers::begin_chain(transaction, &user(&row.id), &row.chain)
+}
+
+/// How a session is called among those that use layers.
+fn user(id: &str) -> String {
+    format!("session:{id}")
+}
+
+fn put_metadata(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(), StoreError> {
+    let sql = "INSERT INTO session_metadata (tenant, name, value, session) VALUES ($1, $2, $3, $4)";
+    for [name, value] in pairs(&row.metadata) {
+        transaction.execute(sql, &[text(&row.tenant), name, value, text(&row.id)])?;
+    }
+    Ok(())
+}
+
+/// Writes what changes while a session lives. False when it is not at the row's epoch.
+pub(super) fn update_life(
+    transaction: &mut dyn Transaction,
+    row: &SessionRow,
+) -> Result<bool, StoreError> {
+    let parameters = [
+        text(&row.id),
+        number(row.epoch),
+        row.state.as_str().into(),
+        text_or_null(row.disk.as_deref()),
+        text_or_null(row.disk_server.as_deref()),
+        text_or_null(row.manifest.as_deref()),
+        text_or_null(row.agent_session.as_deref()),
+        number(row.turns),
+        number(row.last_seq),
+        number(row.last_active_ms),
+        number_or_null(row.deadline_ms),
+        text_or_null(row.message.as_deref()),
+    ];
+    Ok(transaction.execute(UPDATE_LIFE, &parameters)? == 1)
+}
+
+/// Writes all that may change. False when it is not at the row's epoch.
+pub(super) fn update_all(
+    transaction: &mut dyn Transaction,
+    row: &SessionRow,
+) -> Result<bool, StoreError> {
+    let before = "SELECT metadata, chain FROM sessions WHERE id = $1 AND epoch = $2";
+    let place = [text(&row.id), number(row.epoch)];
+    let Some(before) = transaction.query_one(before, &place)? else {
+        return Ok(false);
+    };
+    let (metadata, chain) = (json(&row.metadata)?, json(&row.chain)?);
+    let [metadata_before, chain_before] = before.values() else { return Ok(false) };
+    if *metadata_before != metadata {
+        let sql = "DELETE FROM session_metadata WHERE session = $1";
+        transaction.execute(sql, &[text(&row.id)])?;
+        put_metadata(transaction, row)?;
+    }
+    if *chain_before != chain {
+        layers::use_chain(transaction, &user(&row.id), &row.chain)?;
+    }
+    let parameters = [
+        text(&row.id),
+        number(row.epoch),
+        json(&row.options)?,
+        json(&row.limits)?,
+        metadata,
+        blob(row.env.as_ref()),
+        text_or_null(row.credential.as_deref()),
+        on_disconnect(row.on_disconnect).into(),
+        row.idle_s.into(),
+        on_deadline(row.on_deadline).into(),
+        json(&row.extra)?,
+        chain,
+        text_or_null(row.agent_id.as_deref()),
+        text_or_null(row.agent_name.as_deref()),
+        row.agent_version.into(),
+    ];
+    transaction.execute(UPDATE_SETTINGS, &parameters)?;
+    update_life(transaction, row)
+}
+
+fn list(
+    transaction: &mut dyn Transaction,
+    tenant: &str,
+    filter: &SessionFilter,
+) -> Result<Vec<SessionRow>, StoreError> {
+    let mut conditions = Conditions::equal("tenant", text(tenant));
+    conditions.and("agent_name = $", filter.agent.as_deref().map(text));
+    conditions.and("id < $", filter.before.as_deref().map(text));
+    match &filter.face {
+        None => {}
+        Some(None) => conditions.sql.push_str(" AND face IS NULL"),
+        Some(Some(face)) => conditions.and("face = $", Some(text(face))),
+    }
+    for [name, value] in pairs(&filter.metadata) {
+        let (name, value) = (conditions.place(name), conditions.place(value));
+        conditions.sql.push_str(&format!(
+            " AND id IN (SELECT session FROM session_metadata \
+            WHERE tenant = $1 AND name = {name} AND value = {value})"
+        ));
+    }
+    if !filter.states.is_empty() {
+        // Words of ours, literally.
+        let words: Vec<String> =
+            filter.states.iter().map(|state| format!("'{}'", state.as_str())).collect();
+        conditions.sql.push_str(&format!(" AND state IN ({})", words.join(", ")));
+    }
+    let limit = conditions.place(limit(filter.limit));
+    let sql = format!(
+        "SELECT {COLUMNS} FROM sessions WHERE {} ORDER BY id DESC LIMIT {limit}",
+        conditions.sql
+    );
+    transaction.query(&sql, &conditions.parameters)?.iter().map(row).collect()
+}
+
+fn claim(
+    transaction: &mut dyn Transaction,
+    id: &str,
+    server: &str,
+    from_epoch: u64,
+    now_ms: u64,
+) -> Result<Option<SessionRow>, StoreError> {
+    let found = get(transaction, id)?;
+    let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("session")))?;
+    if row.state == SessionState::Ended {
+        return Err(StoreError::refuse(Error::Ended));
+    }
+    if row.epoch != from_epoch {
+        return Ok(None);
+    }
+    if let Some(owner) = row.owner.as_deref().filter(|owner| *owner != server) {
+        let lease_ms = u64::try_from(SERVER_LEASE.as_millis()).unwrap_or(u64::MAX);
+        let seen = "SELECT id FROM session_servers WHERE id = $1 AND heartbeat_ms > $2";
+        let since = number(now_ms.saturating_sub(lease_ms));
+        if transaction.query_one(seen, &[text(owner), since])?.is_some() {
+            return Ok(None);
+        }
+    }
+    row.owner = Some(server.to_owned());
+    row.epoch += 1;
+    row.seq_start = row.seq_ceiling;
+    row.seq_ceiling += SEQ_BLOCK;
+    let sql = "UPDATE sessions SET owner = $3, epoch = $4, seq_start = $5, seq_ceiling = $6 \
+        WHERE id = $1 AND epoch = $2";
+    let parameters = [
+        text(id),
+        number(from_epoch),
+        text(server),
+        number(row.epoch),
+        number(row.seq_start),
+        number(row.seq_ceiling),
+    ];
+    let changed = transaction.execute(sql, &parameters)?;
+    Ok((changed == 1).then_some(row))
+}
+
+fn remove(
+    transaction: &mut dyn Transaction,
+    tenant: &str,
+    id: &str,
+) -> Result<Vec<String>, StoreError> {
+    let both = [text(tenant), text(id)];
+    let sql = "DELETE FROM sessions WHERE tenant = $1 AND id = $2";
+    if transaction.execute(sql, &both)? == 0 {
+        return Ok(Vec::new());
+    }
+    let only = [text(id)];
+    transaction.execute("DELETE FROM session_metadata WHERE session = $1", &only)?;
+    layers::use_chain(transaction, &user(id), &[])?;
+    let sql = "DELETE FROM session_attachments WHERE session = $1 RETURNING object";
+    transaction.query(sql, &only)?.iter().map(|row| Columns::of(row).text()).collect()
+}
+
+/// Deletes the oldest rows of a session. Whether there may be more.
+fn forget_some(
+    transaction: &mut dyn Transaction,
+    table: &str,
+    id: &str,
+) -> Result<bool, StoreError> {
+    let sql = format!("SELECT seq FROM {table} WHERE session = $1 ORDER BY seq LIMIT 1 OFFSET $2");
+    let last = transaction.query_one(&sql, &[text(id), DELETE_MAX.into()])?;
+    let Some(last) = last else {
+        transaction.execute(&format!("DELETE FROM {table} WHERE session = $1"), &[text(id)])?;
+        return Ok(false);
+    };
+    let sql = format!("DELETE FROM {table} WHERE session = $1 AND seq <= $2");
+    transaction
+        .execute(&sql, &[text(id), last.values().first().cloned().unwrap_or(Value::Null)])?;
+    Ok(true)
+}
