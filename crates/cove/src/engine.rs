@@ -33,6 +33,8 @@ pub(crate) fn for_server(
     let ready: usize = runtimes.iter().map(|runtime| runtime.ready).sum();
     EngineConfig {
         slots: running_max.saturating_add(warm).saturating_add(ready),
+        sessions: 0,
+        sessions_ready: 0,
         warm,
         spawners: spawners.unwrap_or(capacity.cores),
         uid_base,
@@ -51,6 +53,8 @@ pub(crate) fn for_one_program(
     let own = std::process::id().saturating_mul(2);
     EngineConfig {
         slots: 1,
+        sessions: 0,
+        sessions_ready: 0,
         warm: 1,
         spawners: 1,
         uid_base: RUN_UID_BASE.saturating_add(own),

@@ -23,8 +23,10 @@ use std::time::Duration;
 
 use crate::sys;
 
+mod session;
 mod unified;
 
+pub(crate) use session::thaw_standing;
 pub(crate) use unified::leave_leaf;
 use unified::{LIMITS, Site, Way, enable, prepare, sites, subtree};
 

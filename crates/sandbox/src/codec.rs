@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use crate::spec::{Limits, Profile, TerminalSize};
 
+pub(crate) mod session;
+
 /// Largest message to a guest init; what is larger travels in a sealed anonymous file. Small,
 /// because two processes make room for it in every sandbox, and each page that they touch costs a
 /// fault.
@@ -108,6 +110,10 @@ impl<'a> Reader<'a> {
     }
     pub(crate) fn string(&mut self) -> Result<String, Malformed> {
         String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed)
+    }
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
     /// Reads a count that cannot exceed what is left, so that a wrong one cannot reserve memory.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {

@@ -23,6 +23,7 @@ use crate::codec::{Reader, Writer, from_spawner, to_spawner};
 use crate::failure::Failure;
 use crate::layers::Layers;
 use crate::run::{self, Control, SandboxError};
+use crate::session::{self, Session, SessionSetup};
 use crate::spawner::{self, Hello, Setup};
 use crate::spec::{Command, EngineConfig, Exit, OutputSink, WarmRuntime};
 use crate::sys;
@@ -186,6 +187,10 @@ pub struct EngineStats {
     pub waiting: usize,
     /// Sandboxes made since the start.
     pub created: u64,
+    /// Sandboxes for sessions that are prepared and not yet handed out.
+    pub sessions_prepared: usize,
+    /// Handed out.
+    pub sessions_leased: usize,
     /// Spawners that died and were replaced.
     pub spawners_replaced: u64,
 }
@@ -208,6 +213,9 @@ struct Shared {
     plain: KeyHandle<Kind, Prepared>,
     /// For each of the configured runtimes.
     warm: Vec<Runtime>,
+    /// Apart from the others, so that neither takes places of the other.
+    session_pool: Pool<Kind, Prepared>,
+    sessions: KeyHandle<Kind, Prepared>,
     spawners: Vec<Arc<Spawner>>,
     layers: Layers,
     next_sandbox: AtomicU64,
@@ -225,6 +233,8 @@ enum Kind {
     Plain,
     /// The runtime with this index.
     Warm(usize),
+    /// Nothing yet: it is to hold a session.
+    Session,
 }
 
 /// The sandboxes of one warm runtime.
@@ -321,6 +331,9 @@ impl Engine {
         if config.slots == 0 || config.spawners == 0 || config.warm > config.slots {
             return Err(StartError::Config("slots and spawners at least 1, warm at most slots"));
         }
+        if config.sessions_ready > config.sessions {
+            return Err(StartError::Config("sessions ready at most as many as sessions"));
+        }
         let root = sys::effective_ids().0 == 0;
         let parents = Parents::create().map_err(StartError::Groups)?;
         let support = parents.support.clone();
@@ -330,7 +343,8 @@ impl Engine {
                 missing.iter().filter(|(_, by)| by.is_none()).map(|(what, _)| *what).collect();
             return Err(StartError::NoLimits { missing: missing.join(" and ") });
         }
-        let slots_each = config.slots.div_ceil(config.spawners) + SPARE_SLOTS;
+        let slots = config.slots.saturating_add(config.sessions);
+        let slots_each = slots.div_ceil(config.spawners) + SPARE_SLOTS;
         let users = u32::try_from(slots_each * config.spawners * 2)
             .ok()
             .and_then(|count| config.uid_base.checked_add(count - 1))
@@ -377,11 +391,15 @@ impl Engine {
             let sandboxes = pool.key_with(&Kind::Warm(index), limits).map_err(no_key)?;
             warm.push(Runtime { sandboxes, failures: AtomicU32::new(0) });
         }
+        let session_pool = Pool::new(session_pool_config(&recipe.config), now());
+        let sessions = session_pool.key(&Kind::Session).map_err(no_key)?;
         let shared = Arc::new(Shared {
             recipe,
             pool,
             plain,
             warm,
+            session_pool,
+            sessions,
             spawners,
             layers,
             next_sandbox: AtomicU64::new(1),
@@ -389,8 +407,10 @@ impl Engine {
             closing,
             tasks: Mutex::new(tasks),
         });
-        let driver = tokio::spawn(drive(Arc::clone(&shared)));
-        shared.tasks.lock().push(driver);
+        for pool in [&shared.pool, &shared.session_pool] {
+            let driver = tokio::spawn(drive(Arc::clone(&shared), pool.clone()));
+            shared.tasks.lock().push(driver);
+        }
         Ok(Engine { shared })
     }
 
@@ -402,7 +422,10 @@ impl Engine {
     /// Figures of this moment.
     pub fn stats(&self) -> EngineStats {
         let warm = self.shared.warm.iter().map(|runtime| &runtime.sandboxes);
+        let sessions = self.shared.sessions.stats();
         let mut figures = EngineStats {
+            sessions_prepared: sessions.idle,
+            sessions_leased: sessions.leased,
             spawners_replaced: *self.shared.replaced.borrow(),
             ..EngineStats::default()
         };
@@ -442,6 +465,18 @@ impl Engine {
         }
     }
 
+    /// A sandbox for a session ([`Sandbox::into_session`]), used by nobody. Waits like
+    /// [`Engine::sandbox`], for one of [`EngineConfig::sessions`].
+    pub async fn session_sandbox(&self) -> Result<Sandbox, SandboxError> {
+        if !self.shared.recipe.root {
+            return Err(SandboxError::Unavailable("sessions need a server started as root".into()));
+        }
+        if self.shared.recipe.config.sessions == 0 {
+            return Err(SandboxError::Unavailable("no sessions are configured".into()));
+        }
+        acquire(&self.shared.sessions).await.map_err(refused)
+    }
+
     /// The runtimes that are started ahead, as configured.
     pub fn runtimes(&self) -> &[WarmRuntime] {
         &self.shared.recipe.config.runtimes
@@ -456,6 +491,7 @@ impl Engine {
     /// Ends all sandboxes and all spawners, and waits until nothing is left of them.
     pub async fn close(self) {
         self.shared.pool.close(now());
+        self.shared.session_pool.close(now());
         self.shared.closing.send_replace(true);
         let tasks = std::mem::take(&mut *self.shared.tasks.lock());
         for task in tasks {
@@ -521,6 +557,18 @@ fn pool_config(config: &EngineConfig) -> pool::Config {
     }
 }
 
+/// One key for sessions, in a pool of their own.
+fn session_pool_config(config: &EngineConfig) -> pool::Config {
+    let key = key_limits(config, config.sessions_ready);
+    pool::Config {
+        total_max: config.sessions,
+        keys_max: 1,
+        waiters_max: WAITERS_MAX,
+        key: pool::KeyLimits { max: config.sessions, ..key },
+        ..pool::Config::default()
+    }
+}
+
 /// As many as there are slots, `ready` of them prepared ahead.
 fn key_limits(config: &EngineConfig, ready: usize) -> pool::KeyLimits {
     pool::KeyLimits {
@@ -546,9 +594,9 @@ fn refused(error: AcquireError) -> SandboxError {
 }
 
 /// Does what the pool decides, until it is closed and empty.
-async fn drive(shared: Arc<Shared>) {
+async fn drive(shared: Arc<Shared>, pool: Pool<Kind, Prepared>) {
     loop {
-        let next_tick = shared.pool.next_tick().map(time::Instant::from_std);
+        let next_tick = pool.next_tick().map(time::Instant::from_std);
         let tick = async {
             match next_tick {
                 Some(at) => time::sleep_until(at).await,
@@ -556,7 +604,7 @@ async fn drive(shared: Arc<Shared>) {
             }
         };
         tokio::select! {
-            effect = shared.pool.next_effect() => match effect {
+            effect = pool.next_effect() => match effect {
                 Some(Effect::Open(ticket)) => {
                     let shared = Arc::clone(&shared);
                     tokio::spawn(async move { answer(&shared, ticket).await });
@@ -567,7 +615,7 @@ async fn drive(shared: Arc<Shared>) {
                 Some(Effect::TickAt(_)) => {}
                 None => return,
             },
-            () = tick => shared.pool.tick(now()),
+            () = tick => pool.tick(now()),
         }
     }
 }
@@ -591,7 +639,7 @@ async fn answer(shared: &Shared, ticket: Ticket<Kind, Prepared>) {
         Ok(prepared) => ticket.opened(prepared, now()),
         Err(error) => {
             // While the engine closes, its spawners end: nothing that anybody must look at.
-            if kind == Kind::Plain && !is_closing {
+            if !matches!(kind, Kind::Warm(_)) && !is_closing {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(error, "a sandbox cannot be prepared");
             }
@@ -645,10 +693,11 @@ impl Shared {
         let opening = async {
             // It died a moment ago and nobody has noticed yet.
             let number = match kind {
-                Kind::Plain => 0,
+                Kind::Plain | Kind::Session => 0,
                 Kind::Warm(index) => u32::try_from(index + 1).unwrap_or(u32::MAX),
             };
-            let order = Writer::new(to_spawner::PREPARE).u64(id).u32(number);
+            let is_session = u8::from(kind == Kind::Session);
+            let order = Writer::new(to_spawner::PREPARE).u64(id).u8(is_session).u32(number);
             if link.send(order).await.is_err() {
                 link.pending.lock().remove(&id);
                 return Err(SandboxError::Lost("its spawner died"));
@@ -708,10 +757,24 @@ impl Sandbox {
         Ok(exit)
     }
 
+    /// Makes a session of it, which goes on when this is gone. Only for a sandbox of
+    /// [`Engine::session_sandbox`]. Dropping the future ends the sandbox.
+    pub async fn into_session(mut self, setup: SessionSetup<'_>) -> Result<Session, SandboxError> {
+        let mut lease = self.lease.take().ok_or(SandboxError::Closed)?;
+        let control = lease.control.take().ok_or(SandboxError::Closed)?;
+        session::begin(control, Place { _lease: Sandbox { lease: Some(lease) } }, setup).await
+    }
+
     fn is_alive(&self) -> bool {
         let control = self.lease.as_ref().and_then(|lease| lease.control.as_ref());
         control.is_some_and(Control::is_quiet)
     }
+}
+
+/// The place of a sandbox that holds a session. Free again when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _lease: Sandbox,
 }
 
 impl Drop for Sandbox {

@@ -27,6 +27,7 @@ use crate::workspace;
 
 pub(crate) mod files;
 pub(crate) mod mounts;
+mod session;
 mod warm;
 
 pub(crate) use warm::Waiting;
@@ -90,11 +91,15 @@ pub(crate) struct Guest<'a> {
     pub(crate) groups: Groups,
     /// User ids of the init and of its programs; `None` where there is only one (rootless).
     pub(crate) users: Option<(u32, u32)>,
-    /// Ready-made filters by profile: run, compile.
-    pub(crate) filters: [&'a [sys::BpfInstruction]; 2],
+    /// Ready-made filters: for programs, compilers, sessions.
+    pub(crate) filters: [&'a [sys::BpfInstruction]; 3],
     pub(crate) landlock: bool,
     /// The runtime that is to wait for the first command, instead of a bare process.
     pub(crate) waiting: Option<Waiting<'a>>,
+    /// Whether it is to hold a session rather than to run commands.
+    pub(crate) is_session: bool,
+    /// Maps the owners of files on a session's disk to the users of the slot.
+    pub(crate) disk_users: Option<BorrowedFd<'a>>,
 }
 
 /// A process that waits to become a program.
@@ -137,6 +142,9 @@ struct Watch {
 
 /// Body of the process. Never returns to the spawner's code.
 pub(crate) fn main(guest: Guest<'_>) -> c_int {
+    if guest.is_session {
+        return session::main(guest);
+    }
     let parked = guest.set_up().and_then(|place| {
         // Ahead of the request that will need it; most are for a program, not for a compiler.
         let (parked, streams) = match &guest.waiting {
@@ -167,7 +175,8 @@ impl Guest<'_> {
 
     // ---- setting up ----------------------------------------------------------------------------
 
-    fn set_up(&self) -> Result<Place, Failure> {
+    /// Separates this process from the spawner and the host, as far as that needs no mount.
+    fn isolate(&self) -> Result<(), Failure> {
         sys::set_name(c"cove-init").step("name the guest init")?;
         // Set again below: a change of user id clears it. The lifeline covers the time between.
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
@@ -175,7 +184,11 @@ impl Guest<'_> {
         self.close_foreign_descriptors().step("close the spawner's descriptors")?;
         self.volunteer_for_oom();
         sys::setns(self.netns, libc::CLONE_NEWNET).step("enter the network namespace")?;
-        sys::sethostname("sandbox").step("set the host name")?;
+        sys::sethostname("sandbox").step("set the host name")
+    }
+
+    fn set_up(&self) -> Result<Place, Failure> {
+        self.isolate()?;
         let scratch = workspace::mount_all(self.users.map(|(_, user)| user))?;
         let workspace =
             sys::open(c"/workspace", libc::O_PATH | libc::O_DIRECTORY).step("open /workspace")?;
@@ -184,13 +197,10 @@ impl Guest<'_> {
         } else {
             None
         };
-        // A program starts with what its init has, and the spawner ignores these.
-        for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT] {
-            sys::default_signal(signal).step("reset signals")?;
-        }
+        reset_signals()?;
         let sigchld = sys::sigchld_fd().step("watch for children")?;
         let page = FailurePage::new().step("share a page with programs")?;
-        self.lower_privileges()?;
+        self.lower_privileges_to(SETTING_UP)?;
         // The host's /proc and the namespace have served; the init goes on without a way to either.
         for fd in [self.host_proc, self.netns] {
             let number = fd.as_raw_fd().cast_unsigned();
@@ -209,6 +219,7 @@ impl Guest<'_> {
         ];
         let zygote = self.waiting.and_then(|waiting| waiting.zygote);
         keep.extend(zygote.map(|zygote| zygote.as_raw_fd()));
+        keep.extend(self.disk_users.map(|users| users.as_raw_fd()));
         keep.extend(self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd()));
         keep.extend(self.groups.descriptors());
         keep.sort_unstable();
@@ -230,7 +241,7 @@ impl Guest<'_> {
         let _best_effort = file.and_then(|fd| sys::write_all(fd.as_fd(), b"1000"));
     }
 
-    fn lower_privileges(&self) -> Result<(), Failure> {
+    fn lower_privileges_to(&self, capabilities: u64) -> Result<(), Failure> {
         if let Some((init, _)) = self.users {
             sys::clear_groups().step("give up groups")?;
             sys::setresgid(init).step("become the init's group")?;
@@ -239,7 +250,7 @@ impl Guest<'_> {
         }
         // A server may itself have been started with fewer, in a container above all.
         let permitted = sys::capabilities().step("read capabilities")?;
-        sys::set_capabilities(SETTING_UP & permitted).step("lower capabilities")?;
+        sys::set_capabilities(capabilities & permitted).step("lower capabilities")?;
         sys::prctl(libc::PR_SET_DUMPABLE, 0).step("refuse to be traced")?;
         sys::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL.cast_unsigned().into())
             .step("tie to the spawner")
@@ -627,6 +638,13 @@ impl Guest<'_> {
         }
         opened
     }
+}
+
+/// A program starts with what its init has, and the spawner ignores these.
+fn reset_signals() -> Result<(), Failure> {
+    [libc::SIGPIPE, libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT]
+        .into_iter()
+        .try_for_each(|signal| sys::default_signal(signal).step("reset signals"))
 }
 
 /// Lets a parked process become the program of the message. The descriptors go with it: while a

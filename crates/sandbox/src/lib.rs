@@ -58,9 +58,7 @@ mod layers;
 mod payload;
 mod run;
 mod seccomp;
-mod session {
-    pub(crate) mod files;
-}
+mod session;
 mod shared;
 mod spawner;
 mod spec;
@@ -84,6 +82,10 @@ pub use session::files::{
     ATTRIBUTE_BYTES_MAX, Depth, Entry, EntryKind, FileWriter, Files, FilesError, Follow,
     LIST_ENTRIES_MAX, Listing, OpenFile, Parents, TarReader, TreeUsage, Watch, WatchEvent,
     WatchKind, WriteMode,
+};
+pub use session::{
+    Pipes, Process, ProcessEnd, ProcessHandle, Program, Session, SessionLimits, SessionSetup,
+    Streams, Terminal, Usage,
 };
 pub use shared::SharedFile;
 pub use spec::{

@@ -158,7 +158,7 @@ pub(crate) const COMMON_LIMITS: [(libc::__rlimit_resource_t, u64); 6] = [
     (libc::RLIMIT_RTPRIO, 0),
 ];
 
-fn set_common_limits() -> io::Result<()> {
+pub(crate) fn set_common_limits() -> io::Result<()> {
     COMMON_LIMITS.into_iter().try_for_each(|(resource, value)| lower_limit(resource, value))
 }
 
@@ -187,7 +187,7 @@ pub(crate) fn command_limits(
 
 /// Sets a limit; where it is above the host's own, that one stays, because raising it is a
 /// privilege.
-fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
+pub(crate) fn lower_limit(resource: libc::__rlimit_resource_t, value: u64) -> io::Result<()> {
     match sys::set_limit(resource, value) {
         Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
             sys::set_limit(resource, value.min(sys::hard_limit(resource)?))
@@ -282,7 +282,8 @@ impl Runtime<'_> {
 }
 
 /// A program as `execve` wants it.
-struct Program {
+#[derive(Debug)]
+pub(crate) struct Program {
     name: CString,
     argv: CStringArray,
     env: CStringArray,
@@ -294,7 +295,7 @@ impl Program {
         Program::of(&start.argv, &start.env)
     }
 
-    fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<Program> {
+    pub(crate) fn of(argv: &[&[u8]], env: &[&[u8]]) -> io::Result<Program> {
         let strings = |list: &[&[u8]]| -> io::Result<CStringArray> {
             let strings: Result<Vec<CString>, _> = list.iter().map(|s| CString::new(*s)).collect();
             Ok(CStringArray::new(strings?))
@@ -309,7 +310,7 @@ impl Program {
     }
 
     /// `execvp`: as given when it contains a slash, else in each directory of the path.
-    fn execute(&self) -> io::Error {
+    pub(crate) fn execute(&self) -> io::Error {
         let execve = |path: &CStr| sys::execve(path, &self.argv, &self.env);
         if self.name.to_bytes().contains(&b'/') {
             return execve(&self.name);

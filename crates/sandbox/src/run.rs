@@ -67,6 +67,12 @@ pub enum SandboxError {
     /// The command asks for what cannot be, and names it.
     #[error("{0}")]
     Command(&'static str),
+    /// The guest init of a session could not do what it was asked for.
+    #[error("ask something of a session")]
+    Refused(#[source] Failure),
+    /// Nobody listens on that port of a session's loopback.
+    #[error("nobody listens on port {0} of the session")]
+    PortRefused(u16),
     /// The guest init ended or answered nothing.
     #[error("the sandbox ended unexpectedly: {0}")]
     Lost(&'static str),
@@ -88,6 +94,11 @@ pub(crate) struct Control(AsyncFd<OwnedFd>);
 impl Control {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Control> {
         Ok(Control(sys::watch(fd)?))
+    }
+
+    /// For who goes on in frames of another kind.
+    pub(crate) fn into_socket(self) -> AsyncFd<OwnedFd> {
+        self.0
     }
 
     async fn send(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {

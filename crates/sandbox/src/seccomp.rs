@@ -30,8 +30,51 @@ pub(crate) enum When {
     AnyBit { arg: u8, mask: u32 },
     /// That argument under the mask is one of these.
     OneOf { arg: u8, mask: u32, values: &'static [u32] },
-    /// That argument is none of these.
-    NoneOf { arg: u8, values: &'static [u32] },
+    /// That argument under the mask is none of these.
+    NoneOf { arg: u8, mask: u32, values: &'static [u32] },
+}
+
+/// Whom a filter is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// A program of an execution.
+    Run,
+    /// A compiler of one.
+    Compile,
+    /// The programs of a session, and its init.
+    Session,
+}
+
+impl From<Profile> for Holder {
+    fn from(profile: Profile) -> Holder {
+        match profile {
+            Profile::Run => Holder::Run,
+            Profile::Compile => Holder::Compile,
+        }
+    }
+}
+
+/// For whom a rule holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Holds {
+    Always,
+    /// For programs only, not for compilers and sessions.
+    Run,
+    /// Not for sessions.
+    Commands,
+    /// For sessions only.
+    Sessions,
+}
+
+impl Holds {
+    const fn holds(self, holder: Holder) -> bool {
+        match self {
+            Holds::Always => true,
+            Holds::Run => matches!(holder, Holder::Run),
+            Holds::Commands => matches!(holder, Holder::Run | Holder::Compile),
+            Holds::Sessions => matches!(holder, Holder::Session),
+        }
+    }
 }
 
 /// One line of the policy.
@@ -42,8 +85,7 @@ pub(crate) struct Rule {
     number: i64,
     when: When,
     answer: Answer,
-    /// Holds for programs only, not for compilers.
-    run_only: bool,
+    holds: Holds,
     /// Why it is here.
     why: &'static str,
 }
@@ -53,7 +95,7 @@ const EPERM: Answer = Answer::Errno(libc::EPERM);
 const ENOSYS: Answer = Answer::Errno(libc::ENOSYS);
 
 const fn deny(name: &'static str, number: i64, why: &'static str) -> Rule {
-    Rule { name, number, when: When::Always, answer: EPERM, run_only: false, why }
+    Rule { name, number, when: When::Always, answer: EPERM, holds: Holds::Always, why }
 }
 
 const fn answer(rule: Rule, answer: Answer) -> Rule {
@@ -65,7 +107,15 @@ const fn when(rule: Rule, when: When) -> Rule {
 }
 
 const fn run_only(rule: Rule) -> Rule {
-    Rule { run_only: true, ..rule }
+    Rule { holds: Holds::Run, ..rule }
+}
+
+const fn commands(rule: Rule) -> Rule {
+    Rule { holds: Holds::Commands, ..rule }
+}
+
+const fn sessions(rule: Rule) -> Rule {
+    Rule { holds: Holds::Sessions, ..rule }
 }
 
 /// Every `CLONE_NEW*` that clone(2) takes.
@@ -81,6 +131,25 @@ const NEW_NAMESPACES: u32 = (libc::CLONE_NEWNS
 /// `S_IFMT` and the two kinds of device node.
 const FILE_TYPE: u32 = libc::S_IFMT;
 const DEVICES: &[u32] = &[libc::S_IFCHR, libc::S_IFBLK];
+
+/// Address families, kinds and protocols of sockets.
+const LOCAL: &[u32] = &[libc::AF_UNIX.cast_unsigned()];
+const LOOPBACK: &[u32] = &[
+    libc::AF_UNIX.cast_unsigned(),
+    libc::AF_INET.cast_unsigned(),
+    libc::AF_INET6.cast_unsigned(),
+];
+/// `SOCK_TYPE_MASK` of linux/net.h: the flags are above it.
+const SOCKET_KIND: u32 = 0xf;
+const KINDS: &[u32] = &[
+    libc::SOCK_STREAM.cast_unsigned(),
+    libc::SOCK_DGRAM.cast_unsigned(),
+    libc::SOCK_SEQPACKET.cast_unsigned(),
+];
+/// Also 1 for `AF_UNIX`, whose only protocol may be named so; as ICMP it asks for a group that
+/// nobody has.
+const PROTOCOLS: &[u32] =
+    &[0, 1, libc::IPPROTO_TCP.cast_unsigned(), libc::IPPROTO_UDP.cast_unsigned()];
 
 /// Calls newer than the `libc` crate's tables; the same number on every architecture.
 const STATMOUNT: i64 = 457;
@@ -120,7 +189,7 @@ pub(crate) const POLICY: &[Rule] = &[
     deny("process_madvise", libc::SYS_process_madvise, "memory of other processes"),
     deny("pidfd_getfd", libc::SYS_pidfd_getfd, "descriptors of other processes"),
     deny("kcmp", libc::SYS_kcmp, "tells kernel addresses apart"),
-    when(deny("prlimit64", libc::SYS_prlimit64, "limits of other processes: the guest init's, where it has the same user"), When::NoneOf { arg: 0, values: &[0] }),
+    when(deny("prlimit64", libc::SYS_prlimit64, "limits of other processes: the guest init's, where it has the same user"), When::NoneOf { arg: 0, mask: u32::MAX, values: &[0] }),
     deny("move_pages", libc::SYS_move_pages, "memory of other processes"),
     deny("migrate_pages", libc::SYS_migrate_pages, "memory of other processes"),
 
@@ -181,7 +250,7 @@ pub(crate) const POLICY: &[Rule] = &[
     answer(run_only(deny("flock", libc::SYS_flock, "an exclusive lock on a shared file is seen by all")), Answer::Errno(libc::ENOLCK)),
     run_only(when(deny("fcntl", libc::SYS_fcntl, "asking for locks of others; taking one's own stays allowed"), When::OneOf { arg: 1, mask: u32::MAX, values: &[5 /* F_GETLK */, 36 /* F_OFD_GETLK */] })),
     when(deny("fcntl", libc::SYS_fcntl, "leases and notification on shared files"), When::OneOf { arg: 1, mask: u32::MAX, values: &[1024 /* F_SETLEASE */, 1026 /* F_NOTIFY */] }),
-    answer(deny("inotify_add_watch", libc::SYS_inotify_add_watch, "tells which shared files others open; programs poll instead"), Answer::Errno(libc::ENOSPC)),
+    answer(commands(deny("inotify_add_watch", libc::SYS_inotify_add_watch, "tells which shared files others open; programs poll instead")), Answer::Errno(libc::ENOSPC)),
     deny("fanotify_init", libc::SYS_fanotify_init, "as inotify_add_watch"),
     deny("fanotify_mark", libc::SYS_fanotify_mark, "as inotify_add_watch"),
     deny("cachestat", CACHESTAT, "tells which shared files others have read"),
@@ -189,8 +258,13 @@ pub(crate) const POLICY: &[Rule] = &[
     when(deny("fadvise64", libc::SYS_fadvise64, "drops shared pages from the cache for all"), When::OneOf { arg: 3, mask: u32::MAX, values: &[4 /* POSIX_FADV_DONTNEED */] }),
 
     // Networking: the namespace is empty, and address families are kernel surface.
-    answer(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, values: &[1 /* AF_UNIX */] }), Answer::Errno(libc::EAFNOSUPPORT)),
-    answer(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, values: &[1 /* AF_UNIX */] }), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(commands(when(deny("socket", libc::SYS_socket, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(commands(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    // A session has a loopback, for TCP and UDP; other protocols are modules with a history.
+    answer(sessions(when(deny("socket", libc::SYS_socket, "only local sockets and the loopback's"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOOPBACK })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(sessions(when(deny("socket", libc::SYS_socket, "kinds that local sockets, TCP and UDP have no use for"), When::NoneOf { arg: 1, mask: SOCKET_KIND, values: KINDS })), Answer::Errno(libc::ESOCKTNOSUPPORT)),
+    answer(sessions(when(deny("socket", libc::SYS_socket, "other protocols: SCTP, DCCP, MPTCP and their like"), When::NoneOf { arg: 2, mask: u32::MAX, values: PROTOCOLS })), Answer::Errno(libc::EPROTONOSUPPORT)),
+    answer(sessions(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
 ];
 
 /// The policy for people: each call that is denied, wholly or for some arguments, and why.
@@ -244,10 +318,10 @@ fn verdict(answer: Answer) -> BpfInstruction {
     op(RETURN, ERRNO | (errno.unsigned_abs() & 0xffff))
 }
 
-/// Compiles the policy of a profile.
-pub(crate) fn compile(profile: Profile) -> Vec<BpfInstruction> {
-    let mut rules: Vec<&Rule> =
-        POLICY.iter().filter(|rule| !rule.run_only || profile == Profile::Run).collect();
+/// Compiles the policy that holds for `holder`.
+pub(crate) fn compile(holder: impl Into<Holder>) -> Vec<BpfInstruction> {
+    let holder = holder.into();
+    let mut rules: Vec<&Rule> = POLICY.iter().filter(|rule| rule.holds.holds(holder)).collect();
     rules.sort_by_key(|rule| rule.number);
     let mut groups: Vec<(u32, Vec<BpfInstruction>)> = Vec::new();
     for chunk in rules.chunk_by(|a, b| a.number == b.number) {
@@ -335,13 +409,14 @@ fn decide(rules: &[&Rule]) -> Vec<BpfInstruction> {
                     code.extend([branch(JUMP_EQUAL, *value, 0, 1), verdict(rule.answer)]);
                 }
             }
-            When::NoneOf { arg, values } => {
-                code.push(op(LOAD, offset_low(arg)));
-                for value in values {
-                    code.extend([branch(JUMP_EQUAL, *value, 0, 1), op(RETURN, ALLOW)]);
+            When::NoneOf { arg, mask, values } => {
+                code.extend([op(LOAD, offset_low(arg)), op(AND, mask)]);
+                for (left, value) in (1..=values.len()).rev().zip(values) {
+                    // Over the comparisons that follow and the verdict behind them.
+                    let over = u8::try_from(left).expect("a list is shorter than a jump reaches");
+                    code.push(branch(JUMP_EQUAL, *value, over, 0));
                 }
                 code.push(verdict(rule.answer));
-                return code;
             }
         }
     }
@@ -380,9 +455,9 @@ mod tests {
     }
 
     /// What the policy says, read the slow and obvious way.
-    fn oracle(profile: Profile, number: u32, args: [u64; 6]) -> u32 {
+    fn oracle(holder: Holder, number: u32, args: [u64; 6]) -> u32 {
         for rule in POLICY {
-            if rule.number != i64::from(number) || rule.run_only && profile != Profile::Run {
+            if rule.number != i64::from(number) || !rule.holds.holds(holder) {
                 continue;
             }
             let low = |arg: u8| (args[usize::from(arg)] & 0xffff_ffff) as u32;
@@ -390,7 +465,7 @@ mod tests {
                 When::Always => true,
                 When::AnyBit { arg, mask } => low(arg) & mask != 0,
                 When::OneOf { arg, mask, values } => values.contains(&(low(arg) & mask)),
-                When::NoneOf { arg, values } => !values.contains(&low(arg)),
+                When::NoneOf { arg, mask, values } => !values.contains(&(low(arg) & mask)),
             };
             if applies {
                 return verdict(rule.answer).k;
@@ -412,15 +487,15 @@ mod tests {
             })
             .chain([0, 1, 2, u64::MAX])
             .collect();
-        for profile in [Profile::Run, Profile::Compile] {
-            let program = compile(profile);
+        for holder in [Holder::Run, Holder::Compile, Holder::Session] {
+            let program = compile(holder);
             for number in 0..600 {
                 for value in &interesting {
                     let args = [*value; 6];
                     let (got, steps) = run(&program, number, ARCH, args);
                     assert_eq!(
                         got,
-                        oracle(profile, number, args),
+                        oracle(holder, number, args),
                         "call {number}, args {value:#x}"
                     );
                     assert!(steps < 40, "call {number} takes {steps} steps");

@@ -18,13 +18,17 @@ use std::time::Duration;
 
 use crate::cgroup::{self, Groups, Removal, Role};
 use crate::codec::{Malformed, Reader, Writer, from_spawner, to_spawner};
+use crate::disk;
 use crate::failure::{Failure, Step};
 use crate::guest::{self, Guest, Waiting};
 use crate::image;
-use crate::seccomp;
-use crate::spec::{Profile, Toolchain, WarmRuntime};
+use crate::seccomp::{self, Holder};
+use crate::spec::{Toolchain, WarmRuntime};
 use crate::sys::{self, BpfInstruction, Clock};
 use crate::warm::{self, Ground, Zygotes};
+use networks::Networks;
+
+mod networks;
 
 /// User id inside a rootless sandbox, mapped to the caller's.
 const ROOTLESS_USER: u32 = 1000;
@@ -148,10 +152,15 @@ fn take_socket() -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A place for one sandbox: its user ids and network namespace are used again and again.
+/// A place for one sandbox: its user ids and network namespaces are used again and again.
 #[derive(Debug, Default)]
 struct Slot {
+    /// Without anything in it, not even a loopback that is up.
     netns: Option<OwnedFd>,
+    /// For sessions, with a loopback. Used again only if the last session did not use it.
+    session_netns: Option<OwnedFd>,
+    /// Maps the owners of files on the disks of sessions to the users of the slot.
+    disk_users: Option<OwnedFd>,
     /// Control groups that stay; made with the first sandbox.
     standing: Option<Vec<(Role, OwnedFd)>>,
     state: State,
@@ -162,7 +171,7 @@ enum State {
     #[default]
     Free,
     /// A sandbox lives here.
-    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd },
+    Live { sandbox: u64, pid: libc::pid_t, pidfd: OwnedFd, is_session: bool },
     /// It has ended, but the kernel still holds a group of it.
     Clearing {
         sandbox: u64,
@@ -181,6 +190,8 @@ struct Order {
     sandbox: u64,
     /// Index of the runtime that is to wait in it.
     runtime: Option<usize>,
+    /// Whether it is to hold a session.
+    is_session: bool,
 }
 
 #[derive(Debug)]
@@ -191,13 +202,15 @@ struct Spawner {
     lifeline: (OwnedFd, OwnedFd),
     parents: Vec<(Role, OwnedFd)>,
     bases: Vec<OwnedFd>,
-    filters: [Vec<BpfInstruction>; 2],
+    /// For programs, compilers, sessions.
+    filters: [Vec<BpfInstruction>; 3],
     landlock: bool,
     slots: Vec<Slot>,
     /// For each of `setup.runtimes`.
     zygotes: Vec<Zygotes>,
     /// Sandboxes asked for while no slot was free, in order.
     queue: Vec<Order>,
+    networks: Networks,
 }
 
 impl Spawner {
@@ -235,7 +248,7 @@ impl Spawner {
         let abi = sys::landlock_abi().unwrap_or(0);
         let landlock = rootless && abi > 0;
         let slots = (0..setup.slots).map(|_| Slot::default()).collect();
-        let filters = [seccomp::compile(Profile::Run), seccomp::compile(Profile::Compile)];
+        let filters = [Holder::Run, Holder::Compile, Holder::Session].map(seccomp::compile);
         let ground = Ground { host_proc: host_proc.as_fd(), filter: &filters[0] };
         let zygotes = setup.runtimes.iter().enumerate();
         let zygotes = zygotes.map(|(index, it)| Zygotes::start(index, it, ground)).collect();
@@ -254,6 +267,7 @@ impl Spawner {
             slots,
             zygotes,
             queue: Vec::new(),
+            networks: Networks::default(),
         })
     }
 
@@ -297,10 +311,11 @@ impl Spawner {
         let mut r = Reader(message);
         match (r.u8(), r.u64()) {
             (Ok(to_spawner::PREPARE), Ok(sandbox)) => {
+                let is_session = r.u8().is_ok_and(|is_session| is_session != 0);
                 // 0 stands for none.
                 let runtime = r.u32().ok().and_then(|number| usize::try_from(number).ok());
                 let runtime = runtime.and_then(|number| number.checked_sub(1));
-                self.queue.push(Order { sandbox, runtime });
+                self.queue.push(Order { sandbox, runtime, is_session });
             }
             (Ok(to_spawner::KILL), Ok(sandbox)) => self.kill(sandbox, socket),
             _ => {
@@ -369,15 +384,17 @@ impl Spawner {
         let number = u32::try_from(index).unwrap_or(0);
         let users = self.setup.users_of(number);
         let slot = self.slots.get_mut(index).ok_or(Malformed)?;
-        if slot.netns.is_none() {
+        let place = if order.is_session { &mut slot.session_netns } else { &mut slot.netns };
+        if place.is_none() {
             // Creating one costs as much as all else together, so it stays with the slot. It is
             // empty again when the sandbox has ended: everything in it belonged to a process.
-            sys::unshare(libc::CLONE_NEWNET).step("make a network namespace")?;
-            let netns = sys::openat(self.host_proc.as_fd(), c"self/ns/net", libc::O_RDONLY, 0)
-                .step("open the network namespace")?;
-            slot.netns = Some(netns);
+            *place = Some(self.networks.make(self.host_proc.as_fd(), order.is_session)?);
         }
-        let netns = slot.netns.as_ref().ok_or(Malformed)?;
+        let netns = place.as_ref().ok_or(Malformed)?;
+        if let (true, None, Some(users)) = (order.is_session, &slot.disk_users, users) {
+            let mapped = disk::slot_users(self.host_proc.as_fd(), users);
+            slot.disk_users = Some(mapped.step("map the owners of files on disks")?);
+        }
         if slot.standing.is_none() {
             let name = cgroup::standing_name(self.setup.index, number);
             let groups = Groups::create_standing(&self.parents, self.setup.unified_limits, &name)
@@ -414,24 +431,35 @@ impl Spawner {
             unified_limits: self.setup.unified_limits,
             groups,
             users,
-            filters: [&self.filters[0], &self.filters[1]],
+            filters: self.filters.each_ref().map(Vec::as_slice),
             landlock: self.landlock,
             waiting,
+            is_session: order.is_session,
+            disk_users: slot.disk_users.as_ref().filter(|_| order.is_session).map(AsFd::as_fd),
         };
         let child = sys::fork(FRESH, None, || guest::main(guest))
             .step("start a guest init")
             .inspect_err(|_| {
                 let _made_above = Groups::remove(&self.parents, &name);
             })?;
-        slot.state = State::Live { sandbox, pid: child.pid, pidfd: child.pidfd };
+        let is_session = order.is_session;
+        slot.state = State::Live { sandbox, pid: child.pid, pidfd: child.pidfd, is_session };
         Ok(ours)
     }
 
     /// Takes note that the guest init of a slot has ended.
     fn bury(&mut self, index: usize) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        if let State::Live { sandbox, pid, .. } = slot.state {
+        if let State::Live { sandbox, pid, is_session, .. } = slot.state {
             let _known_to_have_ended = sys::wait_pid(pid);
+            if is_session {
+                // Frozen, they would never let a process of the next sandbox run.
+                let standing = slot.standing.as_deref().unwrap_or_default();
+                let _not_frozen = cgroup::thaw_standing(standing);
+                let netns = slot.session_netns.take();
+                slot.session_netns =
+                    netns.filter(|it| self.networks.is_unused(self.host_proc.as_fd(), it.as_fd()));
+            }
             let until = now() + REMOVAL_TIMEOUT;
             slot.state = State::Clearing { sandbox, command: 0, until };
         }

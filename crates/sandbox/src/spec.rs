@@ -18,6 +18,11 @@ pub struct EngineConfig {
     pub slots: usize,
     /// Sandboxes kept prepared ahead of demand; at most `slots`.
     pub warm: usize,
+    /// Sessions that may exist at one time, prepared sandboxes for them included; beside `slots`. 0
+    /// where there are none.
+    pub sessions: usize,
+    /// Sandboxes for sessions kept prepared ahead of demand; at most `sessions`.
+    pub sessions_ready: usize,
     /// Spawner processes; one per core is right.
     pub spawners: usize,
     /// First of the user ids that sandboxes run under (two per slot); ignored without root.

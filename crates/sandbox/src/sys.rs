@@ -14,6 +14,7 @@ use std::time::Duration;
 
 pub(crate) mod files;
 pub(crate) mod mounts;
+pub(crate) mod session;
 
 /// Descriptors that one message may carry; the kernel's own maximum is 253 (`SCM_MAX_FD`).
 pub(crate) const MESSAGE_FDS_MAX: usize = 72;
@@ -1187,8 +1188,17 @@ pub(crate) struct FailurePage {
 }
 
 impl FailurePage {
+    /// Notes that fit into a page.
+    pub(crate) const PLACES: usize = 4096 / mem::size_of::<[AtomicI32; 2]>();
+
     /// A new page; it lives as long as the process.
     pub(crate) fn new() -> io::Result<Self> {
+        let mut places = Self::several()?;
+        places.pop().ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+    }
+
+    /// As many places for notes as fit into a new page, for as many children.
+    pub(crate) fn several() -> io::Result<Vec<Self>> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
         // SAFETY: an anonymous mapping at an address of the kernel's choice.
@@ -1196,8 +1206,9 @@ impl FailurePage {
         if page == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the page is zeroed, aligned, larger than two words and never unmapped.
-        Ok(FailurePage { words: unsafe { &*page.cast::<[AtomicI32; 2]>() } })
+        // SAFETY: the page is zeroed, aligned, as large as these words and never unmapped.
+        let places = unsafe { &*page.cast::<[[AtomicI32; 2]; Self::PLACES]>() };
+        Ok(places.iter().map(|words| FailurePage { words }).collect())
     }
 
     /// Notes a failed step and its errno.

@@ -17,6 +17,9 @@ const PLACE: &CStr = c"/dev/pts";
 /// programs such as `script`; each belongs to its user.
 const OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=16";
 
+/// The same for a session, which has several programs at once.
+const SESSION_OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=256";
+
 /// Both sides of a terminal.
 #[derive(Debug)]
 pub(crate) struct Terminal {
@@ -29,10 +32,25 @@ pub(crate) struct Terminal {
 /// Mounts a fresh instance, over that of an earlier command, and makes a terminal in it that
 /// belongs to `user`. Needs the privileges of setting up.
 pub(crate) fn make(size: TerminalSize, user: Option<u32>) -> Result<Terminal, Failure> {
+    mount(OPTIONS)?;
+    open(size, user)
+}
+
+/// Mounts a fresh instance for a session.
+pub(crate) fn mount_for_session() -> Result<(), Failure> {
+    mount(SESSION_OPTIONS)
+}
+
+fn mount(options: &CStr) -> Result<(), Failure> {
     // Without nodev, because terminals are devices; the file system holds nothing else.
     let flags = libc::MS_NOSUID | libc::MS_NOEXEC;
-    sys::mount(Some(c"devpts"), PLACE, Some(c"devpts"), flags, Some(OPTIONS))
-        .step("mount terminals")?;
+    sys::mount(Some(c"devpts"), PLACE, Some(c"devpts"), flags, Some(options))
+        .step("mount terminals")
+}
+
+/// Makes a terminal that belongs to `user` in the instance that is mounted. Needs no privilege but
+/// that of giving a file away.
+pub(crate) fn open(size: TerminalSize, user: Option<u32>) -> Result<Terminal, Failure> {
     let controller =
         sys::open(c"/dev/pts/ptmx", libc::O_RDWR | libc::O_NOCTTY).step("make a terminal")?;
     sys::unlock_terminal(controller.as_fd()).step("unlock a terminal")?;

@@ -16,27 +16,52 @@ use crate::sys;
 /// Mode of a directory that a file's path needs.
 const DIRECTORY_MODE: u32 = 0o755;
 
+/// How everything writable is mounted.
+const LOCKED_DOWN: std::ffi::c_ulong = libc::MS_NOSUID | libc::MS_NODEV;
+
 /// Mounts what is fresh in every sandbox: `/proc` and everything writable. Returns the scratch
 /// root.
 pub(crate) fn mount_all(user: Option<u32>) -> Result<OwnedFd, Failure> {
-    let locked_down = libc::MS_NOSUID | libc::MS_NODEV;
-    // Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
-    sys::mount(
-        Some(c"proc"),
-        c"/proc",
-        Some(c"proc"),
-        locked_down | libc::MS_NOEXEC | libc::MS_RDONLY,
-        Some(c"subset=pid,hidepid=invisible"),
-    )
-    .step("mount /proc")?;
+    mount_proc()?;
     let options = disk_options(Limits::default().disk_bytes, prepared_inodes());
-    sys::mount(Some(c"scratch"), c"/workspace", Some(c"tmpfs"), locked_down, Some(&options))
+    sys::mount(Some(c"scratch"), c"/workspace", Some(c"tmpfs"), LOCKED_DOWN, Some(&options))
         .step("mount the scratch file system")?;
     let scratch = sys::open(c"/workspace", libc::O_RDONLY | libc::O_DIRECTORY)
         .step("open the scratch file system")?;
     bind_writable(scratch.as_fd(), 0, user)?;
     make_and_bind(scratch.as_fd(), c"workspace", c"/workspace", 0o755, user)?;
     Ok(scratch)
+}
+
+/// Mounts what is fresh in every session: `/proc`, and a file system for `/tmp` and `/dev/shm`.
+pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), Failure> {
+    mount_proc()?;
+    let options = disk_options(Limits::default().disk_bytes, prepared_inodes());
+    sys::mount(Some(c"tmp"), c"/tmp", Some(c"tmpfs"), LOCKED_DOWN, Some(&options))
+        .step("mount the scratch file system")?;
+    let scratch = sys::open(c"/tmp", libc::O_RDONLY | libc::O_DIRECTORY)
+        .step("open the scratch file system")?;
+    make_and_bind(scratch.as_fd(), c"shm", c"/dev/shm", 0o1777, user)?;
+    make_and_bind(scratch.as_fd(), c"tmp", c"/tmp", 0o1777, user)
+}
+
+/// Sets how much the programs of a session may store in `/tmp` and `/dev/shm` together.
+pub(crate) fn set_session_scratch(bytes: u64, inodes: u64) -> Result<(), Failure> {
+    let options = disk_options(bytes, inodes.saturating_add(OWN_INODES));
+    let flags = libc::MS_REMOUNT | LOCKED_DOWN;
+    sys::mount(None, c"/tmp", None, flags, Some(&options)).step("set the limits of /tmp")
+}
+
+/// Only the processes of this pid namespace, nothing about the kernel, and nobody else's.
+fn mount_proc() -> Result<(), Failure> {
+    sys::mount(
+        Some(c"proc"),
+        c"/proc",
+        Some(c"proc"),
+        LOCKED_DOWN | libc::MS_NOEXEC | libc::MS_RDONLY,
+        Some(c"subset=pid,hidepid=invisible"),
+    )
+    .step("mount /proc")
 }
 
 /// Puts fresh directories of the scratch file system at `/tmp`, `/dev/shm` and `/home/user`.

@@ -9,6 +9,7 @@
 
 mod files;
 mod hostile;
+mod session;
 mod streams;
 mod support;
 mod terminals;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     support::main(&[
         files::TESTS,
         hostile::TESTS,
+        session::TESTS,
         streams::TESTS,
         terminals::TESTS,
         warm::TESTS,

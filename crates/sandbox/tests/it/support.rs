@@ -52,6 +52,8 @@ pub(crate) fn main(tests: &[&[Test]]) -> ExitCode {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     let launched = Engine::launch(EngineConfig {
         slots: 8,
+        sessions: 8,
+        sessions_ready: 1,
         warm: 2,
         spawners: 2,
         uid_base: UID_BASE,

@@ -1,0 +1,65 @@
+//! What a session asks of its control groups beyond what a command does.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use super::{Groups, Role, field, number, optional, read, write};
+use crate::sys;
+
+/// What is in use in groups at this moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InUse {
+    pub(crate) memory_bytes: u64,
+    pub(crate) processes: u64,
+}
+
+impl Groups {
+    /// Sets the limits of a session. As [`Groups::set_limits`], but lack of memory ends one process
+    /// and not all: an agent survives what a tool of it does.
+    pub(crate) fn set_session_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
+        self.set_limits(memory_bytes, processes)?;
+        match (self.dir(Role::Unified), self.unified_limits) {
+            (Some(dir), true) => optional(write(dir, c"memory.oom.group", "0")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is in use now; 0 where the kernel does not tell.
+    pub(crate) fn in_use(&self) -> InUse {
+        let get = |role, name| {
+            let text = self.dir(role).map(|dir| read(dir, name));
+            text.and_then(Result::ok).map_or(0, |text| number(&text))
+        };
+        if self.unified_limits {
+            return InUse {
+                memory_bytes: get(Role::Unified, c"memory.current"),
+                processes: get(Role::Unified, c"pids.current"),
+            };
+        }
+        InUse {
+            memory_bytes: get(Role::Memory, c"memory.usage_in_bytes"),
+            processes: get(Role::Pids, c"pids.current"),
+        }
+    }
+
+    /// Whether every process has stopped.
+    pub(crate) fn is_frozen(&self) -> bool {
+        let events = self.dir(Role::Unified).map(|dir| read(dir, c"cgroup.events"));
+        events.and_then(Result::ok).is_some_and(|text| field(&text, "frozen") == Some(1))
+    }
+
+    /// Where to write 1 to stop every process and 0 to let them go on; none without version 2.
+    pub(crate) fn freezer(&self) -> Option<OwnedFd> {
+        let dir = self.dir(Role::Unified)?;
+        sys::openat(dir, c"cgroup.freeze", libc::O_WRONLY, 0).ok()
+    }
+}
+
+/// Lets processes of standing groups run, whatever a session that has ended left there.
+pub(crate) fn thaw_standing(standing: &[(Role, OwnedFd)]) -> io::Result<()> {
+    use std::os::fd::AsFd;
+    standing
+        .iter()
+        .filter(|(role, _)| *role == Role::Unified)
+        .try_for_each(|(_, dir)| optional(write(dir.as_fd(), c"cgroup.freeze", "0")))
+}

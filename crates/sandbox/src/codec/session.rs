@@ -1,0 +1,295 @@
+//! Frames between the server and a guest init that holds a session.
+//!
+//! Every frame is its kind, an id, and what the kind says. The id of a request is the server's; the
+//! answer has it again, and so has the end of the program that a request has started.
+
+use std::time::Duration;
+
+use super::{Malformed, Reader, Streams, Writer};
+use crate::failure::Failure;
+
+/// First byte of a frame to the guest init. Apart from those of commands.
+pub(crate) mod to_session {
+    /// Limits and mounts; the first frame, and only once.
+    pub(crate) const SET_UP: u8 = 16;
+    /// Start a program; the frame itself.
+    pub(crate) const START: u8 = 17;
+    /// Start a program; the frame is in the last descriptor.
+    pub(crate) const START_IN_FILE: u8 = 18;
+    /// Send a signal to a program.
+    pub(crate) const SIGNAL: u8 = 19;
+    /// Tell what is used.
+    pub(crate) const USAGE: u8 = 20;
+    /// Connect to a port of the loopback.
+    pub(crate) const CONNECT: u8 = 21;
+    /// Listen on a port of the loopback.
+    pub(crate) const LISTEN: u8 = 22;
+    /// Stop every program.
+    pub(crate) const FREEZE: u8 = 23;
+    /// Let them go on.
+    pub(crate) const THAW: u8 = 24;
+    /// Start the file helper.
+    pub(crate) const FILES: u8 = 25;
+}
+
+/// First byte of a frame from the guest init.
+pub(crate) mod from_session {
+    /// A request was carried out.
+    pub(crate) const DONE: u8 = 16;
+    /// It was not.
+    pub(crate) const REFUSED: u8 = 17;
+    /// The program of a request has ended.
+    pub(crate) const ENDED: u8 = 18;
+}
+
+/// Limits of all programs of a session together, and of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionLimits {
+    /// Memory of all processes together, page cache of their files and `/tmp` included, in bytes.
+    pub memory_bytes: u64,
+    /// Processes and threads at one time.
+    pub processes: u64,
+    /// Open file descriptors of one process; what the host allows, if that is less.
+    pub open_files: u64,
+    /// Size of one written file, in bytes.
+    pub file_size_bytes: u64,
+    /// Bytes in `/tmp` and `/dev/shm` together.
+    pub tmp_bytes: u64,
+    /// Files and directories there.
+    pub tmp_inodes: u64,
+    /// Main thread's stack, in bytes.
+    pub stack_bytes: u64,
+}
+
+impl Default for SessionLimits {
+    /// Room for an agent and its tools: 2 GiB of memory, 512 processes.
+    fn default() -> Self {
+        SessionLimits {
+            memory_bytes: 2 << 30,
+            processes: 512,
+            open_files: 4096,
+            file_size_bytes: 8 << 30,
+            tmp_bytes: 512 << 20,
+            tmp_inodes: 64 << 10,
+            stack_bytes: 8 << 20,
+        }
+    }
+}
+
+impl SessionLimits {
+    fn fields(&self) -> [u64; 7] {
+        [
+            self.memory_bytes,
+            self.processes,
+            self.open_files,
+            self.file_size_bytes,
+            self.tmp_bytes,
+            self.tmp_inodes,
+            self.stack_bytes,
+        ]
+    }
+
+    /// Writes the frame that sets a session up.
+    pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
+        let frame = Writer::new(to_session::SET_UP).u64(id);
+        self.fields().into_iter().fold(frame, Writer::u64).finish()
+    }
+
+    /// Reads it, from after the id.
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(SessionLimits {
+            memory_bytes: r.u64()?,
+            processes: r.u64()?,
+            open_files: r.u64()?,
+            file_size_bytes: r.u64()?,
+            tmp_bytes: r.u64()?,
+            tmp_inodes: r.u64()?,
+            stack_bytes: r.u64()?,
+        })
+    }
+}
+
+/// A program to start. Borrowed from the received frame.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StartProgram<'a> {
+    pub(crate) streams: Streams,
+    /// Where it starts; relative to the workspace.
+    pub(crate) directory: &'a [u8],
+    pub(crate) argv: Vec<&'a [u8]>,
+    pub(crate) env: Vec<&'a [u8]>,
+}
+
+impl<'a> StartProgram<'a> {
+    /// Writes the whole frame.
+    pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
+        let frame = Writer::new(to_session::START).u64(id);
+        let mut w = self.streams.encode(frame).bytes(self.directory);
+        for list in [&self.argv, &self.env] {
+            w = w.u32(u32::try_from(list.len()).unwrap_or(u32::MAX));
+            w = list.iter().fold(w, |w, item| w.bytes(item));
+        }
+        w.finish()
+    }
+
+    /// Reads it, from after the id.
+    pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let streams = Streams::decode(r)?;
+        let directory = r.bytes()?;
+        let mut list =
+            || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
+        Ok(StartProgram { streams, directory, argv: list()?, env: list()? })
+    }
+}
+
+/// What a session has used, and uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// CPU time of all processes since the session was set up.
+    pub cpu: Duration,
+    /// Memory in use, page cache of its files included, in bytes.
+    pub memory_bytes: u64,
+    /// The largest it was; 0 where the kernel does not tell.
+    pub memory_peak_bytes: u64,
+    /// Processes and threads that there are.
+    pub processes: u64,
+    /// Processes that were killed for lack of memory.
+    pub oom_kills: u64,
+}
+
+impl Usage {
+    pub(crate) fn encode(&self, w: Writer) -> Writer {
+        w.duration(self.cpu)
+            .u64(self.memory_bytes)
+            .u64(self.memory_peak_bytes)
+            .u64(self.processes)
+            .u64(self.oom_kills)
+    }
+
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Usage {
+            cpu: r.duration()?,
+            memory_bytes: r.u64()?,
+            memory_peak_bytes: r.u64()?,
+            processes: r.u64()?,
+            oom_kills: r.u64()?,
+        })
+    }
+}
+
+/// How a program of a session ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessEnd {
+    /// Exit code, when it exited.
+    pub code: Option<i32>,
+    /// Signal number, when a signal ended it.
+    pub signal: Option<i32>,
+    /// Errno of `execve`, when the program could not be executed.
+    pub exec_errno: Option<i32>,
+    /// Errno of entering the directory that it was to start in, when that failed.
+    pub directory_errno: Option<i32>,
+    /// Another step before the program failed; the sandbox is to blame.
+    pub failure: Option<Failure>,
+    /// Processes of the session that were killed for lack of memory while it ran.
+    pub oom_kills: u64,
+}
+
+impl ProcessEnd {
+    /// Writes the whole frame.
+    pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
+        let mut w = Writer::new(from_session::ENDED).u64(id);
+        for value in [self.code, self.signal, self.exec_errno, self.directory_errno] {
+            w = w.u8(value.is_some().into()).u32(value.unwrap_or(0).cast_unsigned());
+        }
+        w = w.u64(self.oom_kills);
+        if let Some(failure) = &self.failure {
+            w = w.bytes(&failure.encode(0));
+        }
+        w.finish()
+    }
+
+    /// Reads it, from after the id.
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let mut some = || -> Result<Option<i32>, Malformed> {
+            let (present, value) = (r.u8()? != 0, r.i32()?);
+            Ok(present.then_some(value))
+        };
+        let [code, signal, exec_errno, directory_errno] = [some()?, some()?, some()?, some()?];
+        let oom_kills = r.u64()?;
+        let failure = match r.is_empty() {
+            true => None,
+            false => {
+                let mut inner = Reader(r.bytes()?);
+                inner.u8()?;
+                Some(Failure::decode(&mut inner)?)
+            }
+        };
+        Ok(ProcessEnd { code, signal, exec_errno, directory_errno, failure, oom_kills })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::TerminalSize;
+
+    fn start() -> StartProgram<'static> {
+        StartProgram {
+            streams: Streams::Terminal(TerminalSize { rows: 24, cols: 80 }),
+            directory: b"/tmp",
+            argv: vec![b"/bin/sh", b"-c", b"\xff"],
+            env: vec![b"A=1"],
+        }
+    }
+
+    fn end() -> ProcessEnd {
+        ProcessEnd {
+            signal: Some(9),
+            failure: Some(Failure { step: "x".into(), errno: 5 }),
+            oom_kills: 3,
+            ..ProcessEnd::default()
+        }
+    }
+
+    /// Everything comes back as it was, with the id before it.
+    #[test]
+    fn frames_survive_the_wire() {
+        let read = |bytes: &[u8], kind| {
+            let mut r = Reader(bytes);
+            assert_eq!((r.u8().unwrap(), r.u64().unwrap()), (kind, 7));
+        };
+        let bytes = start().encode(7);
+        read(&bytes, to_session::START);
+        assert_eq!(StartProgram::decode(&mut Reader(&bytes[9..])).unwrap(), start());
+        let limits = SessionLimits { processes: 9, stack_bytes: 1, ..SessionLimits::default() };
+        let bytes = limits.encode(7);
+        read(&bytes, to_session::SET_UP);
+        assert_eq!(SessionLimits::decode(&mut Reader(&bytes[9..])).unwrap(), limits);
+        for end in [end(), ProcessEnd { code: Some(0), ..ProcessEnd::default() }] {
+            let bytes = end.encode(7);
+            read(&bytes, from_session::ENDED);
+            assert_eq!(ProcessEnd::decode(&mut Reader(&bytes[9..])).unwrap(), end);
+        }
+        let usage = Usage { cpu: Duration::from_micros(5), processes: 2, ..Usage::default() };
+        let bytes = usage.encode(Writer::new(0)).finish();
+        assert_eq!(Usage::decode(&mut Reader(&bytes[1..])).unwrap(), usage);
+    }
+
+    /// Every prefix of a frame is an error, and none panics or reserves much.
+    #[test]
+    fn a_cut_frame_is_malformed() {
+        let bytes = start().encode(7);
+        for n in 9..bytes.len() {
+            assert!(StartProgram::decode(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+        }
+        let bytes = SessionLimits::default().encode(7);
+        for n in 9..bytes.len() {
+            assert!(SessionLimits::decode(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+        }
+        // Without its failure, which may be missing, an end is complete.
+        let complete = ProcessEnd::default().encode(7).len();
+        let bytes = end().encode(7);
+        for n in (9..bytes.len()).filter(|n| *n != complete) {
+            assert!(ProcessEnd::decode(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! A session seen from the server: one sandbox in which many programs run, for as long as it lives.
+//!
+//! Requests travel as frames with ids over the one connection to the guest init; many may be under
+//! way, and answers come in any order. Streams are descriptors that the guest init only passes on,
+//! so that nothing a program writes can hold up a request. The last clone of a [`Session`] that is
+//! dropped ends the sandbox with everything in it.
+
+pub(crate) mod files;
+mod process;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time;
+
+use crate::codec::session::{from_session, to_session};
+use crate::codec::{self, Malformed, Reader, Writer};
+use crate::disk::{Disk, Layer};
+use crate::engine::Place;
+use crate::failure::Failure;
+use crate::run::{Control, SandboxError};
+use crate::sys;
+
+pub use crate::codec::session::{ProcessEnd, SessionLimits, Usage};
+pub use process::{Pipes, Process, ProcessHandle, Program, Streams, Terminal};
+
+/// Requests of one session that may be under way; further ones wait.
+const REQUESTS_MAX: usize = 64;
+/// How long the guest init may take to answer, on a machine that is busy with everything else. It
+/// never waits for a program.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a connection to a port of the sandbox may take: its program may be busy.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Largest frame of a guest init.
+const FRAME_BYTES_MAX: usize = 1 << 10;
+
+/// What a session consists of.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionSetup<'a> {
+    /// What it writes to. To be kept until the session has ended; detached earlier, it stays locked
+    /// until then.
+    pub disk: &'a Disk,
+    /// What it stands on, the newest first.
+    pub layers: &'a [Arc<Layer>],
+    /// What its programs may use.
+    pub limits: SessionLimits,
+}
+
+/// A session that lives. Clones are the same session; dropping the last one ends it with everything
+/// in it.
+#[derive(Clone, Debug)]
+pub struct Session(Arc<Owner>);
+
+/// Ends the session when it is dropped.
+#[derive(Debug)]
+struct Owner {
+    connection: Arc<Connection>,
+    /// Goes back when the connection has been hung up.
+    _place: Place,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // The reader sees the end as well, and goes.
+        let _already_gone = sys::session::hang_up(self.connection.socket.get_ref().as_fd());
+    }
+}
+
+/// The connection to the guest init, and who waits for what.
+#[derive(Debug)]
+struct Connection {
+    socket: AsyncFd<OwnedFd>,
+    next_id: AtomicU64,
+    requests: Semaphore,
+    waiting: Mutex<Waiting>,
+    /// Why it is over, once it is.
+    ended: watch::Sender<Option<Arc<str>>>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Nobody answers any more.
+    is_over: bool,
+    answers: HashMap<u64, oneshot::Sender<Answer>>,
+    /// Programs that have not ended, by the id of the request that started them.
+    programs: HashMap<u64, Running>,
+}
+
+/// A program that has not ended.
+#[derive(Debug)]
+struct Running {
+    /// Known once it has been started.
+    pid: Option<u32>,
+    end: watch::Sender<Option<ProcessEnd>>,
+}
+
+/// What became of a request.
+#[derive(Debug)]
+enum Answer {
+    Done(Vec<u8>, Vec<OwnedFd>),
+    Refused(Failure),
+}
+
+/// Makes a session of a prepared sandbox.
+pub(crate) async fn begin(
+    control: Control,
+    place: Place,
+    setup: SessionSetup<'_>,
+) -> Result<Session, SandboxError> {
+    let connection = Arc::new(Connection {
+        socket: control.into_socket(),
+        next_id: AtomicU64::new(1),
+        requests: Semaphore::new(REQUESTS_MAX),
+        waiting: Mutex::default(),
+        ended: watch::channel(None).0,
+    });
+    let reader = Arc::clone(&connection);
+    // Ends with the connection, which ends with its owner at the latest.
+    tokio::spawn(async move { reader.read().await });
+    let session = Session(Arc::new(Owner { connection, _place: place }));
+    let SessionSetup { disk, layers, limits } = setup;
+    // Clones of mounts that nobody sees; they go with the sandbox.
+    let mut mounts = vec![disk.mount()?];
+    for layer in layers {
+        mounts.push(layer.mount()?);
+    }
+    let mounts_borrowed: Vec<BorrowedFd<'_>> = mounts.iter().map(AsFd::as_fd).collect();
+    session.request(|id| limits.encode(id), &mounts_borrowed).await?;
+    Ok(session)
+}
+
+impl Session {
+    /// Starts a program. What cannot be executed ends at once, and its end says so.
+    ///
+    /// When the future is dropped before the program has started, the program is killed.
+    pub async fn start(&self, program: Program) -> Result<Process, SandboxError> {
+        process::start(self, program).await
+    }
+
+    /// Sends a signal to the process group that a program leads; nothing when it has ended.
+    pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), SandboxError> {
+        let waiting = self.0.connection.waiting.lock();
+        let mut programs = waiting.programs.iter();
+        let id = programs.find(|(_, running)| running.pid == Some(pid)).map(|(id, _)| *id);
+        drop(waiting);
+        match id {
+            Some(id) => process::signal(&self.0.connection, id, true, signal).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The programs that were started and have not ended, by their pid in the session.
+    pub fn processes(&self) -> Vec<u32> {
+        let waiting = self.0.connection.waiting.lock();
+        let mut pids: Vec<u32> = waiting.programs.values().filter_map(|it| it.pid).collect();
+        pids.sort_unstable();
+        pids
+    }
+
+    /// What the session uses.
+    pub async fn usage(&self) -> Result<Usage, SandboxError> {
+        let frame = |id| Writer::new(to_session::USAGE).u64(id).finish();
+        let (body, _) = self.request(frame, &[]).await?;
+        Ok(Usage::decode(&mut Reader(&body))?)
+    }
+
+    /// Connects to `127.0.0.1:port` inside. [`SandboxError::PortRefused`] when nobody listens there.
+    pub async fn connect(&self, port: u16) -> Result<TcpStream, SandboxError> {
+        let frame = |id| Writer::new(to_session::CONNECT).u64(id).u16(port).finish();
+        let stream = match self.request(frame, &[]).await {
+            Ok((_, fds)) => std::net::TcpStream::from(one(fds)?),
+            Err(error) => return Err(refused_port(error, port)),
+        };
+        stream.set_nonblocking(true)?;
+        let stream = TcpStream::from_std(stream)?;
+        // The guest init does not wait for the connection; it is made, or not, by now or soon.
+        time::timeout(CONNECT_TIMEOUT, stream.writable())
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        match stream.take_error()? {
+            None => Ok(stream),
+            Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                Err(SandboxError::PortRefused(port))
+            }
+            Some(error) => Err(error.into()),
+        }
+    }
+
+    /// Listens on `127.0.0.1:port` inside, or on a free port if it is 0; who connects is served by
+    /// the caller.
+    pub async fn listen(&self, port: u16) -> Result<TcpListener, SandboxError> {
+        let frame = |id| Writer::new(to_session::LISTEN).u64(id).u16(port).finish();
+        let (_, fds) = self.request(frame, &[]).await?;
+        let listener = std::net::TcpListener::from(one(fds)?);
+        listener.set_nonblocking(true)?;
+        Ok(TcpListener::from_std(listener)?)
+    }
+
+    /// Stops every program where it is, until [`Session::thaw`].
+    pub async fn freeze(&self) -> Result<(), SandboxError> {
+        let frame = |id| Writer::new(to_session::FREEZE).u64(id).finish();
+        self.request(frame, &[]).await.map(drop)
+    }
+
+    /// Lets every program go on.
+    pub async fn thaw(&self) -> Result<(), SandboxError> {
+        let frame = |id| Writer::new(to_session::THAW).u64(id).finish();
+        self.request(frame, &[]).await.map(drop)
+    }
+
+    /// Resolves with the reason when the sandbox is gone. Does not keep the session alive.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + 'static {
+        let mut ended = self.0.connection.ended.subscribe();
+        async move {
+            match ended.wait_for(Option::is_some).await {
+                Ok(reason) => reason.as_deref().unwrap_or_default().to_owned(),
+                Err(_) => "it was dropped".to_owned(),
+            }
+        }
+    }
+
+    /// Whether the sandbox is there.
+    pub fn is_alive(&self) -> bool {
+        self.0.connection.ended.borrow().is_none()
+    }
+
+    async fn request(
+        &self,
+        frame: impl FnOnce(u64) -> Vec<u8>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Vec<u8>, Vec<OwnedFd>), SandboxError> {
+        let connection = &self.0.connection;
+        let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
+        connection.request(id, frame(id), fds).await
+    }
+}
+
+fn one(fds: Vec<OwnedFd>) -> Result<OwnedFd, SandboxError> {
+    fds.into_iter().next().ok_or(SandboxError::Lost("its answer lacks a descriptor"))
+}
+
+fn refused_port(error: SandboxError, port: u16) -> SandboxError {
+    match error {
+        SandboxError::Refused(failure) if failure.errno == libc::ECONNREFUSED => {
+            SandboxError::PortRefused(port)
+        }
+        other => other,
+    }
+}
+
+/// Forgets a request whose future is dropped.
+struct Asked<'a> {
+    connection: &'a Connection,
+    id: u64,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.connection.waiting.lock().answers.remove(&self.id);
+    }
+}
+
+impl Connection {
+    /// Sends a request and waits for its answer.
+    async fn request(
+        &self,
+        id: u64,
+        mut frame: Vec<u8>,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(Vec<u8>, Vec<OwnedFd>), SandboxError> {
+        let _permit = self.requests.acquire().await.map_err(|_| SandboxError::Closed)?;
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut waiting = self.waiting.lock();
+            if waiting.is_over {
+                return Err(OVER);
+            }
+            waiting.answers.insert(id, answer);
+        }
+        let _asked = Asked { connection: self, id };
+        let mut fds = fds.to_vec();
+        let file;
+        if frame.len() > codec::MESSAGE_BYTES_MAX {
+            file = sys::memfd(c"cove-program", &frame)?;
+            fds.push(file.as_fd());
+            frame = Writer::new(to_session::START_IN_FILE).u64(id).finish();
+        }
+        let exchange = async {
+            if self.send(&frame, &fds).await.is_err() {
+                return Err(OVER);
+            }
+            match answered.await {
+                Ok(Answer::Done(body, fds)) => Ok((body, fds)),
+                Ok(Answer::Refused(failure)) => Err(SandboxError::Refused(failure)),
+                Err(_) => Err(OVER),
+            }
+        };
+        match time::timeout(ANSWER_TIMEOUT, exchange).await {
+            Ok(result) => result,
+            Err(_) => Err(SandboxError::Lost("it did not answer in time")),
+        }
+    }
+
+    async fn send(&self, frame: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.socket.async_io(Interest::WRITABLE, |fd| sys::send(fd.as_fd(), frame, fds)).await
+    }
+
+    /// Takes frames until the guest init is gone, and tells everybody who waits.
+    async fn read(self: Arc<Self>) {
+        let mut buf = [0u8; FRAME_BYTES_MAX];
+        let reason = loop {
+            let received =
+                self.socket.async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), &mut buf));
+            match received.await {
+                Ok((n @ 1.., fds)) => match self.take(buf.get(..n).unwrap_or(&[]), fds) {
+                    Ok(()) => {}
+                    Err(reason) => break reason,
+                },
+                // It did not read all that it was sent; what it has said itself comes after this.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                Ok(_) | Err(_) => break "the sandbox was ended".to_owned(),
+            }
+        };
+        // Whatever it was, nobody can go on with it.
+        let _already_gone = sys::session::hang_up(self.socket.get_ref().as_fd());
+        let mut waiting = self.waiting.lock();
+        waiting.is_over = true;
+        waiting.answers.clear();
+        waiting.programs.clear();
+        drop(waiting);
+        self.ended.send_replace(Some(reason.into()));
+    }
+
+    /// Takes one frame. An error is why the sandbox is of no use any more.
+    fn take(&self, frame: &[u8], fds: Vec<OwnedFd>) -> Result<(), String> {
+        let malformed = |_: Malformed| "its guest init sent a malformed frame".to_owned();
+        let mut r = Reader(frame);
+        let (kind, id) = r.u8().and_then(|kind| Ok((kind, r.u64()?))).map_err(malformed)?;
+        match kind {
+            from_session::DONE => {
+                let body = r.0.to_vec();
+                let mut waiting = self.waiting.lock();
+                if let Some(running) = waiting.programs.get_mut(&id) {
+                    running.pid = Reader(&body).u32().ok().or(running.pid);
+                }
+                answer(&mut waiting, id, Answer::Done(body, fds));
+            }
+            from_session::REFUSED => {
+                let errno = r.i32().map_err(malformed)?;
+                let step = r.string().map_err(malformed)?;
+                let mut waiting = self.waiting.lock();
+                waiting.programs.remove(&id);
+                answer(&mut waiting, id, Answer::Refused(Failure { step, errno }));
+            }
+            from_session::ENDED => {
+                let end = ProcessEnd::decode(&mut r).map_err(malformed)?;
+                if let Some(running) = self.waiting.lock().programs.remove(&id) {
+                    running.end.send_replace(Some(end));
+                }
+            }
+            codec::from_guest::FAILED => return Err("its guest init failed".to_owned()),
+            _ => return Err("its guest init sent an unknown frame".to_owned()),
+        }
+        Ok(())
+    }
+}
+
+/// What is said when the sandbox is gone.
+const OVER: SandboxError = SandboxError::Lost("it has ended");
+
+fn answer(waiting: &mut Waiting, id: u64, answer: Answer) {
+    if let Some(asked) = waiting.answers.remove(&id) {
+        // Whoever asked has gone away.
+        let _unwanted = asked.send(answer);
+    }
+}

@@ -1,0 +1,353 @@
+//! Programs of a session: what is asked, their streams, their ends.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+
+use super::{Connection, OVER, Running, Session, one};
+use crate::codec::session::{ProcessEnd, StartProgram, to_session};
+use crate::codec::{self, Reader, Writer};
+use crate::run::SandboxError;
+use crate::spec::TerminalSize;
+use crate::sys;
+
+/// Bytes of the arguments and the environment of a program together. The kernel has its own limits,
+/// which follow from the stack's.
+const ARGUMENTS_BYTES_MAX: usize = 4 << 20;
+/// The last signal that is not a real-time one.
+const SIGNAL_MAX: u8 = 31;
+
+/// A program to start in a session.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Program and arguments. A program without `/` is looked up in `PATH` of `env`. No NUL bytes.
+    pub argv: Vec<Vec<u8>>,
+    /// Environment as `NAME=value`, complete: nothing is inherited. No NUL bytes.
+    pub env: Vec<Vec<u8>>,
+    /// Where it starts, `/workspace` if not said; relative to that.
+    pub cwd: Option<Vec<u8>>,
+    /// Gives it a terminal of this size as its three standard streams.
+    pub terminal: Option<TerminalSize>,
+    /// Whether it can be written to; without, its input is at its end. A terminal always can.
+    pub stdin: bool,
+    /// Standard error goes where standard output goes, in the same pipe.
+    pub merged: bool,
+}
+
+/// Our ends of a program's standard streams.
+#[derive(Debug)]
+pub enum Streams {
+    /// One for each.
+    Pipes(Pipes),
+    /// One for all. Clones are the same terminal, so that one task can read and another one write.
+    Terminal(Terminal),
+}
+
+/// Our ends of the pipes of a program.
+#[derive(Debug)]
+pub struct Pipes {
+    /// What it reads. Dropping it is the end of its input. None if it has no input.
+    pub stdin: Option<pipe::Sender>,
+    /// What it writes.
+    pub stdout: pipe::Receiver,
+    /// What it writes as errors. None if they come with the output.
+    pub stderr: Option<pipe::Receiver>,
+}
+
+/// Our side of a terminal. What the program writes ends when nobody has its side open any more;
+/// when all clones are dropped, its processes get a hang-up.
+#[derive(Clone, Debug)]
+pub struct Terminal(Arc<AsyncFd<OwnedFd>>);
+
+impl Terminal {
+    fn new(fd: OwnedFd) -> io::Result<Terminal> {
+        Ok(Terminal(Arc::new(sys::watch(fd)?)))
+    }
+
+    /// Gives it another size; its foreground processes are told.
+    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
+        sys::set_terminal_size(self.0.as_fd(), size.rows, size.cols)
+    }
+}
+
+impl AsyncRead for Terminal {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut guard = ready!(self.0.poll_read_ready(cx))?;
+            let is_closed = guard.ready().is_read_closed();
+            let room = buf.initialize_unfilled();
+            match guard.try_io(|fd| sys::read(fd.as_fd(), room)) {
+                // Every process that had the other side has closed it.
+                Ok(Err(error)) if error.raw_os_error() == Some(libc::EIO) => {
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(read) => {
+                    buf.advance(read?);
+                    return Poll::Ready(Ok(()));
+                }
+                // Opened again after that. The runtime never forgets a hang-up, and would spin.
+                Err(_would_block) if is_closed => return Poll::Ready(Ok(())),
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Terminal {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.0.poll_write_ready(cx))?;
+            let is_closed = guard.ready().is_write_closed();
+            match guard.try_io(|fd| sys::write(fd.as_fd(), bytes)) {
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(written) => return Poll::Ready(written),
+                // A terminal that nobody has takes what fits, and no error tells of it.
+                Err(_would_block) if is_closed => {
+                    return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+                }
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// A terminal has no end of input but the character that stands for it.
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A program that was started. It goes on when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    /// Its pid as programs of the session see it.
+    pub pid: u32,
+    /// Our ends of its streams.
+    pub streams: Streams,
+    /// What can be done to it, apart from its streams.
+    pub handle: ProcessHandle,
+}
+
+/// A program without its streams. Clones are the same program; none of them keeps the session
+/// alive.
+#[derive(Clone, Debug)]
+pub struct ProcessHandle {
+    connection: Arc<Connection>,
+    id: u64,
+    pid: u32,
+    terminal: Option<Terminal>,
+    end: watch::Receiver<Option<ProcessEnd>>,
+}
+
+impl Process {
+    /// See [`ProcessHandle::signal`].
+    pub async fn signal(&self, signal: i32) -> Result<(), SandboxError> {
+        self.handle.signal(signal).await
+    }
+
+    /// See [`ProcessHandle::resize`].
+    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
+        self.handle.resize(size)
+    }
+
+    /// See [`ProcessHandle::wait`].
+    pub async fn wait(&mut self) -> Result<ProcessEnd, SandboxError> {
+        self.handle.wait().await
+    }
+}
+
+impl ProcessHandle {
+    /// Its pid as programs of the session see it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Sends a signal, 1 to 31, to the process group that it leads; nothing when it has ended.
+    pub async fn signal(&self, signal: i32) -> Result<(), SandboxError> {
+        self::signal(&self.connection, self.id, true, signal).await
+    }
+
+    /// Sends a signal to it alone.
+    pub async fn signal_alone(&self, signal: i32) -> Result<(), SandboxError> {
+        self::signal(&self.connection, self.id, false, signal).await
+    }
+
+    /// Gives its terminal another size; nothing when it has none.
+    pub fn resize(&self, size: TerminalSize) -> io::Result<()> {
+        self.terminal.as_ref().map_or(Ok(()), |terminal| terminal.resize(size))
+    }
+
+    /// Waits for its end; [`SandboxError::Lost`] when the sandbox ends before. Cancel-safe, and may
+    /// be asked again. Processes that it has left behind go on, and can still write.
+    pub async fn wait(&mut self) -> Result<ProcessEnd, SandboxError> {
+        match self.end.wait_for(Option::is_some).await {
+            Ok(end) => end.clone().ok_or(OVER),
+            Err(_) => Err(OVER),
+        }
+    }
+
+    /// How it has ended, if it has.
+    pub fn end(&self) -> Option<ProcessEnd> {
+        self.end.borrow().clone()
+    }
+}
+
+/// Sends a signal to the program of a request; nothing when it has ended.
+pub(super) async fn signal(
+    connection: &Connection,
+    program: u64,
+    to_group: bool,
+    signal: i32,
+) -> Result<(), SandboxError> {
+    let signal = match u8::try_from(signal) {
+        Ok(signal @ 1..=SIGNAL_MAX) => signal,
+        _ => return Err(SandboxError::Command("signal: it is not from 1 to 31")),
+    };
+    let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
+    let frame = Writer::new(to_session::SIGNAL).u64(id).u64(program).u8(to_group.into()).u8(signal);
+    match connection.request(id, frame.finish(), &[]).await {
+        Err(SandboxError::Refused(failure)) if failure.errno == libc::ESRCH => Ok(()),
+        other => other.map(drop),
+    }
+}
+
+/// Our ends and the program's of the streams of a program.
+struct Wiring {
+    streams: codec::Streams,
+    given: Vec<OwnedFd>,
+    ours: Option<Pipes>,
+}
+
+impl Wiring {
+    fn new(program: &Program) -> io::Result<Wiring> {
+        if let Some(size) = program.terminal {
+            let streams = codec::Streams::Terminal(size);
+            return Ok(Wiring { streams, given: Vec::new(), ours: None });
+        }
+        let mut given = Vec::with_capacity(3);
+        let mut output = || -> io::Result<pipe::Receiver> {
+            let (read, write) = sys::pipe()?;
+            sys::set_nonblocking(read.as_fd())?;
+            given.push(write);
+            pipe::Receiver::from_owned_fd(read)
+        };
+        let stdout = output()?;
+        let stderr = if program.merged { None } else { Some(output()?) };
+        let mut stdin = None;
+        if program.stdin {
+            let (read, write) = sys::pipe()?;
+            sys::set_nonblocking(write.as_fd())?;
+            given.push(read);
+            stdin = Some(pipe::Sender::from_owned_fd(write)?);
+        }
+        for fd in &given {
+            // So that the program may open its own /dev/stdout: pipes have an owner, who is not the
+            // program. Nobody else can name it.
+            sys::fchmod(fd.as_fd(), 0o666)?;
+        }
+        let streams = codec::Streams::Given { merged: program.merged, has_stdin: program.stdin };
+        Ok(Wiring { streams, given, ours: Some(Pipes { stdin, stdout, stderr }) })
+    }
+}
+
+/// Kills a program whose starter has gone away.
+struct Unclaimed<'a> {
+    connection: &'a Arc<Connection>,
+    id: u64,
+    is_claimed: bool,
+}
+
+impl Drop for Unclaimed<'_> {
+    fn drop(&mut self) {
+        if self.is_claimed || !self.connection.waiting.lock().programs.contains_key(&self.id) {
+            return;
+        }
+        let (connection, id) = (Arc::clone(self.connection), self.id);
+        // Behind the request that starts it, if that was sent at all.
+        tokio::spawn(async move {
+            let _gone_then = signal(&connection, id, true, libc::SIGKILL).await;
+        });
+    }
+}
+
+/// Starts a program.
+pub(super) async fn start(session: &Session, program: Program) -> Result<Process, SandboxError> {
+    check(&program)?;
+    let connection = &session.0.connection;
+    let Wiring { streams, given, ours } = Wiring::new(&program)?;
+    let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
+    let frame = StartProgram {
+        streams,
+        directory: program.cwd.as_deref().unwrap_or_default(),
+        argv: program.argv.iter().map(Vec::as_slice).collect(),
+        env: program.env.iter().map(Vec::as_slice).collect(),
+    }
+    .encode(id);
+    let (end, ended) = watch::channel(None);
+    {
+        let mut waiting = connection.waiting.lock();
+        if waiting.is_over {
+            return Err(OVER);
+        }
+        // Before it can have ended.
+        waiting.programs.insert(id, Running { pid: None, end });
+    }
+    let mut unclaimed = Unclaimed { connection, id, is_claimed: false };
+    let (body, fds) = {
+        let handles: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
+        connection.request(id, frame, &handles).await?
+    };
+    // While a copy of a pipe's end is open here, its other end waits for more.
+    drop(given);
+    let pid = Reader(&body).u32()?;
+    let (streams, terminal) = match ours {
+        Some(pipes) => (Streams::Pipes(pipes), None),
+        None => {
+            let terminal = Terminal::new(one(fds)?)?;
+            (Streams::Terminal(terminal.clone()), Some(terminal))
+        }
+    };
+    unclaimed.is_claimed = true;
+    let connection = Arc::clone(connection);
+    Ok(Process {
+        pid,
+        streams,
+        handle: ProcessHandle { connection, id, pid, terminal, end: ended },
+    })
+}
+
+/// Refuses what could not be carried out as it is said.
+fn check(program: &Program) -> Result<(), SandboxError> {
+    let strings = || program.argv.iter().chain(&program.env);
+    if program.argv.is_empty() {
+        return Err(SandboxError::Command("argv: it names no program"));
+    }
+    if strings().chain(&program.cwd).any(|string| string.contains(&0)) {
+        return Err(SandboxError::Command("argv, env and cwd: they have no NUL bytes"));
+    }
+    let bytes: usize = strings().map(|string| string.len() + 1).sum();
+    if bytes > ARGUMENTS_BYTES_MAX {
+        return Err(SandboxError::Command("argv and env: together at most 4 MiB"));
+    }
+    Ok(())
+}

@@ -1,0 +1,99 @@
+//! Network namespaces of slots: made once, and used again only while nobody has used them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::failure::{Failure, Step};
+use crate::sys;
+
+/// Makes network namespaces, from one in which this process stays itself: sockets that it makes
+/// must not stand in one of theirs.
+#[derive(Debug, Default)]
+pub(super) struct Networks {
+    home: Option<OwnedFd>,
+}
+
+impl Networks {
+    /// A new one. With a loopback for sessions; nothing can be reached in any other.
+    pub(super) fn make(
+        &mut self,
+        host_proc: BorrowedFd<'_>,
+        with_loopback: bool,
+    ) -> Result<OwnedFd, Failure> {
+        let unshare = || sys::unshare(libc::CLONE_NEWNET).and_then(|()| current(host_proc));
+        if self.home.is_none() {
+            self.home = Some(unshare().step("make a network namespace")?);
+        }
+        let made = unshare().step("make a network namespace")?;
+        if with_loopback {
+            sys::session::raise_loopback().step("switch the loopback on")?;
+        }
+        self.go_home().step("leave a network namespace")?;
+        Ok(made)
+    }
+
+    /// Whether nothing has ever been sent in a namespace, and no socket of it is left anywhere: not
+    /// even what a connection leaves behind is there for the next session.
+    pub(super) fn is_unused(&self, host_proc: BorrowedFd<'_>, netns: BorrowedFd<'_>) -> bool {
+        let look = || -> io::Result<bool> {
+            sys::setns(netns, libc::CLONE_NEWNET)?;
+            let devices = read(host_proc, c"self/net/dev")?;
+            let sockets = read(host_proc, c"self/net/sockstat")?;
+            Ok(has_no_traffic(&devices) && has_no_socket(&sockets))
+        };
+        let is_unused = look().unwrap_or(false);
+        // The sockets that this process makes next would count there.
+        self.go_home().is_ok() && is_unused
+    }
+
+    fn go_home(&self) -> io::Result<()> {
+        self.home.as_ref().map_or(Ok(()), |home| sys::setns(home.as_fd(), libc::CLONE_NEWNET))
+    }
+}
+
+fn current(host_proc: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    sys::openat(host_proc, c"self/ns/net", libc::O_RDONLY, 0)
+}
+
+fn read(host_proc: BorrowedFd<'_>, path: &std::ffi::CStr) -> io::Result<String> {
+    let file = sys::openat(host_proc, path, libc::O_RDONLY, 0)?;
+    let mut buf = [0u8; 2048];
+    let n = sys::read(file.as_fd(), &mut buf)?;
+    Ok(String::from_utf8_lossy(buf.get(..n).unwrap_or(&[])).into_owned())
+}
+
+/// Whether the loopback is the only device and every counter of it is 0, in `/proc/net/dev`.
+fn has_no_traffic(devices: &str) -> bool {
+    let mut lines = devices.lines().filter_map(|line| line.split_once(':'));
+    let lo = lines.next();
+    let is_quiet = |counters: &str| counters.split_whitespace().all(|counter| counter == "0");
+    lo.is_some_and(|(name, counters)| name.trim() == "lo" && is_quiet(counters))
+        && lines.next().is_none()
+}
+
+/// Whether there is no socket, in `/proc/net/sockstat`.
+fn has_no_socket(sockets: &str) -> bool {
+    sockets.lines().next() == Some("sockets: used 0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn traffic_and_sockets_are_seen() {
+        let head = "Inter-|   Receive  |  Transmit\n face |bytes packets|bytes packets\n";
+        for (lines, expected) in [
+            ("    lo:       0       0    0    0\n", true),
+            ("    lo:      84       1    0    0\n", false),
+            ("    lo: 0 0\n  eth0: 0 0\n", false),
+            ("  eth0: 0 0\n", false),
+            ("", false),
+        ] {
+            assert_eq!(has_no_traffic(&format!("{head}{lines}")), expected, "{lines}");
+        }
+        assert!(has_no_socket("sockets: used 0\nTCP: inuse 0\n"));
+        assert!(!has_no_socket("sockets: used 1\nTCP: inuse 0\n"));
+        assert!(!has_no_socket(""));
+    }
+}

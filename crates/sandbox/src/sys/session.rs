@@ -1,0 +1,135 @@
+//! System calls that only sessions need: a plain fork, signals to one process, and the loopback of
+//! a network namespace.
+
+use std::ffi::{c_int, c_short};
+use std::io;
+use std::mem;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
+
+use super::{check, check_int, own};
+
+/// `clone(2)` in the manner of fork, by the older call, which the policy of programs allows; the
+/// child runs `child` and exits with what it returns. Returns its pid.
+///
+/// Must only be called in a process with one thread, as [`super::fork`].
+pub(crate) fn fork_plain(child: impl FnOnce() -> c_int) -> io::Result<libc::pid_t> {
+    // SAFETY: neither a stack nor CLONE_VM is given, so the child goes on with a copy of this one's
+    // memory; the pointers are not looked at without their flags.
+    let pid = check(unsafe {
+        libc::syscall(
+            libc::SYS_clone,
+            libc::SIGCHLD,
+            ptr::null::<u8>(),
+            ptr::null::<u8>(),
+            ptr::null::<u8>(),
+            ptr::null::<u8>(),
+        )
+    })?;
+    if pid == 0 {
+        let code = child();
+        // SAFETY: ends this process without running destructors of the copied parent.
+        unsafe { libc::_exit(code) }
+    }
+    libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ERANGE))
+}
+
+/// `kill(2)` of one process of this pid namespace. `ESRCH` for pid 1 and what is no process.
+pub(crate) fn signal_one(pid: libc::pid_t, signal: c_int) -> io::Result<()> {
+    if pid <= 1 {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    // SAFETY: touches no memory.
+    check_int(unsafe { libc::kill(pid, signal) }).map(drop)
+}
+
+/// `kill(-1, signal)`: everything in this pid namespace except the caller, which is its pid 1.
+pub(crate) fn signal_all_others(signal: c_int) -> io::Result<()> {
+    // Outside a pid namespace of our own this would be a disaster.
+    // SAFETY: touches no memory.
+    if unsafe { libc::getpid() } != 1 {
+        return Err(io::Error::from_raw_os_error(libc::EPERM));
+    }
+    // SAFETY: touches no memory.
+    check_int(unsafe { libc::kill(-1, signal) }).map(drop)
+}
+
+/// `shutdown(2)` of both directions: whoever has the other end sees its end at once.
+pub(crate) fn hang_up(socket: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: touches no memory.
+    check_int(unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_RDWR) }).map(drop)
+}
+
+/// A TCP socket of this network namespace that does not block.
+fn tcp() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: touches no memory; a new descriptor is returned.
+    own(unsafe { libc::socket(libc::AF_INET, kind, 0) }.into())
+}
+
+fn loopback(port: u16) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: port.to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
+        sin_zero: [0; 8],
+    }
+}
+
+const ADDRESS_BYTES: libc::socklen_t = mem::size_of::<libc::sockaddr_in>() as libc::socklen_t;
+
+/// A socket on its way to this port of the loopback. Never waits: whether anybody listens there is
+/// known when the socket is writable.
+pub(crate) fn connect_loopback(port: u16) -> io::Result<OwnedFd> {
+    let socket = tcp()?;
+    let address = loopback(port);
+    // SAFETY: the address has the size that is passed with it.
+    let rc =
+        unsafe { libc::connect(socket.as_raw_fd(), ptr::from_ref(&address).cast(), ADDRESS_BYTES) };
+    match check_int(rc) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
+        _ => Ok(socket),
+    }
+}
+
+/// A socket that listens on this port of the loopback, or on a free one if it is 0.
+pub(crate) fn listen_loopback(port: u16, backlog: c_int) -> io::Result<OwnedFd> {
+    let socket = tcp()?;
+    let on: c_int = 1;
+    let on_bytes = mem::size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: reads one int, whose size is passed with it.
+    check_int(unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_REUSEADDR,
+            ptr::from_ref(&on).cast(),
+            on_bytes,
+        )
+    })?;
+    let address = loopback(port);
+    // SAFETY: the address has the size that is passed with it.
+    check_int(unsafe {
+        libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), ADDRESS_BYTES)
+    })?;
+    // SAFETY: touches no memory.
+    check_int(unsafe { libc::listen(socket.as_raw_fd(), backlog) })?;
+    Ok(socket)
+}
+
+/// Switches the loopback of this network namespace on.
+pub(crate) fn raise_loopback() -> io::Result<()> {
+    let socket = tcp()?;
+    // SAFETY: all-zero is a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
+        *to = from.cast_signed();
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as c_short;
+    // SAFETY: the call reads one ifreq.
+    check_int(unsafe {
+        libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, ptr::from_ref(&request))
+    })
+    .map(drop)
+}
