@@ -30,6 +30,7 @@ use crate::engine::Place;
 use crate::failure::Failure;
 use crate::run::{Control, SandboxError};
 use crate::sys;
+use files::Files;
 
 pub use crate::codec::session::{ProcessEnd, SessionLimits, Usage};
 pub use process::{Pipes, Process, ProcessHandle, Program, Streams, Terminal};
@@ -65,6 +66,8 @@ pub struct Session(Arc<Owner>);
 #[derive(Debug)]
 struct Owner {
     connection: Arc<Connection>,
+    /// To the file helper, once it was asked for. Its lock is held while one is started.
+    files: tokio::sync::Mutex<Option<Files>>,
     /// Goes back when the connection has been hung up.
     _place: Place,
 }
@@ -127,7 +130,7 @@ pub(crate) async fn begin(
     let reader = Arc::clone(&connection);
     // Ends with the connection, which ends with its owner at the latest.
     tokio::spawn(async move { reader.read().await });
-    let session = Session(Arc::new(Owner { connection, _place: place }));
+    let session = Session(Arc::new(Owner { connection, files: tokio::sync::Mutex::default(), _place: place }));
     let SessionSetup { disk, layers, limits } = setup;
     // Clones of mounts that nobody sees; they go with the sandbox.
     let mut mounts = vec![disk.mount()?];
@@ -204,6 +207,20 @@ impl Session {
         let listener = std::net::TcpListener::from(one(fds)?);
         listener.set_nonblocking(true)?;
         Ok(TcpListener::from_std(listener)?)
+    }
+
+    /// The files of the session. Whoever serves them is started when it is asked for first, and
+    /// again when a program has brought it down.
+    pub async fn files(&self) -> Result<Files, SandboxError> {
+        let mut files = self.0.files.lock().await;
+        if let Some(files) = files.as_ref().filter(|files| files.is_alive()) {
+            return Ok(files.clone());
+        }
+        let frame = |id| Writer::new(to_session::FILES).u64(id).finish();
+        let (_, fds) = self.request(frame, &[]).await?;
+        let started = Files::new(one(fds)?)?;
+        *files = Some(started.clone());
+        Ok(started)
     }
 
     /// Stops every program where it is, until [`Session::thaw`].

@@ -72,6 +72,8 @@ struct Session {
     /// What is not in use by a program.
     notes: Vec<FailurePage>,
     running: Vec<Running>,
+    /// The file helper, once one was asked for.
+    helper: Option<libc::pid_t>,
     freezer: Option<OwnedFd>,
     /// CPU time of the groups before the session: they stay with their slot.
     cpu_before: Duration,
@@ -110,6 +112,7 @@ impl Guest<'_> {
             ground: Ground { entrances, user, unlimited: self.groups.unlimited(), limits: None },
             notes,
             running: Vec::new(),
+            helper: None,
             freezer,
             cpu_before: Duration::ZERO,
             is_set_up: false,
@@ -228,6 +231,7 @@ impl Session {
             }
             to_session::FREEZE => self.freeze(id, &guest.groups),
             to_session::THAW => self.thaw(id),
+            to_session::FILES => self.start_helper(id),
             _ => Err(Malformed.into()),
         }
     }
@@ -307,6 +311,24 @@ impl Session {
         Ok((pid, controller))
     }
 
+    /// Starts a file helper in the place of any earlier one, and hands over its connection.
+    fn start_helper(&mut self, id: u64) -> Answer {
+        let step = "start the file helper";
+        if let Some(pid) = self.helper.take() {
+            // Not reaped yet, so that nobody else has its pid.
+            sys_session::signal_one(pid, libc::SIGKILL).step(step)?;
+        }
+        let (ours, theirs) = sys::message_pair().step("make a connection")?;
+        let ground = &self.ground;
+        let pid = sys_session::fork_plain(|| match ground.become_helper(&theirs) {
+            Ok(()) => super::files::main(theirs),
+            Err(_) => program::NOT_STARTED,
+        })
+        .step(step)?;
+        self.helper = Some(pid);
+        Ok((done(id), Some(ours)))
+    }
+
     fn signal(&self, id: u64, mut r: Reader<'_>) -> Answer {
         let (program, to_group, signal) = (r.u64()?, r.u8()? != 0, r.u8()?);
         let step = "send a signal";
@@ -374,6 +396,9 @@ impl Session {
     /// Reaps whatever has ended, orphans among it, and tells of the programs.
     fn reap(&mut self, guest: &Guest<'_>) {
         while let Ok(Some((pid, how))) = sys::reap_any() {
+            if self.helper == Some(pid) {
+                self.helper = None;
+            }
             let Some(at) = self.running.iter().position(|it| it.pid == pid) else { continue };
             let Running { id, note, oom_kills_before, .. } = self.running.swap_remove(at);
             let mut end = program::end(how, &note);

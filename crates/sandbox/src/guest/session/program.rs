@@ -5,7 +5,7 @@
 
 use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::cgroup::Unlimited;
 use crate::codec::Streams;
@@ -15,7 +15,7 @@ use crate::payload::{self, Program};
 use crate::sys::{self, Ended, FailurePage};
 
 /// Exit code of a child whose program was never started; the note says why.
-const NOT_STARTED: c_int = 125;
+pub(super) const NOT_STARTED: c_int = 125;
 
 /// The steps, by the number they have in a note (from 1).
 const STEPS: [&str; 9] = [
@@ -85,6 +85,22 @@ impl Ground {
     /// Enters the groups of the session.
     pub(super) fn enter_groups(&self) -> io::Result<()> {
         self.entrances.iter().try_for_each(|fd| sys::write_all(fd.as_fd(), b"0"))
+    }
+
+    /// Becomes the file helper: the user for accesses to files only, so that no program can send
+    /// it a signal, and without any other descriptor.
+    pub(super) fn become_helper(&self, socket: &OwnedFd) -> io::Result<()> {
+        self.enter_groups()?;
+        let number = socket.as_raw_fd().cast_unsigned();
+        sys::close_inherited(3, number - 1)?;
+        sys::close_inherited(number + 1, u32::MAX)?;
+        sys::setsid()?;
+        if let Some(user) = self.user {
+            sys::setfsids(user, user);
+        }
+        sys::set_capabilities(0)?;
+        sys::unblock_signals()?;
+        std::env::set_current_dir("/workspace")
     }
 
     fn become_user(&self) -> io::Result<()> {
