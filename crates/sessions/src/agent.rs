@@ -20,11 +20,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::session::{MessageContent, SessionEventKind};
+use api::{MessageContent, SessionEventKind};
 use parking_lot::Mutex;
 use serde_json::{Map, Value};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 
 use crate::turn::{StopReason, TurnEnd};
 
@@ -38,8 +38,10 @@ pub(crate) type TurnId = Arc<str>;
 /// Something that is there later.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Events that are kept of an agent that nobody has adopted.
-const UNADOPTED_EVENTS_MAX: usize = 64;
+/// Bytes that are read of an agent that nobody has adopted; the rest waits in its pipe.
+const UNADOPTED_BYTES_MAX: usize = 256 << 10;
+/// Lines of its standard error that are kept.
+const UNADOPTED_STDERR_MAX: usize = 64;
 
 /// What a process can be told by the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,10 +174,7 @@ impl AgentHandle {
         limits: AgentLimits,
         sink: Option<Arc<dyn Sink>>,
     ) -> AgentHandle {
-        let outlet = Arc::new(Outlet(Mutex::new(match sink {
-            Some(sink) => Target::Sink(sink),
-            None => Target::Kept(Kept::default()),
-        })));
+        let outlet = Arc::new(Outlet::new(sink));
         let (commands, inbox) = mpsc::unbounded_channel();
         let (status_sender, status) = watch::channel(Status::Starting);
         let task = task::Task::new(process, plan, limits, Arc::clone(&outlet), status_sender);
@@ -294,7 +293,10 @@ impl TurnOutcome {
 }
 
 /// Where the task tells what there is to tell.
-struct Outlet(Mutex<Target>);
+struct Outlet {
+    target: Mutex<Target>,
+    adopted: Notify,
+}
 
 enum Target {
     Sink(Arc<dyn Sink>),
@@ -304,22 +306,25 @@ enum Target {
 /// What was said before anybody listened.
 #[derive(Default)]
 struct Kept {
-    events: VecDeque<(SessionEventKind, Value)>,
+    /// Bytes that were read.
+    bytes: usize,
+    events: Vec<(SessionEventKind, Value)>,
     stderr: VecDeque<String>,
     conversation: Option<String>,
 }
 
 impl Outlet {
-    fn sink(&self) -> Option<Arc<dyn Sink>> {
-        match &*self.0.lock() {
-            Target::Sink(sink) => Some(Arc::clone(sink)),
-            Target::Kept(_) => None,
-        }
+    fn new(sink: Option<Arc<dyn Sink>>) -> Outlet {
+        let target = match sink {
+            Some(sink) => Target::Sink(sink),
+            None => Target::Kept(Kept::default()),
+        };
+        Outlet { target: Mutex::new(target), adopted: Notify::new() }
     }
 
     fn adopt(&self, sink: Arc<dyn Sink>) {
         // Under the lock, so that nothing overtakes what was said before.
-        let mut target = self.0.lock();
+        let mut target = self.target.lock();
         if let Target::Kept(kept) = &mut *target {
             if let Some(conversation) = kept.conversation.take() {
                 sink.conversation(&conversation);
@@ -332,42 +337,57 @@ impl Outlet {
             }
         }
         *target = Target::Sink(sink);
+        drop(target);
+        self.adopted.notify_one();
     }
 
-    /// Tells an event, or keeps the latest.
     fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value) {
-        match &mut *self.0.lock() {
+        match &mut *self.target.lock() {
             Target::Sink(sink) => sink.event(turn, kind, data),
-            Target::Kept(kept) => keep(&mut kept.events, (kind, data)),
+            Target::Kept(kept) => kept.events.push((kind, data)),
         }
     }
 
     fn conversation(&self, id: &str) {
-        match &mut *self.0.lock() {
+        match &mut *self.target.lock() {
             Target::Sink(sink) => sink.conversation(id),
             Target::Kept(kept) => kept.conversation = Some(id.to_owned()),
         }
     }
 
     fn stderr(&self, line: &str) {
-        match &mut *self.0.lock() {
+        match &mut *self.target.lock() {
             Target::Sink(sink) => sink.stderr(line),
-            Target::Kept(kept) => keep(&mut kept.stderr, line.to_owned()),
+            Target::Kept(kept) => {
+                if kept.stderr.len() == UNADOPTED_STDERR_MAX {
+                    kept.stderr.pop_front();
+                }
+                kept.stderr.push_back(line.to_owned());
+            }
         }
     }
 
+    /// So many bytes were read.
+    fn read(&self, count: usize) {
+        if let Target::Kept(kept) = &mut *self.target.lock() {
+            kept.bytes += count;
+        }
+    }
+
+    /// Resolves when more may be read.
     async fn room(&self) {
-        if let Some(sink) = self.sink() {
-            sink.room().await;
+        loop {
+            let sink = match &*self.target.lock() {
+                Target::Sink(sink) => Some(Arc::clone(sink)),
+                Target::Kept(kept) if kept.bytes < UNADOPTED_BYTES_MAX => return,
+                Target::Kept(_) => None,
+            };
+            match sink {
+                Some(sink) => return sink.room().await,
+                None => self.adopted.notified().await,
+            }
         }
     }
-}
-
-fn keep<T>(all: &mut VecDeque<T>, one: T) {
-    if all.len() == UNADOPTED_EVENTS_MAX {
-        all.pop_front();
-    }
-    all.push_back(one);
 }
 
 #[cfg(test)]

@@ -17,9 +17,11 @@
 //! on; the layers below a disk are its *chain*.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod config;
 mod error;
 mod store;
+mod turn;
 
 pub use config::Config;
 pub use error::{Error, Refusal};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::agent::{AgentOptions, AgentRuntime};
+use api::{AgentOptions, AgentRuntime};
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 

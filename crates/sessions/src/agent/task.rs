@@ -1,0 +1,534 @@
+//! The task that owns an agent process: writes to it, reads from it, and does what `crate::turn`
+//! decides.
+//!
+//! It is the only one that touches the process. Everything that it waits for is in one `select!`,
+//! so that an agent that does not read cannot keep it from being read, and one that never stops
+//! talking cannot keep it from being killed.
+
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::SessionEventKind as Kind;
+use bytes::{Buf as _, BytesMut};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::driver::{Driver, line_of, set_model, uuid_of};
+use super::lines::{Lines, TooLong};
+use super::translate::{Said, Translator};
+use super::{
+    AgentEnd, AgentLimits, AgentProcess, AgentSignal, LaunchPlan, Outlet, Status, TurnId,
+    TurnInput, TurnOutcome, Usage,
+};
+use crate::turn::{Act, Input, State, Step, StopReason, TurnEnd};
+
+/// Bytes of the end of its standard error that are kept for an error.
+const STDERR_TAIL_BYTES: usize = 4 << 10;
+/// Longest line of standard error; a longer one is cut into several.
+const STDERR_LINE_BYTES_MAX: usize = 8 << 10;
+/// How long the streams of a process that has ended are read: a child of its may hold them open.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// Bytes of answers to an agent's own requests that wait for it to read them.
+const ANSWERS_BYTES_MAX: usize = 1 << 20;
+/// Requests to an agent that it has not answered.
+const REQUESTS_MAX: usize = 256;
+
+/// Where a refusal or an agreement is told.
+type Told = oneshot::Sender<Result<(), String>>;
+
+/// What a handle asks for.
+pub(super) enum Command {
+    /// Tell a message.
+    Turn(Box<TurnInput>, oneshot::Sender<TurnOutcome>),
+    /// Stop the turn.
+    Stop(StopReason),
+    /// Send a request.
+    Control(Map<String, Value>, Told),
+    /// Let it end.
+    Close,
+    /// Make it end.
+    Kill,
+}
+
+/// The turn that is running.
+struct Turn {
+    id: TurnId,
+    told: oneshot::Sender<TurnOutcome>,
+    time: Duration,
+    /// What came of it, once its result is there.
+    error: Option<String>,
+    usage: Usage,
+}
+
+/// When which wait is over.
+#[derive(Default)]
+struct Timers {
+    start: Option<Instant>,
+    turn: Option<Instant>,
+    grace: Option<Instant>,
+    last_words: Option<Instant>,
+}
+
+pub(super) struct Task {
+    process: AgentProcess,
+    driver: Driver,
+    session: String,
+    limits: AgentLimits,
+    outlet: Arc<Outlet>,
+    status: watch::Sender<Status>,
+    state: State,
+    translator: Translator,
+    lines: Lines,
+    stderr: BytesMut,
+    stderr_tail: BytesMut,
+    /// What is to be written to it.
+    out: BytesMut,
+    is_input_open: bool,
+    /// Its input ends as soon as everything is written.
+    is_input_ending: bool,
+    is_stdout_open: bool,
+    is_stderr_open: bool,
+    /// How it ended.
+    ended: Option<String>,
+    /// What it did wrong.
+    fault: Option<String>,
+    turn: Option<Turn>,
+    timers: Timers,
+    /// Who waits for which answer. Those of the start have nobody.
+    requests: HashMap<String, Option<Told>>,
+    request_number: u64,
+    /// The request whose answer means that it has started.
+    ready_request: Option<String>,
+    model: Option<String>,
+}
+
+impl Task {
+    pub(super) fn new(
+        process: AgentProcess,
+        plan: &LaunchPlan,
+        limits: AgentLimits,
+        outlet: Arc<Outlet>,
+        status: watch::Sender<Status>,
+    ) -> Task {
+        let mut task = Task {
+            process,
+            driver: plan.driver,
+            session: plan.session.clone(),
+            limits,
+            outlet,
+            status,
+            state: State::Idle,
+            translator: Translator::new(plan.driver),
+            lines: Lines::new(limits.line_bytes_max),
+            stderr: BytesMut::new(),
+            stderr_tail: BytesMut::new(),
+            out: BytesMut::new(),
+            is_input_open: true,
+            is_input_ending: false,
+            is_stdout_open: true,
+            is_stderr_open: true,
+            ended: None,
+            fault: None,
+            turn: None,
+            timers: Timers::default(),
+            requests: HashMap::new(),
+            request_number: 0,
+            ready_request: None,
+            model: plan.options.model.clone(),
+        };
+        if let Some(line) = &plan.start_line {
+            task.out.extend_from_slice(&line_of(line));
+        }
+        for request in &plan.requests {
+            task.ready_request = Some(task.request(request.clone(), None));
+        }
+        task.timers.start = Some(Instant::now() + limits.start);
+        task
+    }
+
+    /// Looks after the process until it is no more.
+    pub(super) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Command>) {
+        let mut is_wanted = true;
+        while !self.is_over() {
+            tokio::select! {
+                biased;
+                command = inbox.recv(), if is_wanted => match command {
+                    Some(command) => self.command(command),
+                    None => {
+                        is_wanted = false;
+                        self.input(Input::Kill);
+                    }
+                },
+                () = at(self.timers.next()) => self.time_is_up(),
+                how = &mut self.process.ended, if self.ended.is_none() => {
+                    self.ended = Some(how);
+                    self.timers.last_words = Some(Instant::now() + LAST_WORDS);
+                }
+                wrote = self.process.stdin.write(&self.out),
+                    if self.is_input_open && !self.out.is_empty() =>
+                {
+                    match wrote {
+                        Ok(count) if count > 0 => self.out.advance(count),
+                        // It no longer reads. Its end tells why.
+                        Ok(_) | Err(_) => self.close_input(),
+                    }
+                    if self.out.is_empty() {
+                        self.out = BytesMut::new();
+                        if self.is_input_ending {
+                            self.close_input();
+                        }
+                    }
+                }
+                read = self.process.stderr.read_buf(&mut self.stderr), if self.is_stderr_open => {
+                    self.is_stderr_open = matches!(read, Ok(count) if count > 0);
+                    self.take_stderr();
+                }
+                read = async {
+                    self.outlet.room().await;
+                    self.process.stdout.read_buf(self.lines.room()).await
+                }, if self.is_stdout_open => {
+                    let count = read.unwrap_or(0);
+                    self.is_stdout_open = count > 0;
+                    self.outlet.read(count);
+                    self.take_lines();
+                    if !self.is_stdout_open && self.ended.is_none() {
+                        // There is nothing to be had from an agent that says nothing any more.
+                        self.input(Input::Close);
+                    }
+                }
+            }
+        }
+        self.finish();
+    }
+
+    /// Whether there is nothing left to wait for.
+    fn is_over(&self) -> bool {
+        let has_said_all = !self.is_stdout_open && !self.is_stderr_open;
+        self.state == State::Ended || (self.ended.is_some() && has_said_all)
+    }
+
+    fn finish(mut self) {
+        if let Some(line) = self.lines.rest() {
+            self.line(&line);
+        }
+        self.input(Input::Gone);
+        let reason = match (self.fault.take(), self.ended.take()) {
+            (Some(fault), _) => fault,
+            (None, Some(how)) => format!("the agent {how}"),
+            (None, None) => "the agent was killed".to_owned(),
+        };
+        let end = AgentEnd {
+            reason,
+            stderr: String::from_utf8_lossy(&self.stderr_tail).into_owned(),
+            conversation_lost: self.translator.conversation_lost,
+        };
+        // Before the inbox is dropped: whoever waits for an answer looks here then.
+        self.status.send_replace(Status::Ended(end));
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Turn(input, told) => self.begin(*input, told),
+            Command::Stop(reason) => self.input(Input::Stop(reason)),
+            Command::Control(request, told) => {
+                if !self.translator.has_control {
+                    told.send(Err("the agent takes no requests".to_owned())).ok();
+                } else if self.requests.len() >= REQUESTS_MAX {
+                    told.send(Err("the agent does not answer its requests".to_owned())).ok();
+                } else {
+                    self.request(request, Some(told));
+                }
+            }
+            Command::Close => self.input(Input::Close),
+            Command::Kill => self.input(Input::Kill),
+        }
+    }
+
+    fn begin(&mut self, input: TurnInput, told: oneshot::Sender<TurnOutcome>) {
+        let Ok(step) = self.state.next(Input::Begin) else {
+            let outcome = TurnOutcome {
+                end: TurnEnd::Died,
+                error: Some("the agent is at work or ends".to_owned()),
+                usage: Usage::default(),
+                conversation_lost: false,
+            };
+            told.send(outcome).ok();
+            return;
+        };
+        if self.driver == Driver::Claude
+            && let Some(model) = &input.model
+            && self.model.as_ref() != Some(model)
+        {
+            self.request(set_model(model), None);
+            self.model = Some(model.clone());
+        }
+        let uuid = uuid_of(&input.turn);
+        let line = self.driver.user_line(&input, &self.session, &uuid);
+        self.out.extend_from_slice(&line);
+        self.translator.begin(uuid, input.partial);
+        self.timers.turn = Some(Instant::now() + input.time);
+        let (id, time) = (input.turn, input.time);
+        self.turn = Some(Turn { id, told, time, error: None, usage: Usage::default() });
+        self.perform(step);
+    }
+
+    /// Writes a request and returns its number.
+    fn request(&mut self, request: Map<String, Value>, told: Option<Told>) -> String {
+        self.request_number += 1;
+        let id = format!("cove-{}", self.request_number);
+        let line = json!({"type": "control_request", "request_id": id, "request": request});
+        self.out.extend_from_slice(&line_of(&line));
+        self.requests.insert(id.clone(), told);
+        id
+    }
+
+    /// Nothing but messages can be refused, and those have a way of their own.
+    fn input(&mut self, input: Input) {
+        if let Ok(step) = self.state.next(input) {
+            self.perform(step);
+        }
+    }
+
+    fn perform(&mut self, step: Step) {
+        match step.act {
+            None | Some(Act::WriteTurn) => {}
+            Some(Act::Ask) if self.translator.has_control => {
+                let interrupt = [("subtype".to_owned(), json!("interrupt"))];
+                self.request(interrupt.into_iter().collect(), None);
+            }
+            Some(Act::Ask | Act::Signal) => (self.process.signal)(AgentSignal::Interrupt),
+            Some(Act::Kill) => (self.process.signal)(AgentSignal::Kill),
+            Some(Act::CloseInput) => {}
+        }
+        if step.act.is_some_and(|act| act != Act::WriteTurn) {
+            self.timers.grace = Some(Instant::now() + self.limits.grace);
+        }
+        if let Some(end) = step.finish {
+            self.end_turn(end);
+        }
+        match self.state {
+            State::Stopping(..) => {}
+            State::Idle | State::Running => self.timers.grace = None,
+            State::Closing { killed: false, .. } => {
+                self.timers.start = None;
+                self.is_input_ending = true;
+                if self.out.is_empty() {
+                    self.close_input();
+                }
+            }
+            State::Closing { killed: true, .. } | State::Ended => {
+                self.timers.start = None;
+                self.close_input();
+            }
+        }
+    }
+
+    /// Its input ends; what was not written yet is not.
+    fn close_input(&mut self) {
+        if self.is_input_open {
+            self.is_input_open = false;
+            self.process.stdin = Box::new(tokio::io::sink());
+        }
+    }
+
+    fn end_turn(&mut self, end: TurnEnd) {
+        self.translator.end();
+        self.timers.turn = None;
+        let Some(turn) = self.turn.take() else { return };
+        let error = match end {
+            TurnEnd::Completed => turn.error,
+            TurnEnd::Stopped(StopReason::Interrupted) => {
+                Some("the turn was interrupted".to_owned())
+            }
+            TurnEnd::Stopped(StopReason::TimedOut) => {
+                Some(format!("the turn took more than {} s", turn.time.as_secs()))
+            }
+            TurnEnd::NeverReady => Some(self.never_ready()),
+            TurnEnd::Broken => Some(self.fault.clone().unwrap_or_default()),
+            TurnEnd::Died => Some(self.died()),
+        };
+        if let Some(error) = &error {
+            self.outlet.event(Some(&turn.id), Kind::Error, json!({"error": error}));
+        }
+        let conversation_lost = self.translator.conversation_lost;
+        let outcome = TurnOutcome { end, error, usage: turn.usage, conversation_lost };
+        // Whoever sent the message may have gone; the turn is over all the same.
+        turn.told.send(outcome).ok();
+    }
+
+    fn died(&self) -> String {
+        let how = self.ended.as_deref().unwrap_or("closed its output");
+        let tail = String::from_utf8_lossy(&self.stderr_tail);
+        match tail.trim() {
+            "" => format!("the agent {how}"),
+            tail => format!("the agent {how}: {tail}"),
+        }
+    }
+
+    fn never_ready(&self) -> String {
+        format!("the agent was not ready within {} s", self.limits.start.as_secs())
+    }
+
+    fn fault(&mut self, fault: String) {
+        if self.fault.is_none() && self.state != State::Ended {
+            if self.turn.is_none() {
+                self.outlet.event(None, Kind::Error, json!({"error": fault}));
+            }
+            self.fault = Some(fault);
+        }
+        self.input(Input::Fault);
+    }
+
+    fn time_is_up(&mut self) {
+        let now = Instant::now();
+        let over = |timer: &mut Option<Instant>| timer.take_if(|at| *at <= now).is_some();
+        if over(&mut self.timers.start) {
+            self.fault = Some(self.never_ready());
+            self.input(Input::StartOver);
+        }
+        if over(&mut self.timers.turn) {
+            self.input(Input::Stop(StopReason::TimedOut));
+        }
+        if over(&mut self.timers.grace) {
+            self.input(Input::GraceOver);
+        }
+        if over(&mut self.timers.last_words) {
+            self.is_stdout_open = false;
+            self.is_stderr_open = false;
+        }
+    }
+
+    fn take_stderr(&mut self) {
+        while let Some(end) = line_end(&self.stderr, self.is_stderr_open) {
+            let line = self.stderr.split_to(end);
+            self.outlet.stderr(String::from_utf8_lossy(&line).trim_end_matches(['\r', '\n']));
+            self.stderr_tail.extend_from_slice(&line);
+            let surplus = self.stderr_tail.len().saturating_sub(STDERR_TAIL_BYTES);
+            self.stderr_tail.advance(surplus);
+        }
+    }
+
+    fn take_lines(&mut self) {
+        loop {
+            match self.lines.next() {
+                Ok(Some(line)) => self.line(&line),
+                Ok(None) => return,
+                Err(TooLong) => {
+                    let max = self.limits.line_bytes_max;
+                    self.is_stdout_open = false;
+                    return self.fault(format!("the agent wrote a line of more than {max} bytes"));
+                }
+            }
+            if self.fault.is_some() {
+                // Nothing after that is looked at, and nothing more is read.
+                self.is_stdout_open = false;
+                return;
+            }
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let (outlet, turn) = (&self.outlet, self.turn.as_ref().map(|turn| &turn.id));
+        let said = self.translator.line(line, &mut |in_turn, kind, data| {
+            outlet.event(turn.filter(|_| in_turn), kind, data);
+        });
+        if let Some(conversation) = self.translator.new_conversation() {
+            self.outlet.conversation(conversation);
+        }
+        match said {
+            Said::Nothing => {}
+            Said::Ready => self.ready(),
+            Said::Result(outcome) => {
+                let is_ok = outcome.error.is_none();
+                if let Some(turn) = &mut self.turn {
+                    turn.error = outcome.error;
+                    turn.usage = outcome.usage;
+                }
+                self.input(Input::Result { is_ok });
+            }
+            Said::Answer(id, answer) => self.answered(&id, answer),
+            Said::Request(id, what) => self.refuse(&id, &what),
+            Said::Malformed(what) => self.fault(format!("the agent wrote {what}")),
+        }
+    }
+
+    fn ready(&mut self) {
+        self.timers.start = None;
+        let has_control = self.translator.has_control;
+        self.status.send_if_modified(|status| {
+            let is_new = *status == Status::Starting;
+            if is_new {
+                *status = Status::Ready { has_control };
+            }
+            is_new
+        });
+    }
+
+    fn answered(&mut self, id: &str, answer: Result<(), String>) {
+        let is_ready = self.ready_request.as_deref() == Some(id);
+        match self.requests.remove(id) {
+            Some(Some(told)) => drop(told.send(answer)),
+            // Of the start, of a turn's model, or of an interrupt.
+            Some(None) => {
+                if let Err(reason) = answer {
+                    let error = format!("the agent refused a request: {reason}");
+                    let turn = self.turn.as_ref().map(|turn| &turn.id);
+                    self.outlet.event(turn, Kind::Error, json!({"error": error}));
+                }
+            }
+            // Of none that was asked.
+            None => {}
+        }
+        if is_ready {
+            self.ready();
+        }
+    }
+
+    /// Nobody is there to decide what an agent asks, such as for the use of a tool.
+    fn refuse(&mut self, id: &str, what: &str) {
+        let response = if what == "can_use_tool" {
+            let denial = json!({"behavior": "deny", "message": "nobody is there to allow this"});
+            json!({"subtype": "success", "request_id": id, "response": denial})
+        } else {
+            json!({"subtype": "error", "request_id": id, "error": "not supported"})
+        };
+        let line = line_of(&json!({"type": "control_response", "response": response}));
+        if self.out.len() + line.len() > ANSWERS_BYTES_MAX && self.turn.is_none() {
+            self.fault("the agent does not read the answers to its requests".to_owned());
+        } else if self.is_input_open {
+            self.out.extend_from_slice(&line);
+        }
+    }
+}
+
+impl Timers {
+    fn next(&self) -> Option<Instant> {
+        [self.start, self.turn, self.grace, self.last_words].into_iter().flatten().min()
+    }
+}
+
+/// Resolves then; never, when there is no then.
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => pending().await,
+    }
+}
+
+/// Where a line of standard error ends, its end included.
+fn line_end(bytes: &[u8], has_more: bool) -> Option<usize> {
+    let end = bytes.iter().take(STDERR_LINE_BYTES_MAX).position(|byte| *byte == b'\n');
+    match end {
+        Some(at) => Some(at + 1),
+        None if bytes.len() >= STDERR_LINE_BYTES_MAX => Some(STDERR_LINE_BYTES_MAX),
+        None if !has_more && !bytes.is_empty() => Some(bytes.len()),
+        None => None,
+    }
+}

@@ -1,0 +1,1 @@
+//! Agents of which every line is written here.

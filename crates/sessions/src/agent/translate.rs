@@ -1,0 +1,339 @@
+//! What an agent's lines mean: events, results, answers. No I/O.
+//!
+//! Each line is parsed once. What it says beyond the events that are made of it is kept: the line
+//! itself is told as `message`.
+
+use api::SessionEventKind as Kind;
+use serde_json::{Map, Value, json};
+
+use super::driver::Driver;
+
+/// Longest name of a conversation.
+const CONVERSATION_BYTES_MAX: usize = 128;
+/// What Claude says of a conversation that it is to continue and does not have.
+const NO_CONVERSATION: &str = "No conversation found";
+
+/// What a turn cost, as the agent says.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Usage {
+    /// Tokens that the model read, without those from its cache.
+    pub(crate) input_tokens: u64,
+    /// Tokens that it wrote.
+    pub(crate) output_tokens: u64,
+    /// Tokens that were put into its cache.
+    pub(crate) cache_creation_tokens: u64,
+    /// Tokens that came from there.
+    pub(crate) cache_read_tokens: u64,
+    /// Price, in US dollars.
+    pub(crate) cost_usd: f64,
+}
+
+/// What a line is, beside the events that it makes.
+#[derive(Debug, PartialEq)]
+pub(super) enum Said {
+    /// Nothing that matters to a turn.
+    Nothing,
+    /// The agent is ready to take messages.
+    Ready,
+    /// The result of the turn that is running.
+    Result(Outcome),
+    /// The answer to a request: its number, and why it was refused.
+    Answer(String, Result<(), String>),
+    /// A request of the agent's: its number, and what it wants.
+    Request(String, String),
+    /// It is none of the protocol.
+    Malformed(&'static str),
+}
+
+/// The result of a turn.
+#[derive(Debug, PartialEq)]
+pub(super) struct Outcome {
+    /// Why the turn failed, where it did.
+    pub(super) error: Option<String>,
+    /// What it cost.
+    pub(super) usage: Usage,
+}
+
+/// Where events go: `true` for those of the turn that is running, `false` for those of none.
+pub(super) type Emit<'a> = dyn FnMut(bool, Kind, Value) + 'a;
+
+/// What is known of the conversation so far.
+#[derive(Debug)]
+pub(super) struct Translator {
+    driver: Driver,
+    /// The turn that is running.
+    turn: Option<Current>,
+    /// The agent says of each message when it begins with it.
+    says_lifecycle: bool,
+    /// Takes requests.
+    pub(super) has_control: bool,
+    /// The agent's name for the conversation, to be taken when it is new.
+    conversation: Option<String>,
+    is_conversation_new: bool,
+    /// It was to continue a conversation that it does not have.
+    pub(super) conversation_lost: bool,
+    /// What all turns of this process cost, as it says.
+    cost_usd: f64,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// As in the line that began it.
+    uuid: String,
+    partial: bool,
+    /// The agent has begun with it.
+    is_taken: bool,
+}
+
+impl Translator {
+    /// For a process that has said nothing.
+    pub(super) fn new(driver: Driver) -> Translator {
+        Translator {
+            driver,
+            turn: None,
+            says_lifecycle: false,
+            has_control: driver.has_control(),
+            conversation: None,
+            is_conversation_new: false,
+            conversation_lost: false,
+            cost_usd: 0.0,
+        }
+    }
+
+    /// A message was written to the agent.
+    pub(super) fn begin(&mut self, uuid: String, partial: bool) {
+        // An agent that says when it begins may be at something else, of its own, until then.
+        self.turn = Some(Current { uuid, partial, is_taken: !self.says_lifecycle });
+    }
+
+    /// The turn is over.
+    pub(super) fn end(&mut self) {
+        self.turn = None;
+    }
+
+    /// The agent's name for its conversation, when it has said one that is new.
+    pub(super) fn new_conversation(&mut self) -> Option<&str> {
+        std::mem::take(&mut self.is_conversation_new).then_some(self.conversation.as_deref())?
+    }
+
+    /// Takes one line.
+    pub(super) fn line(&mut self, line: &[u8], emit: &mut Emit<'_>) -> Said {
+        // What is not UTF-8 is replaced, as everywhere. Nesting is bounded by the parser.
+        let parsed = match std::str::from_utf8(line) {
+            Ok(text) => serde_json::from_str(text),
+            Err(_) => serde_json::from_str(&String::from_utf8_lossy(line)),
+        };
+        let Ok(Value::Object(mut line)) = parsed else {
+            return Said::Malformed("a line that is no JSON object");
+        };
+        let Some(Value::String(kind)) = line.get("type") else {
+            return Said::Malformed("a line without a `type`");
+        };
+        match kind.as_str() {
+            "stream_event" => self.partial(&mut line, emit),
+            "assistant" => self.blocks(line, emit),
+            "user" => self.blocks(line, emit),
+            "result" => self.result(line, emit),
+            "system" => self.system(line, emit),
+            "command_lifecycle" => self.lifecycle(&line),
+            "control_response" => answer(&mut line),
+            "control_request" => asked(&line),
+            // Signs of life, and of an agent that takes its request back: it was answered at once.
+            "keep_alive" | "control_cancel_request" => Said::Nothing,
+            _ => {
+                emit(self.is_in_turn(), Kind::Message, Value::Object(line));
+                Said::Nothing
+            }
+        }
+    }
+
+    /// Whether what is said belongs to the turn that is running.
+    fn is_in_turn(&self) -> bool {
+        self.turn.as_ref().is_some_and(|turn| turn.is_taken)
+    }
+
+    fn partial(&self, line: &mut Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+        let wanted = self.turn.as_ref().is_some_and(|turn| turn.is_taken && turn.partial);
+        // What an agent's own agents write is told when it is whole: two texts must not mix.
+        if !wanted || !line.get("parent_tool_use_id").is_none_or(Value::is_null) {
+            return Said::Nothing;
+        }
+        let Some(delta) = line.get_mut("event").and_then(|event| event.get_mut("delta")) else {
+            return Said::Nothing;
+        };
+        let (kind, field) = match delta.get("type").and_then(Value::as_str) {
+            Some("text_delta") => (Kind::TextDelta, "text"),
+            Some("thinking_delta") => (Kind::ThinkingDelta, "thinking"),
+            Some("input_json_delta") => (Kind::InputJsonDelta, "partial_json"),
+            _ => return Said::Nothing,
+        };
+        if let Some(text @ Value::String(_)) = delta.get_mut(field).map(Value::take) {
+            emit(true, kind, object([("delta", text)]));
+        }
+        Said::Nothing
+    }
+
+    /// A whole message, of the agent or of its tools.
+    fn blocks(&self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+        // The message that began the turn, said back.
+        if line.get("isReplay") == Some(&Value::Bool(true)) {
+            return Said::Nothing;
+        }
+        let in_turn = self.is_in_turn();
+        let is_agent = line.get("type").and_then(Value::as_str) == Some("assistant");
+        let content = line.get("message").and_then(|message| message.get("content"));
+        for block in content.and_then(Value::as_array).into_iter().flatten() {
+            let field = |name: &str| block.get(name).cloned().unwrap_or_default();
+            let (kind, data) = match block.get("type").and_then(Value::as_str) {
+                Some("text") if is_agent => (Kind::Text, object([("text", field("text"))])),
+                Some("thinking") if is_agent => {
+                    (Kind::Reasoning, object([("text", field("thinking"))]))
+                }
+                Some("tool_use") if is_agent => {
+                    let fields = ["id", "name", "input"].map(|name| (name, field(name)));
+                    (Kind::ToolUse, object(fields))
+                }
+                Some("tool_result") if !is_agent => {
+                    let is_error = block.get("is_error").and_then(Value::as_bool);
+                    let data = object([
+                        ("tool_use_id", field("tool_use_id")),
+                        ("content", field("content")),
+                        ("is_error", Value::Bool(is_error.unwrap_or(false))),
+                    ]);
+                    (Kind::ToolResult, data)
+                }
+                _ => continue,
+            };
+            emit(in_turn, kind, data);
+        }
+        emit(in_turn, Kind::Message, Value::Object(line));
+        Said::Nothing
+    }
+
+    fn result(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+        let is_ours = self.is_of_turn(&line);
+        let (outcome, data) = self.outcome(&line);
+        if self.driver == Driver::Claude
+            && outcome.error.as_deref().is_some_and(|error| error.starts_with(NO_CONVERSATION))
+        {
+            self.conversation_lost = true;
+        }
+        if is_ours {
+            emit(true, Kind::TurnComplete, data);
+        }
+        emit(is_ours, Kind::Message, Value::Object(line));
+        if is_ours { Said::Result(outcome) } else { Said::Nothing }
+    }
+
+    /// Whether a result is that of the turn that is running, and not one of something that the agent
+    /// did on its own, as Claude does when a task in the background has ended.
+    fn is_of_turn(&self, line: &Map<String, Value>) -> bool {
+        let Some(turn) = &self.turn else { return false };
+        let one = line.get("user_message_uuid").into_iter();
+        let all = line.get("user_message_uuids").and_then(Value::as_array).into_iter().flatten();
+        let mut named = one.chain(all).peekable();
+        if named.peek().is_some() {
+            return named.any(|uuid| uuid.as_str() == Some(&turn.uuid));
+        }
+        turn.is_taken && line.get("origin").is_none_or(Value::is_null)
+    }
+
+    /// What a result says, and the event of it.
+    fn outcome(&mut self, line: &Map<String, Value>) -> (Outcome, Value) {
+        let text = |name: &str| line.get(name).and_then(Value::as_str);
+        let is_error = line.get("is_error").and_then(Value::as_bool).unwrap_or(false);
+        let first = line.get("errors").and_then(|errors| errors.get(0)?.as_str());
+        let error = is_error.then(|| {
+            let reason = text("result").or(first).or(text("subtype"));
+            reason.unwrap_or("the agent failed").to_owned()
+        });
+        let counts = line.get("usage");
+        let count =
+            |name: &str| counts.and_then(|counts| counts.get(name)?.as_u64()).unwrap_or_default();
+        // It counts from the beginning of the process.
+        let total = line.get("total_cost_usd").and_then(Value::as_f64).unwrap_or(self.cost_usd);
+        let usage = Usage {
+            input_tokens: count("input_tokens"),
+            output_tokens: count("output_tokens"),
+            cache_creation_tokens: count("cache_creation_input_tokens"),
+            cache_read_tokens: count("cache_read_input_tokens"),
+            cost_usd: (total - self.cost_usd).max(0.0),
+        };
+        self.cost_usd = total;
+        let field = |name: &str| line.get(name).cloned().unwrap_or_default();
+        let data = object([
+            ("num_turns", field("num_turns")),
+            ("result", field("result")),
+            ("is_error", Value::Bool(is_error)),
+            ("usage", field("usage")),
+            ("cost_usd", json!(usage.cost_usd)),
+            ("duration_ms", field("duration_ms")),
+        ]);
+        (Outcome { error, usage }, data)
+    }
+
+    fn system(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+        let is_init = line.get("subtype").and_then(Value::as_str) == Some("init");
+        if is_init {
+            if let Some(id) = line.get("session_id").and_then(Value::as_str)
+                && is_conversation(id)
+                && self.conversation.as_deref() != Some(id)
+            {
+                self.conversation = Some(id.to_owned());
+                self.is_conversation_new = true;
+            }
+            let capabilities = line.get("capabilities").and_then(Value::as_array);
+            let mut capabilities = capabilities.into_iter().flatten();
+            self.has_control |= capabilities.any(|one| one.as_str() == Some("control"));
+        }
+        emit(self.is_in_turn(), Kind::Message, Value::Object(line));
+        // Claude says this with its first turn only, long after it was ready.
+        if is_init && self.driver == Driver::Command { Said::Ready } else { Said::Nothing }
+    }
+
+    fn lifecycle(&mut self, line: &Map<String, Value>) -> Said {
+        self.says_lifecycle = true;
+        let uuid = line.get("command_uuid").and_then(Value::as_str);
+        if let Some(turn) = self.turn.as_mut().filter(|turn| uuid == Some(&turn.uuid)) {
+            turn.is_taken = line.get("state").and_then(Value::as_str) != Some("queued");
+        }
+        Said::Nothing
+    }
+}
+
+/// The answer to one of our requests.
+fn answer(line: &mut Map<String, Value>) -> Said {
+    let Some(Value::Object(response)) = line.get_mut("response") else {
+        return Said::Malformed("a `control_response` without `response`");
+    };
+    let Some(Value::String(id)) = response.get_mut("request_id").map(Value::take) else {
+        return Said::Malformed("a `control_response` without `request_id`");
+    };
+    let is_error = response.get("subtype").and_then(Value::as_str) == Some("error");
+    let reason = response.get("error").and_then(Value::as_str).unwrap_or("refused");
+    Said::Answer(id, if is_error { Err(reason.to_owned()) } else { Ok(()) })
+}
+
+/// A request of the agent's.
+fn asked(line: &Map<String, Value>) -> Said {
+    let Some(id) = line.get("request_id").and_then(Value::as_str) else {
+        return Said::Malformed("a `control_request` without `request_id`");
+    };
+    let subtype = line.get("request").and_then(|request| request.get("subtype")?.as_str());
+    Said::Request(id.to_owned(), subtype.unwrap_or_default().to_owned())
+}
+
+/// Whether a name is one that may stand on a command line.
+fn is_conversation(id: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=CONVERSATION_BYTES_MAX).contains(&id.len())
+        && id.bytes().all(is_plain)
+        && !id.starts_with(['-', '.'])
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Value {
+    Value::Object(fields.map(|(name, value)| (name.to_owned(), value)).into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests;

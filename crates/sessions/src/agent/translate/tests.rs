@@ -1,0 +1,1 @@
+//! Lines of the real program, and what becomes of them.
