@@ -37,7 +37,7 @@ need redis-server redis-server
 need openssl openssl
 # Starts them without privileges.
 need util-linux setpriv
-# Clients of Piston and Judge0 are installed into an environment of their own.
+# Clients of Piston and Judge0, and a service like S3, are installed into environments of their own.
 python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)

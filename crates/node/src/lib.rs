@@ -12,6 +12,7 @@
 //! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
+//! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`telemetry`] | logs and Prometheus metrics |
 //!
@@ -30,6 +31,7 @@ pub mod clock;
 pub mod data_dir;
 pub mod drain;
 pub mod http;
+pub mod objects;
 pub mod store;
 pub mod telemetry;
 mod tls;

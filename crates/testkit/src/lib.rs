@@ -24,7 +24,7 @@
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
 //! | `certificate.rs` | a certificate for `localhost` |
-//! | `service.rs`, `postgres.rs`, `redis.rs` | real servers beside Cove |
+//! | `service.rs`, `postgres.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
@@ -38,6 +38,7 @@ mod postgres;
 pub mod process;
 mod receiver;
 mod redis;
+mod s3;
 mod scratch;
 mod server;
 mod service;
@@ -52,6 +53,7 @@ pub use log::unlisted;
 pub use postgres::Postgres;
 pub use receiver::{Delivered, Receiver, TAKEN};
 pub use redis::Redis;
+pub use s3::S3;
 pub use scratch::Scratch;
 pub use server::{Server, command};
 pub use wait::{Stopwatch, eventually, until};

@@ -88,10 +88,20 @@ impl Service {
         arguments: Vec<OsString>,
         stop: &'static str,
     ) -> Service {
+        let mut command = unprivileged(program, stop);
+        command.args(arguments);
+        Service::start_command(scratch, command, stop)
+    }
+
+    /// Starts a command, which is one that ends with the thread that starts it.
+    pub(crate) fn start_command(
+        scratch: Scratch,
+        mut command: Command,
+        stop: &'static str,
+    ) -> Service {
         let log = File::create(scratch.path().join("log")).expect("create the log");
         let errors = log.try_clone().expect("share the log");
-        let mut command = unprivileged(program, stop);
-        command.args(arguments).stdout(log).stderr(errors);
+        command.stdout(log).stderr(errors);
         let (started, pid) = mpsc::channel();
         // The kernel sends the signal when the thread ends that started the process, and threads
         // of tests end before the values that tests share. This one ends with the process.

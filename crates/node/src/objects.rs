@@ -1,0 +1,286 @@
+//! Objects: bytes under a key, written once as a whole, in a directory or in a service that speaks
+//! S3's protocol.
+//!
+//! What is answered is durable: a directory was synchronised, a service has said so. A reader sees
+//! the whole of an object or nothing of it. Servers that share a back end share its objects.
+//!
+//! | limit | |
+//! |---|---|
+//! | [`OBJECT_BYTES_MAX`] | one object |
+//! | [`KEY_BYTES_MAX`] | one key |
+//! | [`LIST_MAX`] | keys of one answer |
+//! | [`REQUESTS_MAX`] | requests to a service at the same time; more wait |
+//! | [`ATTEMPTS_MAX`] | attempts at one request to a service |
+//! | [`TIMEOUT`] | one attempt |
+
+mod directory;
+mod s3;
+mod sign;
+mod url;
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use bytes::Bytes;
+
+use self::directory::Directory;
+use self::s3::S3;
+use crate::client::ClientError;
+
+pub use self::sign::Credentials;
+pub use self::url::{BadUrl, ObjectsUrl, S3Location, Style};
+
+/// Longest object. Larger things are divided into several.
+pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
+
+/// Longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 512;
+
+/// Longest part of a key between two `/`, in bytes: file names have 255 at most.
+pub const PART_BYTES_MAX: usize = 200;
+
+/// Most keys of one answer.
+pub const LIST_MAX: usize = 1000;
+
+/// Requests to a service at the same time; more wait for their turn.
+pub const REQUESTS_MAX: usize = 32;
+
+/// Attempts at one request to a service.
+pub const ATTEMPTS_MAX: u32 = 5;
+
+/// Time for one attempt.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What became of [`Objects::put_if_absent`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// It was written.
+    New,
+    /// There is an object with this key, and it is as it was. After a connection that broke it may
+    /// be this caller's own.
+    Present,
+}
+
+/// Why an object cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// The key cannot be one.
+    #[error(
+        "a key has at most {KEY_BYTES_MAX} letters, digits, `-`, `_`, `.` and `/`, and no part of it \
+         is empty, begins with `.` or has more than {PART_BYTES_MAX}: `{}`", shortened(.0)
+    )]
+    Key(String),
+    /// The object is too long.
+    #[error("an object has at most {OBJECT_BYTES_MAX} bytes: `{0}`")]
+    TooLarge(String),
+    /// A file operation failed.
+    #[error("{action} `{}`", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The service gave no answer.
+    #[error("{action} `{key}` in the object store")]
+    Request {
+        /// What was tried.
+        action: &'static str,
+        /// The key.
+        key: String,
+        /// Why.
+        source: ClientError,
+    },
+    /// The service refused.
+    #[error("{action} `{key}` in the object store: {status} {code}")]
+    Refused {
+        /// What was tried.
+        action: &'static str,
+        /// The key.
+        key: String,
+        /// Its answer.
+        status: StatusCode,
+        /// Its word for it, such as `AccessDenied`.
+        code: String,
+    },
+    /// The service answered what it should not.
+    #[error("list `{0}` in the object store: its answer is no list")]
+    Malformed(String),
+    /// This process ends.
+    #[error("the server is stopping")]
+    Stopped,
+}
+
+impl ObjectsError {
+    /// Whether the same may succeed later without anything being changed.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            ObjectsError::Request { source, .. } => s3::is_worth_another(source),
+            ObjectsError::Refused { status, .. } => s3::is_temporary(*status),
+            ObjectsError::File { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+            ObjectsError::Key(_)
+            | ObjectsError::TooLarge(_)
+            | ObjectsError::Malformed(_)
+            | ObjectsError::Stopped => false,
+        }
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(100).collect()
+}
+
+/// An object store. Cheap to clone; clones share their limits.
+#[derive(Clone)]
+pub struct Objects(Back);
+
+#[derive(Clone)]
+enum Back {
+    Directory(Directory),
+    S3(Arc<S3>),
+}
+
+impl fmt::Debug for Objects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Back::Directory(directory) => directory.fmt(f),
+            Back::S3(s3) => s3.fmt(f),
+        }
+    }
+}
+
+impl Objects {
+    /// The objects in a directory, which is made when there is none. Reads and writes files, so not
+    /// on a thread that must not wait.
+    ///
+    /// # Errors
+    /// When the file system refuses.
+    pub fn in_directory(path: &Path) -> Result<Objects, ObjectsError> {
+        Ok(Objects(Back::Directory(Directory::open(path)?)))
+    }
+
+    /// The objects in a bucket. Nothing is sent before the first request.
+    #[must_use]
+    pub fn in_s3(location: S3Location, credentials: Credentials) -> Objects {
+        Objects(Back::S3(Arc::new(S3::new(location, credentials))))
+    }
+
+    /// Writes an object, in place of one with the same key.
+    ///
+    /// # Errors
+    /// When the key cannot be one, the object is too long, or the back end fails.
+    pub async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
+        check(key, &bytes)?;
+        match &self.0 {
+            Back::Directory(directory) => directory.put(key, bytes).await,
+            Back::S3(s3) => s3.put(key, bytes).await,
+        }
+    }
+
+    /// Writes an object unless there is one with the key. Of several that are written at once, one
+    /// stays (with services that know `If-None-Match`, as all current ones do).
+    ///
+    /// # Errors
+    /// As of [`Objects::put`].
+    pub async fn put_if_absent(&self, key: &str, bytes: Bytes) -> Result<Placed, ObjectsError> {
+        check(key, &bytes)?;
+        match &self.0 {
+            Back::Directory(directory) => directory.put_if_absent(key, bytes).await,
+            Back::S3(s3) => s3.put_if_absent(key, bytes).await,
+        }
+    }
+
+    /// An object's bytes; none when there is no such object.
+    ///
+    /// # Errors
+    /// When the key cannot be one, the object is longer than what [`Objects::put`] takes, or the
+    /// back end fails.
+    pub async fn get(&self, key: &str) -> Result<Option<Bytes>, ObjectsError> {
+        check_key(key)?;
+        match &self.0 {
+            Back::Directory(directory) => directory.get(key).await,
+            Back::S3(s3) => s3.get(key).await,
+        }
+    }
+
+    /// Whether there is such an object.
+    ///
+    /// # Errors
+    /// When the key cannot be one, or the back end fails.
+    pub async fn exists(&self, key: &str) -> Result<bool, ObjectsError> {
+        check_key(key)?;
+        match &self.0 {
+            Back::Directory(directory) => directory.exists(key).await,
+            Back::S3(s3) => s3.exists(key).await,
+        }
+    }
+
+    /// Removes an object. That there is none is as good.
+    ///
+    /// # Errors
+    /// When the key cannot be one, or the back end fails.
+    pub async fn delete(&self, key: &str) -> Result<(), ObjectsError> {
+        check_key(key)?;
+        match &self.0 {
+            Back::Directory(directory) => directory.delete(key).await,
+            Back::S3(s3) => s3.delete(key).await,
+        }
+    }
+
+    /// Keys that begin with `prefix`, which may end within a part, in the order of their bytes,
+    /// those after `after`: at most `limit` and [`LIST_MAX`]. Fewer than that are all there are.
+    ///
+    /// # Errors
+    /// When `prefix` or `after` cannot begin a key, or the back end fails.
+    pub async fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<String>, ObjectsError> {
+        check_prefix(prefix)?;
+        after.map_or(Ok(()), check_prefix)?;
+        let (after, limit) = (after.unwrap_or_default(), limit.min(LIST_MAX));
+        match &self.0 {
+            Back::Directory(directory) => directory.list(prefix, after, limit).await,
+            Back::S3(s3) => s3.list(prefix, after, limit).await,
+        }
+    }
+}
+
+fn check(key: &str, bytes: &Bytes) -> Result<(), ObjectsError> {
+    check_key(key)?;
+    match u64::try_from(bytes.len()) {
+        Ok(length) if length <= OBJECT_BYTES_MAX => Ok(()),
+        _ => Err(ObjectsError::TooLarge(key.to_owned())),
+    }
+}
+
+fn check_key(key: &str) -> Result<(), ObjectsError> {
+    let is_good = !key.is_empty() && key.split('/').all(|part| !part.is_empty());
+    if is_good { check_prefix(key) } else { Err(ObjectsError::Key(key.to_owned())) }
+}
+
+/// What a key may begin with: as a key, but its last part may be missing.
+fn check_prefix(prefix: &str) -> Result<(), ObjectsError> {
+    let mut parts = prefix.split('/').peekable();
+    let mut is_good = prefix.len() <= KEY_BYTES_MAX;
+    while let Some(part) = parts.next() {
+        let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        is_good &= part.len() <= PART_BYTES_MAX
+            && !part.starts_with('.')
+            && part.bytes().all(is_byte)
+            && (!part.is_empty() || parts.peek().is_none());
+    }
+    if is_good { Ok(()) } else { Err(ObjectsError::Key(prefix.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests;

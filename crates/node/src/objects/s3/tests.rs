@@ -1,0 +1,132 @@
+//! Requests and answers of the service, without a service, and what becomes of trouble.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::super::{Objects, ObjectsUrl};
+use super::*;
+
+fn location(text: &str) -> S3Location {
+    match text.parse() {
+        Ok(ObjectsUrl::S3(location)) => location,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn credentials(session_token: Option<&str>) -> Credentials {
+    Credentials {
+        access_key_id: "ID".to_owned(),
+        secret_access_key: "KEY".to_owned(),
+        session_token: session_token.map(str::to_owned),
+    }
+}
+
+#[test]
+fn the_bucket_stands_where_the_style_says() {
+    for (text, key, url) in [
+        ("s3://abc", "k/l", "https://abc.s3.us-east-1.amazonaws.com/k/l"),
+        ("s3://abc/p", "", "https://abc.s3.us-east-1.amazonaws.com/"),
+        ("s3://abc/p/q?endpoint=http://h:80", "k", "http://h/abc/p/q/k"),
+        ("s3://abc?endpoint=http://h:443", "k", "http://h:443/abc/k"),
+        ("s3://abc?endpoint=https://h:443&style=virtual", "k", "https://abc.h/k"),
+        ("s3://abc?endpoint=http://[::1]:9", "", "http://[::1]:9/abc"),
+    ] {
+        let s3 = S3::new(location(text), credentials(Some("session")));
+        let request = s3.request(&Ask::new("read", Method::GET, key)).unwrap();
+        assert_eq!(request.url, url, "{text}");
+        assert_eq!(request.headers[X_AMZ_SECURITY_TOKEN], "session");
+        let signed = request.headers[header::AUTHORIZATION].to_str().unwrap();
+        let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";
+        assert!(signed.contains(&format!("SignedHeaders={names},")), "{signed}");
+    }
+}
+
+#[test]
+fn lists_are_read_and_what_is_none_is_refused() {
+    let check = |text: &str, expected: Option<(&[&str], bool)>| {
+        let found = page(text.as_bytes());
+        let found = found.map(|page| (page.keys, page.is_truncated));
+        let expected = expected.map(|(keys, is_truncated)| {
+            (keys.iter().map(|key| (*key).to_owned()).collect::<Vec<_>>(), is_truncated)
+        });
+        assert_eq!(found, expected, "{text}");
+    };
+    let list = |inside: &str| {
+        format!(
+            "<?xml version=\"1.0\"?>\n<ListBucketResult xmlns=\"x\">{inside}</ListBucketResult>"
+        )
+    };
+    check(&list(""), Some((&[], false)));
+    check(
+        &list(
+            "<Name>b</Name><IsTruncated>true</IsTruncated><Contents><Key>a%2Fb</Key><Size>1</Size>\
+             </Contents><Contents>\n<Key>c</Key></Contents>",
+        ),
+        Some((&["a/b", "c"], true)),
+    );
+    check(&list("<ContentsX><Key>a</Key></ContentsX>"), Some((&[], false)));
+    check(&list("<Contents><Size>1</Size></Contents>"), None);
+    check(&list("<Contents><Key>%f</Key></Contents>"), None);
+    check("<html>hello</html>", None);
+    check("<ListBucketResult><Contents>", None);
+    check("", None);
+}
+
+/// A service that answers with these, one after the other, and the last one for ever; and how many
+/// it has answered with.
+async fn scripted(answers: &'static [&'static str]) -> (Objects, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&asked);
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut head = Vec::new();
+            while !head.ends_with(b"\r\n\r\n") {
+                head.push(stream.read_u8().await.unwrap());
+            }
+            let number = usize::try_from(count.fetch_add(1, Ordering::SeqCst)).unwrap();
+            let answer = answers[number.min(answers.len() - 1)];
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    let location = location(&format!("s3://abc?endpoint={endpoint}"));
+    (Objects::in_s3(location, credentials(None)), asked)
+}
+
+const GOOD: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
+const BUSY: &str =
+    "HTTP/1.1 503 Slow Down\r\ncontent-length: 27\r\n\r\n<Error><Code>Slow</Code></E";
+const SHORT: &str = "HTTP/1.1 200 OK\r\ncontent-length: 20\r\n\r\nnot twenty";
+const DENIED: &str = "HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n";
+const LONG: &str = "HTTP/1.1 200 OK\r\ncontent-length: 67108865\r\n\r\nits beginning";
+
+#[tokio::test]
+async fn trouble_of_the_service_is_tried_again_and_a_refusal_is_not() {
+    for (answers, asked, expected) in [
+        (&[BUSY, SHORT, "", GOOD][..], 4, Ok("ok")),
+        (&[BUSY], ATTEMPTS_MAX, Err("read `k` in the object store: 503 Service Unavailable Slow")),
+        (&[DENIED], 1, Err("read `k` in the object store: 403 Forbidden ")),
+        (&[""], ATTEMPTS_MAX, Err("read `k` in the object store")),
+    ] {
+        let (objects, count) = scripted(answers).await;
+        let found = objects.get("k").await;
+        let is_temporary = found.as_ref().is_err_and(super::super::ObjectsError::is_temporary);
+        let found = found.map(|bytes| String::from_utf8(bytes.unwrap().to_vec()).unwrap());
+        let found = found.map_err(|error| error.to_string());
+        assert_eq!(found.as_deref().map_err(|text| &**text), expected);
+        assert_eq!((count.load(Ordering::SeqCst), is_temporary), (asked, asked == ATTEMPTS_MAX));
+    }
+}
+
+#[tokio::test]
+async fn an_object_that_is_too_long_is_not_read() {
+    let (objects, count) = scripted(&[LONG]).await;
+    let error = objects.get("k").await.unwrap_err();
+    assert!(matches!(error, super::super::ObjectsError::TooLarge(_)) && !error.is_temporary());
+    assert_eq!(count.load(Ordering::SeqCst), 1);
+}

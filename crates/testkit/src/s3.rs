@@ -1,0 +1,154 @@
+//! A service of a test that speaks S3's protocol: moto's, which checks signatures with Amazon's own
+//! library.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use crate::service::{Service, free_port};
+use crate::{Client, Request, Scratch};
+
+/// What it needs of Python.
+const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/s3.txt");
+
+/// Requests that pass without a signature that is right: those that set it up.
+const UNSIGNED: &[(&str, &str)] = &[
+    ("iam", "Action=CreateUser&Version=2010-05-08&UserName=cove"),
+    (
+        "iam",
+        "Action=PutUserPolicy&Version=2010-05-08&UserName=cove&PolicyName=all&PolicyDocument=\
+         %7B%22Version%22%3A%222012-10-17%22%2C%22Statement%22%3A%5B%7B%22Effect%22%3A%22Allow%22\
+         %2C%22Action%22%3A%22s3%3A%2A%22%2C%22Resource%22%3A%22%2A%22%7D%5D%7D",
+    ),
+    ("iam", "Action=CreateAccessKey&Version=2010-05-08&UserName=cove"),
+    ("s3", ""),
+];
+
+/// A running service on a port of loopback, with one bucket and one key that may use it. It keeps
+/// everything in memory.
+#[derive(Debug)]
+pub struct S3 {
+    _service: Service,
+    port: u16,
+    /// Names the key.
+    pub access_key_id: String,
+    /// The key.
+    pub secret_access_key: String,
+}
+
+impl S3 {
+    /// The bucket there is.
+    pub const BUCKET: &str = "cove-objects";
+
+    /// Starts a service with an empty bucket.
+    #[must_use]
+    pub fn start() -> S3 {
+        let port = free_port();
+        // Python may be at home in a directory that no other user may enter.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(interpreter());
+        command.args(["-m", "moto.server", "-H", "127.0.0.1", "-p", &port.to_string()]);
+        command.env("INITIAL_NO_AUTH_ACTION_COUNT", UNSIGNED.len().to_string());
+        command.env("PYTHONDONTWRITEBYTECODE", "1").current_dir("/").stdin(Stdio::null());
+        let service = Service::start_command(Scratch::new(), command, "KILL");
+        let client = Client::new(([127, 0, 0, 1], port).into(), None);
+        service.wait_ready("moto", || {
+            // Its own path, which is none of the requests that it counts.
+            let reply = client.try_send(&Request::new("GET", "/moto-api/data.json"));
+            reply.map(drop).map_err(|error| error.to_string())
+        });
+        let mut text = String::new();
+        for (name, body) in UNSIGNED {
+            let method = if *name == "s3" { "PUT" } else { "POST" };
+            let target = if *name == "s3" { format!("/{}", S3::BUCKET) } else { "/".to_owned() };
+            let authorization = format!(
+                "AWS4-HMAC-SHA256 Credential=x/20260101/us-east-1/{name}/aws4_request, \
+                 SignedHeaders=host, Signature=x"
+            );
+            let request = Request::new(method, &target)
+                .header("authorization", &authorization)
+                .header("content-type", "application/x-www-form-urlencoded")
+                .body(*body);
+            let reply = client.send(&request);
+            assert_eq!(reply.status, 200, "{body}: {}", String::from_utf8_lossy(&reply.body));
+            text.push_str(&String::from_utf8_lossy(&reply.body));
+        }
+        let element = |name: &str| {
+            let (_, after) = text.split_once(&format!("<{name}>")).expect("a key was made");
+            after.split('<').next().unwrap_or_default().to_owned()
+        };
+        let (access_key_id, secret_access_key) =
+            (element("AccessKeyId"), element("SecretAccessKey"));
+        S3 { _service: service, port, access_key_id, secret_access_key }
+    }
+
+    /// Where it listens: `http://127.0.0.1:PORT`.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port)
+    }
+
+    /// The address of a prefix in its bucket, as Cove is configured with.
+    #[must_use]
+    pub fn url(&self, prefix: &str) -> String {
+        format!("s3://{}/{prefix}?endpoint={}", S3::BUCKET, self.endpoint())
+    }
+}
+
+/// An interpreter with what is required, made when that has changed.
+fn interpreter() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        // Beside the tests: `target/debug/deps/name` is what runs.
+        let program = std::env::current_exe().expect("the name of the test");
+        let target = program.ancestors().nth(3).expect("a directory for what is built");
+        let home = target.join("tmp/s3-python");
+        fs::create_dir_all(&home).expect("make a directory for Python");
+        // Several tests may be the first one.
+        let lock = File::create(home.with_extension("lock")).expect("create a lock");
+        lock.lock().expect("lock");
+        let (python, made) = (home.join("bin/python"), home.join("made-of"));
+        let wanted = fs::read(REQUIREMENTS).expect("read what is required");
+        if fs::read(&made).ok().as_ref() != Some(&wanted) {
+            step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
+            let mut install = Command::new(&python);
+            install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
+            step(install.arg(REQUIREMENTS));
+            fs::write(&made, wanted).expect("say what it was made of");
+        }
+        python
+    })
+}
+
+fn step(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("the tests of object stores need {command:?}: {error}; see scripts/test-deps.sh")
+    });
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed:\n{errors}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process;
+
+    #[test]
+    fn a_service_refuses_what_is_not_signed_and_leaves_nothing_behind() {
+        let service = S3::start();
+        let client = Client::new(([127, 0, 0, 1], service.port).into(), None);
+        let target = format!("/{}?list-type=2", S3::BUCKET);
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential={}/20260101/us-east-1/s3/aws4_request, \
+             SignedHeaders=host, Signature=x",
+            service.access_key_id
+        );
+        let request = Request::new("GET", &target).header("authorization", &authorization);
+        assert_eq!(client.send(&request).status, 403);
+        let marker = format!("-p\0{}", service.port);
+        assert!(!process::with_marker(&marker).is_empty());
+        drop(service);
+        assert!(process::with_marker(&marker).is_empty());
+    }
+}
