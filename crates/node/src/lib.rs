@@ -13,6 +13,7 @@
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
+//! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`telemetry`] | logs and Prometheus metrics |
 //!
@@ -32,6 +33,7 @@ pub mod data_dir;
 pub mod drain;
 pub mod http;
 pub mod objects;
+pub mod sealed;
 pub mod store;
 pub mod telemetry;
 mod tls;
