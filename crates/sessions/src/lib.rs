@@ -22,6 +22,7 @@ mod config;
 mod error;
 mod store;
 mod turn;
+mod workspace;
 
 pub use config::Config;
 pub use error::{Error, Refusal};

@@ -24,7 +24,7 @@ impl Place {
     }
 
     fn objects(&self) -> Objects {
-        Objects::directory(&self.0.join("objects")).unwrap()
+        Objects::in_directory(&self.0.join("objects")).unwrap()
     }
 }
 
@@ -74,9 +74,9 @@ fn an_image_comes_back_the_same() {
     let image = (1..6 * MIB, prop::collection::vec(part, 0..6));
     let mut runner = TestRunner::new(Config { cases: 24, ..Config::default() });
     let runtime = runtime();
-    let mut count = 0;
+    let counted = std::cell::Cell::new(0);
     let result = runner.run(&image, |(bytes, parts)| {
-        count += 1;
+        let count = counted.replace(counted.get() + 1);
         let (from, to) = (place.0.join(format!("a{count}")), place.0.join(format!("b{count}")));
         image_of(&from, bytes, &parts);
         let objects = place.objects();
