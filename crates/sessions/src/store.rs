@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use node::store::{Store, StoreError, Transaction};
+use node::store::{Dialect, Store, StoreError, Transaction};
 use parking_lot::Mutex;
 
 pub(crate) use self::events::{Batch, Part};
@@ -64,6 +64,11 @@ impl SessionStore {
     pub(crate) async fn open(store: Store) -> Result<SessionStore, StoreError> {
         store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
         Ok(SessionStore { store, counts: Arc::default() })
+    }
+
+    /// Which engine it is: SQLite has no other servers.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.store.dialect()
     }
 
     async fn read<T: Send + 'static>(

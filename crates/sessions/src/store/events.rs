@@ -215,8 +215,8 @@ fn write(transaction: &mut dyn Transaction, batch: &Batch) -> Result<Vec<usize>,
 fn write_row(transaction: &mut dyn Transaction, part: &Part) -> Result<bool, StoreError> {
     let is_ours = match &part.row {
         None => true,
-        Some(row) if part.is_whole => sessions::update_all(transaction, row)?,
-        Some(row) => sessions::update_life(transaction, row)?,
+        Some(row) if part.is_whole => sessions::update_all(transaction, row, part.epoch)?,
+        Some(row) => sessions::update_life(transaction, row, part.epoch)?,
     };
     if !is_ours {
         return Ok(false);

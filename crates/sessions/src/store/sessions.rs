@@ -117,7 +117,7 @@ impl SessionStore {
     /// `NotFound` for a layer of its chain.
     pub(crate) async fn update(&self, row: &SessionRow) -> Result<bool, Error> {
         let row = row.clone();
-        self.write("sessions.update", move |it| update_all(it, &row)).await
+        self.write("sessions.update", move |it| update_all(it, &row, row.epoch)).await
     }
 
     /// Changes the row of a session that nobody has live, as it is at that moment. `change` may
@@ -136,7 +136,7 @@ impl SessionStore {
             let found = get(it, &id)?.filter(|row| row.tenant == tenant);
             let mut row = found.ok_or_else(|| StoreError::refuse(Error::NotFound("session")))?;
             change(&mut row).map_err(StoreError::refuse)?;
-            update_all(it, &row)?;
+            update_all(it, &row, row.epoch)?;
             Ok(row)
         })
         .await
@@ -395,14 +395,15 @@ fn put_metadata(transaction: &mut dyn Transaction, row: &SessionRow) -> Result<(
     Ok(())
 }
 
-/// Writes what changes while a session lives. False when it is not at the row's epoch.
+/// Writes what changes while a session lives. False when it is not at this epoch.
 pub(super) fn update_life(
     transaction: &mut dyn Transaction,
     row: &SessionRow,
+    epoch: u64,
 ) -> Result<bool, StoreError> {
     let parameters = [
         text(&row.id),
-        number(row.epoch),
+        number(epoch),
         row.state.as_str().into(),
         text_or_null(row.disk.as_deref()),
         text_or_null(row.disk_server.as_deref()),
@@ -417,13 +418,14 @@ pub(super) fn update_life(
     Ok(transaction.execute(UPDATE_LIFE, &parameters)? == 1)
 }
 
-/// Writes all that may change. False when it is not at the row's epoch.
+/// Writes all that may change. False when it is not at this epoch.
 pub(super) fn update_all(
     transaction: &mut dyn Transaction,
     row: &SessionRow,
+    epoch: u64,
 ) -> Result<bool, StoreError> {
     let before = "SELECT metadata, chain FROM sessions WHERE id = $1 AND epoch = $2";
-    let place = [text(&row.id), number(row.epoch)];
+    let place = [text(&row.id), number(epoch)];
     let Some(before) = transaction.query_one(before, &place)? else {
         return Ok(false);
     };
@@ -439,7 +441,7 @@ pub(super) fn update_all(
     }
     let parameters = [
         text(&row.id),
-        number(row.epoch),
+        number(epoch),
         json(&row.options)?,
         json(&row.limits)?,
         metadata,
@@ -455,7 +457,7 @@ pub(super) fn update_all(
         row.agent_version.into(),
     ];
     transaction.execute(UPDATE_SETTINGS, &parameters)?;
-    update_life(transaction, row)
+    update_life(transaction, row, epoch)
 }
 
 fn list(

@@ -1,0 +1,533 @@
+//! The events of one session.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use api::{SessionEvent, SessionEventKind};
+use node::clock;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::subscription::Subscription;
+use super::writer::Shared;
+use super::{EVENT_BYTES, LOG_WAITING_MAX, RING_BYTES_MAX, TAKE_MAX, WAITING_MAX};
+use crate::error::Error;
+use crate::store::{EventRow, MessageRow, Part, SEQ_BLOCK, SessionRow, UsageRow};
+
+/// The events of one session, from [`super::Writer::log`] or [`super::Writer::follow`].
+pub(crate) struct Log {
+    session: String,
+    /// Itself, for the writer to hold while there is something to write.
+    itself: Weak<Log>,
+    shared: Arc<Shared>,
+    state: Mutex<State>,
+    /// Counts changes of what can be told or is durable, for those who wait to look again.
+    changed: watch::Sender<u64>,
+}
+
+/// Whether this server may append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// The session is this server's, at this epoch.
+    Here(u64),
+    /// It is another server's, or nobody's. What happens to it is in the store.
+    Elsewhere,
+    /// Nothing happens to it any more.
+    Over,
+}
+
+struct State {
+    life: Life,
+    /// Number of the next event.
+    next: u64,
+    /// No number above it may be told.
+    ceiling: u64,
+    /// The ceiling that the writer was asked for.
+    ceiling_asked: u64,
+    /// All that is kept with numbers up to this one is in the store.
+    durable: u64,
+    /// Numbers of `done`s that are not durable: nothing from the first one on is told.
+    held: VecDeque<u64>,
+    ring: VecDeque<Entry>,
+    ring_bytes: usize,
+    /// The latest number that is not in the ring any more.
+    evicted: u64,
+    /// What the writer has not taken yet, and whether it knows that there is something.
+    pending: Part,
+    is_queued: bool,
+    /// Bytes that are pending or being written.
+    waiting: usize,
+    /// Bytes that are pending.
+    pending_bytes: usize,
+    /// Counts what was asked of the writer, and up to where it has written.
+    asked: u64,
+    written: u64,
+}
+
+struct Entry {
+    event: Arc<SessionEvent>,
+    bytes: usize,
+    is_kept: bool,
+}
+
+/// What the writer takes of a log, and has to say when it is written.
+pub(super) struct Taken {
+    pub(super) part: Part,
+    pub(super) bytes: usize,
+    up_to: u64,
+    asked: u64,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.shared.forget(&self.session);
+    }
+}
+
+impl Log {
+    pub(super) fn new(session: String, shared: Arc<Shared>) -> Arc<Log> {
+        let state = State {
+            life: Life::Elsewhere,
+            next: 1,
+            ceiling: 0,
+            ceiling_asked: 0,
+            durable: 0,
+            held: VecDeque::new(),
+            ring: VecDeque::new(),
+            ring_bytes: 0,
+            evicted: 0,
+            pending: Part::default(),
+            is_queued: false,
+            waiting: 0,
+            pending_bytes: 0,
+            asked: 0,
+            written: 0,
+        };
+        Arc::new_cyclic(|itself| Log {
+            session,
+            itself: Weak::clone(itself),
+            shared,
+            state: Mutex::new(state),
+            changed: watch::Sender::new(0),
+        })
+    }
+
+    /// Begins a life, with the numbers that were reserved for it.
+    pub(super) fn begin(&self, row: &SessionRow) {
+        {
+            let mut state = self.state.lock();
+            state.drop_pending(&self.shared);
+            state.life = Life::Here(row.epoch);
+            state.next = row.seq_start + 1;
+            state.ceiling = row.seq_ceiling;
+            state.ceiling_asked = row.seq_ceiling;
+            state.durable = row.seq_start;
+            state.evicted = row.seq_start;
+            state.written = state.asked;
+        }
+        self.tell();
+    }
+
+    /// Whose log it is.
+    pub(crate) fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Number of the latest event that was appended in this life, or reserved before it.
+    pub(crate) fn last_seq(&self) -> u64 {
+        self.state.lock().next.saturating_sub(1)
+    }
+
+    /// Appends an event, and answers its number. Never waits; whoever appends much asks for
+    /// [`Log::room`] before.
+    ///
+    /// Nothing is appended when the session is not this server's (any more): the answer is the
+    /// number of the latest event then.
+    pub(crate) fn push(&self, kind: SessionEventKind, turn: Option<&str>, data: Value) -> u64 {
+        let at_ms = clock::wall_ms();
+        let is_kept = !kind.is_partial();
+        // Outside the lock: it may be large.
+        let json = if is_kept { data.to_string().into_bytes() } else { Vec::new() };
+        let bytes = EVENT_BYTES + if is_kept { json.len() } else { length(&data) };
+        let event = SessionEvent { seq: 0, at_ms, turn: turn.map(str::to_owned), kind, data };
+        let seq = {
+            let mut state = self.state.lock();
+            let Some(seq) = state.number() else {
+                return state.next.saturating_sub(1);
+            };
+            let event = Arc::new(SessionEvent { seq, ..event });
+            state.ring.push_back(Entry { event: Arc::clone(&event), bytes, is_kept });
+            state.ring_bytes += bytes;
+            if is_kept {
+                let row = EventRow {
+                    session: self.session.clone(),
+                    seq,
+                    at_ms,
+                    turn: event.turn.clone(),
+                    kind,
+                    data: json,
+                };
+                state.pending.events.push(row);
+                state.pending.last_seq = seq;
+                if kind == SessionEventKind::Done {
+                    state.held.push_back(seq);
+                }
+                self.ask(&mut state, bytes, kind == SessionEventKind::Done);
+            } else if state.durable + 1 == seq {
+                // There is nothing to write of it.
+                state.durable = seq;
+            }
+            state.trim();
+            self.ask_ceiling(&mut state);
+            seq
+        };
+        self.tell();
+        seq
+    }
+
+    /// Keeps a message of the conversation, `role` being `user` or `assistant`, and answers its
+    /// number. Messages are not told; they share the numbers of the events.
+    pub(crate) fn message(&self, role: &str, turn: Option<&str>, content: Value) -> u64 {
+        let bytes = EVENT_BYTES + length(&content);
+        let mut state = self.state.lock();
+        let Some(seq) = state.number() else {
+            return state.next.saturating_sub(1);
+        };
+        state.pending.messages.push(MessageRow {
+            session: self.session.clone(),
+            seq,
+            at_ms: clock::wall_ms(),
+            turn: turn.map(str::to_owned),
+            role: role.to_owned(),
+            content,
+        });
+        self.ask(&mut state, bytes, false);
+        self.ask_ceiling(&mut state);
+        seq
+    }
+
+    /// Keeps what a turn used, once for each turn.
+    pub(crate) fn usage(&self, usage: UsageRow) {
+        let mut state = self.state.lock();
+        if let Life::Here(_) = state.life {
+            state.pending.usage.push(usage);
+            self.ask(&mut state, EVENT_BYTES, false);
+        }
+    }
+
+    /// Has the row written soon: where the session is, but not its settings and its chain
+    /// ([`Log::save`]). The epoch and the numbers in it do not matter.
+    pub(crate) fn mark(&self, row: Arc<SessionRow>) {
+        self.change_row(row, false);
+    }
+
+    /// Has all of the row written, and returns when it and everything before it is durable.
+    ///
+    /// # Errors
+    /// When the session is not this server's any more.
+    pub(crate) async fn save(&self, row: Arc<SessionRow>) -> Result<(), Error> {
+        self.change_row(row, true);
+        self.settle().await
+    }
+
+    fn change_row(&self, row: Arc<SessionRow>, is_whole: bool) {
+        let mut state = self.state.lock();
+        if let Life::Here(_) = state.life {
+            state.pending.row = Some(row);
+            state.pending.is_whole |= is_whole;
+            self.ask(&mut state, EVENT_BYTES, is_whole);
+        }
+    }
+
+    /// Returns when everything with a number up to `seq` is durable.
+    ///
+    /// # Errors
+    /// When the session is not this server's any more.
+    pub(crate) async fn flushed(&self, seq: u64) -> Result<(), Error> {
+        {
+            let mut state = self.state.lock();
+            if state.durable < seq.min(state.next.saturating_sub(1)) {
+                self.ask(&mut state, 0, true);
+            }
+        }
+        self.wait(|state| state.durable >= seq.min(state.next.saturating_sub(1))).await
+    }
+
+    /// Returns when everything that was appended, kept, marked or used is durable.
+    ///
+    /// # Errors
+    /// When the session is not this server's any more.
+    pub(crate) async fn settle(&self) -> Result<(), Error> {
+        let asked = {
+            let mut state = self.state.lock();
+            if state.written < state.asked {
+                self.ask(&mut state, 0, true);
+            }
+            state.asked
+        };
+        self.wait(|state| state.written >= asked).await
+    }
+
+    async fn wait(&self, is_reached: impl Fn(&State) -> bool) -> Result<(), Error> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            changed.mark_unchanged();
+            {
+                let state = self.state.lock();
+                if is_reached(&state) {
+                    return Ok(());
+                }
+                if !matches!(state.life, Life::Here(_)) {
+                    return Err(Error::Conflict(TAKEN.to_owned()));
+                }
+            }
+            // The sender is here.
+            drop(changed.changed().await);
+        }
+    }
+
+    /// Returns when there is room for more: before the next line of the agent is read.
+    pub(crate) async fn room(&self) {
+        loop {
+            let made = self.shared.room.notified();
+            tokio::pin!(made);
+            // From here on nothing is missed.
+            made.as_mut().enable();
+            if self.has_room() {
+                return;
+            }
+            made.await;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let state = self.state.lock();
+        !matches!(state.life, Life::Here(_))
+            || (state.waiting < LOG_WAITING_MAX
+                && self.shared.waiting.load(Ordering::Acquire) < WAITING_MAX)
+    }
+
+    /// Listens to what comes after the event `after`: what the store has of it first.
+    pub(crate) fn subscribe(self: &Arc<Log>, after: u64) -> Subscription {
+        Subscription::new(Arc::clone(self), self.changed.subscribe(), after)
+    }
+
+    /// Ends turns that a server left behind when it died: each gets an `error` and its `done`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn end_open_turns(&self, message: &str) -> Result<Vec<String>, Error> {
+        let open = self.shared.store.open_turns(&self.session).await?;
+        for turn in &open {
+            self.push(SessionEventKind::Error, Some(turn), json!({ "error": message }));
+            self.push(SessionEventKind::Done, Some(turn), json!({}));
+        }
+        Ok(open)
+    }
+
+    /// Stops appending, because the session goes to rest: after [`Log::settle`], before its row is
+    /// released. Who listens goes on listening.
+    pub(crate) fn leave(&self) {
+        self.stop(Life::Elsewhere);
+    }
+
+    /// Stops appending for ever. Who listens is told what there is, and that it is over.
+    pub(crate) fn close(&self) {
+        self.stop(Life::Over);
+    }
+
+    fn stop(&self, life: Life) {
+        {
+            let mut state = self.state.lock();
+            if state.life != Life::Over {
+                state.life = life;
+            }
+            state.drop_pending(&self.shared);
+        }
+        self.shared.room.notify_waiters();
+        self.tell();
+    }
+
+    /// What a listener is told next who has seen everything up to `after`; a number that does not
+    /// exist yet becomes the latest one.
+    pub(super) fn next(&self, after: &mut u64) -> Next {
+        let state = self.state.lock();
+        match state.life {
+            Life::Here(_) => {}
+            Life::Elsewhere => return Next::Stored { up_to: None, is_over: false },
+            Life::Over => return Next::Stored { up_to: None, is_over: true },
+        }
+        *after = state.next.saturating_sub(1).min(*after);
+        if *after < state.evicted {
+            return Next::Stored { up_to: Some(state.evicted), is_over: false };
+        }
+        let visible = state.visible();
+        let from = state.ring.partition_point(|entry| entry.event.seq <= *after);
+        let told = state.ring.range(from..).take(TAKE_MAX);
+        let told = told.take_while(|entry| entry.event.seq <= visible);
+        Next::Live(told.map(|entry| Arc::clone(&entry.event)).collect())
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Adds to what the writer has to do.
+    fn ask(&self, state: &mut State, bytes: usize, is_urgent: bool) {
+        if bytes > 0 {
+            state.asked += 1;
+            state.pending_bytes += bytes;
+            state.waiting += bytes;
+            self.shared.waiting.fetch_add(bytes, Ordering::AcqRel);
+        }
+        let is_new = !std::mem::replace(&mut state.is_queued, true);
+        self.shared.queue(if is_new { self.itself.upgrade() } else { None }, is_urgent);
+    }
+
+    /// Asks for a higher ceiling when half of the numbers are gone, so that nobody waits for it.
+    fn ask_ceiling(&self, state: &mut State) {
+        if state.next + SEQ_BLOCK / 2 > state.ceiling_asked {
+            state.ceiling_asked = state.next + SEQ_BLOCK;
+            state.pending.ceiling = state.ceiling_asked;
+            let is_urgent = state.next > state.ceiling;
+            self.ask(state, EVENT_BYTES, is_urgent);
+        }
+    }
+
+    fn tell(&self) {
+        self.changed.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// What there is to write, if anything.
+    pub(super) fn take(&self) -> Option<Taken> {
+        let mut state = self.state.lock();
+        state.is_queued = false;
+        let Life::Here(epoch) = state.life else { return None };
+        if state.pending_bytes == 0 {
+            return None;
+        }
+        let mut part = std::mem::take(&mut state.pending);
+        part.session.clone_from(&self.session);
+        part.epoch = epoch;
+        let bytes = std::mem::take(&mut state.pending_bytes);
+        Some(Taken { part, bytes, up_to: state.next.saturating_sub(1), asked: state.asked })
+    }
+
+    /// What was taken is in the store.
+    pub(super) fn written(&self, taken: &Taken, part: &Part) {
+        {
+            let mut state = self.state.lock();
+            state.waiting = state.waiting.saturating_sub(taken.bytes);
+            if state.life != Life::Here(part.epoch) {
+                return;
+            }
+            state.written = state.written.max(taken.asked);
+            // What has come since, and is not to be written, needs no other transaction.
+            let is_all = state.pending.events.is_empty() && state.pending.messages.is_empty();
+            let up_to = if is_all { state.next.saturating_sub(1) } else { taken.up_to };
+            state.durable = state.durable.max(up_to);
+            state.ceiling = state.ceiling.max(part.ceiling);
+            while state.held.front().is_some_and(|seq| *seq <= state.durable) {
+                state.held.pop_front();
+            }
+            state.trim();
+        }
+        self.tell();
+    }
+
+    /// What was taken is not in the store and never will be: the session is not this server's.
+    pub(super) fn lost(&self, taken: &Taken, part: &Part) {
+        {
+            let mut state = self.state.lock();
+            state.waiting = state.waiting.saturating_sub(taken.bytes);
+            if state.life != Life::Here(part.epoch) {
+                return;
+            }
+            state.life = Life::Elsewhere;
+            state.drop_pending(&self.shared);
+        }
+        self.tell();
+    }
+}
+
+/// What a listener is told next.
+pub(super) enum Next {
+    /// These, or nothing yet.
+    Live(Vec<Arc<SessionEvent>>),
+    /// It is in the store, up to this number or as far as there is something.
+    Stored {
+        /// The last one that is to be looked for there.
+        up_to: Option<u64>,
+        /// Whether nothing can come after that.
+        is_over: bool,
+    },
+}
+
+const TAKEN: &str = "the session is not on this server any more";
+
+impl State {
+    /// The next number, if anything may be appended.
+    fn number(&mut self) -> Option<u64> {
+        let Life::Here(_) = self.life else { return None };
+        let seq = self.next;
+        self.next += 1;
+        Some(seq)
+    }
+
+    /// The highest number that may be told.
+    fn visible(&self) -> u64 {
+        let told = self.ceiling.min(self.next.saturating_sub(1));
+        self.held.front().map_or(told, |held| told.min(held.saturating_sub(1)))
+    }
+
+    /// Gives up the oldest events, but none that is nowhere else.
+    fn trim(&mut self) {
+        while self.ring_bytes > RING_BYTES_MAX
+            && let Some(oldest) = self.ring.front()
+            && (!oldest.is_kept || oldest.event.seq <= self.durable)
+        {
+            self.ring_bytes -= oldest.bytes;
+            self.evicted = oldest.event.seq;
+            self.ring.pop_front();
+        }
+    }
+
+    fn drop_pending(&mut self, shared: &Shared) {
+        let bytes = std::mem::take(&mut self.pending_bytes);
+        self.waiting = self.waiting.saturating_sub(bytes);
+        shared.waiting.fetch_sub(bytes, Ordering::AcqRel);
+        self.pending = Part::default();
+        self.ring.clear();
+        self.ring_bytes = 0;
+        self.held.clear();
+    }
+}
+
+/// Bytes of a value as JSON.
+fn length(value: &Value) -> usize {
+    struct Counter(usize);
+    impl io::Write for Counter {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.saturating_add(bytes.len());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut counter = Counter(0);
+    // It cannot fail: a value has no keys but texts, and the counter takes everything.
+    match serde_json::to_writer(&mut counter, value) {
+        Ok(()) | Err(_) => counter.0,
+    }
+}

@@ -1,0 +1,133 @@
+//! A listener: what is stored first, then what happens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SessionEvent, SessionEventKind};
+use node::store::Dialect;
+use tokio::sync::watch;
+use tokio::time;
+
+use super::TAKE_MAX;
+use super::log::{Log, Next};
+use crate::error::Error;
+
+/// How often the store is asked for events of a session that another server may have.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+
+/// Pause before a store that cannot be read is asked again.
+const STORE_PAUSE: Duration = Duration::from_millis(200);
+
+/// Listens to a session, with a position of its own.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    log: Arc<Log>,
+    changed: watch::Receiver<u64>,
+    after: u64,
+    /// The turn it is limited to.
+    turn: Option<String>,
+    is_over: bool,
+}
+
+impl Subscription {
+    pub(super) fn new(log: Arc<Log>, changed: watch::Receiver<u64>, after: u64) -> Subscription {
+        Subscription { log, changed, after, turn: None, is_over: false }
+    }
+
+    /// Limits it to the events of one turn; it ends with that turn's `done`.
+    pub(crate) fn of_turn(self, turn: &str) -> Subscription {
+        Subscription { turn: Some(turn.to_owned()), ..self }
+    }
+
+    /// The latest number that it has seen, or passed over.
+    pub(crate) fn after(&self) -> u64 {
+        self.after
+    }
+
+    /// The next events, never none of them, in order. None when nothing can come any more: the
+    /// session has ended, or the turn is done, or the store is broken, which is logged. Pieces of
+    /// messages are left out for who is slow.
+    ///
+    /// Dropping the future loses nothing.
+    pub(crate) async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
+        while !self.is_over {
+            // Before the look, so that no change after it is missed.
+            self.changed.mark_unchanged();
+            let mut after = self.after;
+            let events = match self.log.next(&mut after) {
+                Next::Live(events) => {
+                    self.after = after;
+                    if events.is_empty() {
+                        // The sender is in the log, which is held here.
+                        drop(self.changed.changed().await);
+                        continue;
+                    }
+                    events
+                }
+                Next::Stored { up_to, is_over } => {
+                    let events = self.stored(up_to.unwrap_or(u64::MAX)).await?;
+                    if events.is_empty() {
+                        match up_to {
+                            // The rest is in memory.
+                            Some(up_to) => self.after = self.after.max(up_to),
+                            None if is_over => self.is_over = true,
+                            None => self.wait_elsewhere().await,
+                        }
+                        continue;
+                    }
+                    events
+                }
+            };
+            let events = self.pass(events);
+            if !events.is_empty() {
+                return Some(events);
+            }
+        }
+        None
+    }
+
+    /// Moves behind these events, and leaves out what is not of the turn.
+    fn pass(&mut self, mut events: Vec<Arc<SessionEvent>>) -> Vec<Arc<SessionEvent>> {
+        if let Some(last) = events.last() {
+            self.after = self.after.max(last.seq);
+        }
+        if let Some(turn) = &self.turn {
+            events.retain(|event| event.turn.as_ref() == Some(turn));
+            if let Some(done) = events.iter().position(|it| it.kind == SessionEventKind::Done) {
+                events.truncate(done + 1);
+                self.is_over = true;
+            }
+        }
+        events
+    }
+
+    /// A page of the store. None when it is broken.
+    async fn stored(&mut self, up_to: u64) -> Option<Vec<Arc<SessionEvent>>> {
+        loop {
+            let store = &self.log.shared().store;
+            let session = self.log.session();
+            let page = store.event_page(session, self.after, up_to, TAKE_MAX, Vec::new()).await;
+            match page {
+                Ok(events) => return Some(events.into_iter().map(Arc::new).collect()),
+                // It comes back, or the listener goes.
+                Err(Error::Unavailable(_)) => time::sleep(STORE_PAUSE).await,
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::error!(error, session, "failed to read events");
+                    self.is_over = true;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Waits until there may be more of a session that is not alive here.
+    async fn wait_elsewhere(&mut self) {
+        let changed = self.changed.changed();
+        match self.log.shared().store.dialect() {
+            // Nobody else has the file.
+            Dialect::Sqlite => drop(changed.await),
+            Dialect::Postgres => drop(time::timeout(POLL_EVERY, changed).await),
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Writes what logs have, behind them: one transaction at a time, for many sessions at once.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio::time;
+
+use super::log::{Log, Taken};
+use crate::error::Error;
+use crate::store::{Batch, Part, SessionRow, SessionStore};
+
+/// How long a change waits for others to be written with, when nobody waits for it.
+const LINGER: Duration = Duration::from_millis(10);
+
+/// Bytes that one transaction writes, but for one part that is larger alone.
+const BATCH_BYTES_MAX: usize = 4 << 20;
+
+/// Sessions that one transaction writes.
+const BATCH_PARTS_MAX: usize = 256;
+
+/// Pauses between attempts while the store cannot be written.
+const PAUSES: [Duration; 5] = [
+    Duration::from_millis(20),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+];
+
+/// Writes for all sessions of a server. Cheap to clone; it ends with [`Writer::close`].
+#[derive(Clone)]
+pub(crate) struct Writer(Arc<Shared>);
+
+/// What the writer shares with its logs.
+pub(super) struct Shared {
+    pub(super) store: SessionStore,
+    logs: Mutex<HashMap<String, Weak<Log>>>,
+    /// Logs that have something to write, in the order in which they got it.
+    dirty: Mutex<VecDeque<Arc<Log>>>,
+    /// Somebody waits for what is there to be written.
+    is_urgent: AtomicBool,
+    wake: Notify,
+    hurry: Notify,
+    /// Bytes that wait in all logs.
+    pub(super) waiting: AtomicUsize,
+    /// Told after every transaction.
+    pub(super) room: Notify,
+    is_closing: AtomicBool,
+    task: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// A session whose log could not be written, and never will be. Its log has stopped.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    /// Which session.
+    pub(crate) session: String,
+    /// The epoch that this server had it at.
+    pub(crate) epoch: u64,
+    /// Why.
+    pub(crate) why: Why,
+}
+
+/// Why a session was lost.
+#[derive(Debug)]
+pub(crate) enum Why {
+    /// Another server has claimed it, or it was removed.
+    Taken,
+    /// The store refuses what is to be written, though it takes other things.
+    Refused(Error),
+}
+
+impl fmt::Debug for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").finish_non_exhaustive()
+    }
+}
+
+impl Writer {
+    /// Starts writing. Whoever owns the sessions reads which of them were lost, and ends what is
+    /// left of them here.
+    pub(crate) fn start(store: SessionStore) -> (Writer, mpsc::UnboundedReceiver<Lost>) {
+        let shared = Arc::new(Shared {
+            store,
+            logs: Mutex::default(),
+            dirty: Mutex::default(),
+            is_urgent: AtomicBool::new(false),
+            wake: Notify::new(),
+            hurry: Notify::new(),
+            waiting: AtomicUsize::new(0),
+            room: Notify::new(),
+            is_closing: AtomicBool::new(false),
+            task: Mutex::new(None),
+        });
+        // As many as there are sessions, at most.
+        let (tell_lost, lost) = mpsc::unbounded_channel();
+        let task = tokio::spawn(run(Arc::clone(&shared), tell_lost));
+        *shared.task.lock() = Some(task);
+        (Writer(shared), lost)
+    }
+
+    /// The log of a session that was just inserted or claimed: it begins a life with the numbers
+    /// that the row reserves. So the row is one that [`SessionStore::insert_session`] or
+    /// [`SessionStore::claim`] gave back, and serves only once.
+    pub(crate) fn log(&self, row: &SessionRow) -> Arc<Log> {
+        let log = self.follow(&row.id);
+        log.begin(row);
+        log
+    }
+
+    /// The log of a session wherever it lives, to listen to: the one that is alive here, or one
+    /// that tells what the store has.
+    pub(crate) fn follow(&self, session: &str) -> Arc<Log> {
+        let mut logs = self.0.logs.lock();
+        if let Some(log) = logs.get(session).and_then(Weak::upgrade) {
+            return log;
+        }
+        let log = Log::new(session.to_owned(), Arc::clone(&self.0));
+        logs.insert(session.to_owned(), Arc::downgrade(&log));
+        log
+    }
+
+    /// Writes all that waits, and ends. While the store cannot be reached this does not return.
+    pub(crate) async fn close(&self) {
+        self.0.is_closing.store(true, Ordering::Release);
+        self.0.queue(None, true);
+        let task = self.0.task.lock().take();
+        if let Some(task) = task
+            && let Err(error) = task.await
+        {
+            tracing::error!(error = &error as &dyn std::error::Error, "the writer failed");
+        }
+    }
+}
+
+impl Shared {
+    /// Notes that a log has something to write, and whether somebody waits for that.
+    pub(super) fn queue(&self, log: Option<Arc<Log>>, is_urgent: bool) {
+        if let Some(log) = log {
+            self.dirty.lock().push_back(log);
+            self.wake.notify_one();
+        }
+        if is_urgent && !self.is_urgent.swap(true, Ordering::AcqRel) {
+            self.wake.notify_one();
+            self.hurry.notify_one();
+        }
+    }
+
+    /// A log is gone.
+    pub(super) fn forget(&self, session: &str) {
+        let mut logs = self.logs.lock();
+        // There may be a new one by this name already.
+        if logs.get(session).is_some_and(|log| log.strong_count() == 0) {
+            logs.remove(session);
+        }
+    }
+
+    fn take(&self) -> Vec<(Arc<Log>, Taken)> {
+        let (mut all, mut bytes) = (Vec::new(), 0_usize);
+        while all.len() < BATCH_PARTS_MAX && bytes < BATCH_BYTES_MAX {
+            let Some(log) = self.dirty.lock().pop_front() else { break };
+            if let Some(taken) = log.take() {
+                bytes = bytes.saturating_add(taken.bytes);
+                all.push((log, taken));
+            }
+        }
+        all
+    }
+}
+
+async fn run(shared: Arc<Shared>, lost: mpsc::UnboundedSender<Lost>) {
+    loop {
+        let is_empty = shared.dirty.lock().is_empty();
+        if is_empty {
+            if shared.is_closing.load(Ordering::Acquire) {
+                return;
+            }
+            shared.wake.notified().await;
+        }
+        if !shared.is_urgent.load(Ordering::Acquire)
+            && shared.waiting.load(Ordering::Acquire) < BATCH_BYTES_MAX
+        {
+            // Woken early by who is in a hurry, and now and then by who was so before.
+            drop(time::timeout(LINGER, shared.hurry.notified()).await);
+        }
+        shared.is_urgent.store(false, Ordering::Release);
+        loop {
+            let taken = shared.take();
+            if taken.is_empty() {
+                break;
+            }
+            write(&shared, taken, &lost).await;
+        }
+    }
+}
+
+/// Writes what was taken, however long that takes, and tells the logs.
+async fn write(
+    shared: &Shared,
+    mut taken: Vec<(Arc<Log>, Taken)>,
+    lost: &mpsc::UnboundedSender<Lost>,
+) {
+    let bytes: usize = taken.iter().map(|(_, taken)| taken.bytes).sum();
+    let mut pauses = PAUSES.into_iter().chain(std::iter::repeat(PAUSES[PAUSES.len() - 1]));
+    let mut has_failed = false;
+    let parts = taken.iter_mut().map(|(_, taken)| std::mem::take(&mut taken.part)).collect();
+    let batch = Arc::new(Batch { parts });
+    let gone = loop {
+        let error = match shared.store.write_batch(Arc::clone(&batch)).await {
+            Ok(gone) => break gone.into_iter().map(|index| (index, Why::Taken)).collect(),
+            Err(error) => error,
+        };
+        // One that cannot be written must not keep the others from it.
+        if let Error::Internal(_) = error
+            && let Some(gone) = write_each(shared, &batch.parts).await
+        {
+            break gone;
+        }
+        if !has_failed {
+            tracing::warn!(error = &error as &dyn std::error::Error, "failed to write sessions");
+            has_failed = true;
+        }
+        if let Some(pause) = pauses.next() {
+            time::sleep(pause).await;
+        }
+    };
+    if has_failed {
+        tracing::info!("sessions are written again");
+    }
+    tell(taken, &batch, gone, lost);
+    shared.waiting.fetch_sub(bytes, Ordering::AcqRel);
+    shared.room.notify_waiters();
+}
+
+/// Which parts were not written, by their places.
+type Gone = HashMap<usize, Why>;
+
+/// Tries each part alone. None when the store takes nothing at all.
+async fn write_each(shared: &Shared, parts: &[Part]) -> Option<Gone> {
+    let mut gone = Gone::new();
+    for (index, part) in parts.iter().enumerate() {
+        let alone = Batch { parts: vec![part.clone()] };
+        match shared.store.write_batch(Arc::new(alone)).await {
+            Ok(lost) if lost.is_empty() => {}
+            Ok(_) => drop(gone.insert(index, Why::Taken)),
+            Err(error @ Error::Internal(_)) => {
+                // Is it this one, or would the store take nothing of this session?
+                let nothing =
+                    Part { session: part.session.clone(), epoch: part.epoch, ..Part::default() };
+                let probe = Batch { parts: vec![nothing] };
+                if shared.store.write_batch(Arc::new(probe)).await.is_err() {
+                    return None;
+                }
+                gone.insert(index, Why::Refused(error));
+            }
+            Err(_) => return None,
+        }
+    }
+    Some(gone)
+}
+
+fn tell(
+    taken: Vec<(Arc<Log>, Taken)>,
+    batch: &Batch,
+    mut gone: Gone,
+    lost: &mpsc::UnboundedSender<Lost>,
+) {
+    for (index, ((log, taken), part)) in taken.into_iter().zip(&batch.parts).enumerate() {
+        let Some(why) = gone.remove(&index) else {
+            log.written(&taken, part);
+            continue;
+        };
+        log.lost(&taken, part);
+        if let Why::Refused(error) = &why {
+            let (error, session) = (error as &dyn std::error::Error, log.session());
+            tracing::error!(error, session, "the store refuses a session");
+        }
+        let event = Lost { session: part.session.clone(), epoch: part.epoch, why };
+        // Nobody listens any more: the server is going.
+        drop(lost.send(event));
+    }
+}
