@@ -1,0 +1,1 @@
+//! A relay between a client and an endpoint that are both written here.

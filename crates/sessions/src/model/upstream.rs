@@ -1,0 +1,269 @@
+//! Connections to the model's endpoint: opened when needed, kept for the next request.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use node::client::{Roots, connector};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::{Body, BoxError};
+
+/// Bytes of an answer's head, and of what is read ahead.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Connections that are kept while nobody uses them.
+const IDLE_MAX: usize = 32;
+/// How long.
+const IDLE_TIME_MAX: Duration = Duration::from_secs(50);
+/// Time until one that was kept takes the next request.
+const READY_TIME_MAX: Duration = Duration::from_millis(20);
+/// Time to connect, TLS included.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UpstreamError {
+    /// Nobody answers there.
+    #[error("connect to the model")]
+    Connect(#[source] io::Error),
+    /// TLS cannot be spoken.
+    #[error("agree on TLS with the model")]
+    Tls(#[source] BoxError),
+    /// It does not speak HTTP, or went away.
+    #[error("exchange HTTP with the model")]
+    Http(#[source] hyper::Error),
+    /// The request's body was longer than it may be.
+    #[error("the request is too large")]
+    TooLarge,
+}
+
+/// The endpoint.
+pub(super) struct Upstream {
+    host: String,
+    port: u16,
+    is_https: bool,
+    authority: HeaderValue,
+    /// Without a `/` at its end.
+    base_path: String,
+    roots: Roots,
+    /// Made when it is first needed: reading the machine's authorities takes milliseconds.
+    tls: OnceCell<TlsConnector>,
+    /// Connections that nobody uses, the latest last.
+    idle: Arc<Mutex<Vec<Idle>>>,
+}
+
+struct Idle {
+    connection: Connection,
+    since: Instant,
+}
+
+/// A connection; its task ends with it.
+struct Connection {
+    sender: SendRequest<Body>,
+    task: AbortHandle,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Upstream {
+    pub(super) fn new(url: &str, roots: Roots) -> Result<Upstream, &'static str> {
+        let uri: Uri = url.parse().map_err(|_| "it is malformed")?;
+        let (is_https, usual_port) = match uri.scheme_str() {
+            Some("http") => (false, 80),
+            Some("https") => (true, 443),
+            _ => return Err("it does not begin with `http://` or `https://`"),
+        };
+        let authority = uri.authority().ok_or("it has no host")?;
+        if authority.as_str().contains('@') {
+            return Err("it has a user name; the key belongs into `api_key`");
+        }
+        if uri.query().is_some() {
+            return Err("it has a query");
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        Ok(Upstream {
+            host,
+            port: authority.port_u16().unwrap_or(usual_port),
+            is_https,
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| "it is malformed")?,
+            base_path: uri.path().trim_end_matches('/').to_owned(),
+            roots,
+            tls: OnceCell::new(),
+            idle: Arc::default(),
+        })
+    }
+
+    /// What comes before the path of a request.
+    pub(super) fn base_path(&self) -> &str {
+        &self.base_path
+    }
+
+    /// Whom it leads to, for logs.
+    pub(super) fn authority(&self) -> &HeaderValue {
+        &self.authority
+    }
+
+    /// Sends a request and returns when the head of the answer is there. Dropping the future, or
+    /// the answer's body, closes the connection.
+    pub(super) async fn send(
+        &self,
+        mut request: Request<Body>,
+    ) -> Result<Response<Answer>, UpstreamError> {
+        request.headers_mut().insert(HOST, self.authority.clone());
+        loop {
+            let kept = self.kept();
+            let is_kept = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.open().await?,
+            };
+            // Its task may not have seen the end of the last answer yet. One that stays busy, since
+            // its last request was answered before it was sent, is dropped.
+            if is_kept
+                && !matches!(timeout(READY_TIME_MAX, connection.sender.ready()).await, Ok(Ok(())))
+            {
+                continue;
+            }
+            match connection.sender.try_send_request(request).await {
+                Ok(answer) => {
+                    let idle = Arc::clone(&self.idle);
+                    return Ok(answer.map(|body| Answer::new(body, connection, idle)));
+                }
+                // A connection that was kept may have been closed by the other side meanwhile.
+                // Nothing of the request was sent then, and it comes back.
+                Err(mut refused) => match refused.take_message() {
+                    Some(unsent) if is_kept => request = unsent,
+                    _ => return Err(error_of(refused.into_error())),
+                },
+            }
+        }
+    }
+
+    /// A connection that was kept.
+    fn kept(&self) -> Option<Connection> {
+        let mut idle = self.idle.lock();
+        let now = Instant::now();
+        idle.retain(|one| now - one.since < IDLE_TIME_MAX && !one.connection.sender.is_closed());
+        idle.pop().map(|one| one.connection)
+    }
+
+    async fn open(&self) -> Result<Connection, UpstreamError> {
+        let late = |_| UpstreamError::Connect(io::ErrorKind::TimedOut.into());
+        timeout(CONNECT_TIME_MAX, self.connect()).await.map_err(late)?
+    }
+
+    async fn connect(&self) -> Result<Connection, UpstreamError> {
+        let tcp = TcpStream::connect((self.host.as_str(), self.port)).await;
+        let tcp = tcp.map_err(UpstreamError::Connect)?;
+        // Without it requests are a little later, and no less right.
+        tcp.set_nodelay(true).ok();
+        if !self.is_https {
+            return speak(tcp).await;
+        }
+        let tls = self.tls.get_or_try_init(|| self.connector()).await?;
+        let name = ServerName::try_from(self.host.clone());
+        let name = name.map_err(|error| UpstreamError::Tls(error.into()))?;
+        let stream = tls.connect(name, tcp).await;
+        speak(stream.map_err(|error| UpstreamError::Tls(error.into()))?).await
+    }
+
+    async fn connector(&self) -> Result<TlsConnector, UpstreamError> {
+        let roots = self.roots.clone();
+        let made = tokio::task::spawn_blocking(move || connector(&roots)).await;
+        made.map_err(|error| UpstreamError::Tls(error.into()))?.map_err(UpstreamError::Tls)
+    }
+}
+
+async fn speak<S>(stream: S) -> Result<Connection, UpstreamError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut http = http1::Builder::new();
+    let made = http.max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = made.map_err(UpstreamError::Http)?;
+    // Its errors are those of the request and of the body.
+    let task = tokio::spawn(async move { drop(connection.await) });
+    Ok(Connection { sender, task: task.abort_handle() })
+}
+
+/// A body that breaks off because it is too long looks like any other failure, but for its cause.
+fn error_of(error: hyper::Error) -> UpstreamError {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&error);
+    while let Some(one) = cause {
+        if one.is::<http_body_util::LengthLimitError>() {
+            return UpstreamError::TooLarge;
+        }
+        cause = one.source();
+    }
+    UpstreamError::Http(error)
+}
+
+/// An answer's body. At its end its connection is kept for the next request; dropped before that,
+/// the connection is closed, and the endpoint knows that nobody listens.
+pub(super) struct Answer {
+    body: Incoming,
+    connection: Option<Connection>,
+    idle: Arc<Mutex<Vec<Idle>>>,
+}
+
+impl Answer {
+    fn new(body: Incoming, connection: Connection, idle: Arc<Mutex<Vec<Idle>>>) -> Answer {
+        let mut answer = Answer { body, connection: Some(connection), idle };
+        answer.keep_at_end();
+        answer
+    }
+
+    fn keep_at_end(&mut self) {
+        if !self.body.is_end_stream() {
+            return;
+        }
+        let Some(connection) = self.connection.take() else { return };
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE_MAX {
+            idle.push(Idle { connection, since: Instant::now() });
+        }
+    }
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(context);
+        if !matches!(polled, Poll::Pending) {
+            self.keep_at_end();
+        }
+        polled.map(|frame| frame.map(|frame| frame.map_err(BoxError::from)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,293 @@
+//! Counts what passes: requests, and the tokens that answers speak of.
+//!
+//! The answer goes by unchanged and at once. What looks like a usage in it is read beside that; an
+//! answer that hides it is not counted, and not held up either.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, SizeHint};
+use serde::Deserialize;
+
+use super::BoxError;
+
+/// Bytes of an answer, or of one of its lines, that are kept to be read for a usage.
+const KEPT_BYTES_MAX: usize = 4 << 20;
+/// Parts of the lines of a streamed answer that have a usage.
+const WITH_USAGE: [&[u8]; 2] = [b"message_start", b"message_delta"];
+
+/// What has been used. Counts upward only.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    requests: AtomicU64,
+    failed: AtomicU64,
+    input: AtomicU64,
+    output: AtomicU64,
+    cache_creation: AtomicU64,
+    cache_read: AtomicU64,
+}
+
+/// Tokens and requests, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tokens {
+    /// Requests, those included that were refused.
+    pub(crate) requests: u64,
+    /// Of them, those that were not answered by the model.
+    pub(crate) failed: u64,
+    /// Tokens that the model read, without those from its cache.
+    pub(crate) input: u64,
+    /// Tokens that it wrote.
+    pub(crate) output: u64,
+    /// Tokens that were put into its cache.
+    pub(crate) cache_creation: u64,
+    /// Tokens that came from there.
+    pub(crate) cache_read: u64,
+}
+
+impl Tally {
+    /// What has been used so far. Answers count when they have ended.
+    pub(crate) fn so_far(&self) -> Tokens {
+        Tokens {
+            requests: self.requests.load(Relaxed),
+            failed: self.failed.load(Relaxed),
+            input: self.input.load(Relaxed),
+            output: self.output.load(Relaxed),
+            cache_creation: self.cache_creation.load(Relaxed),
+            cache_read: self.cache_read.load(Relaxed),
+        }
+    }
+
+    pub(super) fn request(&self) {
+        self.requests.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn failed(&self) {
+        self.failed.fetch_add(1, Relaxed);
+    }
+
+    fn add(&self, usage: Usage) {
+        self.input.fetch_add(usage.input_tokens.unwrap_or(0), Relaxed);
+        self.output.fetch_add(usage.output_tokens.unwrap_or(0), Relaxed);
+        self.cache_creation.fetch_add(usage.cache_creation_input_tokens.unwrap_or(0), Relaxed);
+        self.cache_read.fetch_add(usage.cache_read_input_tokens.unwrap_or(0), Relaxed);
+    }
+}
+
+/// As in an answer, or in an event of one.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+struct Usage {
+    input_tokens: Option<u64>,
+    output_tokens: Option<u64>,
+    cache_creation_input_tokens: Option<u64>,
+    cache_read_input_tokens: Option<u64>,
+}
+
+impl Usage {
+    /// Numbers in later events are totals that replace those before.
+    fn replace(&mut self, later: Usage) {
+        self.input_tokens = later.input_tokens.or(self.input_tokens);
+        self.output_tokens = later.output_tokens.or(self.output_tokens);
+        self.cache_creation_input_tokens =
+            later.cache_creation_input_tokens.or(self.cache_creation_input_tokens);
+        self.cache_read_input_tokens =
+            later.cache_read_input_tokens.or(self.cache_read_input_tokens);
+    }
+}
+
+/// Where a usage is in what passes.
+#[derive(Deserialize)]
+struct WithUsage {
+    usage: Option<Usage>,
+    message: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    usage: Option<Usage>,
+}
+
+/// Reads usages from an answer's pieces.
+#[derive(Debug)]
+enum Reader {
+    /// Events, a line each.
+    Stream {
+        line: Vec<u8>,
+        /// The line is longer than anything that has a usage.
+        is_skipped: bool,
+    },
+    /// One document.
+    Whole(Vec<u8>),
+    /// Nothing to be found.
+    None,
+}
+
+impl Reader {
+    fn new(content_type: &str) -> Reader {
+        match content_type.split(';').next().unwrap_or_default().trim() {
+            "text/event-stream" => Reader::Stream { line: Vec::new(), is_skipped: false },
+            "application/json" => Reader::Whole(Vec::new()),
+            _ => Reader::None,
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8], usage: &mut Usage) {
+        match self {
+            Reader::None => {}
+            Reader::Whole(kept) => {
+                if kept.len() + bytes.len() > KEPT_BYTES_MAX {
+                    *self = Reader::None;
+                } else {
+                    kept.extend_from_slice(bytes);
+                }
+            }
+            Reader::Stream { line, is_skipped } => {
+                for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+                    if line.len() + piece.len() > KEPT_BYTES_MAX {
+                        *is_skipped = true;
+                    }
+                    if !*is_skipped {
+                        line.extend_from_slice(piece);
+                    }
+                    if piece.ends_with(b"\n") {
+                        if !*is_skipped {
+                            read_line(line, usage);
+                        }
+                        line.clear();
+                        *is_skipped = false;
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&self, usage: &mut Usage) {
+        if let Reader::Whole(kept) = self {
+            read(kept, usage);
+        }
+    }
+}
+
+fn read_line(line: &[u8], usage: &mut Usage) {
+    let Some(data) = line.strip_prefix(b"data:") else { return };
+    // Most lines are pieces of text. Looking costs less than parsing.
+    let has = |part: &[u8]| data.windows(part.len()).take(64).any(|window| window == part);
+    if WITH_USAGE.iter().any(|part| has(part)) {
+        read(data, usage);
+    }
+}
+
+fn read(json: &[u8], usage: &mut Usage) {
+    let Ok(read) = serde_json::from_slice::<WithUsage>(json) else { return };
+    let of_message = read.message.and_then(|message| message.usage);
+    for later in of_message.into_iter().chain(read.usage) {
+        usage.replace(later);
+    }
+}
+
+/// A body that is counted while it passes.
+pub(super) struct Counted<B> {
+    body: B,
+    reader: Reader,
+    usage: Usage,
+    tally: Arc<Tally>,
+}
+
+impl<B> Counted<B> {
+    pub(super) fn new(body: B, content_type: &str, tally: Arc<Tally>) -> Counted<B> {
+        Counted { body, reader: Reader::new(content_type), usage: Usage::default(), tally }
+    }
+}
+
+impl<B> Drop for Counted<B> {
+    /// What was used was used, even if nobody listened to the end.
+    fn drop(&mut self) {
+        self.reader.end(&mut self.usage);
+        self.tally.add(self.usage);
+    }
+}
+
+impl<B> Body for Counted<B>
+where
+    B: Body<Data = Bytes, Error = BoxError> + Unpin,
+{
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = &mut *self;
+        let polled = Pin::new(&mut this.body).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(bytes) = frame.data_ref()
+        {
+            this.reader.take(bytes, &mut this.usage);
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The usage in an answer, whole and in pieces of every size up to nine.
+    fn check(content_type: &str, answer: &str, expected: [u64; 4]) {
+        for size in (1..10).chain([answer.len()]) {
+            let tally = Arc::new(Tally::default());
+            let mut counted = Counted::new((), content_type, Arc::clone(&tally));
+            for piece in answer.as_bytes().chunks(size) {
+                counted.reader.take(piece, &mut counted.usage);
+            }
+            drop(counted);
+            let found = tally.so_far();
+            let found = [found.input, found.output, found.cache_creation, found.cache_read];
+            assert_eq!(found, expected, "{content_type} in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn usage_is_found_in_streams_and_documents() {
+        let start = r#"data: {"type":"message_start","message":{"usage":{"input_tokens":5,"cache_read_input_tokens":7,"output_tokens":1}}}"#;
+        let delta = r#"data: {"type":"message_delta","delta":{},"usage":{"output_tokens":9}}"#;
+        let text = r#"data: {"type":"content_block_delta","delta":{"text":"message_start"}}"#;
+        let stream = format!("event: x\n{start}\n\n{text}\n\n{delta}\n\n");
+        check("text/event-stream; charset=utf-8", &stream, [5, 9, 0, 7]);
+        // Cut off: what was said until then.
+        check("text/event-stream", &format!("{start}\n"), [5, 1, 0, 7]);
+        let document = r#"{"type":"message","usage":{"input_tokens":3,"output_tokens":4,"cache_creation_input_tokens":2}}"#;
+        check("application/json", document, [3, 4, 2, 0]);
+        check("application/json", r#"{"usage":-1}"#, [0; 4]);
+        check("application/json", "[", [0; 4]);
+        check("text/plain", document, [0; 4]);
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_not_kept() {
+        let mut reader = Reader::new("text/event-stream");
+        let mut usage = Usage::default();
+        let piece = vec![b'a'; KEPT_BYTES_MAX / 4 + 1];
+        for _ in 0..8 {
+            reader.take(&piece, &mut usage);
+        }
+        let Reader::Stream { line, .. } = &reader else { panic!("{reader:?}") };
+        assert!(line.len() <= KEPT_BYTES_MAX);
+        reader.take(
+            b"\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":2}}\n",
+            &mut usage,
+        );
+        assert_eq!(usage.output_tokens, Some(2));
+    }
+}
