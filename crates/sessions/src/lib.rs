@@ -20,6 +20,8 @@
 mod agent;
 mod config;
 mod error;
+mod events;
+mod model;
 mod store;
 mod turn;
 mod workspace;
