@@ -83,7 +83,7 @@ const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bi
 const KERNEL_MIN: (u32, u32) = (5, 19);
 /// Of what the tool says, how much is passed on.
 const TOOL_CHARS_MAX: usize = 500;
-/// Free stretches shorter than this are not told to the device when a disk is synchronised.
+/// Free stretches shorter than this are not told to the device: they are hardly worth it.
 const TRIM_BYTES_MIN: u64 = 64 << 10;
 
 /// How much a disk has room for.
@@ -386,8 +386,9 @@ impl Disk {
     /// place of another file.
     pub fn copy_to(&self, to: &Path) -> Result<(), DiskError> {
         let copy = image::unnamed(to)?;
-        // Most is written before anybody has to wait.
+        // Most is written before anybody has to wait, and nothing copied that nobody has.
         self.sync()?;
+        self.trim()?;
         {
             let _frozen = loops::freeze(self.root.as_fd(), &self.image, &self.path)?;
             image::copy(&self.image, &copy).at("copy to", to)?;
@@ -395,10 +396,14 @@ impl Disk {
         image::name_durably(&copy, to)
     }
 
-    /// Returns when everything written so far is durable in the image, and what was deleted takes
-    /// no room in it.
+    /// Returns when everything written so far is durable in the image.
     pub fn sync(&self) -> Result<(), DiskError> {
-        kernel::sync_fs(self.root.as_fd()).at("write everything to", &self.path)?;
+        kernel::sync_fs(self.root.as_fd()).at("write everything to", &self.path)
+    }
+
+    /// Returns when what was deleted before the last [`Disk::sync`] takes no room in the image. The
+    /// first time, this looks at the whole disk: milliseconds for each gigabyte.
+    pub fn trim(&self) -> Result<(), DiskError> {
         kernel::trim(self.root.as_fd(), TRIM_BYTES_MIN).at("free what is unused of", &self.path)
     }
 
@@ -450,3 +455,6 @@ impl Layer {
         loops::mount(&self.device, Access::Read)
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use super::{At, DiskError, loops};
+use super::{At, BLOCK_BYTES, DiskError, loops};
 use crate::sys::mounts::{self as kernel, Lock};
 
 /// Images are nobody's but the server's.
@@ -195,10 +195,19 @@ impl ImageWriter {
             let detail = format!("chunk {chunk} has {} bytes instead of {len}", content.len());
             return Err(DiskError::Damaged { path: self.path.clone(), detail });
         }
-        if content.iter().all(|byte| *byte == 0) {
-            return Ok(());
+        let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+        let blocks: Vec<&[u8]> = content.chunks(BLOCK_BYTES as usize).collect();
+        let mut at = 0;
+        for blocks in blocks.chunk_by(|one, next| is_zero(one) == is_zero(next)) {
+            let end = at + blocks.iter().map(|block| block.len()).sum::<usize>();
+            let stretch = content.get(at..end).unwrap_or_default();
+            if blocks.first().is_some_and(|block| !is_zero(block)) {
+                let written = self.image.write_all_at(stretch, start + at as u64);
+                written.at("write", &self.path)?;
+            }
+            at = end;
         }
-        self.image.write_all_at(content, start).at("write", &self.path)
+        Ok(())
     }
 
     /// Makes the image durable and gives it its name; never in place of another file.

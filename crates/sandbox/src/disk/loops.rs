@@ -150,14 +150,12 @@ pub(super) fn mount(device: &CStr, access: Access) -> io::Result<OwnedFd> {
     // Times of reading would change what has not changed.
     let mut attributes =
         libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOATIME;
-    match access {
-        Access::Read => {
-            kernel::fs_flag(fs.as_fd(), c"ro")?;
-            attributes |= libc::MOUNT_ATTR_RDONLY;
-        }
-        // What is deleted becomes a hole in the image.
-        Access::Change => kernel::fs_flag(fs.as_fd(), c"discard")?,
+    if access == Access::Read {
+        kernel::fs_flag(fs.as_fd(), c"ro")?;
+        attributes |= libc::MOUNT_ATTR_RDONLY;
     }
+    // Without `discard`: the kernel would make holes some time after each deletion and none for the
+    // last ones, and would then take no orders to do so. `Disk::trim` gives them.
     kernel::fs_create(fs.as_fd())?;
     kernel::fs_mount(fs.as_fd(), attributes)
 }
@@ -244,7 +242,7 @@ fn thaw_device(name: &str, path: &Path) -> Result<(), DiskError> {
 }
 
 /// Names of all loop devices.
-fn loop_devices() -> Result<Vec<String>, DiskError> {
+pub(super) fn loop_devices() -> Result<Vec<String>, DiskError> {
     let at = Path::new(BLOCK_DEVICES);
     let mut names = Vec::new();
     for entry in fs::read_dir(at).at("list", at)? {
@@ -255,7 +253,7 @@ fn loop_devices() -> Result<Vec<String>, DiskError> {
 }
 
 /// The image that a loop device shows, if it shows one.
-fn backing_file(name: &str) -> Option<PathBuf> {
+pub(super) fn backing_file(name: &str) -> Option<PathBuf> {
     let text = fs::read(format!("{BLOCK_DEVICES}/{name}/loop/backing_file")).ok()?;
     let text = text.strip_suffix(b"\n").unwrap_or(&text);
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(text)))

@@ -5,7 +5,6 @@
 //! with the disk and the layers: the mount table inside tells of the two places only.
 
 use std::ffi::{CStr, CString};
-use std::fmt::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use super::{CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SYS_ADMIN, mask};
@@ -29,7 +28,7 @@ pub(crate) const OVERLAY_CAPABILITIES: u64 =
 pub(crate) const LAYERS_MAX: usize = 64;
 
 /// A directory of the root where nothing is, to mount what is then taken from sight.
-const ASIDE: &CStr = c"/run";
+const ASIDE: &str = "/run";
 /// Where the directories of the overlay go that sessions see.
 const PLACES: [&CStr; SHOWN.len()] = [c"/workspace", c"/home/user"];
 
@@ -58,57 +57,50 @@ pub(crate) fn mount_session(
 }
 
 fn mount_all(disk: &OwnedFd, layers: &[OwnedFd], users: BorrowedFd<'_>) -> Result<(), Failure> {
-    for mount in std::iter::once(disk).chain(layers) {
+    // In the name space, because older kernels take nothing else for an overlay. All on the disk
+    // and one upon the other, so that all goes with the disk; they are named by descriptors anyway.
+    let (aside, below) = (c_path(ASIDE)?, c_path(&format!("{ASIDE}/{EMPTY}"))?);
+    let places = std::iter::once(&aside).chain(std::iter::repeat(&below));
+    for (mount, place) in std::iter::once(disk).chain(layers).zip(places) {
         kernel::map_owners(mount.as_fd(), users).step("map the owners of files on a disk")?;
-        // In the name space, because older kernels take nothing else for an overlay. One upon the
-        // other, because they are named by their descriptors anyway.
-        kernel::move_mount(mount.as_fd(), ASIDE).step("put a disk aside")?;
+        kernel::move_mount(mount.as_fd(), place).step("put a disk aside")?;
     }
     let flags = libc::MS_NOSUID | libc::MS_NODEV;
-    let options = overlay_options(disk.as_fd(), layers)?;
-    sys::mount(Some(c"disk"), ASIDE, Some(c"overlay"), flags, Some(&options))
+    let options = c_path(&overlay_options(disk.as_fd(), layers))?;
+    sys::mount(Some(c"disk"), &below, Some(c"overlay"), flags, Some(&options))
         .step("mount a disk over its layers")?;
     for (name, place) in SHOWN.iter().zip(PLACES) {
-        let from = [ASIDE.to_bytes(), b"/", name.as_bytes()].concat();
-        let from = CString::new(from).map_err(|_| codec::Malformed)?;
+        let from = c_path(&format!("{ASIDE}/{EMPTY}/{name}"))?;
         sys::mount(Some(&from), place, None, libc::MS_BIND, None).step("show a disk")?;
     }
-    // With the disk goes everything that was put upon it.
-    kernel::detach(&itself(disk.as_fd())?).step("hide what is mounted aside")
+    kernel::detach(&aside).step("hide what is mounted aside")
 }
 
 /// Ours are simple images of our own, so what protects from others' is off; on is what programs
 /// expect: directories that can be renamed, and files whose numbers stay.
-fn overlay_options(disk: BorrowedFd<'_>, layers: &[OwnedFd]) -> Result<CString, Failure> {
+fn overlay_options(disk: BorrowedFd<'_>, layers: &[OwnedFd]) -> String {
+    // By its descriptor, which says nothing about the host.
+    let directory =
+        |mount: BorrowedFd<'_>, name| format!("/proc/self/fd/{}/{name}", mount.as_raw_fd());
     let lower = match layers {
-        [] => vec![directory(disk, EMPTY)?],
-        layers => layers
-            .iter()
-            .map(|layer| directory(layer.as_fd(), UPPER))
-            .collect::<Result<Vec<_>, _>>()?,
+        [] => directory(disk, EMPTY),
+        layers => {
+            let lower: Vec<String> =
+                layers.iter().map(|layer| directory(layer.as_fd(), UPPER)).collect();
+            lower.join(":")
+        }
     };
-    let mut options = String::from("redirect_dir=on,xino=on,metacopy=off,index=off,nfs_export=off");
-    for (key, value) in [
-        ("upperdir", directory(disk, UPPER)?.to_string_lossy()),
-        ("workdir", directory(disk, UPPER_WORK)?.to_string_lossy()),
-    ] {
-        let _infallible = write!(options, ",{key}={value}");
-    }
-    for (index, directory) in lower.iter().enumerate() {
-        let before = if index == 0 { ",lowerdir=" } else { ":" };
-        let _infallible = write!(options, "{before}{}", directory.to_string_lossy());
-    }
-    Ok(CString::new(options).map_err(|_| codec::Malformed)?)
+    format!(
+        "redirect_dir=on,xino=on,metacopy=off,index=off,nfs_export=off,\
+         upperdir={},workdir={},lowerdir={lower}",
+        directory(disk, UPPER),
+        directory(disk, UPPER_WORK),
+    )
 }
 
-/// A mount by its descriptor, which says nothing about the host.
-fn itself(mount: BorrowedFd<'_>) -> Result<CString, Failure> {
-    let path = format!("/proc/self/fd/{}", mount.as_raw_fd());
-    Ok(CString::new(path).map_err(|_| codec::Malformed)?)
+fn c_path(text: &str) -> Result<CString, Failure> {
+    Ok(CString::new(text).map_err(|_| codec::Malformed)?)
 }
 
-/// A directory in its root, likewise.
-fn directory(mount: BorrowedFd<'_>, name: &str) -> Result<CString, Failure> {
-    let path = format!("{}/{name}", itself(mount)?.to_string_lossy());
-    Ok(CString::new(path).map_err(|_| codec::Malformed)?)
-}
+#[cfg(test)]
+mod tests;

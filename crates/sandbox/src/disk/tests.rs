@@ -1,0 +1,433 @@
+//! Disks against the kernel, as root. What is in them is seen through mounts of their own.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::*;
+
+/// Longest that an image is waited for that somebody gives up now.
+const SOON: Duration = Duration::from_secs(20);
+const NOT_AT_ALL: Duration = Duration::ZERO;
+pub(crate) const SIZE: DiskSize = DiskSize { bytes: 32 << 20, inodes: 1000 };
+/// Says to this binary that it is the process that holds an image, and which.
+const HOLD: &str = "COVE_TEST_HOLD";
+
+/// A directory of one test, with what makes disks in it.
+pub(crate) struct Place {
+    pub(crate) disks: Disks,
+    directory: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cove-disks-{}-{number}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        let disks = Disks::open(&directory.join("templates")).unwrap();
+        Place { disks, directory }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    pub(crate) fn disk(&self, name: &str) -> Disk {
+        let path = self.path(name);
+        self.disks.create(&path, SIZE).unwrap();
+        Disk::attach(&path, NOT_AT_ALL).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let ours = |name: &String| {
+            loops::backing_file(name).is_some_and(|path| path.starts_with(&self.directory))
+        };
+        // A thread is joined before its name space is gone.
+        let is_left = || {
+            let _interval = sys::poll(&[], Some(Duration::from_millis(1)));
+            loops::loop_devices().unwrap().iter().any(ours)
+        };
+        let is_clean = std::thread::panicking() || !(0..SOON.as_millis()).all(|_| is_left());
+        let removed = fs::remove_dir_all(&self.directory);
+        if !std::thread::panicking() {
+            removed.unwrap();
+            assert!(is_clean, "loop devices are left");
+        }
+    }
+}
+
+/// A file of the disk, by a path that goes through the mount.
+fn file(mount: &OwnedFd, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}/{UPPER}/workspace/{name}", mount.as_raw_fd()))
+}
+
+fn write(disk: &Disk, name: &str, content: &[u8]) {
+    fs::write(file(&disk.root, name), content).unwrap();
+}
+
+fn read(path: &Path, name: &str) -> Vec<u8> {
+    let disk = Disk::attach(path, SOON).unwrap();
+    fs::read(file(&disk.root, name)).unwrap()
+}
+
+fn allocated(path: &Path) -> u64 {
+    std::os::unix::fs::MetadataExt::blocks(&fs::metadata(path).unwrap()) * 512
+}
+
+#[test]
+fn a_disk_has_the_room_that_was_asked_for_and_little_more() {
+    let place = Place::new();
+    for (index, (mib, inodes)) in
+        [(16, 64), (32, 1000), (32, 8000), (1024, 65_536), (10_240, 100_000), (100_000, 1 << 20)]
+            .into_iter()
+            .enumerate()
+    {
+        let path = place.path(&index.to_string());
+        let size = DiskSize { bytes: mib << 20, inodes };
+        place.disks.create(&path, size).unwrap();
+        let disk = Disk::attach(&path, NOT_AT_ALL).unwrap();
+        let usage = disk.usage().unwrap();
+        let most = size.bytes + size.bytes / 50 + (3 << 20);
+        assert!((size.bytes..=most).contains(&usage.bytes_total), "{size:?}: {usage:?}");
+        assert!(usage.inodes_total >= inodes, "{size:?}: {usage:?}");
+        // A group of blocks has a multiple of sixteen.
+        let groups = image_bytes(size).div_ceil(128 << 20);
+        assert!(usage.inodes_total <= inodes + 32 * groups, "{size:?}: {usage:?}");
+        assert!(usage.bytes < 64 << 10 && usage.inodes == 0, "{size:?}: {usage:?}");
+        drop(disk);
+        assert!(allocated(&path) < 4 << 20, "{mib} MiB take {}", allocated(&path));
+    }
+}
+
+#[test]
+fn sizes_that_no_disk_can_have_are_refused() {
+    let place = Place::new();
+    for (bytes, inodes, wrong) in [
+        (DISK_BYTES_MIN - 1, 64, "bytes"),
+        (DISK_BYTES_MAX + 1, 64, "bytes"),
+        (u64::MAX, 64, "bytes"),
+        (DISK_BYTES_MIN, DISK_INODES_MIN - 1, "inodes"),
+        (DISK_BYTES_MIN, 4097, "inodes"),
+        (DISK_BYTES_MAX, u64::MAX, "inodes"),
+    ] {
+        let made = place.disks.create(&place.path("a"), DiskSize { bytes, inodes });
+        let is_right = matches!(&made, Err(DiskError::Size { field, .. }) if *field == wrong);
+        assert!(is_right, "{bytes} {inodes}: {made:?}");
+    }
+    assert!(!place.path("a").exists());
+}
+
+#[test]
+fn a_disk_takes_the_place_of_no_file() {
+    let place = Place::new();
+    let path = place.path("a");
+    fs::write(&path, "mine").unwrap();
+    let made = place.disks.create(&path, SIZE);
+    assert!(matches!(made, Err(DiskError::Exists { .. })), "{made:?}");
+    let disk = place.disk("b");
+    let copied = disk.copy_to(&path);
+    assert!(matches!(copied, Err(DiskError::Exists { .. })), "{copied:?}");
+    assert_eq!(fs::read(&path).unwrap(), b"mine");
+}
+
+#[test]
+fn an_image_is_attached_once_as_a_disk_or_many_times_as_a_layer() {
+    let place = Place::new();
+    let in_use = |error: DiskError| matches!(error, DiskError::InUse { .. });
+    let disk = place.disk("a");
+    let path = place.path("a");
+    assert!(in_use(Disk::attach(&path, Duration::from_millis(150)).unwrap_err()));
+    assert!(in_use(Layer::attach(&path, NOT_AT_ALL).unwrap_err()));
+    assert!(in_use(Extents::open(&path, 4096).unwrap_err()));
+    write(&disk, "a", b"here");
+    // A guest's mount holds the image as long as the guest lives.
+    let mount = disk.mount().unwrap();
+    drop(disk);
+    assert!(in_use(Disk::attach(&path, NOT_AT_ALL).unwrap_err()));
+    drop(mount);
+
+    let layers: Vec<Layer> = (0..3).map(|_| Layer::attach(&path, SOON).unwrap()).collect();
+    assert!(in_use(Disk::attach(&path, NOT_AT_ALL).unwrap_err()));
+    for layer in &layers {
+        let mount = layer.mount().unwrap();
+        assert_eq!(fs::read(file(&mount, "a")).unwrap(), b"here");
+        for change in [
+            fs::write(file(&mount, "b"), ""),
+            fs::remove_file(file(&mount, "a")),
+            OpenOptions::new().append(true).open(file(&mount, "a")).map(drop),
+        ] {
+            assert_eq!(change.unwrap_err().kind(), io::ErrorKind::ReadOnlyFilesystem);
+        }
+    }
+    drop(layers);
+    assert_eq!(read(&path, "a"), b"here");
+}
+
+#[test]
+fn a_name_that_gets_another_image_while_one_waits_is_the_other_image() {
+    let place = Place::new();
+    let (path, moved) = (place.path("a"), place.path("b"));
+    let disk = place.disk("a");
+    write(&disk, "which", b"first");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| Disk::attach(&path, SOON));
+        fs::rename(&path, &moved).unwrap();
+        let second = place.disk("c");
+        write(&second, "which", b"second");
+        drop(second);
+        fs::rename(place.path("c"), &path).unwrap();
+        // It can have been faster than the new image; never slower than the lock of the old.
+        if let Ok(attached) = waiting.join().unwrap() {
+            assert_eq!(fs::read(file(&attached.root, "which")).unwrap(), b"second");
+        }
+    });
+    drop(disk);
+    assert_eq!(read(&moved, "which"), b"first");
+}
+
+#[test]
+fn an_image_outlives_a_holder_that_is_killed() {
+    if let Some(path) = std::env::var_os(HOLD) {
+        let disk = Disk::attach(Path::new(&path), NOT_AT_ALL).unwrap();
+        write(&disk, "a", b"written before the end");
+        println!("\nholds");
+        // Until it is killed, or whoever would do that is gone.
+        let _parent_gone = io::stdin().read_line(&mut String::new());
+        return;
+    }
+    let place = Place::new();
+    let path = place.path("a");
+    place.disks.create(&path, SIZE).unwrap();
+    let name = "disk::tests::an_image_outlives_a_holder_that_is_killed";
+    let mut holder = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture"])
+        .env(HOLD, &path)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(holder.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
+    assert!(matches!(Disk::attach(&path, NOT_AT_ALL), Err(DiskError::InUse { .. })));
+    holder.kill().unwrap();
+    assert_eq!(read(&path, "a"), b"written before the end");
+    holder.wait().unwrap();
+}
+
+#[test]
+fn a_freeze_that_nobody_ends_is_ended_by_who_wants_the_image() {
+    let place = Place::new();
+    let path = place.path("a");
+    for recover in [false, true] {
+        let disk = if recover { Disk::attach(&path, SOON).unwrap() } else { place.disk("a") };
+        write(&disk, "a", b"kept");
+        // As after `kill -9` in the middle of a copy: frozen, and nobody there.
+        kernel::freeze(disk.root.as_fd()).unwrap();
+        drop(disk);
+        if recover {
+            place.disks.recover(&place.directory).unwrap();
+        }
+        assert_eq!(read(&path, "a"), b"kept");
+    }
+}
+
+#[test]
+fn a_freeze_is_not_ended_while_its_maker_lives() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    let frozen = loops::freeze(disk.root.as_fd(), &disk.image, &disk.path).unwrap();
+    assert!(matches!(Disk::attach(&disk.path, NOT_AT_ALL), Err(DiskError::InUse { .. })));
+    place.disks.recover(&place.directory).unwrap();
+    let again = kernel::freeze(disk.root.as_fd()).unwrap_err();
+    assert_eq!(again.raw_os_error(), Some(libc::EBUSY), "it has been ended");
+    drop(frozen);
+    write(&disk, "a", b"goes on");
+}
+
+#[test]
+fn a_copy_is_of_one_moment_while_a_writer_goes_on() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Each number is in the second file only when it is in the first, durably.
+            for number in 0u64.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                for name in ["first", "second"] {
+                    let path = file(&disk.root, name);
+                    let it = OpenOptions::new().create(true).append(true).open(path).unwrap();
+                    (&it).write_all(&number.to_le_bytes()).unwrap();
+                    it.sync_all().unwrap();
+                }
+            }
+        });
+        let stop = StopOnDrop(&done);
+        for number in 0..8 {
+            let copy = place.path(&format!("copy-{number}"));
+            disk.copy_to(&copy).unwrap();
+            // A copy needs no repair: it can be a layer at once.
+            let image = File::open(&copy).unwrap();
+            assert!(!image::needs_recovery(&image, &copy).unwrap());
+            let layer = Layer::attach(&copy, NOT_AT_ALL).unwrap();
+            let mount = layer.mount().unwrap();
+            let lens = ["first", "second"]
+                .map(|name| fs::read(file(&mount, name)).map_or(0, |content| content.len()));
+            assert!(lens[0] == lens[1] || lens[0] == lens[1] + 8, "{lens:?}");
+        }
+        drop(stop);
+    });
+    let last = file(&disk.root, "first");
+    assert!(fs::metadata(last).unwrap().len() > 0, "nothing was written meanwhile");
+}
+
+/// Also when the test fails: the writer would never end.
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_image_whose_journal_was_not_replayed_is_a_layer_all_the_same() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    write(&disk, "a", b"in the journal");
+    kernel::sync_fs(disk.root.as_fd()).unwrap();
+    // As after a loss of power: what the file has now, without the end of a mount.
+    let copy = place.path("copy");
+    fs::copy(place.path("a"), &copy).unwrap();
+    assert!(image::needs_recovery(&File::open(&copy).unwrap(), &copy).unwrap());
+    let layer = Layer::attach(&copy, NOT_AT_ALL).unwrap();
+    assert_eq!(fs::read(file(&layer.mount().unwrap(), "a")).unwrap(), b"in the journal");
+}
+
+#[test]
+fn what_is_no_whole_image_is_said_to_be_damaged() {
+    let place = Place::new();
+    let whole = place.path("whole");
+    place.disks.create(&whole, SIZE).unwrap();
+    let content = fs::read(&whole).unwrap();
+    let mut broken = content.clone();
+    // The descriptors of the first groups.
+    broken[4096..4096 + 512].fill(0x5a);
+    for (name, bytes) in [
+        ("empty", &[][..]),
+        ("short", &content[..1 << 20]),
+        ("odd", &content[..content.len() - 12_345]),
+        ("zeros", &[0; 1 << 20]),
+        ("text", &b"not a file system ".repeat(10_000)),
+        ("broken", &broken),
+    ] {
+        let path = place.path(name);
+        fs::write(&path, bytes).unwrap();
+        for error in [
+            Disk::attach(&path, NOT_AT_ALL).unwrap_err(),
+            Layer::attach(&path, NOT_AT_ALL).unwrap_err(),
+        ] {
+            assert!(matches!(error, DiskError::Damaged { .. }), "{name}: {error:?}");
+        }
+    }
+    let missing = Disk::attach(&place.path("missing"), SOON).unwrap_err();
+    let is_not_found = matches!(&missing, DiskError::Io { source, .. }
+        if source.kind() == io::ErrorKind::NotFound);
+    assert!(is_not_found, "{missing:?}");
+}
+
+#[test]
+fn what_is_deleted_leaves_the_image() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    let path = place.path("a");
+    disk.sync().unwrap();
+    // What was trimmed once is looked at again.
+    disk.trim().unwrap();
+    let before = allocated(&path);
+    write(&disk, "big", &vec![7; 20 << 20]);
+    disk.sync().unwrap();
+    assert!(allocated(&path) >= before + (20 << 20));
+    fs::remove_file(file(&disk.root, "big")).unwrap();
+    disk.sync().unwrap();
+    disk.trim().unwrap();
+    let after = allocated(&path);
+    assert!(after <= before + (1 << 20), "{before} before, {after} after");
+}
+
+#[test]
+fn an_image_goes_through_chunks_and_back() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    write(&disk, "a", &b"content ".repeat(300_000));
+    drop(disk);
+    let path = place.path("a");
+    let original = fs::read(&path).unwrap();
+    for chunk_bytes in [4096, 1 << 20, 3_000_001, u32::MAX] {
+        let extents = Extents::open(&path, chunk_bytes).unwrap();
+        let copy = place.path(&format!("copy-{chunk_bytes}"));
+        let writer = ImageWriter::create(&copy, extents.bytes(), chunk_bytes).unwrap();
+        let chunks = extents.chunks().unwrap();
+        assert!(chunks.is_sorted() && !chunks.is_empty());
+        let mut buf = Vec::new();
+        for chunk in chunks {
+            extents.read(chunk, &mut buf).unwrap();
+            writer.write(chunk, &buf).unwrap();
+        }
+        assert!(!copy.exists(), "it is there before it is whole");
+        writer.finish().unwrap();
+        assert!(fs::read(&copy).unwrap() == original, "{chunk_bytes}: not the same");
+        assert!(allocated(&copy) < original.len() as u64 / 2);
+        drop(extents);
+        assert_eq!(read(&copy, "a").len(), 2_400_000);
+    }
+}
+
+#[test]
+fn a_chunk_of_another_size_or_place_is_refused() {
+    let place = Place::new();
+    let writer = ImageWriter::create(&place.path("a"), 10_000, 4096).unwrap();
+    for (chunk, len, fits) in
+        [(0, 4096, true), (2, 1808, true), (2, 4096, false), (0, 1, false), (3, 0, false)]
+    {
+        assert_eq!(writer.write(chunk, &vec![1; len]).is_ok(), fits, "{chunk} {len}");
+    }
+    assert!(writer.write(u64::MAX, &[1]).is_err());
+    drop(writer);
+    assert!(!place.path("a").exists(), "what is not finished leaves nothing");
+}
+
+#[test]
+fn holes_stay_holes_in_copies() {
+    let place = Place::new();
+    let (from, to) = (place.path("from"), place.path("to"));
+    let file = File::create_new(&from).unwrap();
+    file.set_len(50 << 20).unwrap();
+    for at in [0, 10 << 20, (50 << 20) - 5000] {
+        file.write_all_at(&[9; 5000], at).unwrap();
+    }
+    let copy = File::options().read(true).write(true).create_new(true).open(&to).unwrap();
+    image::copy(&File::open(&from).unwrap(), &copy).unwrap();
+    assert!(fs::read(&from).unwrap() == fs::read(&to).unwrap());
+    assert!(allocated(&to) <= 64 << 10);
+}
+
+#[test]
+fn kernels_are_old_or_new_enough() {
+    for (release, version) in [
+        ("6.18.44-fc-v669\n", Some((6, 18))),
+        ("5.19.0-rc1", Some((5, 19))),
+        ("7.0", Some((7, 0))),
+        ("", None),
+        ("linux", None),
+    ] {
+        assert_eq!(kernel_version(release), version, "{release}");
+    }
+}
