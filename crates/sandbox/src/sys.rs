@@ -1,8 +1,9 @@
-//! The system calls of this crate, each behind a safe face. All `unsafe` of Cove is in this file.
+//! The system calls of this crate, each behind a safe face. All `unsafe` of Cove is in this file and
+//! its children, which have those of one purpose each.
 //!
 //! The faces are as thin as the kernel lets them be: one call, its errno as an [`io::Error`], and
 //! ownership of descriptors as types. Nothing here decides anything.
-#![expect(unsafe_code, reason = "this is the one file that talks to the kernel directly")]
+#![expect(unsafe_code, reason = "this is the one module that talks to the kernel directly")]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
 use std::io;
