@@ -292,7 +292,7 @@ impl Connection {
     async fn request(
         &self,
         id: u64,
-        mut frame: Vec<u8>,
+        frame: Vec<u8>,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(Vec<u8>, Vec<OwnedFd>), SandboxError> {
         let _permit = self.requests.acquire().await.map_err(|_| SandboxError::Closed)?;
@@ -305,15 +305,8 @@ impl Connection {
             waiting.answers.insert(id, answer);
         }
         let _asked = Asked { connection: self, id };
-        let mut fds = fds.to_vec();
-        let file;
-        if frame.len() > codec::MESSAGE_BYTES_MAX {
-            file = sys::memfd(c"cove-program", &frame)?;
-            fds.push(file.as_fd());
-            frame = Writer::new(to_session::START_IN_FILE).u64(id).finish();
-        }
         let exchange = async {
-            if self.send(&frame, &fds).await.is_err() {
+            if self.send(&frame, fds).await.is_err() {
                 return Err(OVER);
             }
             match answered.await {

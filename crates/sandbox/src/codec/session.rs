@@ -14,7 +14,7 @@ pub(crate) mod to_session {
     pub(crate) const SET_UP: u8 = 16;
     /// Start a program; the frame itself.
     pub(crate) const START: u8 = 17;
-    /// Start a program; the frame is in the last descriptor.
+    /// Start a program; here are its streams only, and the frame is in the last descriptor.
     pub(crate) const START_IN_FILE: u8 = 18;
     /// Send a signal to a program.
     pub(crate) const SIGNAL: u8 = 19;
@@ -91,12 +91,16 @@ impl SessionLimits {
 
     /// Writes the frame that sets a session up.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
-        let frame = Writer::new(to_session::SET_UP).u64(id);
-        self.fields().into_iter().fold(frame, Writer::u64).finish()
+        self.write(Writer::new(to_session::SET_UP).u64(id)).finish()
     }
 
-    /// Reads it, from after the id.
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// Writes them down.
+    pub(crate) fn write(&self, w: Writer) -> Writer {
+        self.fields().into_iter().fold(w, Writer::u64)
+    }
+
+    /// Reads them.
+    pub(crate) fn read(r: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(SessionLimits {
             memory_bytes: r.u64()?,
             processes: r.u64()?,
@@ -120,6 +124,11 @@ pub(crate) struct StartProgram<'a> {
 }
 
 impl<'a> StartProgram<'a> {
+    /// Writes the frame for a whole one that is elsewhere.
+    pub(crate) fn encode_in_file(&self, id: u64) -> Vec<u8> {
+        self.streams.encode(Writer::new(to_session::START_IN_FILE).u64(id)).finish()
+    }
+
     /// Writes the whole frame.
     pub(crate) fn encode(&self, id: u64) -> Vec<u8> {
         let frame = Writer::new(to_session::START).u64(id);
@@ -133,11 +142,16 @@ impl<'a> StartProgram<'a> {
 
     /// Reads it, from after the id.
     pub(crate) fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let streams = Streams::decode(r)?;
+        let streams = Self::decode_streams(r)?;
         let directory = r.bytes()?;
         let mut list =
             || -> Result<Vec<&'a [u8]>, Malformed> { (0..r.count()?).map(|_| r.bytes()).collect() };
         Ok(StartProgram { streams, directory, argv: list()?, env: list()? })
+    }
+
+    /// Reads the streams, which come first.
+    pub(crate) fn decode_streams(r: &mut Reader<'_>) -> Result<Streams, Malformed> {
+        Streams::decode(r)
     }
 }
 
@@ -263,7 +277,7 @@ mod tests {
         let limits = SessionLimits { processes: 9, stack_bytes: 1, ..SessionLimits::default() };
         let bytes = limits.encode(7);
         read(&bytes, to_session::SET_UP);
-        assert_eq!(SessionLimits::decode(&mut Reader(&bytes[9..])).unwrap(), limits);
+        assert_eq!(SessionLimits::read(&mut Reader(&bytes[9..])).unwrap(), limits);
         for end in [end(), ProcessEnd { code: Some(0), ..ProcessEnd::default() }] {
             let bytes = end.encode(7);
             read(&bytes, from_session::ENDED);
@@ -283,7 +297,7 @@ mod tests {
         }
         let bytes = SessionLimits::default().encode(7);
         for n in 9..bytes.len() {
-            assert!(SessionLimits::decode(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
+            assert!(SessionLimits::read(&mut Reader(&bytes[9..n])).is_err(), "cut at {n}");
         }
         // Without its failure, which may be missing, an end is complete.
         let complete = ProcessEnd::default().encode(7).len();

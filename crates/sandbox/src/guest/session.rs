@@ -12,7 +12,6 @@
 mod program;
 
 use std::ffi::c_int;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use crate::failure::{Failure, Step};
 use crate::sys::{self, Ended, FailurePage, session as sys_session};
 use crate::terminal;
 use crate::workspace;
-use program::Ground;
+use program::{Ground, Parking};
 
 /// Until the session is set up: mounts and control groups, beside what it keeps.
 const SETTING_UP: u64 = OVERLAY_CAPABILITIES | SERVING;
@@ -33,7 +32,10 @@ const SETTING_UP: u64 = OVERLAY_CAPABILITIES | SERVING;
 const SERVING: u64 = mask(&[CAP_CHOWN, CAP_KILL, CAP_SETGID, CAP_SETUID]);
 
 /// Programs of one session at a time; what they start themselves counts as processes only.
-pub(crate) const PROGRAMS_MAX: usize = FailurePage::PLACES;
+const PROGRAMS_MAX: usize = 256;
+/// Each has a place for a note, and so has the process that is parked.
+const _: () = assert!(PROGRAMS_MAX < FailurePage::PLACES);
+
 /// Connections that wait for the server to take them.
 const BACKLOG: c_int = 128;
 /// How often it is looked whether everything has stopped, a millisecond apart.
@@ -64,24 +66,48 @@ struct Running {
     oom_kills_before: u64,
 }
 
+/// A process that waits to become a program.
+#[derive(Debug)]
+struct Parked {
+    pid: libc::pid_t,
+    note: FailurePage,
+    /// Takes the message that releases it.
+    socket: OwnedFd,
+}
+
 /// What the guest init of a session has and goes on to use.
 #[derive(Debug)]
 struct Session {
     sigchld: OwnedFd,
     ground: Ground,
-    /// What is not in use by a program.
+    /// Known once the session is set up.
+    limits: Option<SessionLimits>,
+    /// Those that nobody uses.
     notes: Vec<FailurePage>,
+    /// Waits for the next program.
+    parked: Option<Parked>,
+    /// Parked ones that were killed, until they are reaped.
+    lost: Vec<Parked>,
     running: Vec<Running>,
     /// The file helper, once one was asked for.
     helper: Option<libc::pid_t>,
     freezer: Option<OwnedFd>,
     /// CPU time of the groups before the session: they stay with their slot.
     cpu_before: Duration,
-    is_set_up: bool,
 }
 
-/// What a request comes to: an answer, with descriptors.
+/// What a request comes to: an answer, with a descriptor.
 type Answer = Result<(Writer, Option<OwnedFd>), Failure>;
+
+/// A frame that was received.
+#[derive(Clone, Copy, Debug)]
+struct Frame<'a> {
+    kind: u8,
+    id: u64,
+    whole: &'a [u8],
+    /// What follows the id.
+    rest: Reader<'a>,
+}
 
 impl Guest<'_> {
     /// Does everything that does not depend on the session.
@@ -92,15 +118,26 @@ impl Guest<'_> {
         terminal::mount_for_session()?;
         super::reset_signals()?;
         let sigchld = sys::sigchld_fd().step("watch for children")?;
-        let notes = FailurePage::several().step("share a page with programs")?;
+        let mut notes = FailurePage::several().step("share a page with programs")?;
+        notes.truncate(PROGRAMS_MAX + 1);
         // Opened with the rights of root: whoever has them may enter, whatever its user.
         let entrances = self.groups.all_entrances().step("open the control groups")?;
         let freezer = self.groups.freezer();
-        if !self.groups.is_empty() {
+        let has_groups = !self.groups.is_empty();
+        if has_groups {
             self.groups.backing_off().step("share the processor")?;
-            self.hide_groups(&entrances)?;
         }
         self.lower_privileges_to(SETTING_UP)?;
+        let ground = Ground { entrances, user, unlimited: self.groups.unlimited() };
+        let first = Parking::First { hide_groups: has_groups, filter: self.filters[2] };
+        let parked = park(&ground, first, &mut notes)?;
+        if has_groups {
+            let step = "hide the control groups";
+            let (_, fds) = sys::receive(parked.socket.as_fd(), &mut [0u8; 16]).step(step)?;
+            // Nothing comes from one that has failed.
+            let namespace = fds.first().ok_or_else(|| failed_parking(&parked, step))?;
+            sys::setns(namespace.as_fd(), libc::CLONE_NEWCGROUP).step(step)?;
+        }
         // The host's /proc and the groups of others have served.
         let parents = self.parents.iter().chain(self.standing).map(|(_, fd)| fd.as_raw_fd());
         for fd in parents.chain([self.host_proc.as_raw_fd(), self.netns.as_raw_fd()]) {
@@ -109,39 +146,46 @@ impl Guest<'_> {
         }
         Ok(Session {
             sigchld,
-            ground: Ground { entrances, user, unlimited: self.groups.unlimited(), limits: None },
+            ground,
+            limits: None,
             notes,
+            parked: Some(parked),
+            lost: Vec::new(),
             running: Vec::new(),
             helper: None,
             freezer,
             cpu_before: Duration::ZERO,
-            is_set_up: false,
         })
     }
+}
 
-    /// Makes the groups of the session the topmost that can be seen in it. A namespace begins at the
-    /// groups of its maker, which this process is not in; so somebody else makes it.
-    fn hide_groups(&self, entrances: &[OwnedFd]) -> Result<(), Failure> {
-        let (ours, theirs) = sys::message_pair().step("make a connection")?;
-        let make = || -> io::Result<()> {
-            entrances.iter().try_for_each(|fd| sys::write_all(fd.as_fd(), b"0"))?;
-            sys::unshare(libc::CLONE_NEWCGROUP)?;
-            let namespace = sys::open(c"/proc/self/ns/cgroup", libc::O_RDONLY)?;
-            sys::send(theirs.as_fd(), &[0], &[namespace.as_fd()])
-        };
-        let step = "hide the control groups";
-        let pid = sys_session::fork_plain(|| {
-            make().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO) & 0x7f)
-        })
-        .step(step)?;
-        let ended = sys::wait_pid(pid).step(step)?;
-        if let Some((_, Ended::Code(errno @ 1..))) = ended {
-            return Err(Failure { step: step.to_owned(), errno });
+/// Starts a process that waits to become a program.
+fn park(
+    ground: &Ground,
+    parking: Parking<'_>,
+    notes: &mut Vec<FailurePage>,
+) -> Result<Parked, Failure> {
+    let step = "start a program";
+    let full = || Failure { step: step.to_owned(), errno: libc::EAGAIN };
+    let note = notes.pop().ok_or_else(full)?;
+    let forked = sys::message_pair().and_then(|(ours, theirs)| {
+        let pid = sys_session::fork_plain(|| ground.become_program(parking, &theirs, &note))?;
+        Ok((pid, ours))
+    });
+    match forked.step(step) {
+        Ok((pid, socket)) => Ok(Parked { pid, note, socket }),
+        Err(failure) => {
+            notes.push(note);
+            Err(failure)
         }
-        let (_, fds) = sys::receive(ours.as_fd(), &mut [0u8; 16]).step(step)?;
-        let namespace = fds.first().ok_or(Malformed)?;
-        sys::setns(namespace.as_fd(), libc::CLONE_NEWCGROUP).step(step)
     }
+}
+
+/// Why a process that was parked first has ended.
+fn failed_parking(parked: &Parked, step: &str) -> Failure {
+    let _known_to_have_ended = sys::wait_pid(parked.pid);
+    let failure = program::end(Ended::Code(0), &parked.note).failure;
+    failure.unwrap_or_else(|| Failure { step: step.to_owned(), errno: libc::ECHILD })
 }
 
 impl Session {
@@ -177,15 +221,16 @@ impl Session {
 
     /// Takes a frame and answers it. Tells whether to go on: a session that cannot be set up is of
     /// no use.
-    fn take(&mut self, guest: &Guest<'_>, frame: &[u8], fds: Vec<OwnedFd>) -> bool {
-        let mut r = Reader(frame);
-        let (Ok(kind), Ok(id)) = (r.u8(), r.u64()) else { return true };
-        let answer = match self.is_set_up {
-            true => self.request(guest, kind, id, r, fds),
-            false if kind == to_session::SET_UP => self.set_up(guest, id, r, fds),
-            false => Err(Malformed.into()),
+    fn take(&mut self, guest: &Guest<'_>, whole: &[u8], fds: Vec<OwnedFd>) -> bool {
+        let mut rest = Reader(whole);
+        let (Ok(kind), Ok(id)) = (rest.u8(), rest.u64()) else { return true };
+        let frame = Frame { kind, id, whole, rest };
+        let answer = match self.limits {
+            Some(limits) => self.request(guest, &limits, frame, fds),
+            None if kind == to_session::SET_UP => self.set_up(guest, id, rest, fds),
+            None => Err(Malformed.into()),
         };
-        match answer {
+        let goes_on = match answer {
             Ok((answer, fd)) => {
                 let fds: Vec<BorrowedFd<'_>> = fd.iter().map(AsFd::as_fd).collect();
                 guest.tell(&answer.finish(), &fds);
@@ -194,39 +239,43 @@ impl Session {
             Err(Failure { step, errno }) => {
                 let answer = Writer::new(from_session::REFUSED).u64(id).u32(errno.cast_unsigned());
                 guest.tell(&answer.bytes(step.as_bytes()).finish(), &[]);
-                self.is_set_up
+                self.limits.is_some()
             }
+        };
+        if self.parked.is_none() && self.limits.is_some() {
+            // Ahead of the next program; should it fail, it is tried again then.
+            self.parked = park(&self.ground, Parking::Later, &mut self.notes).ok();
         }
+        goes_on
     }
 
     fn request(
         &mut self,
         guest: &Guest<'_>,
-        kind: u8,
-        id: u64,
-        mut r: Reader<'_>,
-        mut fds: Vec<OwnedFd>,
+        limits: &SessionLimits,
+        frame: Frame<'_>,
+        fds: Vec<OwnedFd>,
     ) -> Answer {
+        let Frame { kind, id, whole, mut rest } = frame;
         match kind {
-            to_session::START => self.start(guest, id, r, fds),
-            to_session::START_IN_FILE => {
-                let file = fds.pop().ok_or(Malformed)?;
-                let frame = sys::read_file(file.as_fd()).step("read the program")?;
-                let mut r = Reader(&frame);
-                (r.u8()?, r.u64()?);
-                self.start(guest, id, r, fds)
+            to_session::START | to_session::START_IN_FILE => {
+                let streams = StartProgram::decode_streams(&mut rest)?;
+                let in_file = kind == to_session::START_IN_FILE;
+                let message = program::release(limits, in_file, whole);
+                let (pid, terminal) = self.start(guest, id, streams, &message, fds)?;
+                Ok((done(id).u32(pid.cast_unsigned()), terminal))
             }
-            to_session::SIGNAL => self.signal(id, r),
+            to_session::SIGNAL => self.signal(id, rest),
             to_session::USAGE => {
                 let usage = self.usage(&guest.groups)?;
                 Ok((usage.encode(done(id)), None))
             }
             to_session::CONNECT => {
-                let socket = sys_session::connect_loopback(r.u16()?).step("connect")?;
+                let socket = sys_session::connect_loopback(rest.u16()?).step("connect")?;
                 Ok((done(id), Some(socket)))
             }
             to_session::LISTEN => {
-                let socket = sys_session::listen_loopback(r.u16()?, BACKLOG).step("listen")?;
+                let socket = sys_session::listen_loopback(rest.u16()?, BACKLOG).step("listen")?;
                 Ok((done(id), Some(socket)))
             }
             to_session::FREEZE => self.freeze(id, &guest.groups),
@@ -246,7 +295,7 @@ impl Session {
         mut r: Reader<'_>,
         fds: Vec<OwnedFd>,
     ) -> Answer {
-        let limits = SessionLimits::decode(&mut r)?;
+        let limits = SessionLimits::read(&mut r)?;
         workspace::set_session_scratch(limits.tmp_bytes, limits.tmp_inodes)?;
         let mut given = fds.into_iter();
         let disk = given.next().ok_or(Malformed)?;
@@ -258,7 +307,7 @@ impl Session {
                 .step("set the limits of the control groups")?;
             self.cpu_before = guest.groups.cpu().unwrap_or_default();
         }
-        self.ground.limits = Some(limits);
+        self.limits = Some(limits);
         if let Some(users) = guest.disk_users {
             let number = users.as_raw_fd().cast_unsigned();
             sys::close_inherited(number, number).step("close a user namespace")?;
@@ -267,47 +316,43 @@ impl Session {
         sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1).step("give up privileges")?;
         // For this process as well, and from it for every program.
         sys::set_seccomp(guest.filters[2]).step("restrict system calls")?;
-        self.is_set_up = true;
         Ok((done(id), None))
     }
 
+    /// Releases a parked process to become the program. Its pid, and our side of its terminal.
     fn start(
         &mut self,
         guest: &Guest<'_>,
         id: u64,
-        mut r: Reader<'_>,
-        fds: Vec<OwnedFd>,
-    ) -> Answer {
-        let start = StartProgram::decode(&mut r)?;
-        let full = || Failure { step: "start a program".to_owned(), errno: libc::EAGAIN };
-        let note = self.notes.pop().ok_or_else(full)?;
-        match self.start_with(&note, &start, fds) {
-            Ok((pid, terminal)) => {
-                let oom_kills_before = guest.groups.oom_kills();
-                self.running.push(Running { id, pid, note, oom_kills_before });
-                Ok((done(id).u32(pid.cast_unsigned()), terminal))
-            }
-            Err(failure) => {
-                self.notes.push(note);
-                Err(failure)
-            }
-        }
-    }
-
-    fn start_with(
-        &self,
-        note: &FailurePage,
-        start: &StartProgram<'_>,
+        streams: Streams,
+        message: &[u8],
         mut fds: Vec<OwnedFd>,
     ) -> Result<(libc::pid_t, Option<OwnedFd>), Failure> {
         let mut controller = None;
-        if let Streams::Terminal(size) = start.streams {
+        if let Streams::Terminal(size) = streams {
             let terminal = terminal::open(size, self.ground.user)?;
             controller = Some(terminal.controller);
-            fds.push(terminal.program);
+            // Before a file, which comes last.
+            fds.insert(0, terminal.program);
         }
-        let pid = sys_session::fork_plain(|| self.ground.become_program(start, &fds, note))
-            .step("start a program")?;
+        let oom_kills_before = guest.groups.oom_kills();
+        let handles: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
+        let send = |parked: &Parked| sys::send(parked.socket.as_fd(), message, &handles);
+        let parked = match self.parked.take() {
+            Some(parked) if send(&parked).is_ok() => parked,
+            // It was killed for lack of memory, or there is none yet.
+            other => {
+                self.lost.extend(other);
+                let parked = park(&self.ground, Parking::Later, &mut self.notes)?;
+                if let Err(error) = send(&parked) {
+                    self.lost.push(parked);
+                    return Err(Failure::new("start a program", &error));
+                }
+                parked
+            }
+        };
+        let Parked { pid, note, .. } = parked;
+        self.running.push(Running { id, pid, note, oom_kills_before });
         Ok((pid, controller))
     }
 
@@ -396,16 +441,27 @@ impl Session {
     /// Reaps whatever has ended, orphans among it, and tells of the programs.
     fn reap(&mut self, guest: &Guest<'_>) {
         while let Ok(Some((pid, how))) = sys::reap_any() {
-            if self.helper == Some(pid) {
+            if let Some(at) = self.running.iter().position(|it| it.pid == pid) {
+                let Running { id, note, oom_kills_before, .. } = self.running.swap_remove(at);
+                let mut end = program::end(how, &note);
+                end.oom_kills = guest.groups.oom_kills().saturating_sub(oom_kills_before);
+                self.notes.push(note);
+                guest.tell(&end.encode(id), &[]);
+            } else if let Some(parked) = self.parked.take_if(|parked| parked.pid == pid) {
+                self.unpark(parked);
+            } else if let Some(at) = self.lost.iter().position(|it| it.pid == pid) {
+                let parked = self.lost.swap_remove(at);
+                self.unpark(parked);
+            } else if self.helper == Some(pid) {
                 self.helper = None;
             }
-            let Some(at) = self.running.iter().position(|it| it.pid == pid) else { continue };
-            let Running { id, note, oom_kills_before, .. } = self.running.swap_remove(at);
-            let mut end = program::end(how, &note);
-            end.oom_kills = guest.groups.oom_kills().saturating_sub(oom_kills_before);
-            self.notes.push(note);
-            guest.tell(&end.encode(id), &[]);
         }
+    }
+
+    /// Takes back what a parked process had that has ended without a program.
+    fn unpark(&mut self, parked: Parked) {
+        let _nobody_asks = parked.note.take();
+        self.notes.push(parked.note);
     }
 }
 

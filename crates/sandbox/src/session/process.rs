@@ -296,13 +296,18 @@ pub(super) async fn start(session: &Session, program: Program) -> Result<Process
     let connection = &session.0.connection;
     let Wiring { streams, given, ours } = Wiring::new(&program)?;
     let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
-    let frame = StartProgram {
+    let start = StartProgram {
         streams,
         directory: program.cwd.as_deref().unwrap_or_default(),
         argv: program.argv.iter().map(Vec::as_slice).collect(),
         env: program.env.iter().map(Vec::as_slice).collect(),
+    };
+    let mut frame = start.encode(id);
+    let mut in_file = None;
+    if frame.len() > codec::MESSAGE_BYTES_MAX {
+        in_file = Some(sys::memfd(c"cove-program", &frame)?);
+        frame = start.encode_in_file(id);
     }
-    .encode(id);
     let (end, ended) = watch::channel(None);
     {
         let mut waiting = connection.waiting.lock();
@@ -314,7 +319,7 @@ pub(super) async fn start(session: &Session, program: Program) -> Result<Process
     }
     let mut unclaimed = Unclaimed { connection, id, is_claimed: false };
     let (body, fds) = {
-        let handles: Vec<BorrowedFd<'_>> = given.iter().map(AsFd::as_fd).collect();
+        let handles: Vec<BorrowedFd<'_>> = given.iter().chain(&in_file).map(AsFd::as_fd).collect();
         connection.request(id, frame, &handles).await?
     };
     // While a copy of a pipe's end is open here, its other end waits for more.

@@ -1,34 +1,48 @@
-//! From a copy of the guest init to a program of a session: identity, limits, streams, `execve`.
+//! From a copy of the guest init to a program of a session, in two halves, as for commands.
 //!
-//! Only goes forward: a step that fails is noted in a shared page and ends the process. The policy
-//! of system calls holds already, because it holds for the guest init.
+//! *Parking* is done ahead: control groups, which the kernel takes its time to enter, and the policy
+//! of system calls. *Release* is what is left when the program is known: its streams, its identity,
+//! its limits, and `execve`. Between the two the process waits under the id of the guest init, so
+//! that no program sees it or can send it a signal.
+//!
+//! Both only go forward: a step that fails is noted in a shared page and ends the process.
 
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use crate::cgroup::Unlimited;
-use crate::codec::Streams;
 use crate::codec::session::{ProcessEnd, SessionLimits, StartProgram};
+use crate::codec::{self, Malformed, Reader, Streams, Writer};
 use crate::failure::Failure;
+use crate::guest::{CAP_SETGID, CAP_SETUID, mask};
 use crate::payload::{self, Program};
-use crate::sys::{self, Ended, FailurePage};
+use crate::sys::{self, BpfInstruction, Ended, FailurePage};
+
+/// Largest message that releases a program: a frame, and what comes before it.
+const RELEASE_BYTES_MAX: usize = codec::MESSAGE_BYTES_MAX + 64;
+/// While it waits: to become the session's user.
+const PARKED: u64 = mask(&[CAP_SETGID, CAP_SETUID]);
 
 /// Exit code of a child whose program was never started; the note says why.
 pub(super) const NOT_STARTED: c_int = 125;
 
 /// The steps, by the number they have in a note (from 1).
-const STEPS: [&str; 9] = [
+const STEPS: [&str; 12] = [
     "enter the control groups",
+    "hide the control groups",
     "start a session",
+    "give up privileges",
+    "restrict system calls",
+    "wait for the program",
     "connect the standard streams",
     "set resource limits",
     "give up the user id",
-    "give up capabilities",
     "let signals through",
     DIRECTORY,
     EXECUTE,
 ];
+const RELEASE: i32 = 6;
 const DIRECTORY: &str = "enter the directory";
 const EXECUTE: &str = "execute the program";
 
@@ -41,45 +55,82 @@ pub(super) struct Ground {
     pub(super) user: Option<u32>,
     /// What only resource limits bound here.
     pub(super) unlimited: Unlimited,
-    /// Known once the session is set up.
-    pub(super) limits: Option<SessionLimits>,
+}
+
+/// What differs between the first process that is parked and all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Parking<'a> {
+    /// It is parked before the session is set up: it hides the control groups, if there are any, in
+    /// a namespace that it hands to the guest init, and restricts itself.
+    First { hide_groups: bool, filter: &'a [BpfInstruction] },
+    /// The guest init has done both.
+    Later,
+}
+
+/// Writes the message that releases a parked process. The frame, or what `frame` is the beginning
+/// of, is in the last descriptor if `in_file`.
+pub(super) fn release(limits: &SessionLimits, in_file: bool, frame: &[u8]) -> Vec<u8> {
+    limits.write(Writer::new(in_file.into())).bytes(frame).finish()
 }
 
 impl Ground {
-    /// Becomes the program. Returns only when a step has failed, with the code to exit with.
+    /// Parks, waits and becomes the program. Returns only when a step has failed, with the code to
+    /// exit with.
     pub(super) fn become_program(
         &self,
-        start: &StartProgram<'_>,
-        fds: &[OwnedFd],
+        parking: Parking<'_>,
+        socket: &OwnedFd,
         note: &FailurePage,
     ) -> c_int {
-        let Err((step, error)) = self.steps(start, fds);
+        let mut step = 0;
+        let Err(error) = self.steps(parking, socket, &mut step);
         note.set(step, error.raw_os_error().unwrap_or(libc::EINVAL));
         NOT_STARTED
     }
 
     fn steps(
         &self,
-        start: &StartProgram<'_>,
-        fds: &[OwnedFd],
-    ) -> Result<std::convert::Infallible, (i32, io::Error)> {
-        let mut step = 0;
+        parking: Parking<'_>,
+        socket: &OwnedFd,
+        step: &mut i32,
+    ) -> io::Result<std::convert::Infallible> {
         let mut attempt = |f: &dyn Fn() -> io::Result<()>| {
-            step += 1;
-            f().map_err(|error| (step, error))
+            *step += 1;
+            f()
         };
         // First of all, so that everything from here on is counted and limited.
         attempt(&|| self.enter_groups())?;
+        attempt(&|| match parking {
+            Parking::First { hide_groups: true, .. } => hide_groups(socket),
+            Parking::First { .. } | Parking::Later => Ok(()),
+        })?;
         attempt(&sys::setsid)?;
-        attempt(&|| connect(start.streams, fds))?;
-        attempt(&|| self.set_limits())?;
+        attempt(&|| {
+            only(socket)?;
+            sys::set_capabilities(PARKED)
+        })?;
+        attempt(&|| match parking {
+            Parking::First { filter, .. } => {
+                sys::prctl(libc::PR_SET_NO_NEW_PRIVS, 1)?;
+                sys::set_seccomp(filter)
+            }
+            Parking::Later => Ok(()),
+        })?;
+        *step = RELEASE;
+        let (buf, fds) = wait(socket)?;
+        let (limits, start) = read(&buf)?;
+        let mut attempt = |f: &dyn Fn() -> io::Result<()>| {
+            *step += 1;
+            f()
+        };
+        attempt(&|| connect(start.streams, &fds))?;
+        attempt(&|| self.set_limits(&limits))?;
         attempt(&|| self.become_user())?;
-        attempt(&|| sys::set_capabilities(0))?;
         attempt(&sys::unblock_signals)?;
         // As the user, who may not be allowed to enter it.
         attempt(&|| std::env::set_current_dir("/workspace").and_then(|()| enter(start.directory)))?;
         attempt(&|| Program::of(&start.argv, &start.env).and_then(|it| Err(it.execute())))?;
-        Err((step, io::Error::from_raw_os_error(libc::ENOEXEC)))
+        Err(io::Error::from_raw_os_error(libc::ENOEXEC))
     }
 
     /// Enters the groups of the session.
@@ -91,9 +142,7 @@ impl Ground {
     /// it a signal, and without any other descriptor.
     pub(super) fn become_helper(&self, socket: &OwnedFd) -> io::Result<()> {
         self.enter_groups()?;
-        let number = socket.as_raw_fd().cast_unsigned();
-        sys::close_inherited(3, number - 1)?;
-        sys::close_inherited(number + 1, u32::MAX)?;
+        only(socket)?;
         sys::setsid()?;
         if let Some(user) = self.user {
             sys::setfsids(user, user);
@@ -106,12 +155,12 @@ impl Ground {
     fn become_user(&self) -> io::Result<()> {
         let Some(user) = self.user else { return Ok(()) };
         sys::setresgid(user)?;
-        sys::setresuid(user)
+        sys::setresuid(user)?;
+        sys::set_capabilities(0)
     }
 
-    fn set_limits(&self) -> io::Result<()> {
+    fn set_limits(&self, limits: &SessionLimits) -> io::Result<()> {
         payload::set_common_limits()?;
-        let limits = self.limits.unwrap_or_default();
         let unlimited = self.unlimited;
         [
             (libc::RLIMIT_NPROC, unlimited.processes.then_some(limits.processes)),
@@ -124,6 +173,51 @@ impl Ground {
         .filter_map(|(resource, value)| Some((resource, value?)))
         .try_for_each(|(resource, value)| payload::lower_limit(resource, value))
     }
+}
+
+/// Makes the groups of this process the topmost that can be seen, and hands that view to the guest
+/// init: a namespace begins at the groups of its maker, and the guest init is not in them.
+fn hide_groups(socket: &OwnedFd) -> io::Result<()> {
+    sys::unshare(libc::CLONE_NEWCGROUP)?;
+    let namespace = sys::open(c"/proc/self/ns/cgroup", libc::O_RDONLY)?;
+    sys::send(socket.as_fd(), &[0], &[namespace.as_fd()])
+}
+
+/// Closes every other descriptor but the standard ones: a copy of the guest init's would keep
+/// others from noticing that it is gone.
+fn only(socket: &OwnedFd) -> io::Result<()> {
+    let number = socket.as_raw_fd().cast_unsigned();
+    sys::close_inherited(3, number - 1)?;
+    sys::close_inherited(number + 1, u32::MAX)
+}
+
+/// Waits for the message that releases this process. Returns it with the frame whole.
+fn wait(socket: &OwnedFd) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let mut buf = vec![0u8; RELEASE_BYTES_MAX];
+    let (n, mut fds) = sys::receive(socket.as_fd(), &mut buf)?;
+    buf.truncate(n);
+    if buf.first() == Some(&1) {
+        let file = fds.pop().ok_or_else(malformed)?;
+        let limits = SessionLimits::read(&mut Reader(buf.get(1..).unwrap_or(&[])));
+        let limits = limits.map_err(io::Error::other)?;
+        buf = release(&limits, false, &sys::read_file(file.as_fd())?);
+    }
+    Ok((buf, fds))
+}
+
+fn read(message: &[u8]) -> io::Result<(SessionLimits, StartProgram<'_>)> {
+    let read = || -> Result<_, Malformed> {
+        let mut r = Reader(message.get(1..).unwrap_or(&[]));
+        let limits = SessionLimits::read(&mut r)?;
+        let mut frame = Reader(r.bytes()?);
+        (frame.u8()?, frame.u64()?);
+        Ok((limits, StartProgram::decode(&mut frame)?))
+    };
+    read().map_err(|_| malformed())
+}
+
+fn malformed() -> io::Error {
+    io::Error::from_raw_os_error(libc::EBADMSG)
 }
 
 fn enter(directory: &[u8]) -> io::Result<()> {
