@@ -23,14 +23,15 @@ mod import;
 mod ops;
 mod paths;
 mod tar;
+#[cfg(test)]
+mod tests;
 mod trees;
 mod watch;
 
 /// Stack of a thread; nothing here recurses, and buffers are on the heap.
 const STACK_BYTES: usize = 256 << 10;
-/// Short requests that wait for a thread. The server has fewer under way; those that it gave up
-/// are on top.
-const QUEUE_MAX: usize = 64;
+/// Short requests that wait for a thread; the server has no more under way.
+const QUEUE_MAX: usize = wire::QUICK_MAX;
 
 type Outcome<T> = Result<T, Refusal>;
 
@@ -128,7 +129,7 @@ impl State {
             Class::Quick => (&mut self.workers, wire::QUICK_MAX),
             Class::Tree => (&mut self.trees, wire::TREES_MAX),
             Class::Archive => (&mut self.archives, wire::ARCHIVES_MAX),
-            Class::Watch => (&mut self.watches, wire::WATCHES_MAX),
+            Class::Watch => (&mut self.watches, wire::WATCHERS_MAX),
         }
     }
 }
@@ -228,8 +229,7 @@ impl Helper {
         {
             let mut state = self.state.lock();
             let (threads, max) = state.threads(class);
-            // Twice what the server has under way: those that it gave up end soon, not at once.
-            if *threads >= 2 * max {
+            if *threads >= max {
                 drop(state);
                 return self.answer(id, Err(Refusal::new(libc::EAGAIN, "requests at a time")));
             }
@@ -237,8 +237,10 @@ impl Helper {
         }
         let helper = self.clone();
         let spawned = spawn(move || {
-            helper.run(job);
+            let result = perform(job);
+            // The server may send the next one when it has the answer.
             *helper.state.lock().threads(class).0 -= 1;
+            helper.answer(id, result);
         });
         if spawned.is_err() {
             *self.state.lock().threads(class).0 -= 1;
@@ -246,28 +248,9 @@ impl Helper {
         }
     }
 
-    fn run(&self, mut job: Job) {
+    fn run(&self, job: Job) {
         let id = job.id;
-        if let Request::Watch { path, recursive } = &job.request {
-            let (path, is_recursive) = (path.clone(), *recursive);
-            // It answers once and goes on.
-            let started = job.descriptor().and_then(|pipe| {
-                let watcher = watch::Watcher::new(&path, is_recursive)?;
-                Ok((watcher, pipe))
-            });
-            match started {
-                Ok((watcher, pipe)) => {
-                    self.answer(id, Ok(Done::default()));
-                    watcher.report(pipe);
-                }
-                Err(refusal) => self.answer(id, Err(refusal)),
-            }
-            return;
-        }
-        let result = job.check().and_then(|()| ops::perform(&mut job));
-        // Its pipe ends before its answer comes.
-        drop(job);
-        self.answer(id, result);
+        self.answer(id, perform(job));
     }
 
     fn answer(&self, id: u64, result: Outcome<Done>) {
@@ -281,6 +264,17 @@ impl Helper {
         let message = wire::encode_answer(id, &result);
         let _gone = sys::send(self.socket.as_fd(), &message, &handles);
     }
+}
+
+/// Does what is asked. Its pipe is closed by then.
+fn perform(mut job: Job) -> Outcome<Done> {
+    job.check()?;
+    if let Request::Watch { path, recursive } = &job.request {
+        let watcher = watch::Watcher::new(path, *recursive)?;
+        watcher.report(job.descriptor()?);
+        return Ok(Done::default());
+    }
+    ops::perform(&mut job)
 }
 
 fn spawn(body: impl FnOnce() + Send + 'static) -> io::Result<()> {

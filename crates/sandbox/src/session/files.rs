@@ -24,7 +24,8 @@ use crate::codec::{Malformed, Reader};
 use crate::sys;
 
 mod streams;
-
+#[cfg(test)]
+mod tests;
 mod types;
 pub(crate) mod wire;
 
@@ -37,6 +38,8 @@ pub use types::{
 
 /// Most entries of one [`Files::list`].
 pub const LIST_ENTRIES_MAX: usize = 50_000;
+/// Most directories or files of one sandbox that are watched at a time.
+pub(crate) const WATCHES_MAX: usize = 16;
 /// Most bytes that the entries of one listing may have together.
 const LIST_BYTES_MAX: usize = 16 << 20;
 /// Bytes read from a pipe at a time.
@@ -76,7 +79,10 @@ struct Link {
     quick: Arc<Semaphore>,
     trees: Arc<Semaphore>,
     archives: Arc<Semaphore>,
+    /// Watches that callers have.
     watches: Arc<Semaphore>,
+    /// Those, and others that the helper has not ended yet.
+    watchers: Arc<Semaphore>,
 }
 
 /// Who waits for which answer.
@@ -84,7 +90,16 @@ struct Link {
 struct Waiting {
     next: u64,
     is_lost: bool,
-    callers: HashMap<u64, oneshot::Sender<Result<Answer>>>,
+    callers: HashMap<u64, Caller>,
+}
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+struct Caller {
+    /// None when nobody waits any more.
+    answer: Option<oneshot::Sender<Result<Answer>>>,
+    /// Until the helper is done with it, wanted or not.
+    _permit: OwnedSemaphorePermit,
 }
 
 /// What the helper answered.
@@ -101,7 +116,6 @@ struct Call {
     link: Arc<Link>,
     answer: oneshot::Receiver<Result<Answer>>,
     is_over: bool,
-    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Call {
@@ -118,7 +132,9 @@ impl Drop for Call {
         if self.is_over {
             return;
         }
-        self.link.waiting.lock().callers.remove(&self.id);
+        if let Some(caller) = self.link.waiting.lock().callers.get_mut(&self.id) {
+            caller.answer = None;
+        }
         // Where it has no room for this, the helper is busy enough to be done with the rest soon.
         let message = Request::Cancel.encode(self.id);
         let _best_effort = sys::send(self.link.socket.get_ref().as_fd(), &message, &[]);
@@ -156,7 +172,7 @@ impl Link {
             return Err(Malformed);
         }
         // Nobody waits for it who has given up meanwhile.
-        if let Some(caller) = waiting.callers.remove(&id) {
+        if let Some(caller) = waiting.callers.remove(&id).and_then(|caller| caller.answer) {
             let result = result.map(|payload| Answer { payload, fds }).map_err(|refusal| {
                 let detail = String::from_utf8_lossy(&refusal.detail).into_owned();
                 FilesError::from_errno(refusal.errno, detail)
@@ -185,10 +201,7 @@ impl Link {
             Class::Quick => &self.quick,
             Class::Tree => &self.trees,
             Class::Archive => &self.archives,
-            Class::Watch => {
-                let permit = self.watches.clone().try_acquire_owned();
-                return permit.map_err(|_| FilesError::TooMany("watched directories".to_owned()));
-            }
+            Class::Watch => &self.watchers,
         };
         semaphore.clone().acquire_owned().await.map_err(|_| FilesError::Lost)
     }
@@ -206,7 +219,8 @@ impl Files {
             quick: Arc::new(Semaphore::new(wire::QUICK_MAX)),
             trees: Arc::new(Semaphore::new(wire::TREES_MAX)),
             archives: Arc::new(Semaphore::new(wire::ARCHIVES_MAX)),
-            watches: Arc::new(Semaphore::new(wire::WATCHES_MAX)),
+            watches: Arc::new(Semaphore::new(WATCHES_MAX)),
+            watchers: Arc::new(Semaphore::new(wire::WATCHERS_MAX)),
         });
         let receiving = link.clone();
         let receiver = tokio::spawn(async move { receiving.receive_all().await });
@@ -229,10 +243,10 @@ impl Files {
             }
             let id = waiting.next;
             waiting.next += 1;
-            waiting.callers.insert(id, tx);
+            waiting.callers.insert(id, Caller { answer: Some(tx), _permit: permit });
             id
         };
-        let call = Call { id, link, answer, is_over: false, permit: Some(permit) };
+        let call = Call { id, link, answer, is_over: false };
         call.link.send(&request.encode(id), &fds).await.map_err(|_| FilesError::Lost)?;
         Ok(call)
     }
@@ -397,12 +411,13 @@ impl Files {
     /// [`FilesError::TooMany`] beyond what one sandbox may watch at a time.
     pub async fn watch(&self, path: impl AsRef<[u8]>, depth: Depth) -> Result<Watch> {
         let path = absolute(path.as_ref())?;
+        let place = self.0.link.watches.clone().try_acquire_owned();
+        let place = place.map_err(|_| FilesError::TooMany("watched directories".to_owned()))?;
         let (read, write) = sys::pipe()?;
         let pipe = receiver(read)?;
         let request = Request::Watch { path, recursive: depth == Depth::Recursive };
-        let mut call = self.call(&request, vec![write]).await?;
-        call.answer().await?;
-        Ok(Watch::new(self.clone(), pipe, call.permit.take()))
+        let call = self.call(&request, vec![write]).await?;
+        Watch::start(self.clone(), pipe, call, place).await
     }
 
     /// Reads a file or everything below a directory as a tar archive (pax), with links, hidden

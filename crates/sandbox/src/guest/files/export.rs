@@ -189,11 +189,18 @@ fn data_extents(file: BorrowedFd<'_>, size: u64) -> Outcome<Option<Vec<(u64, u64
         if hole <= data {
             break;
         }
-        if extents.len() >= tar::EXTENTS_MAX {
+        if extents.len() >= tar::EXTENTS_MAX - 1 {
             return Ok(None);
         }
         extents.push((data, hole - data));
         at = hole;
     }
-    Ok((extents != [(0, size)]).then_some(extents))
+    if extents == [(0, size)] {
+        return Ok(None);
+    }
+    if at < size {
+        // GNU tar takes the size from where the last extent ends.
+        extents.push((size, 0));
+    }
+    Ok(Some(extents))
 }

@@ -143,7 +143,12 @@ impl Import<'_> {
     ) -> Outcome<()> {
         match sys::mkdirat(here, name, 0o700) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
-                if files::stat(here, name)?.kind() != libc::S_IFDIR {
+                if files::stat(here, name)?.kind() == libc::S_IFDIR {
+                    // Until the end, something may be put into it.
+                    let flags = libc::O_PATH | libc::O_DIRECTORY;
+                    let dir = files::openat2(Some(here), name, flags, 0, Resolve::Beneath)?;
+                    chmod_if_own(dir.as_fd(), member.mode | 0o700)?;
+                } else {
                     replacing(here, name, || sys::mkdirat(here, name, 0o700))?;
                 }
             }
@@ -201,14 +206,14 @@ impl Import<'_> {
         if path.is_empty() {
             return Ok(self.root.try_clone()?);
         }
-        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
+        let flags = libc::O_PATH | libc::O_DIRECTORY;
         let open = |dir: BorrowedFd<'_>, path: &CStr| {
             files::openat2(Some(dir), path, flags, 0, Resolve::Beneath)
         };
         let whole = CString::new(path).map_err(io::Error::from)?;
         match open(self.root.as_fd(), &whole) {
             Err(error) if make && error.raw_os_error() == Some(libc::ENOENT) => {}
-            other => return Ok(other.map_err(explain)?),
+            other => return other.map_err(explain),
         }
         let mut dir = self.root.try_clone()?;
         for part in path.split(|byte| *byte == b'/') {
@@ -235,14 +240,21 @@ impl Import<'_> {
             path.extend_from_slice(last.to_bytes());
             // A later member can have taken its place.
             let Ok(dir) = self.open_directory(&path, false) else { continue };
-            files::set_times(dir.as_fd(), c".", seconds, nanos)?;
-            match files::chmod(&paths::own_link(dir.as_fd()), mode) {
-                // One that was there before, and is somebody else's.
+            match files::set_times(dir.as_fd(), c".", seconds, nanos) {
                 Err(error) if error.raw_os_error() == Some(libc::EPERM) => {}
                 other => other?,
             }
+            chmod_if_own(dir.as_fd(), mode)?;
         }
         Ok(())
+    }
+}
+
+/// Sets the permissions of a directory, unless it was there before and is somebody else's.
+fn chmod_if_own(dir: BorrowedFd<'_>, mode: u32) -> io::Result<()> {
+    match files::chmod(&paths::own_link(dir), mode) {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => Ok(()),
+        other => other,
     }
 }
 

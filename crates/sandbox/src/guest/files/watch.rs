@@ -1,14 +1,14 @@
 //! What happens in a directory, told as it happens.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::paths;
 use super::trees::{Names, Step, Visit, Walk};
-use super::{Job, Outcome};
+use super::{Job, Outcome, Refusal};
 use crate::session::files::wire;
 use crate::sys;
 use crate::sys::files::{self, Resolve};
@@ -48,8 +48,9 @@ struct Event {
 #[derive(Debug)]
 pub(super) struct Watcher {
     inotify: OwnedFd,
-    /// Opened to have it: names are resolved from here on.
-    top: OwnedFd,
+    /// Not kept open, because what is open is not gone when it is removed.
+    top: CString,
+    top_id: (u64, u64),
     top_watch: i32,
     is_recursive: bool,
     /// Path of each watched directory, from the top on.
@@ -62,16 +63,20 @@ impl Watcher {
     pub(super) fn new(path: &CStr, is_recursive: bool) -> Outcome<Watcher> {
         let top = paths::open(path, true)?;
         let inotify = files::inotify()?;
-        let is_directory = files::stat(top.as_fd(), c"")?.kind() == libc::S_IFDIR;
+        let stat = files::stat(top.as_fd(), c"")?;
+        let is_directory = stat.kind() == libc::S_IFDIR;
         let top_watch =
             files::inotify_watch(inotify.as_fd(), &paths::own_link(top.as_fd()), EVENTS)?;
+        drop(top);
         let mut watcher = Watcher {
             inotify,
-            top,
+            top: path.to_owned(),
+            top_id: (stat.dev, stat.ino),
             top_watch,
             is_recursive: is_recursive && is_directory,
             paths: HashMap::from([(top_watch, Vec::new())]),
-            out: Vec::new(),
+            // Nothing is missed from here on, and the server is told so.
+            out: wire::record(&[]),
             is_full: false,
         };
         if watcher.is_recursive {
@@ -192,19 +197,21 @@ impl Watcher {
     /// Watches a directory below the top and all that is in it. What was made in it before is told
     /// where `is_new`: nobody was there to see it.
     fn add(&mut self, path: &[u8], is_new: bool) -> Outcome<()> {
-        let name = std::ffi::CString::new(path).map_err(io::Error::from)?;
+        let name = CString::new(path).map_err(io::Error::from)?;
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_NOFOLLOW;
-        let top = Some(self.top.as_fd());
-        let dir = files::openat2(top, &name, flags, 0, Resolve::Beneath)?;
+        let top = self.open_top()?;
+        let dir = files::openat2(Some(top.as_fd()), &name, flags, 0, Resolve::Beneath)?;
+        drop(top);
         if self.watch(dir.as_fd(), path) { self.add_below(path, is_new) } else { Ok(()) }
     }
 
     fn add_below(&mut self, path: &[u8], is_new: bool) -> Outcome<()> {
         let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_NOFOLLOW;
         let name = if path.is_empty() { b"." } else { path };
-        let name = std::ffi::CString::new(name).map_err(io::Error::from)?;
-        let top = Some(self.top.as_fd());
-        let dir = files::openat2(top, &name, flags, 0, Resolve::Beneath)?;
+        let name = CString::new(name).map_err(io::Error::from)?;
+        let top = self.open_top()?;
+        let dir = files::openat2(Some(top.as_fd()), &name, flags, 0, Resolve::Beneath)?;
+        drop(top);
         let job = Job::own();
         let walk = Walk { job: &job, skip_unreadable: true };
         walk.run(Names::new(dir), &mut |visit: &Visit<'_>| {
@@ -225,6 +232,16 @@ impl Watcher {
             };
             Ok(if self.watch(dir.as_fd(), &below) { Step::Into } else { Step::Over })
         })
+    }
+
+    /// Opens the directory at the top, to have it; an error where another one has its name by now.
+    fn open_top(&self) -> Outcome<OwnedFd> {
+        let top = paths::open(&self.top, true)?;
+        let stat = files::stat(top.as_fd(), c"")?;
+        if (stat.dev, stat.ino) != self.top_id {
+            return Err(Refusal::new(libc::ENOENT, Vec::new()));
+        }
+        Ok(top)
     }
 
     /// Adds one directory; false where there is no room for it, which is told once.

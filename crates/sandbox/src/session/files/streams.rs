@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::unix::pipe;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::types::{Entry, WatchEvent, WatchKind, WriteMode};
+use super::types::{Entry, FilesError, WatchEvent, WatchKind, WriteMode};
 use super::wire;
 use super::{Boxed, CHUNK_BYTES, Call, Files, Result};
 
@@ -49,7 +49,7 @@ impl FileWriter {
     /// Waits until everything is written, and makes it what is found at the path.
     ///
     /// # Errors
-    /// [`NoSpace`](super::FilesError::NoSpace), [`Exists`](super::FilesError::Exists) where somebody was faster, or whatever else
+    /// [`FilesError::NoSpace`], [`FilesError::Exists`] where somebody was faster, or whatever else
     /// becomes of the path meanwhile.
     pub async fn finish(mut self) -> Result<Entry> {
         self.file.flush().await?;
@@ -86,17 +86,43 @@ pub struct Watch {
     pipe: Option<pipe::Receiver>,
     pending: Vec<u8>,
     events: VecDeque<WatchEvent>,
-    _permit: Option<OwnedSemaphorePermit>,
+    call: Call,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Watch {
-    pub(super) fn new(
+    /// Waits until the helper watches.
+    pub(super) async fn start(
         files: Files,
         pipe: pipe::Receiver,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Watch {
+        call: Call,
+        place: OwnedSemaphorePermit,
+    ) -> Result<Watch> {
         let (pending, events) = (Vec::new(), VecDeque::new());
-        Watch { _files: files, pipe: Some(pipe), pending, events, _permit: permit }
+        let mut watch =
+            Watch { _files: files, pipe: Some(pipe), pending, events, call, _place: place };
+        loop {
+            let mut rest = watch.pending.as_slice();
+            if let Some(record) = wire::take_record(&mut rest)? {
+                if !record.is_empty() {
+                    return Err(FilesError::Lost);
+                }
+                watch.pending.drain(..watch.pending.len() - rest.len());
+                watch.parse()?;
+                return Ok(watch);
+            }
+            if !watch.read().await {
+                watch.call.answer().await?;
+                return Err(FilesError::Lost);
+            }
+        }
+    }
+
+    /// Whether there was something. Cancel-safe.
+    async fn read(&mut self) -> bool {
+        let Some(pipe) = &mut self.pipe else { return false };
+        self.pending.reserve(CHUNK_BYTES);
+        matches!(pipe.read_buf(&mut self.pending).await, Ok(1..))
     }
 
     /// The next event; `None` when what was watched is gone, or the sandbox. Cancel-safe.
@@ -105,9 +131,8 @@ impl Watch {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let pipe = self.pipe.as_mut()?;
-            self.pending.reserve(CHUNK_BYTES);
-            if !matches!(pipe.read_buf(&mut self.pending).await, Ok(1..)) || self.parse().is_err() {
+            self.pipe.as_ref()?;
+            if !self.read().await || self.parse().is_err() {
                 self.pipe = None;
             }
         }

@@ -15,14 +15,14 @@ pub(crate) const RECORD_BYTES_MAX: usize = 24 << 10;
 /// How far below a directory a listing may go.
 pub(crate) const LIST_DEPTH_MAX: u32 = 64;
 
-/// Requests of one kind that run at a time; more wait.
+/// Short requests that run at a time; more wait in the server.
 pub(crate) const QUICK_MAX: usize = 8;
 /// Requests that walk trees, likewise.
 pub(crate) const TREES_MAX: usize = 8;
 /// Archives, likewise.
 pub(crate) const ARCHIVES_MAX: usize = 4;
-/// Directories that are watched at a time; more are an error.
-pub(crate) const WATCHES_MAX: usize = 16;
+/// Watches, with those that are about to end.
+pub(crate) const WATCHERS_MAX: usize = 32;
 
 /// First byte of an answer.
 pub(crate) mod answer {
@@ -86,7 +86,8 @@ pub(crate) enum Request {
         path: CString,
         mode: u32,
     },
-    /// Events go into the pipe.
+    /// Events go into the pipe, after an empty one: then nothing is missed any more. The answer comes
+    /// at the end.
     Watch {
         path: CString,
         recursive: bool,
