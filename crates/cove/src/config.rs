@@ -49,6 +49,10 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     pub(crate) executions: executions::Config,
     pub(crate) store: StoreTable,
+    pub(crate) objects: ObjectsTable,
+    /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
+    /// in the data directory.
+    pub(crate) secrets_key: Option<String>,
     pub(crate) compat: CompatConfig,
     /// Variables that look like settings and are none, to be mentioned in the log. They are no
     /// errors: other programs, such as test suites, have variables with this prefix.
@@ -67,6 +71,22 @@ pub(crate) struct StoreTable {
     /// What an answered write survives: the end of the process, or a power failure.
     #[serde(deserialize_with = "durability")]
     pub(crate) durability: Durability,
+}
+
+/// The `[objects]` table: agents' and sessions' files at rest.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ObjectsTable {
+    /// A directory, or `s3://BUCKET/PREFIX?endpoint=…&region=…` to share them among several
+    /// servers. Left out: a directory in the data directory.
+    pub(crate) url: Option<String>,
+    /// For S3: names the key. References are taken for all three. Without any of them they are
+    /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
+    pub(crate) access_key_id: Option<String>,
+    /// The key.
+    pub(crate) secret_access_key: Option<String>,
+    /// With keys that are for a time only.
+    pub(crate) session_token: Option<String>,
 }
 
 /// The `[compat]` table: interfaces of other systems.
@@ -147,6 +167,8 @@ impl Default for Config {
             sandbox: SandboxConfig::default(),
             executions: executions::Config::default(),
             store: StoreTable::default(),
+            objects: ObjectsTable::default(),
+            secrets_key: None,
             compat: CompatConfig::default(),
             ignored_variables: Vec::new(),
         }
@@ -273,6 +295,12 @@ impl Environment {
             Some((name.into_string().ok()?, value.into_string().ok()?))
         });
         Environment { variables: variables.collect(), is_root: crate::host::is_root() }
+    }
+
+    /// One that a test made up.
+    #[cfg(test)]
+    pub(crate) fn made_up(variables: BTreeMap<String, String>) -> Environment {
+        Environment { variables, is_root: false }
     }
 
     /// The value of a variable that is set and not empty.
@@ -410,8 +438,8 @@ fn from_environment(
     ignored: &mut Vec<String>,
 ) -> Vec<(String, Value, String)> {
     let mut settings = Vec::new();
-    let top = ["data_dir", "http", "drain_s"];
-    let tables = ["log", "limits", "sandbox", "executions", "store", "compat"];
+    let top = ["data_dir", "http", "drain_s", "secrets_key"];
+    let tables = ["log", "limits", "sandbox", "executions", "store", "objects", "compat"];
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         if text.is_empty() || ENV_NOT_SETTINGS.contains(&name.as_str()) {

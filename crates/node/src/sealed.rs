@@ -1,8 +1,8 @@
 //! Small secrets at rest: encrypted, authenticated, and bound to where they belong.
 //!
-//! AES-256-GCM. What is sealed can be kept in a store that others may read or change: they learn its
-//! length, and whatever they change is noticed, also when they put one secret in another's place
-//! (`about` says which place it is for).
+//! AES-256-GCM. What is sealed can be kept in a store that others may read or change: they learn
+//! its length, and whatever they change is noticed, also when they put one secret in another's
+//! place (`about` says which place it is for).
 //!
 //! # Layout
 //! | bytes | what |
@@ -173,8 +173,8 @@ impl Sealer {
         }
     }
 
-    /// Seals a secret for the place that `about` names, such as a tenant and an id. The same must be
-    /// said to open it; it is not kept.
+    /// Seals a secret for the place that `about` names, such as a tenant and an id. The same must
+    /// be said to open it; it is not kept.
     ///
     /// # Errors
     /// When it is too long, or the kernel gives no random bytes.

@@ -133,6 +133,8 @@ fn the_example_file_is_the_default_configuration() {
     // What follows the host, or is left out, has an example value rather than a default.
     config.data_dir = PathBuf::new();
     config.store.url = None;
+    config.objects = ObjectsTable::default();
+    config.secrets_key = None;
     config.executions.jobs.redis = None;
     config.executions.jobs.webhook_key = None;
     config.compat.piston.listen = None;

@@ -1,0 +1,114 @@
+//! Where objects are kept, and the key that secrets are sealed with.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use node::objects::{Credentials, Objects, ObjectsUrl};
+use node::sealed::Sealer;
+
+use crate::config::{self, Config, Environment, ObjectsTable};
+
+/// The objects of a server that was told nothing else, in the data directory.
+const OBJECTS_DIRECTORY: &str = "objects";
+
+/// Opens the object store.
+pub(crate) fn open(config: &Config, environment: &Environment, data_dir: &Path) -> Result<Objects> {
+    let table = &config.objects;
+    let url = match &table.url {
+        Some(url) => config::resolve("objects.url", url, environment)?.parse(),
+        None => Ok(ObjectsUrl::Directory(data_dir.join(OBJECTS_DIRECTORY))),
+    };
+    match url.context("objects.url")? {
+        ObjectsUrl::Directory(path) => {
+            Objects::in_directory(&path).context("failed to open the object store")
+        }
+        ObjectsUrl::S3(location) => Ok(Objects::in_s3(location, credentials(table, environment)?)),
+    }
+}
+
+/// What secrets are sealed and opened with.
+pub(crate) fn sealer(
+    config: &Config,
+    environment: &Environment,
+    data_dir: &Path,
+) -> Result<Sealer> {
+    match &config.secrets_key {
+        Some(text) => {
+            let text = config::resolve("secrets_key", text, environment)?;
+            Sealer::from_text(&text).context("secrets_key")
+        }
+        None => Sealer::of_data_dir(data_dir).context("failed to find the key of secrets"),
+    }
+}
+
+/// From the configuration, or else from the variables that other clients of such services read; all
+/// of them from one place, so that no id is used with another one's key.
+fn credentials(table: &ObjectsTable, environment: &Environment) -> Result<Credentials> {
+    let resolve = |setting: &'static str, value: &Option<String>| {
+        value.as_deref().map(|text| config::resolve(setting, text, environment)).transpose()
+    };
+    let variable = |name: &str| environment.get(name).map(str::to_owned);
+    let given = [
+        resolve("objects.access_key_id", &table.access_key_id)?,
+        resolve("objects.secret_access_key", &table.secret_access_key)?,
+        resolve("objects.session_token", &table.session_token)?,
+    ];
+    let from_table = given.iter().any(Option::is_some);
+    let [id, secret, session_token] = match from_table {
+        true => given,
+        false => ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"].map(variable),
+    };
+    let (Some(access_key_id), Some(secret_access_key)) = (id, secret) else {
+        bail!(
+            "objects.url needs a key: objects.access_key_id and objects.secret_access_key, or \
+             AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        );
+    };
+    Ok(Credentials { access_key_id, secret_access_key, session_token })
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Scratch;
+
+    use super::*;
+    use crate::config::Flags;
+
+    /// Opens both with these settings and variables, and says how that went.
+    fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
+        let scratch = Scratch::new();
+        let variables = [("HOME", "/nowhere")].iter().chain(variables);
+        let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment = Environment::made_up(variables.collect());
+        let config = Config::load(None, &environment, Flags::new()).unwrap();
+        let opened = open(&config, &environment, scratch.path())
+            .and_then(|objects| Ok((objects, sealer(&config, &environment, scratch.path())?)));
+        let shown =
+            opened.map(|opened| format!("{opened:?}")).map_err(|error| format!("{error:#}"));
+        let (Ok(text) | Err(text)) = &shown;
+        assert_eq!(shown.is_ok(), expected.is_ok(), "{text}");
+        let (Ok(part) | Err(part)) = expected;
+        assert!(text.contains(part) && !text.contains("hidden"), "{text}");
+    }
+
+    #[test]
+    fn objects_are_in_the_data_directory_unless_told_otherwise() {
+        check(&[], Ok("/objects\""));
+        check(&[("COVE_OBJECTS__URL", "objects")], Err("neither an absolute path nor"));
+        check(&[("COVE_OBJECTS__URL", "env:NONE")], Err("objects.url: `NONE` is not set"));
+        let url = ("COVE_OBJECTS__URL", "s3://bucket/x?endpoint=http://10.0.0.1:9000");
+        check(&[url], Err("objects.url needs a key"));
+        let (id, secret) = (("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "hidden"));
+        check(&[url, id, secret], Ok("s3://bucket/x/ at http://10.0.0.1:9000"));
+        let own_id = ("COVE_OBJECTS__ACCESS_KEY_ID", "own");
+        check(&[url, own_id, id, secret], Err("objects.url needs a key"));
+        let own_secret = ("COVE_OBJECTS__SECRET_ACCESS_KEY", "env:AWS_SECRET_ACCESS_KEY");
+        check(&[url, own_id, own_secret, id, secret], Ok("s3://bucket/x/"));
+    }
+
+    #[test]
+    fn a_key_of_secrets_has_64_digits() {
+        check(&[("COVE_SECRETS_KEY", &"hidden".repeat(3))], Err("64 hexadecimal digits"));
+        check(&[("COVE_SECRETS_KEY", &"0af9".repeat(16))], Ok("key_id"));
+    }
+}
