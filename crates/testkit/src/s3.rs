@@ -141,11 +141,15 @@ mod tests {
         let target = format!("/{}?list-type=2", S3::BUCKET);
         let authorization = format!(
             "AWS4-HMAC-SHA256 Credential={}/20260101/us-east-1/s3/aws4_request, \
-             SignedHeaders=host, Signature=x",
+             SignedHeaders=host;x-amz-content-sha256;x-amz-date, Signature=x",
             service.access_key_id
         );
-        let request = Request::new("GET", &target).header("authorization", &authorization);
-        assert_eq!(client.send(&request).status, 403);
+        let request = Request::new("GET", &target)
+            .header("x-amz-content-sha256", "UNSIGNED-PAYLOAD")
+            .header("x-amz-date", "20260101T000000Z")
+            .header("authorization", &authorization);
+        let reply = client.send(&request);
+        assert_eq!(reply.status, 403, "{}", reply.text());
         let marker = format!("-p\0{}", service.port);
         assert!(!process::with_marker(&marker).is_empty());
         drop(service);

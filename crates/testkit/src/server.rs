@@ -124,7 +124,7 @@ impl Server {
         let client = Client::new(self.address, Some(token));
         // A running server takes note of new tokens within a second.
         until("the new token to be known", STOP_LIMIT, || {
-            let response = client.get("/v1/queue");
+            let response = client.get("/v1/languages");
             if response.status == 200 { Ok(()) } else { Err(response.text()) }
         });
         client

@@ -295,6 +295,45 @@ fn a_second_server_on_the_same_data_is_refused() {
 }
 
 #[test]
+fn a_token_is_for_what_it_was_made_for_in_each_spelling() {
+    let _guard = beside_others();
+    let server = serve();
+    let job = json!({"argv": ["/bin/true"]});
+    let submit = |client: &Client| client.run(&job);
+    for (scope, e2b, status) in [
+        ("sessions,agents", "--e2b", 403),
+        ("sessions", "--e2b", 403),
+        ("executions", "--e2b", 200),
+    ] {
+        let more = ["--tenant", "team", "--scope", scope, e2b];
+        let reply = submit(&server.other_client("sdk", &more));
+        assert_eq!(reply.status, status, "{scope}: {}", reply.text());
+        if status == 403 {
+            let error = &reply.json()["error"];
+            assert_eq!(error["code"], "forbidden");
+            assert_eq!(error["message"], "this token lacks the scope `executions`");
+        }
+    }
+    let mut first = testkit::command(COVE);
+    first.args(["token", "--e2b", "--data-dir"]).arg(server.data_dir());
+    let output = first.output().unwrap();
+    let token = String::from_utf8(output.stdout).unwrap();
+    assert!(token.starts_with("e2b_") && token.trim().len() == 68, "{token}");
+    let request = testkit::Request::new("GET", "/v1/languages").header("x-api-key", token.trim());
+    assert_eq!(server.client().anonymous().send(&request).status, 200);
+
+    let command = |more: &[&str]| {
+        let mut command = testkit::command(COVE);
+        command.args(["token", "--data-dir"]).arg(server.data_dir()).args(more).output().unwrap()
+    };
+    let listed = String::from_utf8(command(&["list"]).stdout).unwrap();
+    assert!(listed.contains("sdk  tenant team  for sessions,agents\n"), "{listed}");
+    let refused = command(&["create", "--name", "a", "--scope", "root"]);
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && text.contains("`root` is no scope"), "{text}");
+}
+
+#[test]
 fn a_restarted_server_knows_the_same_token() {
     let _guard = beside_others();
     let scratch = testkit::Scratch::new();
