@@ -65,9 +65,9 @@ const BLOCK_BYTES: u32 = 4096;
 /// The smallest that ext4 takes; a larger one would only lie in the page cache.
 const JOURNAL_BYTES: u64 = 4 << 20;
 const INODE_BYTES: u64 = 256;
-/// What ext4 keeps back for its own: the root, the ten inodes with fixed numbers, our directories
-/// and the two that an overlay makes in its work directory.
-const OWN_INODES: u64 = 20;
+/// What nobody asked for: the ten inodes with fixed numbers, among them the root; our five
+/// directories, and the one that an overlay makes in its work directory.
+const OWN_INODES: u64 = 16;
 /// Room that ext4 keeps free for what it must be able to write: a fiftieth, and no more than this.
 const KEPT_FREE_BYTES_MAX: u64 = 16 << 20;
 /// Images are a multiple of this.
@@ -81,6 +81,8 @@ const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bi
      sparse_super,large_file,huge_file,dir_nlink,extra_isize,metadata_csum";
 /// First kernel in which overlays take mounts that map owners.
 const KERNEL_MIN: (u32, u32) = (5, 19);
+/// Templates that are kept; of most servers all disks have one of few sizes.
+const TEMPLATES_MAX: usize = 32;
 /// Of what the tool says, how much is passed on.
 const TOOL_CHARS_MAX: usize = 500;
 /// Free stretches shorter than this are not told to the device: they are hardly worth it.
@@ -218,8 +220,7 @@ impl Disks {
     /// is durable after [`Disk::sync`].
     pub fn create(&self, path: &Path, size: DiskSize) -> Result<(), DiskError> {
         check_size(size)?;
-        let template = self.template(size)?;
-        let from = File::open(&template).at("open the template", &template)?;
+        let from = self.template(size)?;
         let to = image::unnamed(path)?;
         image::copy(&from, &to).at("copy the template to", path)?;
         image::name(&to, path)
@@ -232,24 +233,25 @@ impl Disks {
     }
 
     /// The template of such a disk; made when there is none.
-    fn template(&self, size: DiskSize) -> Result<PathBuf, DiskError> {
+    fn template(&self, size: DiskSize) -> Result<File, DiskError> {
         let name = format!("v{TEMPLATE_VERSION}-{}-{}.img", size.bytes, size.inodes);
-        let template = self.0.templates.join(name);
-        if template.exists() {
+        let path = self.0.templates.join(name);
+        let open = || match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            opened => opened.map(Some).at("open the template", &path),
+        };
+        if let Some(template) = open()? {
             return Ok(template);
         }
         let _making = self.0.making.lock();
-        if !template.exists() {
-            match self.make_template(&template, size) {
-                // Another server has made the same one.
-                Ok(()) | Err(DiskError::Exists { .. }) => {}
-                Err(error) => return Err(error),
-            }
+        match open()? {
+            Some(template) => Ok(template),
+            None => self.make_template(&path, size),
         }
-        Ok(template)
     }
 
-    fn make_template(&self, template: &Path, size: DiskSize) -> Result<(), DiskError> {
+    fn make_template(&self, template: &Path, size: DiskSize) -> Result<File, DiskError> {
+        self.make_room_for_template().at("tidy up", &self.0.templates)?;
         let image = image::unnamed(template)?;
         image.set_len(image_bytes(size)).at("give a size to", template)?;
         self.run_mkfs(&image, size)?;
@@ -259,7 +261,30 @@ impl Disks {
         disk.furnish().at("make the directories of", template)?;
         disk.sync()?;
         drop(disk);
-        image::name(&image, template)
+        match image::name_durably(&image, template) {
+            // Another server has made the same one.
+            Ok(()) | Err(DiskError::Exists { .. }) => Ok(image),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes templates while there are too many: who asks for disks may choose their size.
+    fn make_room_for_template(&self) -> io::Result<()> {
+        let mut templates = Vec::new();
+        for entry in fs::read_dir(&self.0.templates)? {
+            let path = entry?.path();
+            let used = fs::metadata(&path).and_then(|it| it.accessed());
+            templates.extend(used.ok().map(|used| (used, path)));
+        }
+        templates.sort();
+        let superfluous = (templates.len() + 1).saturating_sub(TEMPLATES_MAX);
+        for (_, path) in templates.iter().take(superfluous) {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     fn run_mkfs(&self, image: &File, size: DiskSize) -> Result<(), DiskError> {

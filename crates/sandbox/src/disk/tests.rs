@@ -192,20 +192,41 @@ fn a_name_that_gets_another_image_while_one_waits_is_the_other_image() {
 
 #[test]
 fn an_image_outlives_a_holder_that_is_killed() {
+    check_holder("an_image_outlives_a_holder_that_is_killed", |_| hold_until_killed());
+}
+
+#[test]
+fn an_image_outlives_a_holder_that_is_killed_while_it_copies() {
+    let name = "an_image_outlives_a_holder_that_is_killed_while_it_copies";
+    check_holder(name, |disk| {
+        let _frozen = loops::freeze(disk.root.as_fd(), &disk.image, &disk.path).unwrap();
+        std::thread::scope(|scope| {
+            // The kernel lets it wait and does not let it be killed.
+            scope.spawn(|| write(disk, "late", b"waits for the end of the copy"));
+            hold_until_killed();
+        });
+    });
+}
+
+/// Says that the image is held, and waits to be killed, or for whoever would do that to be gone.
+fn hold_until_killed() {
+    println!("\nholds");
+    let _parent_gone = io::stdin().read_line(&mut String::new());
+}
+
+/// Starts this test again as the process that holds an image and does something with it, kills it,
+/// and wants the image. `name` is the test's.
+fn check_holder(name: &str, hold: impl FnOnce(&Disk)) {
     if let Some(path) = std::env::var_os(HOLD) {
         let disk = Disk::attach(Path::new(&path), NOT_AT_ALL).unwrap();
         write(&disk, "a", b"written before the end");
-        println!("\nholds");
-        // Until it is killed, or whoever would do that is gone.
-        let _parent_gone = io::stdin().read_line(&mut String::new());
-        return;
+        return hold(&disk);
     }
     let place = Place::new();
     let path = place.path("a");
     place.disks.create(&path, SIZE).unwrap();
-    let name = "disk::tests::an_image_outlives_a_holder_that_is_killed";
     let mut holder = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture"])
+        .args(["--exact", &format!("disk::tests::{name}"), "--nocapture"])
         .env(HOLD, &path)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -215,6 +236,7 @@ fn an_image_outlives_a_holder_that_is_killed() {
     assert!(lines.map_while(Result::ok).any(|line| line == "holds"));
     assert!(matches!(Disk::attach(&path, NOT_AT_ALL), Err(DiskError::InUse { .. })));
     holder.kill().unwrap();
+    // Whoever was frozen in it ends only when somebody wants the image.
     assert_eq!(read(&path, "a"), b"written before the end");
     holder.wait().unwrap();
 }
@@ -430,4 +452,18 @@ fn kernels_are_old_or_new_enough() {
     ] {
         assert_eq!(kernel_version(release), version, "{release}");
     }
+}
+
+#[test]
+fn no_more_templates_are_kept_than_there_may_be() {
+    let place = Place::new();
+    let of = |index: u64| DiskSize { bytes: DISK_BYTES_MIN, inodes: 64 + index };
+    for index in 0..TEMPLATES_MAX as u64 + 3 {
+        place.disks.create(&place.path(&index.to_string()), of(index)).unwrap();
+    }
+    let templates = fs::read_dir(place.path("templates")).unwrap().count();
+    assert_eq!(templates, TEMPLATES_MAX);
+    // The first one is gone, and made again.
+    place.disks.create(&place.path("again"), of(0)).unwrap();
+    drop(Disk::attach(&place.path("again"), NOT_AT_ALL).unwrap());
 }

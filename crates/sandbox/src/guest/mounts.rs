@@ -82,6 +82,8 @@ fn overlay_options(disk: BorrowedFd<'_>, layers: &[OwnedFd]) -> String {
     // By its descriptor, which says nothing about the host.
     let directory =
         |mount: BorrowedFd<'_>, name| format!("/proc/self/fd/{}/{name}", mount.as_raw_fd());
+    // Without layers there is one file system, whose numbers are used as they are.
+    let xino = if layers.is_empty() { "off" } else { "on" };
     let lower = match layers {
         [] => directory(disk, EMPTY),
         layers => {
@@ -91,7 +93,7 @@ fn overlay_options(disk: BorrowedFd<'_>, layers: &[OwnedFd]) -> String {
         }
     };
     format!(
-        "redirect_dir=on,xino=on,metacopy=off,index=off,nfs_export=off,\
+        "redirect_dir=on,xino={xino},metacopy=off,index=off,nfs_export=off,\
          upperdir={},workdir={},lowerdir={lower}",
         directory(disk, UPPER),
         directory(disk, UPPER_WORK),

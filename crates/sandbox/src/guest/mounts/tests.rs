@@ -313,3 +313,20 @@ fn owners_are_mapped_to_the_init_and_the_programs_and_nobody_else() {
     assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::EOVERFLOW));
     assert_eq!(DISK_INIT, 0);
 }
+
+#[test]
+fn what_nobody_has_made_is_not_counted() {
+    let place = Place::new();
+    let disk = place.disk("a");
+    // What the kernel is still taking down counts as long as it is there.
+    let comes_to = |wanted: u64| {
+        (0..SOON.as_millis()).any(|_| {
+            let _interval = sys::poll(&[], Some(Duration::from_millis(1)));
+            disk.usage().unwrap().inodes == wanted
+        })
+    };
+    inside(&disk, &[], || {});
+    assert!(comes_to(0), "{:?}", disk.usage());
+    inside(&disk, &[], || write("/workspace/a", "a"));
+    assert!(comes_to(1), "{:?}", disk.usage());
+}
