@@ -123,7 +123,8 @@ pub(crate) struct TurnOutcome {
     /// What it cost.
     pub(crate) usage: Usage,
     /// The conversation that the process was to continue is not known to it: nothing was said in
-    /// it, or its files are gone. A new process has to begin without it.
+    /// it, or its files are gone. A new process has to begin without it, and the message has to be
+    /// told to that one; nothing was told of it.
     pub(crate) conversation_lost: bool,
 }
 

@@ -14,6 +14,17 @@ pub(crate) const MODEL_PORT: u16 = 8100;
 /// In place of a key, since programs do not ask for anything without one. The relay drops it.
 const PLACEHOLDER_KEY: &str = "provided-by-cove";
 
+/// Variables that Claude reads once.
+const READ_AT_START: &[&str] = &[
+    "ANTHROPIC_BASE_URL",
+    "HOME",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "NODE_OPTIONS",
+    "PATH",
+    "SHELL",
+];
+
 /// Permission mode of an agent that nobody chose one for: its sandbox is what holds it.
 const PERMISSION_MODE: &str = "bypassPermissions";
 
@@ -137,6 +148,19 @@ impl LaunchPlan {
                 Change::Requests(vec![request("set_options", &[("options", options)])])
             }
             Driver::Command => Change::NewProcess("options"),
+        }
+    }
+
+    /// What it takes until an agent that was started by this plan has these variables as well. What
+    /// has been read at its start already, such as `PATH`, needs another process.
+    pub(crate) fn add_env(&self, env: &BTreeMap<String, String>) -> Change {
+        match self.driver {
+            _ if env.is_empty() => Change::None,
+            Driver::Claude if !env.keys().any(|name| READ_AT_START.contains(&name.as_str())) => {
+                let settings = json!({"env": env});
+                Change::Requests(vec![request("apply_flag_settings", &[("settings", settings)])])
+            }
+            Driver::Claude | Driver::Command => Change::NewProcess("env"),
         }
     }
 
@@ -310,4 +334,147 @@ fn command(spec: &LaunchSpec<'_>, argv: &[String]) -> LaunchPlan {
         "options": spec.options,
     }));
     plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(runtime: &AgentRuntime, options: &AgentOptions, is_ahead: bool) -> LaunchPlan {
+        let spec = LaunchSpec {
+            runtime,
+            claude: "/opt/claude",
+            options,
+            session: "ses_1",
+            conversation: Some("c-1"),
+            has_model: true,
+            is_ahead,
+        };
+        LaunchPlan::new(&spec).unwrap()
+    }
+
+    fn subtypes(requests: &[Map<String, Value>]) -> Vec<&str> {
+        requests.iter().map(|request| request["subtype"].as_str().unwrap()).collect()
+    }
+
+    fn some_options() -> AgentOptions {
+        AgentOptions {
+            model: Some("m".to_owned()),
+            system_prompt: Some("--model=evil".to_owned()),
+            permission_mode: Some("plan".to_owned()),
+            allowed_tools: Some(vec!["Bash(git *)".to_owned(), "Edit".to_owned()]),
+            disallowed_tools: Some(vec!["--resume".to_owned()]),
+            mcp_servers: Some(Map::from_iter([("s".to_owned(), json!({"url": "u"}))])),
+        }
+    }
+
+    #[test]
+    fn claude_is_started_with_options_that_cannot_become_others() {
+        let options = some_options();
+        let plan = plan(&AgentRuntime::Claude, &options, false);
+        let expected = [
+            "/opt/claude",
+            "-p",
+            "--input-format=stream-json",
+            "--output-format=stream-json",
+            "--verbose",
+            "--include-partial-messages",
+            "--allow-dangerously-skip-permissions",
+            "--permission-mode=plan",
+            "--model=m",
+            "--allowedTools=Bash(git *),Edit",
+            "--disallowedTools=--resume",
+            "--resume=c-1",
+        ];
+        assert_eq!(plan.argv, expected);
+        let asked = ["initialize", "mcp_set_servers", "mcp_status"];
+        assert_eq!(subtypes(&plan.requests), asked);
+        assert_eq!(plan.requests[0]["systemPrompt"], json!(["--model=evil"]));
+    }
+
+    #[test]
+    fn the_environment_of_the_owner_gives_way_to_names_of_ours_only() {
+        let plan = plan(&AgentRuntime::Claude, &AgentOptions::default(), false);
+        let own = [("COVE_SESSION_ID", "x"), ("ANTHROPIC_API_KEY", "mine"), ("A", "1")];
+        let env = plan.environment(own.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        assert_eq!(env["COVE_SESSION_ID"], "ses_1");
+        assert_eq!(env["COVE_RESUMED"], "1");
+        assert_eq!(env["ANTHROPIC_API_KEY"], "mine");
+        assert_eq!(env["ANTHROPIC_BASE_URL"], "http://127.0.0.1:8100");
+        assert_eq!(env["A"], "1");
+    }
+
+    /// What changes from no options to `options` take, of a plan.
+    fn check(plan: &LaunchPlan, has_control: bool, options: &AgentOptions, expected: &[&str]) {
+        let found = match plan.change(options, has_control) {
+            Change::None => vec![],
+            Change::Requests(requests) => {
+                subtypes(&requests).into_iter().map(str::to_owned).collect()
+            }
+            Change::NewProcess(why) => vec![format!("new: {why}")],
+        };
+        assert_eq!(found, expected, "{options:?}");
+    }
+
+    #[test]
+    fn options_change_by_request_where_that_works() {
+        let none = AgentOptions::default();
+        let all = some_options();
+        let only = |change: fn(&mut AgentOptions, AgentOptions)| {
+            let mut options = AgentOptions::default();
+            change(&mut options, some_options());
+            options
+        };
+        let prompt = only(|to, from| to.system_prompt = from.system_prompt);
+        let tools = only(|to, from| to.allowed_tools = from.allowed_tools);
+        let model = only(|to, from| to.model = from.model);
+        let live = only(|to, from| {
+            *to = AgentOptions {
+                system_prompt: None,
+                allowed_tools: None,
+                disallowed_tools: None,
+                ..from
+            }
+        });
+        let claude = plan(&AgentRuntime::Claude, &none, false);
+        check(&claude, true, &none, &[]);
+        check(&claude, true, &live, &["set_model", "set_permission_mode", "mcp_set_servers"]);
+        check(&claude, true, &prompt, &["new: options.system_prompt"]);
+        check(&claude, true, &tools, &["new: options.allowed_tools"]);
+        let changed = plan(&AgentRuntime::Claude, &all, false).changed(&live);
+        check(&changed, true, &live, &[]);
+        let with_model = plan(&AgentRuntime::Claude, &model, false);
+        check(&with_model, true, &none, &["new: options.model"]);
+        // One that was started ahead has not been told its prompt.
+        let ahead = plan(&AgentRuntime::Claude, &none, true);
+        check(&ahead, true, &prompt, &["initialize"]);
+        let ahead = plan(&AgentRuntime::Claude, &prompt, true);
+        check(&ahead, true, &prompt, &["initialize"]);
+        check(&ahead.clone().changed(&prompt), true, &prompt, &[]);
+        assert_eq!(subtypes(&ahead.requests), ["mcp_status"]);
+
+        let command = plan(&AgentRuntime::Command { argv: vec!["a".to_owned()] }, &none, false);
+        check(&command, false, &none, &[]);
+        check(&command, false, &model, &["new: options"]);
+        check(&command, true, &model, &["set_options"]);
+    }
+
+    #[test]
+    fn variables_are_added_where_they_are_not_read_already() {
+        let claude = plan(&AgentRuntime::Claude, &AgentOptions::default(), true);
+        let env = |name: &str| [(name.to_owned(), "1".to_owned())].into();
+        assert!(matches!(claude.add_env(&env("FOO")), Change::Requests(_)));
+        assert_eq!(claude.add_env(&env("PATH")), Change::NewProcess("env"));
+        assert_eq!(claude.add_env(&BTreeMap::new()), Change::None);
+    }
+
+    #[test]
+    fn a_turn_has_a_uuid_of_its_own() {
+        let uuid = uuid_of("turn_1");
+        assert_eq!(uuid, uuid_of("turn_1"));
+        assert_ne!(uuid, uuid_of("turn_2"));
+        let parts: Vec<usize> = uuid.split('-').map(str::len).collect();
+        assert_eq!(parts, [8, 4, 4, 4, 12]);
+        assert!(uuid[14..].starts_with('8') && "89ab".contains(&uuid[19..20]), "{uuid}");
+    }
 }

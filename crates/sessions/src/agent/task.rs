@@ -351,10 +351,11 @@ impl Task {
             TurnEnd::Broken => Some(self.fault.clone().unwrap_or_default()),
             TurnEnd::Died => Some(self.died()),
         };
-        if let Some(error) = &error {
+        let conversation_lost = self.translator.conversation_lost;
+        // A message that never reached a conversation is told again, and has not failed yet.
+        if let Some(error) = error.as_ref().filter(|_| !conversation_lost) {
             self.outlet.event(Some(&turn.id), Kind::Error, json!({"error": error}));
         }
-        let conversation_lost = self.translator.conversation_lost;
         let outcome = TurnOutcome { end, error, usage: turn.usage, conversation_lost };
         // Whoever sent the message may have gone; the turn is over all the same.
         turn.told.send(outcome).ok();

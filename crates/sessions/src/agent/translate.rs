@@ -216,7 +216,9 @@ impl Translator {
         if self.driver == Driver::Claude
             && outcome.error.as_deref().is_some_and(|error| error.starts_with(NO_CONVERSATION))
         {
+            // The process ends now; whoever started it starts another one.
             self.conversation_lost = true;
+            return Said::Nothing;
         }
         if is_ours {
             emit(true, Kind::TurnComplete, data);
@@ -250,14 +252,15 @@ impl Translator {
         let counts = line.get("usage");
         let count =
             |name: &str| counts.and_then(|counts| counts.get(name)?.as_u64()).unwrap_or_default();
-        // It counts from the beginning of the process.
+        // It counts from the beginning of the process, or of the conversation.
         let total = line.get("total_cost_usd").and_then(Value::as_f64).unwrap_or(self.cost_usd);
+        let cost_usd = since_last(line).unwrap_or(total - self.cost_usd).max(0.0);
         let usage = Usage {
             input_tokens: count("input_tokens"),
             output_tokens: count("output_tokens"),
             cache_creation_tokens: count("cache_creation_input_tokens"),
             cache_read_tokens: count("cache_read_input_tokens"),
-            cost_usd: (total - self.cost_usd).max(0.0),
+            cost_usd,
         };
         self.cost_usd = total;
         let field = |name: &str| line.get(name).cloned().unwrap_or_default();
@@ -299,6 +302,12 @@ impl Translator {
         }
         Said::Nothing
     }
+}
+
+/// What a turn cost, where a result says it by model.
+fn since_last(line: &Map<String, Value>) -> Option<f64> {
+    let models = line.get("model_usage_since_last_result")?.as_object()?;
+    Some(models.values().filter_map(|model| model.get("costUSD")?.as_f64()).sum())
 }
 
 /// The answer to one of our requests.

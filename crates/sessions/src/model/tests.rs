@@ -1,1 +1,344 @@
 //! A relay between a client and an endpoint that are both written here.
+
+use std::net::SocketAddr;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::*;
+
+const KEY: &str = "sk-secret";
+const START: &str = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"usage\":{\"input_tokens\":11,\"output_tokens\":1}}}\n\n";
+const PIECE: &str = "event: content_block_delta\ndata: {\"type\":\"content_block_delta\"}\n\n";
+const DELTA: &str =
+    "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\n";
+
+/// An endpoint of the Messages API, of which the test says when the answer goes on.
+struct Model {
+    address: SocketAddr,
+    /// Head and body of each request.
+    asked: mpsc::UnboundedReceiver<String>,
+    /// A word for each piece of an answer: `go`, or `cut` to break off.
+    go: mpsc::UnboundedSender<&'static str>,
+    /// Where a client went away in the middle of its answer.
+    left: mpsc::UnboundedReceiver<()>,
+    connections: Arc<Mutex<usize>>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn model() -> Model {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (ask, asked) = mpsc::unbounded_channel();
+    let (go, going) = mpsc::unbounded_channel();
+    let (leave, left) = mpsc::unbounded_channel();
+    let connections = Arc::new(Mutex::new(0));
+    let count = Arc::clone(&connections);
+    let going = Arc::new(tokio::sync::Mutex::new(going));
+    let task = tokio::spawn(async move {
+        let mut all = JoinSet::new();
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            *count.lock() += 1;
+            let (ask, leave, going) = (ask.clone(), leave.clone(), Arc::clone(&going));
+            all.spawn(async move {
+                let mut stream = BufReader::new(stream);
+                while let Some(request) = read_request(&mut stream).await {
+                    let is_streamed = request.contains("\"stream\":true");
+                    ask.send(request).unwrap();
+                    let mut going = going.lock().await;
+                    if !answer(&mut stream, is_streamed, &mut going).await {
+                        leave.send(()).unwrap();
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    Model { address, asked, go, left, connections, task }
+}
+
+async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<String> {
+    let mut text = String::new();
+    while !text.ends_with("\r\n\r\n") {
+        if stream.read_line(&mut text).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
+    let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+    stream.read_exact(&mut body).await.ok()?;
+    Some(text + &String::from_utf8(body).unwrap())
+}
+
+/// Whether the client was there until the end.
+async fn answer(
+    stream: &mut BufReader<TcpStream>,
+    is_streamed: bool,
+    going: &mut mpsc::UnboundedReceiver<&'static str>,
+) -> bool {
+    if !is_streamed {
+        let body = r#"{"type":"message","usage":{"input_tokens":2,"output_tokens":3}}"#;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nset-cookie: a=b\r\nx-api-key: sk-secret\r\nrequest-id: req_1\r\ncontent-length:";
+        let text = format!("{head} {}\r\n\r\n{body}", body.len());
+        return stream.write_all(text.as_bytes()).await.is_ok();
+    }
+    let head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.unwrap();
+    for piece in [START, PIECE, DELTA] {
+        let mut byte = [0];
+        tokio::select! {
+            word = going.recv() => if word != Some("go") { return true },
+            gone = stream.read(&mut byte) => {
+                assert!(matches!(gone, Ok(0) | Err(_)), "nothing is sent after a request");
+                return false;
+            }
+        }
+        let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+        stream.write_all(chunk.as_bytes()).await.unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").await.is_ok()
+}
+
+/// A relay to `url`, and where it listens. Everything ends with the test's runtime.
+async fn relay(url: &str, access: Access) -> (SocketAddr, Arc<Tally>, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tally = Arc::new(Tally::default());
+    let (relay, counted) = (ModelRelay::new(url, Roots::Machine).unwrap(), Arc::clone(&tally));
+    let task = tokio::spawn(async move { relay.serve(listener, access, counted).await });
+    (address, tally, task)
+}
+
+fn shared() -> Access {
+    Access::Shared(ModelKey::new(KEY))
+}
+
+fn request(head: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "{head} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {length}\r\nx-api-key: provided-by-cove\r\nauthorization: Bearer mine\r\nanthropic-version: 2023-06-01\r\ncookie: a=b\r\n\r\n{body}"
+    )
+}
+
+/// Sends a request and reads the answer up to `end`.
+async fn ask(stream: &mut TcpStream, request: &str, end: &str) -> String {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    read_until(stream, end).await
+}
+
+async fn read_until(stream: &mut TcpStream, end: &str) -> String {
+    let mut text = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let read = timeout(Duration::from_secs(20), stream.read(&mut piece)).await;
+        let count = read.expect("an answer in time").unwrap_or(0);
+        text.extend_from_slice(&piece[..count]);
+        let so_far = String::from_utf8_lossy(&text).into_owned();
+        if count == 0 || so_far.contains(end) {
+            return so_far;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_gets_the_key_and_loses_what_it_brought() {
+    let mut model = model().await;
+    let (address, tally, _task) = relay(&format!("http://{}", model.address), shared()).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    for _ in 0..2 {
+        let sent = request("POST /v1/messages?beta=true", "{\"a\":1}");
+        let answered = ask(&mut client, &sent, "}}").await;
+        let asked = model.asked.recv().await.unwrap();
+        assert!(asked.starts_with("POST /v1/messages?beta=true HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("x-api-key: sk-secret\r\n"), "{asked}");
+        assert!(asked.contains("anthropic-version: 2023-06-01\r\n"), "{asked}");
+        assert!(asked.ends_with("{\"a\":1}"), "{asked}");
+        for lost in ["provided-by-cove", "Bearer", "cookie"] {
+            assert!(!asked.contains(lost), "{lost}: {asked}");
+        }
+        assert!(answered.starts_with("HTTP/1.1 200 OK\r\n"), "{answered}");
+        assert!(answered.contains("request-id: req_1\r\n"), "{answered}");
+        for kept_back in ["cookie", KEY] {
+            assert!(!answered.contains(kept_back), "{kept_back}: {answered}");
+        }
+    }
+    let used = tally.so_far();
+    assert_eq!((used.requests, used.failed, used.input, used.output), (2, 0, 4, 6));
+    // The connection was kept for the second one.
+    assert_eq!(*model.connections.lock(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_is_passed_on_as_it_comes() {
+    let model = model().await;
+    let (address, tally, _task) = relay(&format!("http://{}", model.address), shared()).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let sent = request("POST /v1/messages", r#"{"stream":true}"#);
+    client.write_all(sent.as_bytes()).await.unwrap();
+    for (piece, end) in
+        [(START, "message_start\"}"), (PIECE, "content_block_delta\"}"), (DELTA, "7}}")]
+    {
+        // The next one is sent only after this one was read.
+        model.go.send("go").unwrap();
+        let last = piece.trim_end().rsplit('\n').next().unwrap();
+        let end = if piece == START { last } else { end };
+        assert!(read_until(&mut client, end).await.contains(end));
+    }
+    read_until(&mut client, "0\r\n\r\n").await;
+    let used = tally.so_far();
+    assert_eq!((used.input, used.output), (11, 7));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_request() {
+    let mut model = model().await;
+    let (address, tally, task) = relay(&format!("http://{}", model.address), shared()).await;
+    let sent = request("POST /v1/messages", r#"{"stream":true}"#);
+    let mut client = TcpStream::connect(address).await.unwrap();
+    model.go.send("go").unwrap();
+    ask(&mut client, &sent, "output_tokens").await;
+    drop(client);
+    model.left.recv().await.unwrap();
+    // What was used until then counts.
+    assert_eq!(tally.so_far().input, 11);
+    // So does the end of the session.
+    let mut client = TcpStream::connect(address).await.unwrap();
+    model.go.send("go").unwrap();
+    ask(&mut client, &sent, "output_tokens").await;
+    task.abort();
+    model.left.recv().await.unwrap();
+    assert_eq!(read_until(&mut client, "never").await, "");
+}
+
+#[tokio::test]
+async fn before_there_is_an_answer_too_a_client_that_leaves_ends_its_request() {
+    // An endpoint that takes requests and says nothing.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (address, _tally, _task) = relay(&url, shared()).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(request("POST /v1/messages", "{}").as_bytes()).await.unwrap();
+    let mut endpoint = BufReader::new(listener.accept().await.unwrap().0);
+    read_request(&mut endpoint).await.unwrap();
+    drop(client);
+    let read = timeout(Duration::from_secs(20), endpoint.read(&mut [0])).await;
+    assert!(matches!(read.unwrap(), Ok(0) | Err(_)));
+}
+
+/// What is answered to a request, as status and kind of error.
+async fn check(url: &str, access: Access, head: &str, body: &str, expected: (u16, &str)) {
+    let (address, tally, _task) = relay(url, access).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let answer = ask(&mut client, &request(head, body), "}}").await;
+    let (status, kind) = expected;
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head}: {answer}");
+    let (_, document) = answer.split_once("\r\n\r\n").unwrap();
+    let document: serde_json::Value = serde_json::from_str(document).unwrap();
+    assert_eq!(document["type"], "error");
+    assert_eq!(document["error"]["type"], kind, "{head}");
+    assert!(!answer.contains(KEY) && !answer.contains(url), "{answer}");
+    assert_eq!(tally.so_far().failed, 1);
+}
+
+#[tokio::test]
+async fn what_is_not_relayed_is_answered_as_the_messages_api_would() {
+    // Nobody listens there any more.
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let url = format!("http://{closed}");
+    let not_found = (404, "not_found_error");
+    for head in
+        ["GET /", "HEAD /v1/messages", "POST /v2/messages", "GET /v1/files", "GET /v1/messages"]
+    {
+        if !head.starts_with("HEAD") {
+            check(&url, shared(), head, "", not_found).await;
+        }
+    }
+    check(&url, shared(), "POST /v1/messages/batches", "", not_found).await;
+    check(&url, shared(), "POST /v1/../admin", "", not_found).await;
+    let down = (502, "api_error");
+    check(&url, shared(), "POST /v1/messages", "{}", down).await;
+    let own = || Access::Own(ModelKey::new("mine").unwrap());
+    check(&url, own(), "GET /v1/files", "", down).await;
+    check(&url, own(), "GET /v1/%2e%2e/admin", "", not_found).await;
+    let large = format!(
+        "POST /v1/messages HTTP/1.1\r\nx: y\r\ncontent-length: {}\r\n\r\n",
+        BODY_BYTES_MAX + 1
+    );
+    let (address, _tally, _task) = relay(&url, shared()).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let answer = ask(&mut client, &large.replacen("x: y", "host: a", 1), "}}").await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_of_no_declared_length_is_bounded_too() {
+    let model = model().await;
+    let (address, _tally, _task) = relay(&format!("http://{}", model.address), shared()).await;
+    let (mut read, mut write) = TcpStream::connect(address).await.unwrap().into_split();
+    let sender = tokio::spawn(async move {
+        let head = "POST /v1/messages HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
+        write.write_all(head.as_bytes()).await.unwrap();
+        let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
+        // The relay closes before all of it is written.
+        for _ in 0..BODY_BYTES_MAX / (1 << 20) + 8 {
+            if write.write_all(chunk.as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    });
+    let mut answer = Vec::new();
+    let read = timeout(Duration::from_secs(20), read.read_to_end(&mut answer)).await;
+    drop(read.expect("an end in time"));
+    sender.await.unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn connections_of_one_sandbox_are_bounded() {
+    let model = model().await;
+    let (address, _tally, _task) = relay(&format!("http://{}", model.address), shared()).await;
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        held.push(TcpStream::connect(address).await.unwrap());
+    }
+    // One more waits, and is served when another one goes.
+    let mut late = TcpStream::connect(address).await.unwrap();
+    late.write_all(request("GET /nothing", "").as_bytes()).await.unwrap();
+    let mut byte = [0];
+    let early = timeout(Duration::from_millis(200), late.read(&mut byte)).await;
+    assert!(early.is_err(), "served beyond the limit");
+    held.pop();
+    assert!(read_until(&mut late, "not_found_error").await.contains("404"));
+}
+
+#[test]
+fn endpoints_and_keys_are_checked() {
+    for (url, is_right) in [
+        ("https://api.anthropic.com", true),
+        ("http://127.0.0.1:8080/gateway/", true),
+        ("http://[::1]:8080", true),
+        ("ftp://a", false),
+        ("api.anthropic.com", false),
+        ("https://me:secret@host", false),
+        ("https://host/?key=1", false),
+    ] {
+        assert_eq!(ModelRelay::new(url, Roots::Machine).is_ok(), is_right, "{url}");
+    }
+    assert_eq!(Upstream::new("http://a/b/", Roots::Machine).unwrap().base_path(), "/b");
+    for (key, is_right) in [("sk-1\n", true), ("", false), ("a\nb", false)] {
+        assert_eq!(ModelKey::new(key).is_some(), is_right, "{key:?}");
+    }
+    assert_eq!(format!("{:?}", shared()), "Shared(Some(ModelKey))");
+}
