@@ -152,14 +152,16 @@ impl Session {
 
     /// Sends a signal to the process group that a program leads; nothing when it has ended.
     pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), SandboxError> {
-        let waiting = self.0.connection.waiting.lock();
-        let mut programs = waiting.programs.iter();
-        let id = programs.find(|(_, running)| running.pid == Some(pid)).map(|(id, _)| *id);
-        drop(waiting);
-        match id {
+        match self.program_of(pid) {
             Some(id) => process::signal(&self.0.connection, id, true, signal).await,
             None => Ok(()),
         }
+    }
+
+    fn program_of(&self, pid: u32) -> Option<u64> {
+        let waiting = self.0.connection.waiting.lock();
+        let mut programs = waiting.programs.iter();
+        programs.find(|(_, running)| running.pid == Some(pid)).map(|(id, _)| *id)
     }
 
     /// The programs that were started and have not ended, by their pid in the session.

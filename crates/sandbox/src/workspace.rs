@@ -47,7 +47,7 @@ pub(crate) fn mount_session_scratch(user: Option<u32>) -> Result<(), Failure> {
 
 /// Sets how much the programs of a session may store in `/tmp` and `/dev/shm` together.
 pub(crate) fn set_session_scratch(bytes: u64, inodes: u64) -> Result<(), Failure> {
-    let options = disk_options(bytes, inodes.saturating_add(OWN_INODES));
+    let options = disk_options(bytes, inodes.saturating_add(SESSION_INODES));
     let flags = libc::MS_REMOUNT | LOCKED_DOWN;
     sys::mount(None, c"/tmp", None, flags, Some(&options)).step("set the limits of /tmp")
 }
@@ -106,6 +106,9 @@ fn disk_options(bytes: u64, inodes: u64) -> CString {
 /// What a fresh scratch file system holds: its root, four directories, and one that tmpfs keeps
 /// back.
 const OWN_INODES: u64 = 6;
+
+/// What that of a session holds: its root and two directories.
+const SESSION_INODES: u64 = 3;
 
 /// Inodes of a scratch file system before its limits are known.
 fn prepared_inodes() -> u64 {

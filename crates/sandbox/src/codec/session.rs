@@ -164,7 +164,8 @@ pub struct Usage {
     pub memory_bytes: u64,
     /// The largest it was; 0 where the kernel does not tell.
     pub memory_peak_bytes: u64,
-    /// Processes and threads that there are.
+    /// Processes and threads that there are, one that waits for the next program and the file
+    /// helper's included.
     pub processes: u64,
     /// Processes that were killed for lack of memory.
     pub oom_kills: u64,

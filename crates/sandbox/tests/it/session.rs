@@ -1,21 +1,49 @@
 //! Sessions: many programs in one sandbox, and what they cannot do to it.
 
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use sandbox::{
     Disk, DiskSize, Disks, Engine, Process, ProcessEnd, Program, SandboxError, Session,
-    SessionLimits, SessionSetup, Streams,
+    SessionLimits, SessionSetup, Streams, TerminalSize,
 };
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
 use tokio::time;
 
 use crate::support::{tests, text};
 
-tests![a_program_starts_and_ends];
+tests![
+    a_program_starts_and_ends,
+    what_cannot_be_started_says_why_and_harms_nobody,
+    a_hundred_programs_at_once_are_not_mixed,
+    a_terminal_has_a_size_and_tells_of_another,
+    signals_reach_a_group_or_its_leader,
+    orphans_are_reaped,
+    nobody_can_harm_the_init,
+    the_init_has_given_up_its_privileges,
+    a_fork_bomb_ends_where_its_session_does,
+    lack_of_memory_ends_one_program_and_not_the_others,
+    who_floods_or_closes_its_streams_holds_up_nobody,
+    ports_belong_to_their_session,
+    there_is_no_way_to_the_host_or_the_network,
+    a_network_that_was_used_is_not_used_again,
+    a_frozen_session_stands_still,
+    limits_hold,
+    a_start_that_nobody_waits_for_is_undone,
+    dropping_the_last_handle_ends_everything,
+    files_are_served_again_when_their_server_has_died,
+    tools_work,
+    a_session_ends_with_its_spawner,
+];
 
+/// No capability.
+const NONE: &str = "0000000000000000";
+/// What there is beside programs: a process that waits to become one.
+const PARKED: u64 = 1;
+/// What a program sees of the session: itself.
+const PS: &str = "bash ps 1\n";
 /// How long anything may take on a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
@@ -95,10 +123,536 @@ fn shell(script: &str) -> Program {
     program(&["/bin/bash", "-c", script])
 }
 
+/// What a program writes to its standard output.
+fn pipe(process: &mut Process) -> &mut pipe::Receiver {
+    match &mut process.streams {
+        Streams::Pipes(pipes) => &mut pipes.stdout,
+        Streams::Terminal(_) => panic!("a terminal"),
+    }
+}
+
+/// Reads until this has come.
+async fn read_until(from: &mut (impl AsyncRead + Unpin), end: &str) -> String {
+    let mut seen = String::new();
+    while !seen.contains(end) {
+        let mut byte = [0];
+        let read = time::timeout(SOON, from.read(&mut byte)).await;
+        let n = read.unwrap_or_else(|_| panic!("`{end}` does not come; so far: {seen:?}"));
+        assert_eq!(n.unwrap(), 1, "`{end}` does not come; all: {seen:?}");
+        seen.push(char::from(byte[0]));
+    }
+    seen
+}
+
+/// Reads what is there already.
+async fn drain(from: &mut pipe::Receiver) -> String {
+    let mut seen = Vec::new();
+    let mut room = [0; 4096];
+    while let Ok(Ok(n)) = time::timeout(Duration::from_millis(20), from.read(&mut room)).await {
+        seen.extend_from_slice(&room[..n]);
+    }
+    text(&seen)
+}
+
+/// Sends a line to a program and reads one back.
+async fn echo(process: &mut Process, line: &str) -> String {
+    let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+    pipes.stdin.as_mut().unwrap().write_all(line.as_bytes()).await.unwrap();
+    read_until(&mut pipes.stdout, "\n").await
+}
+
+/// Waits until something is so.
+async fn eventually<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
+    let wait = async {
+        while !is_so().await {
+            time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    time::timeout(SOON, wait).await.expect("it does not become so");
+}
+
+fn kill(pid: &str) {
+    let killed = std::process::Command::new("/bin/kill").args(["-9", pid]).status();
+    assert!(killed.unwrap().success());
+}
+
+/// The pids of processes with this name and this parent, as the host sees them.
+fn processes(name: &str, parent: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_it = |pid: &String| {
+        let status = std::fs::read_to_string(status(pid)).unwrap_or_default();
+        field(&status, "Name") == name && field(&status, "PPid") == parent
+    };
+    pids.filter(is_it).collect()
+}
+
+fn status(pid: &str) -> String {
+    format!("/proc/{pid}/status")
+}
+
+fn field<'a>(status: &'a str, name: &str) -> &'a str {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    line.unwrap_or_default().trim()
+}
+
 async fn a_program_starts_and_ends(engine: Engine) {
     let live = Live::new(&engine).await;
-    let output = live.shell("echo out; echo err >&2; pwd; id -u; exit 3").await;
+    let output = live.shell("echo out; echo err >&2; pwd; echo $HOME; exit 3").await;
     assert_eq!(output.end.code, Some(3), "{:?}", output.end);
-    assert!(output.stdout.starts_with("out\n/workspace\n"), "{}", output.stdout);
+    assert_eq!(output.stdout, "out\n/workspace\n/home/user\n");
     assert_eq!(output.stderr, "err\n");
+    let merged = Program { merged: true, ..shell("echo a; echo b >&2; echo c > /dev/stderr") };
+    let output = Output::of(live.start(merged).await).await;
+    assert_eq!(output.stdout, "a\nb\nc\n");
+    let elsewhere = Program { cwd: Some(b"/tmp".to_vec()), ..shell("pwd; kill -9 $$") };
+    let output = Output::of(live.start(elsewhere).await).await;
+    assert_eq!((output.stdout.as_str(), output.end.signal), ("/tmp\n", Some(9)));
+    // Larger than a frame may be.
+    let long = "x".repeat(100_000);
+    let mut large = shell("echo ${#LONG} ${#1}");
+    large.env.push(format!("LONG={long}").into_bytes());
+    large.argv.extend([b"name".to_vec(), long.into_bytes()]);
+    assert_eq!(Output::of(live.start(large).await).await.stdout, "100000 100000\n");
+}
+
+async fn what_cannot_be_started_says_why_and_harms_nobody(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let mut bystander = live.start(Program { stdin: true, ..shell("cat") }).await;
+    for (program, exec, directory) in [
+        (program(&["/bin/missing"]), Some(libc::ENOENT), None),
+        (program(&["missing"]), Some(libc::ENOENT), None),
+        (program(&["/etc/passwd"]), Some(libc::EACCES), None),
+        (Program { cwd: Some(b"missing".to_vec()), ..shell("") }, None, Some(libc::ENOENT)),
+        (Program { cwd: Some(b"/etc/passwd".to_vec()), ..shell("") }, None, Some(libc::ENOTDIR)),
+        (program(&["/bin/echo", &"x".repeat(200_000)]), Some(libc::E2BIG), None),
+    ] {
+        let end = Output::of(live.start(program).await).await.end;
+        let expected = (None, exec, directory);
+        assert_eq!((end.code, end.exec_errno, end.directory_errno), expected, "{end:?}");
+    }
+    for (program, expected) in [
+        (Program::default(), "argv: it names no program"),
+        (program(&["a\0b"]), "argv, env and cwd: they have no NUL bytes"),
+        (Program { cwd: Some(vec![0]), ..shell("") }, "argv, env and cwd: they have no NUL bytes"),
+        (program(&["x", &"x".repeat(5 << 20)]), "argv and env: together at most 4 MiB"),
+    ] {
+        let refused = live.session.start(program).await;
+        let Err(SandboxError::Command(message)) = refused else { panic!("{expected}") };
+        assert_eq!(message, expected);
+    }
+    assert_eq!(echo(&mut bystander, "still here\n").await, "still here\n");
+    assert_eq!(live.session.processes(), [bystander.pid]);
+}
+
+async fn a_hundred_programs_at_once_are_not_mixed(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let run = |n: usize| {
+        let session = live.session.clone();
+        async move {
+            let script = format!("read x; echo $x-{n}; echo e{n} >&2; exit {}", n % 100);
+            let mut process =
+                session.start(Program { stdin: true, ..shell(&script) }).await.unwrap();
+            let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
+            let mut stdin = pipes.stdin.take().unwrap();
+            stdin.write_all(format!("in{n}\n").as_bytes()).await.unwrap();
+            drop(stdin);
+            let output = Output::of(process).await;
+            assert_eq!(output.stdout, format!("in{n}-{n}\n"));
+            assert_eq!(output.stderr, format!("e{n}\n"));
+            assert_eq!(output.end.code, i32::try_from(n % 100).ok());
+        }
+    };
+    let all: Vec<_> = (0..100).map(|n| tokio::spawn(run(n))).collect();
+    for one in all {
+        one.await.unwrap();
+    }
+    assert!(live.session.processes().is_empty());
+}
+
+async fn a_terminal_has_a_size_and_tells_of_another(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let script = "trap 'stty size; exit 7' WINCH; tty; stty size; while :; do sleep 0.01; done";
+    let terminal = Some(TerminalSize { rows: 20, cols: 70 });
+    let mut first = live.start(Program { terminal, ..shell(script) }).await;
+    // Another one beside it is another terminal.
+    let other = live.start(Program { terminal, ..shell("tty") }).await;
+    let Streams::Terminal(mut other) = other.streams else { panic!("pipes") };
+    assert_eq!(read_until(&mut other, "\r\n").await, "/dev/pts/1\r\n");
+    let Streams::Terminal(mut ours) = first.streams else { panic!("pipes") };
+    assert_eq!(read_until(&mut ours, "70\r\n").await, "/dev/pts/0\r\n20 70\r\n");
+    first.handle.resize(TerminalSize { rows: 30, cols: 90 }).unwrap();
+    let mut rest = Vec::new();
+    time::timeout(SOON, ours.read_to_end(&mut rest)).await.unwrap().unwrap();
+    assert_eq!(text(&rest), "30 90\r\n");
+    assert_eq!(first.handle.wait().await.unwrap().code, Some(7));
+    // What is typed arrives, and is an interrupt where it says so.
+    let process = live.start(Program { terminal, ..shell("read x; echo got $x; cat") }).await;
+    let (mut handle, Streams::Terminal(mut ours)) = (process.handle, process.streams) else {
+        panic!("pipes")
+    };
+    ours.write_all(b"word\n").await.unwrap();
+    read_until(&mut ours, "got word").await;
+    ours.write_all(&[3]).await.unwrap();
+    assert_eq!(time::timeout(SOON, handle.wait()).await.unwrap().unwrap().signal, Some(2));
+}
+
+async fn signals_reach_a_group_or_its_leader(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let script = "trap 'echo leader; exit 5' TERM; \
+                  (trap 'echo child; exit' TERM; echo ready; while :; do sleep 0.01; done) & \
+                  while :; do sleep 0.01; done";
+    let mut process = live.start(shell(script)).await;
+    read_until(pipe(&mut process), "ready\n").await;
+    live.session.signal(process.pid, libc::SIGTERM).await.unwrap();
+    let output = Output::of(process).await;
+    let mut lines: Vec<&str> = output.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!((lines, output.end.code), (vec!["child", "leader"], Some(5)));
+    let mut process = live.start(shell(script)).await;
+    read_until(pipe(&mut process), "ready\n").await;
+    process.handle.signal_alone(libc::SIGTERM).await.unwrap();
+    assert_eq!(process.wait().await.unwrap().code, Some(5));
+    // Whom nobody waits for any more; signals to it are no error.
+    process.signal(libc::SIGTERM).await.unwrap();
+    live.session.signal(1, libc::SIGKILL).await.unwrap();
+    assert!(process.signal(0).await.is_err() && process.signal(64).await.is_err());
+}
+
+/// What nobody has waited for is reaped by the init, and tells nobody.
+async fn orphans_are_reaped(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let script = "for i in $(seq 50); do (setsid sh -c 'exit 3' &); done; \
+                  mkfifo fifo; (setsid sh -c 'read x < fifo' &); echo > fifo";
+    assert_eq!(live.shell(script).await.end.code, Some(0));
+    eventually(|| async { live.session.usage().await.unwrap().processes <= PARKED }).await;
+    let zombies = live.shell("ps -e -o stat= | grep -c Z").await;
+    assert_eq!(zombies.stdout, "0\n", "{}", zombies.stderr);
+}
+
+async fn nobody_can_harm_the_init(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let script = "import ctypes, os, signal, sys\n\
+                  l = ctypes.CDLL(None, use_errno=True)\n\
+                  def answer(call):\n    \
+                  try: call(); return 0\n    \
+                  except OSError as e: return e.errno\n\
+                  print(answer(lambda: os.kill(1, 9)), answer(lambda: os.kill(1, 0)), end=' ')\n\
+                  print(l.ptrace(16, 1, 0, 0), l.process_vm_readv(1, 0, 0, 0, 0, 0), end=' ')\n\
+                  print(os.path.exists('/proc/1'), answer(lambda: os.open('/proc/1/mem', 2)))\n\
+                  fds = [n for n in os.listdir('/proc/self/fd')]\n\
+                  print(sorted(fds)[:3], len(fds))\n\
+                  print([n for n in os.listdir('/proc') if n.isdigit()] == [str(os.getpid())])\n\
+                  print(os.sched_setscheduler is not None, l.setuid(0), l.setuid(os.getuid() - 1))\n\
+                  sys.stdout.flush()\n\
+                  os.kill(-1, 9)";
+    let output = Output::of(live.start(program(&["/usr/bin/python3", "-c", script])).await).await;
+    let expected = "1 1 -1 -1 False 2\n['0', '1', '2'] 4\nTrue\nTrue -1 -1\n";
+    assert_eq!(output.stdout, expected, "{}", output.stderr);
+    for _ in 0..3 {
+        assert_eq!(live.shell("kill -9 -1; echo alive").await.stdout, "alive\n");
+    }
+    assert!(live.session.is_alive());
+}
+
+/// As the host sees it: what the init may do is to signal, to become the user and to give files
+/// away, and the policy of programs holds for it.
+async fn the_init_has_given_up_its_privileges(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let spawners: Vec<String> = processes("cove-spawner", &std::process::id().to_string());
+    let restricted = || {
+        let inits = spawners.iter().flat_map(|spawner| processes("cove-init", spawner));
+        let statuses = inits.filter_map(|pid| std::fs::read_to_string(status(&pid)).ok());
+        // One that waits for its session is not restricted yet.
+        statuses.filter(|status| field(status, "Seccomp") == "2").collect::<Vec<_>>()
+    };
+    // Those of sessions that were dropped may still be there.
+    eventually(|| async { restricted().len() == 1 }).await;
+    for status in restricted() {
+        assert!(field(&status, "NSpid").ends_with("\t1"), "{status}");
+        let capabilities = ["CapPrm", "CapEff", "CapInh", "CapBnd", "CapAmb"];
+        let capabilities = capabilities.map(|name| field(&status, name));
+        let few = "00000000000000e1";
+        assert_eq!(capabilities, [few, few, NONE, NONE, NONE], "{status}");
+        assert_eq!(field(&status, "NoNewPrivs"), "1");
+    }
+    drop(live);
+}
+
+async fn a_fork_bomb_ends_where_its_session_does(engine: Engine) {
+    let limits = SessionLimits { processes: 40, ..SessionLimits::default() };
+    let live = Live::with(&engine, limits).await;
+    let bomb = "import os, time\n\
+                while True:\n    \
+                try: os.fork()\n    \
+                except OSError: time.sleep(0.01)";
+    let mut bomb = live.start(program(&["/usr/bin/python3", "-c", bomb])).await;
+    eventually(|| async { live.session.usage().await.unwrap().processes >= 40 }).await;
+    // The init is outside of the limit, and so is what it starts.
+    let usage = live.session.usage().await.unwrap();
+    assert!(usage.processes <= 42, "{usage:?}");
+    assert_eq!(live.shell("echo $((1 + 1))").await.stdout, "2\n");
+    bomb.signal(libc::SIGKILL).await.unwrap();
+    assert_eq!(bomb.wait().await.unwrap().signal, Some(9));
+    eventually(|| async { live.session.usage().await.unwrap().processes <= PARKED }).await;
+}
+
+async fn lack_of_memory_ends_one_program_and_not_the_others(engine: Engine) {
+    let limits = SessionLimits { memory_bytes: 64 << 20, ..SessionLimits::default() };
+    let live = Live::with(&engine, limits).await;
+    let mut bystander = live.start(Program { stdin: true, ..shell("cat") }).await;
+    for _ in 0..2 {
+        let bomb = "x = [bytearray(1 << 20) for _ in range(1000)]";
+        let bomb = live.start(program(&["/usr/bin/python3", "-c", bomb])).await;
+        let end = Output::of(bomb).await.end;
+        assert_eq!((end.signal, end.oom_kills), (Some(9), 1), "{end:?}");
+    }
+    assert_eq!(echo(&mut bystander, "still here\n").await, "still here\n");
+    let usage = live.session.usage().await.unwrap();
+    assert_eq!(usage.oom_kills, 2, "{usage:?}");
+    assert!((32 << 20..=64 << 20).contains(&usage.memory_peak_bytes), "{usage:?}");
+    assert!(usage.memory_bytes < usage.memory_peak_bytes, "{usage:?}");
+    // Memory that belongs to no process: programs cannot start, and the init goes on.
+    let hog = "head -c 80M /dev/zero > /dev/shm/hog";
+    let end = live.shell(hog).await.end;
+    assert!(end.oom_kills > 0 || end.code != Some(0), "{end:?}");
+    assert!(live.session.usage().await.is_ok());
+    assert!(live.session.is_alive());
+}
+
+async fn who_floods_or_closes_its_streams_holds_up_nobody(engine: Engine) {
+    let live = Live::new(&engine).await;
+    // Nobody reads them.
+    let floods: Vec<Process> =
+        [live.start(shell("yes")).await, live.start(shell("yes >&2")).await].into_iter().collect();
+    let terminal = Some(TerminalSize { rows: 20, cols: 70 });
+    let typed = live.start(Program { terminal, ..shell("yes") }).await;
+    let closed = live.start(shell("exec 0<&- 1>&- 2>&-; sleep 0.1; exit 4")).await;
+    assert_eq!(Output::of(closed).await.end.code, Some(4));
+    for _ in 0..10 {
+        assert_eq!(live.shell("echo on").await.stdout, "on\n");
+    }
+    for mut flood in floods.into_iter().chain([typed]) {
+        flood.signal(libc::SIGKILL).await.unwrap();
+        assert_eq!(flood.wait().await.unwrap().signal, Some(9));
+    }
+}
+
+async fn ports_belong_to_their_session(engine: Engine) {
+    let (live, other) = (Live::new(&engine).await, Live::new(&engine).await);
+    let server = "import socket\n\
+                  s = socket.create_server(('127.0.0.1', 8000)); print('ready', flush=True)\n\
+                  while True:\n    c, _ = s.accept(); c.sendall(c.recv(100).upper()); c.close()";
+    let mut server = live.start(program(&["/usr/bin/python3", "-c", server])).await;
+    read_until(pipe(&mut server), "ready\n").await;
+    let mut connection = live.session.connect(8000).await.unwrap();
+    connection.write_all(b"hello").await.unwrap();
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer).await.unwrap();
+    assert_eq!(answer, "HELLO");
+    for (session, port) in [(&live.session, 8001), (&other.session, 8000)] {
+        let refused = session.connect(port).await;
+        assert!(matches!(refused, Err(SandboxError::PortRefused(p)) if p == port), "{refused:?}");
+    }
+    // The other way round: we serve, and a program connects.
+    let listener = other.session.listen(0).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; echo hi >&3; cat <&3");
+    let client = other.start(shell(&client)).await;
+    let (mut accepted, _) = time::timeout(SOON, listener.accept()).await.unwrap().unwrap();
+    assert_eq!(read_until(&mut accepted, "\n").await, "hi\n");
+    accepted.write_all(b"bye\n").await.unwrap();
+    drop(accepted);
+    assert_eq!(Output::of(client).await.stdout, "bye\n");
+    let taken = other.session.listen(port).await;
+    assert!(matches!(&taken, Err(SandboxError::Refused(f)) if f.errno == libc::EADDRINUSE));
+}
+
+async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = host.local_addr().unwrap().port();
+    let script = format!(
+        "import errno, socket\n\
+         def answer(f):\n    \
+         try: f(); return 'DONE'\n    \
+         except OSError as e: return errno.errorcode[e.errno]\n\
+         tcp = lambda a: answer(lambda: socket.create_connection((a, {port}), 5))\n\
+         print(tcp('127.0.0.1'), tcp('10.0.0.1'), tcp('169.254.169.254'), tcp('::1'))\n\
+         kinds = [(16, 3, 0), (17, 3, 0), (2, 3, 255), (2, 1, 132), (2, 1, 262), (2, 6, 0),\n    \
+         (10, 3, 58), (40, 1, 0), (38, 5, 0), (2, 2, 136)]\n\
+         print(*[answer(lambda: socket.socket(*kind)) for kind in kinds])\n\
+         print(*[answer(lambda: socket.socket(*kind)) for kind in\n    \
+         [(1, 1, 0), (1, 5, 0), (2, 1, 0), (2, 2, 0), (2, 1, 6), (2, 2, 17), (10, 1, 0)]])"
+    );
+    let output = Output::of(live.start(program(&["/usr/bin/python3", "-c", &script])).await).await;
+    let expected = "ECONNREFUSED ENETUNREACH ENETUNREACH ECONNREFUSED\n\
+                    EAFNOSUPPORT EAFNOSUPPORT ESOCKTNOSUPPORT EPROTONOSUPPORT EPROTONOSUPPORT \
+                    ESOCKTNOSUPPORT ESOCKTNOSUPPORT EAFNOSUPPORT EAFNOSUPPORT EPROTONOSUPPORT\n\
+                    DONE DONE DONE DONE DONE DONE DONE\n";
+    assert_eq!(output.stdout, expected, "{}", output.stderr);
+    // No execution has a loopback, whatever its slot was used for before.
+    let script = "import socket\ntry: socket.create_server(('127.0.0.1', 8000))\n\
+                  except OSError as e: print(e.errno)";
+    let exit = crate::support::run(&engine, crate::support::python(script)).await;
+    assert_eq!(text(&exit.stdout), "97\n");
+}
+
+/// Not even what a connection leaves behind is there for the next session of the slot.
+async fn a_network_that_was_used_is_not_used_again(engine: Engine) {
+    let counters = "cat /proc/self/net/dev | tail -1 | tr -s ' ' | cut -d ' ' -f 3; \
+                    grep -c . /proc/self/net/tcp";
+    for _ in 0..12 {
+        let live = Live::new(&engine).await;
+        assert_eq!(live.shell(counters).await.stdout, "0\n1\n");
+        let listener = live.session.listen(9000).await.unwrap();
+        let connection = live.session.connect(9000).await.unwrap();
+        drop(live);
+        drop((listener, connection));
+    }
+}
+
+async fn a_frozen_session_stands_still(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let mut clock = live.start(shell("while :; do echo tick; sleep 0.005; done")).await;
+    read_until(pipe(&mut clock), "tick\ntick\n").await;
+    live.session.freeze().await.unwrap();
+    drain(pipe(&mut clock)).await;
+    time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(drain(pipe(&mut clock)).await, "");
+    // The init is not frozen; what it starts is.
+    assert!(live.session.usage().await.unwrap().processes > 0);
+    let waiting = live.start(shell("echo thawed")).await;
+    assert!(waiting.handle.end().is_none());
+    live.session.thaw().await.unwrap();
+    assert_eq!(Output::of(waiting).await.stdout, "thawed\n");
+    read_until(pipe(&mut clock), "tick\n").await;
+    // One that is dropped in this state ends as well, and its slot holds others.
+    live.session.freeze().await.unwrap();
+    let ended = live.session.ended();
+    drop(live);
+    time::timeout(SOON, ended).await.unwrap();
+    for _ in 0..12 {
+        let live = Live::new(&engine).await;
+        assert_eq!(live.shell("echo runs").await.stdout, "runs\n");
+        let exit = crate::support::run(&engine, crate::support::shell("echo runs")).await;
+        assert_eq!(text(&exit.stdout), "runs\n");
+    }
+}
+
+async fn limits_hold(engine: Engine) {
+    let limits = SessionLimits {
+        open_files: 20,
+        file_size_bytes: 1 << 20,
+        tmp_bytes: 2 << 20,
+        tmp_inodes: 10,
+        stack_bytes: 1 << 20,
+        ..SessionLimits::default()
+    };
+    let live = Live::with(&engine, limits).await;
+    let script = "ulimit -n; ulimit -f; ulimit -s; ulimit -c; \
+                  head -c 3M /dev/zero > /dev/shm/a 2>&1; stat -c %s /dev/shm/a; \
+                  head -c 1M /dev/zero > /tmp/b; head -c 1M /dev/zero > /tmp/c; rm /dev/shm/a; \
+                  for i in $(seq 20); do touch /tmp/f$i 2> /dev/null || break; done; echo $i";
+    let output = live.shell(script).await;
+    assert_eq!(output.stdout, "20\n1024\n1024\n0\n1048576\n9\n", "{}", output.stderr);
+    assert!(output.stderr.contains("No space left on device"), "{}", output.stderr);
+}
+
+async fn a_start_that_nobody_waits_for_is_undone(engine: Engine) {
+    let live = Live::new(&engine).await;
+    for _ in 0..20 {
+        let mut start = Box::pin(live.session.start(shell("sleep 60")));
+        // Sent, and not yet answered.
+        let polled = std::future::poll_fn(|cx| {
+            std::task::Poll::Ready(std::future::Future::poll(start.as_mut(), cx).is_ready())
+        });
+        assert!(!polled.await);
+        drop(start);
+    }
+    eventually(|| async { live.session.processes().is_empty() }).await;
+    eventually(|| async { live.session.usage().await.unwrap().processes <= PARKED }).await;
+}
+
+async fn dropping_the_last_handle_ends_everything(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let mut process = live.start(shell("trap '' TERM HUP; echo on; setsid sleep 60")).await;
+    read_until(pipe(&mut process), "on\n").await;
+    let ended = live.session.ended();
+    let clone = live.session.clone();
+    let Live { session, .. } = &live;
+    assert!(session.is_alive() && clone.is_alive());
+    drop(clone);
+    assert!(live.session.is_alive());
+    let Streams::Pipes(mut pipes) = process.streams else { panic!("a terminal") };
+    drop(live);
+    let mut rest = Vec::new();
+    time::timeout(SOON, pipes.stdout.read_to_end(&mut rest)).await.unwrap().unwrap();
+    time::timeout(SOON, ended).await.unwrap();
+    let mut handle = process.handle;
+    assert!(matches!(handle.wait().await, Err(SandboxError::Lost(_))));
+    assert!(matches!(handle.signal(9).await, Err(SandboxError::Lost(_))));
+}
+
+async fn files_are_served_again_when_their_server_has_died(engine: Engine) {
+    let live = Live::new(&engine).await;
+    live.shell("echo content > file; mkdir d; touch d/x").await;
+    let files = live.session.files().await.unwrap();
+    let listing = files.list("/workspace", 1, 100).await.unwrap();
+    let mut names: Vec<String> = listing.entries.iter().map(|it| it.name.clone()).collect();
+    names.sort();
+    assert_eq!(names, ["d", "file"]);
+    // No program can send it a signal; the host can.
+    for spawner in processes("cove-spawner", &std::process::id().to_string()) {
+        let inits = processes("cove-init", &spawner);
+        inits.iter().flat_map(|init| processes("cove-files", init)).for_each(|pid| kill(&pid));
+    }
+    eventually(|| async { !files.is_alive() }).await;
+    let again = live.session.files().await.unwrap();
+    assert_eq!(again.list("/workspace", 1, 100).await.unwrap().entries.len(), 2);
+}
+
+async fn tools_work(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let inotify = "import ctypes, os\nl = ctypes.CDLL(None)\nfd = l.inotify_init1(0)\n\
+                   assert l.inotify_add_watch(fd, b'/workspace', 0x100) == 1\n\
+                   open('/workspace/new', 'w')\nprint(os.read(fd, 100)[16:19])";
+    let pool = "import multiprocessing\nprint(multiprocessing.Pool(2).map(abs, [-1, -2]))";
+    let shell = |script| ["/bin/bash", "-c", script];
+    for (argv, expected) in [
+        (["/bin/bash", "-l", "-c", "echo $0"].as_slice(), "/bin/bash\n"),
+        (&["/usr/bin/python3", "-c", inotify], "b'new'\n"),
+        (&["/usr/bin/python3", "-c", pool], "[1, 2]\n"),
+        (&shell("flock lock echo locked"), "locked\n"),
+        (&shell("ps -e -o comm= > list; sort -u list | tr '\\n' ' '; pgrep -x bash | wc -l"), PS),
+        (&shell("cat /proc/self/cgroup | grep -v ':/$'"), ""),
+        (&shell("cat /proc/self/mountinfo | grep -c -e /root -e cove-session -e /tmp/cove"), "0\n"),
+    ] {
+        let output = Output::of(live.start(program(argv)).await).await;
+        assert_eq!(output.stdout, expected, "{argv:?}: {}", output.stderr);
+    }
+    if std::path::Path::new("/usr/bin/git").exists() {
+        let script = "git init -q r && cd r && echo x > f && git add f && \
+                      git -c user.name=n -c user.email=e commit -qm m && cd .. && \
+                      git clone -q r s && ls s";
+        let output = live.shell(script).await;
+        assert_eq!(output.stdout, "f\n", "{}", output.stderr);
+    }
+}
+
+/// Last, because it takes every spawner with it.
+async fn a_session_ends_with_its_spawner(engine: Engine) {
+    let live = Live::new(&engine).await;
+    let mut process = live.start(shell("sleep 60")).await;
+    let ended = live.session.ended();
+    for spawner in processes("cove-spawner", &std::process::id().to_string()) {
+        kill(&spawner);
+    }
+    time::timeout(SOON, ended).await.unwrap();
+    assert!(!live.session.is_alive());
+    assert!(matches!(process.wait().await, Err(SandboxError::Lost(_))));
+    assert!(live.session.start(shell("")).await.is_err());
+    drop(live);
+    let live = Live::new(&engine).await;
+    assert_eq!(live.shell("echo again").await.stdout, "again\n");
 }
