@@ -33,6 +33,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::events::{Batch, Part};
 pub(crate) use self::rows::*;
+pub(crate) use self::secrets::Secrets;
 use crate::error::Error;
 
 /// Rows that one page has at most.
@@ -106,3 +107,6 @@ fn refused(error: StoreError) -> Error {
         Err(error) => Error::internal(error),
     }
 }
+
+#[cfg(test)]
+mod tests;

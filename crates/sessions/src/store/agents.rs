@@ -279,13 +279,19 @@ fn update(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), Sto
 }
 
 fn insert(transaction: &mut dyn Transaction, agent: &AgentRow) -> Result<(), StoreError> {
+    // Without `ON CONFLICT`, who deploys the same name at the same time would be told of a broken
+    // constraint; with it the transaction conflicts, and finds the name when it runs again.
     let sql = "INSERT INTO agents (id, tenant, name, created_ms, description, active_version, \
         last_version, settings, limits, options, env, env_names, updated_ms) \
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING";
     let fixed = [text(&agent.id), text(&agent.tenant), text(&agent.name), number(agent.created_ms)];
     let mut parameters = fixed.to_vec();
     parameters.extend(changeable(agent)?);
-    transaction.execute(sql, &parameters).map(drop)
+    if transaction.execute(sql, &parameters)? == 0 {
+        let message = format!("another agent has the id {}", agent.id);
+        return Err(StoreError::refuse(Error::Conflict(message)));
+    }
+    Ok(())
 }
 
 fn changeable(agent: &AgentRow) -> Result<[Value; 9], StoreError> {

@@ -1,5 +1,13 @@
-//! Credentials: secrets of tenants for their agents.
+//! Secrets: environments, and credentials of tenants for their agents.
+//!
+//! Both are sealed, each for its tenant and the id of its row: copied to another row it does not
+//! open. Whoever makes a row out of another one, such as a fork, opens and seals again.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use node::sealed::{Plain, SECRET_BYTES_MAX, SealError, Sealer};
 use node::store::{Row, StoreError};
 
 use super::SessionStore;
@@ -8,6 +16,91 @@ use super::schema::{Columns, number, text};
 use crate::error::Error;
 
 const CREDENTIAL: &str = "id, tenant, kind, label, secret, created_ms, last_used_ms";
+
+/// Seals and opens. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Secrets(Arc<Sealer>);
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+impl Secrets {
+    pub(crate) fn new(sealer: Sealer) -> Secrets {
+        Secrets(Arc::new(sealer))
+    }
+
+    /// Seals the environment of an agent or a session of this id. None for an empty one.
+    ///
+    /// # Errors
+    /// `Refused` at `env` when it is too large.
+    pub(crate) fn seal_env(
+        &self,
+        tenant: &str,
+        id: &str,
+        env: &BTreeMap<String, String>,
+    ) -> Result<Option<SealedBlob>, Error> {
+        if env.is_empty() {
+            return Ok(None);
+        }
+        let json = serde_json::to_vec(env).map_err(Error::internal)?;
+        self.seal(&json, &about("env", tenant, id), "env").map(Some)
+    }
+
+    /// The environment of an agent or a session of this id.
+    ///
+    /// # Errors
+    /// `Internal` when it was sealed for another row or with another key.
+    pub(crate) fn open_env(
+        &self,
+        tenant: &str,
+        id: &str,
+        sealed: Option<&SealedBlob>,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let Some(sealed) = sealed else { return Ok(BTreeMap::new()) };
+        let plain = self.0.open(&sealed.0, &about("env", tenant, id)).map_err(Error::internal)?;
+        serde_json::from_slice(plain.expose()).map_err(Error::internal)
+    }
+
+    /// Seals the secret of a credential of this id.
+    ///
+    /// # Errors
+    /// `Refused` at `value` when it is too large.
+    pub(crate) fn seal_credential(
+        &self,
+        tenant: &str,
+        id: &str,
+        secret: &[u8],
+    ) -> Result<SealedBlob, Error> {
+        self.seal(secret, &about("credential", tenant, id), "value")
+    }
+
+    /// The secret of a credential.
+    ///
+    /// # Errors
+    /// `Internal` when it was sealed for another row or with another key.
+    pub(crate) fn open_credential(&self, row: &CredentialRow) -> Result<Plain, Error> {
+        let about = about("credential", &row.tenant, &row.id);
+        self.0.open(&row.secret.0, &about).map_err(Error::internal)
+    }
+
+    fn seal(&self, secret: &[u8], about: &str, field: &str) -> Result<SealedBlob, Error> {
+        match self.0.seal(secret, about) {
+            Ok(sealed) => Ok(SealedBlob(sealed)),
+            Err(SealError::TooLong) => {
+                Err(Error::invalid(field, format!("it is longer than {SECRET_BYTES_MAX} bytes")))
+            }
+            Err(error) => Err(Error::internal(error)),
+        }
+    }
+}
+
+/// What a secret is sealed for: no two places have the same name, whatever ids look like.
+fn about(what: &str, tenant: &str, id: &str) -> String {
+    format!("sessions/{what}/{}/{tenant}/{id}", tenant.len())
+}
 
 impl SessionStore {
     /// Keeps a credential.

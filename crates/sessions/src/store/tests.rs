@@ -1,0 +1,114 @@
+//! The store on SQLite and on PostgreSQL: every claim holds on both.
+
+mod agents;
+mod conflicts;
+mod events;
+mod others;
+mod sessions;
+
+use std::collections::BTreeMap;
+
+use api::{AgentOptions, AgentRuntime, AgentSettings, OnDisconnect, SessionLimits, SessionState};
+use node::store::{StoreConfig, StoreUrl};
+use node::telemetry::Registry;
+use serde_json::json;
+use testkit::{Postgres, Scratch};
+
+use super::*;
+
+/// A time that no clock has anything to do with.
+pub(super) const NOW: u64 = 1_800_000_000_000;
+
+pub(crate) async fn open(url: StoreUrl) -> SessionStore {
+    let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+    SessionStore::open(store).await.unwrap()
+}
+
+pub(crate) async fn sqlite(scratch: &Scratch) -> SessionStore {
+    open(StoreUrl::Sqlite(scratch.path().join("db"))).await
+}
+
+/// Checks a claim on a store of each engine.
+async fn check(claim: impl AsyncFn(&SessionStore)) {
+    let scratch = Scratch::new();
+    claim(&sqlite(&scratch).await).await;
+    let server = Postgres::shared();
+    claim(&open(StoreUrl::Postgres(server.database())).await).await;
+}
+
+pub(crate) fn session(id: &str, tenant: &str) -> SessionRow {
+    SessionRow {
+        id: id.to_owned(),
+        tenant: tenant.to_owned(),
+        agent_id: None,
+        agent_name: None,
+        agent_version: None,
+        parent: None,
+        face: None,
+        created_ms: NOW,
+        options: AgentOptions::default(),
+        limits: SessionLimits::default(),
+        metadata: BTreeMap::new(),
+        env: None,
+        credential: None,
+        on_disconnect: OnDisconnect::default(),
+        idle_s: None,
+        on_deadline: OnDeadline::default(),
+        extra: json!(null),
+        state: SessionState::Starting,
+        chain: Vec::new(),
+        disk: None,
+        disk_server: None,
+        manifest: None,
+        agent_session: None,
+        turns: 0,
+        last_seq: 0,
+        last_active_ms: NOW,
+        deadline_ms: None,
+        message: None,
+        owner: Some("here".to_owned()),
+        epoch: 0,
+        seq_start: 0,
+        seq_ceiling: 0,
+    }
+}
+
+fn agent(name: &str, tenant: &str) -> (AgentRow, VersionRow) {
+    let agent = AgentRow {
+        id: format!("ag_{tenant}_{name}"),
+        tenant: tenant.to_owned(),
+        name: name.to_owned(),
+        description: None,
+        active_version: 0,
+        last_version: 0,
+        settings: AgentSettings::default(),
+        limits: SessionLimits::default(),
+        options: AgentOptions::default(),
+        env: None,
+        env_names: Vec::new(),
+        created_ms: NOW,
+        updated_ms: NOW,
+    };
+    let version = VersionRow {
+        agent_id: String::new(),
+        version: 0,
+        runtime: AgentRuntime::None,
+        chain: Vec::new(),
+        folder: None,
+        listing: json!([]),
+        files: 0,
+        bytes: 0,
+        install_output: None,
+        created_ms: NOW,
+    };
+    (agent, version)
+}
+
+async fn layer(store: &SessionStore, id: &str) {
+    let row = LayerRow { id: id.to_owned(), tenant: "a".to_owned(), bytes: 5, created_ms: NOW };
+    store.insert_layer(row).await.unwrap();
+}
+
+fn ids(rows: &[SessionRow]) -> Vec<&str> {
+    rows.iter().map(|row| row.id.as_str()).collect()
+}

@@ -1,0 +1,300 @@
+//! Sessions: what comes back, who may see it, and who may write it.
+
+use api::SessionState::{Active, Ended, Paused, Stopped};
+
+use super::*;
+
+const MANY: u64 = 1_000;
+
+#[tokio::test]
+async fn a_session_comes_back_as_it_was() {
+    check(async |store| {
+        layer(store, "l_1").await;
+        layer(store, "l_2").await;
+        let full = SessionRow {
+            agent_id: Some("ag_1".to_owned()),
+            agent_name: Some("writer".to_owned()),
+            agent_version: Some(7),
+            parent: Some("ses_0".to_owned()),
+            face: Some("e2b".to_owned()),
+            options: AgentOptions { model: Some("m".to_owned()), ..AgentOptions::default() },
+            limits: SessionLimits { processes: Some(9), ..SessionLimits::default() },
+            metadata: [("k\0".to_owned(), "v\u{1a}".to_owned())].into(),
+            env: Some(SealedBlob(vec![0, 255, 3])),
+            credential: Some("cred_1".to_owned()),
+            on_disconnect: OnDisconnect::Interrupt,
+            idle_s: Some(60),
+            on_deadline: OnDeadline::Pause,
+            extra: json!({"a": [1, null, "\0"]}),
+            state: Active,
+            chain: vec!["l_1".to_owned(), "l_2".to_owned()],
+            disk: Some("d_1".to_owned()),
+            disk_server: Some("here".to_owned()),
+            manifest: Some("disks/d_1/3".to_owned()),
+            agent_session: Some("\0é".to_owned()),
+            turns: 4,
+            last_seq: 12,
+            deadline_ms: Some(NOW + 9),
+            message: Some("no\0".to_owned()),
+            ..session("ses_1", "a")
+        };
+        for row in [full, session("ses_2", "a")] {
+            let inserted = store.insert_session(row.clone(), MANY).await.unwrap();
+            let expected =
+                SessionRow { epoch: 1, seq_start: 0, seq_ceiling: SEQ_BLOCK, ..row.clone() };
+            assert_eq!(inserted, expected);
+            assert_eq!(store.session("a", &row.id).await.unwrap().unwrap(), expected);
+            let changed = SessionRow {
+                state: Stopped,
+                metadata: [("n".to_owned(), String::new())].into(),
+                chain: vec!["l_2".to_owned()],
+                idle_s: None,
+                message: None,
+                turns: 5,
+                last_seq: 11,
+                owner: Some("not written".to_owned()),
+                ..expected.clone()
+            };
+            assert!(store.update(&changed).await.unwrap());
+            let expected = SessionRow {
+                last_seq: expected.last_seq.max(11),
+                owner: expected.owner,
+                ..changed
+            };
+            assert_eq!(store.session("a", &row.id).await.unwrap().unwrap(), expected);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenant_sees_nothing_of_another() {
+    check(async |store| {
+        let mine = store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
+        assert_eq!(store.session("b", &mine.id).await.unwrap(), None);
+        let list = store.sessions("b", SessionFilter { limit: 9, ..Default::default() }).await;
+        assert_eq!(list.unwrap(), []);
+        let change = |row: &mut SessionRow| {
+            row.turns = 99;
+            Ok(())
+        };
+        let refused = store.modify("b", &mine.id, change).await;
+        assert!(matches!(refused, Err(Error::NotFound("session"))), "{refused:?}");
+        assert_eq!(store.remove_session("b", &mine.id).await.unwrap(), [""; 0]);
+        assert_eq!(store.count_sessions("b").await.unwrap(), 0);
+        assert_eq!(store.session("a", &mine.id).await.unwrap().unwrap(), mine);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_list_has_what_its_filter_says_newest_first() {
+    check(async |store| {
+        let metadata = |value: &str| BTreeMap::from([("of".to_owned(), value.to_owned())]);
+        for number in 0..6_u32 {
+            let row = SessionRow {
+                state: if number % 2 == 0 { Active } else { Paused },
+                agent_name: (number > 2).then(|| "writer".to_owned()),
+                face: (number == 5).then(|| "e2b".to_owned()),
+                metadata: metadata(if number < 4 { "x" } else { "y" }),
+                ..session(&format!("ses_{number}"), "a")
+            };
+            store.insert_session(row, MANY).await.unwrap();
+        }
+        store.insert_session(session("ses_9", "b"), MANY).await.unwrap();
+        let all = SessionFilter { limit: 100, ..SessionFilter::default() };
+        let cases: [(SessionFilter, &[u32]); 8] = [
+            (all.clone(), &[5, 4, 3, 2, 1, 0]),
+            (SessionFilter { limit: 2, ..all.clone() }, &[5, 4]),
+            (SessionFilter { before: Some("ses_4".into()), limit: 2, ..all.clone() }, &[3, 2]),
+            (SessionFilter { states: vec![Paused, Ended], ..all.clone() }, &[5, 3, 1]),
+            (SessionFilter { agent: Some("writer".into()), ..all.clone() }, &[5, 4, 3]),
+            (SessionFilter { metadata: metadata("y"), ..all.clone() }, &[5, 4]),
+            (SessionFilter { face: Some(None), metadata: metadata("y"), ..all.clone() }, &[4]),
+            (SessionFilter { face: Some(Some("e2b".into())), ..all.clone() }, &[5]),
+        ];
+        for (filter, expected) in cases {
+            let found = store.sessions("a", filter.clone()).await.unwrap();
+            let expected: Vec<String> = expected.iter().map(|it| format!("ses_{it}")).collect();
+            assert_eq!(ids(&found), expected, "{filter:?}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_tenant_has_no_more_sessions_than_it_may() {
+    check(async |store| {
+        for number in 0..3 {
+            let row = session(&format!("ses_{number}"), "a");
+            store.insert_session(row, 3).await.unwrap();
+        }
+        let refused = store.insert_session(session("ses_3", "a"), 3).await;
+        assert!(matches!(refused, Err(Error::TooMany(_))), "{refused:?}");
+        // Another tenant's do not count, nor do those that have ended.
+        store.insert_session(session("ses_4", "b"), 3).await.unwrap();
+        let end = |row: &mut SessionRow| {
+            row.state = Ended;
+            Ok(())
+        };
+        store.modify("a", "ses_1", end).await.unwrap();
+        store.insert_session(session("ses_5", "a"), 3).await.unwrap();
+        // A failed one takes no place.
+        let again = store.insert_session(session("ses_4", "b"), 3).await;
+        assert!(matches!(again, Err(Error::Internal(_))), "{again:?}");
+        store.insert_session(session("ses_6", "b"), 3).await.unwrap();
+        store.insert_session(session("ses_7", "b"), 3).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_moves_a_session_once_and_only_from_who_is_gone() {
+    check(async |store| {
+        let lease = u64::try_from(SERVER_LEASE.as_millis()).unwrap();
+        let row = store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
+        store.heartbeat("here", Some("http://here"), NOW).await.unwrap();
+        // The owner is there: only it may.
+        assert_eq!(store.claim("ses_1", "there", 1, NOW + lease - 1).await.unwrap(), None);
+        assert_eq!(store.claim("ses_1", "there", 2, NOW + lease).await.unwrap(), None);
+        let again = store.claim("ses_1", "here", 1, NOW).await.unwrap().unwrap();
+        let expected = SessionRow {
+            epoch: 2,
+            seq_start: row.seq_ceiling,
+            seq_ceiling: row.seq_ceiling + SEQ_BLOCK,
+            ..row
+        };
+        assert_eq!(again, expected);
+        assert_eq!(store.session("a", "ses_1").await.unwrap().unwrap(), expected);
+        // Not seen for as long as the lease.
+        let theirs = store.claim("ses_1", "there", 2, NOW + lease).await.unwrap().unwrap();
+        assert_eq!((theirs.owner.as_deref(), theirs.epoch), (Some("there"), 3));
+        // Who comes back writes nothing any more.
+        assert!(!store.update(&again).await.unwrap());
+        assert!(!store.release("ses_1", 2).await.unwrap());
+        // Nobody has ever seen `there`.
+        let back = store.claim("ses_1", "here", 3, NOW).await.unwrap().unwrap();
+        assert!(store.release("ses_1", back.epoch).await.unwrap());
+        let free = store.session("a", "ses_1").await.unwrap().unwrap();
+        assert_eq!((free.owner, free.epoch), (None, 4));
+        store.heartbeat("here", None, NOW).await.unwrap();
+        assert!(store.claim("ses_1", "there", 4, NOW).await.unwrap().is_some());
+        store.heartbeat("there", None, NOW).await.unwrap();
+        assert_eq!(store.claim("ses_1", "here", 5, NOW).await.unwrap(), None);
+        store.remove_server("there").await.unwrap();
+        assert!(store.claim("ses_1", "here", 5, NOW).await.unwrap().is_some());
+        let gone = store.claim("ses_2", "here", 1, NOW).await;
+        assert!(matches!(gone, Err(Error::NotFound("session"))), "{gone:?}");
+        let end = |row: &mut SessionRow| {
+            row.state = Ended;
+            Ok(())
+        };
+        store.modify("a", "ses_1", end).await.unwrap();
+        let ended = store.claim("ses_1", "here", 6, NOW).await;
+        assert!(matches!(ended, Err(Error::Ended)), "{ended:?}");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_that_claim_at_once_one_wins_each_time() {
+    check(async |store| {
+        store.insert_session(session("ses_1", "a"), MANY).await.unwrap();
+        store.release("ses_1", 1).await.unwrap();
+        for epoch in 1..10 {
+            let claims = (0..8).map(|server| {
+                let store = store.clone();
+                tokio::spawn(async move {
+                    store.claim("ses_1", &format!("server_{server}"), epoch, NOW).await
+                })
+            });
+            let mut winners = Vec::new();
+            for claim in claims.collect::<Vec<_>>() {
+                winners.extend(claim.await.unwrap().unwrap());
+            }
+            assert_eq!(winners.len(), 1);
+            let row = store.session("a", "ses_1").await.unwrap().unwrap();
+            assert_eq!(row, winners[0]);
+            assert_eq!(row.epoch, epoch + 1);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_are_found_by_server_deadline_and_age() {
+    check(async |store| {
+        for (number, state) in [Active, Stopped, Ended, Ended].into_iter().enumerate() {
+            let age = u64::try_from(number).unwrap();
+            let row = SessionRow {
+                state,
+                disk_server: (number != 0).then(|| "there".to_owned()),
+                deadline_ms: (number < 2).then_some(NOW + 10 - age),
+                last_active_ms: NOW - age,
+                owner: (number != 1).then(|| "here".to_owned()),
+                ..session(&format!("ses_{number}"), "a")
+            };
+            store.insert_session(row, MANY).await.unwrap();
+        }
+        let here = store.sessions_of_server("here").await.unwrap();
+        assert_eq!(ids(&here), ["ses_0", "ses_2", "ses_3"]);
+        let disks = store.sessions_on_disks_of("there").await.unwrap();
+        assert_eq!(ids(&disks), ["ses_1", "ses_2", "ses_3"]);
+        assert_eq!(ids(&store.sessions_due(NOW + 8, 9).await.unwrap()), [""; 0]);
+        assert_eq!(ids(&store.sessions_due(NOW + 9, 9).await.unwrap()), ["ses_1"]);
+        assert_eq!(ids(&store.sessions_due(NOW + 99, 9).await.unwrap()), ["ses_1", "ses_0"]);
+        assert_eq!(ids(&store.sessions_ended(NOW - 2, 9).await.unwrap()), ["ses_3"]);
+        assert_eq!(ids(&store.sessions_ended(NOW, 1).await.unwrap()), ["ses_3"]);
+        assert_eq!(store.count_sessions("a").await.unwrap(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_removed_session_leaves_nothing_but_what_it_used() {
+    check(async |store| {
+        layer(store, "l_1").await;
+        let row = SessionRow {
+            chain: vec!["l_1".to_owned()],
+            metadata: [("a".to_owned(), "b".to_owned())].into(),
+            ..session("ses_1", "a")
+        };
+        store.insert_session(row, MANY).await.unwrap();
+        store.insert_session(session("ses_2", "a"), MANY).await.unwrap();
+        let part = |session: &str| Part {
+            session: session.to_owned(),
+            epoch: 1,
+            events: (1..=12_000).map(|seq| super::events::row(session, seq)).collect(),
+            usage: vec![UsageRow {
+                session: session.to_owned(),
+                turn: "t".to_owned(),
+                tenant: "a".to_owned(),
+                ..UsageRow::default()
+            }],
+            ..Part::default()
+        };
+        let batch = Batch { parts: vec![part("ses_1"), part("ses_2")] };
+        assert_eq!(store.write_batch(Arc::new(batch)).await.unwrap(), [0; 0]);
+        let attachment = AttachmentRow {
+            id: "att_1".to_owned(),
+            tenant: "a".to_owned(),
+            session: "ses_1".to_owned(),
+            name: "n".to_owned(),
+            media_type: None,
+            bytes: 1,
+            object: "attachments/1".to_owned(),
+            created_ms: NOW,
+        };
+        store.insert_attachment(attachment, 9).await.unwrap();
+        assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), ["attachments/1"]);
+        assert_eq!(store.session("a", "ses_1").await.unwrap(), None);
+        assert_eq!(store.last_event("ses_1").await.unwrap(), 0);
+        assert_eq!(store.attachment("a", "att_1").await.unwrap(), None);
+        assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_1"]);
+        assert_eq!(store.usage("a", UsageFilter::default(), 9).await.unwrap().len(), 2);
+        assert_eq!(store.last_event("ses_2").await.unwrap(), 12_000);
+        // Removing it again changes nothing.
+        assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), [""; 0]);
+    })
+    .await;
+}
