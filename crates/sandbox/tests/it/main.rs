@@ -10,6 +10,7 @@
 mod files;
 mod hostile;
 mod session;
+mod session_files;
 mod streams;
 mod support;
 mod terminals;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         files::TESTS,
         hostile::TESTS,
         session::TESTS,
+        session_files::TESTS,
         streams::TESTS,
         terminals::TESTS,
         warm::TESTS,

@@ -765,7 +765,8 @@ proptest! {
         }
         for member in read_all(&bytes).unwrap_or_default() {
             if let Some(sparse) = member.sparse {
-                prop_assert_eq!(sparse.extents.iter().map(|(_, len)| len).sum::<u64>(), member.size);
+                let total: u64 = sparse.extents.iter().map(|(_, len)| len).sum();
+                prop_assert_eq!(total, member.size);
             }
         }
         prop_assert!(read_all(&noise).is_ok_and(|all| all.is_empty()) || read_all(&noise).is_err());

@@ -86,8 +86,8 @@ pub(crate) enum Request {
         path: CString,
         mode: u32,
     },
-    /// Events go into the pipe, after an empty one: then nothing is missed any more. The answer comes
-    /// at the end.
+    /// Events go into the pipe, after an empty record that says that nothing is missed any more.
+    /// The answer comes at the end.
     Watch {
         path: CString,
         recursive: bool,
