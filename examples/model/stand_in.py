@@ -6,7 +6,7 @@ but Python. It is deterministic: the same request has the same answer.
 
     stand_in.py --port 0 --api-key secret --log requests.jsonl
 
-prints `listening on http://127.0.0.1:PORT` and serves, as the protocol says, to clients that have the key:
+prints `listening on http://127.0.0.1:PORT` and serves, to clients that have the key:
 
     POST /v1/messages               streamed and not
     POST /v1/messages/count_tokens
@@ -23,7 +23,7 @@ A line of what the user says may tell it what to do instead:
     recall              answer with everything that the user said in this conversation
     system              answer with the system prompt
     run: COMMAND        use the tool Bash; answer with what came of it
-    tool: NAME JSON     use any tool with this input; several such lines are several uses, one by one
+    tool: NAME JSON     use any tool with this input; several such lines are several uses
     think: TEXT         think TEXT before answering
     stream: N [MS]      answer with N words, MS milliseconds apart
     wait: MS            send nothing for that time
@@ -96,7 +96,7 @@ def plain(content):
 
 
 def said(message):
-    """What a user typed in this message, without what the agent added; None if it is not one of those."""
+    """What a user typed in this message, without what the agent added; None if nothing."""
     if message.get("role") != "user":
         return None
     texts = []
@@ -113,7 +113,7 @@ def said(message):
 class Conversation:
     """One request, understood."""
 
-    def __init__(self, body):
+    def __init__(self, body, size):
         messages = body.get("messages")
         if not isinstance(messages, list) or not messages:
             raise Refused(400, "messages: at least one message is required")
@@ -122,6 +122,8 @@ class Conversation:
         if not all(isinstance(message, dict) for message in messages):
             raise Refused(400, "messages: every message must be an object")
         self.body = body
+        # Four bytes are a token, as everywhere where nobody counts.
+        self.input_tokens = max(1, size // 4)
         self.messages = messages
         self.turns = [text for text in map(said, messages) if text]
         self.text = self.turns[-1] if self.turns else ""
@@ -176,7 +178,7 @@ class Conversation:
         try:
             return name, json.loads(arguments or "{}")
         except ValueError as error:
-            raise Refused(400, f"messages: tool: the input of {name} is not JSON: {error}") from error
+            raise Refused(400, f"messages: tool: input of {name}: {error}") from error
 
     def answer(self):
         """The words to answer with."""
@@ -199,11 +201,6 @@ class Conversation:
             counts = f"[messages: {len(self.messages)}, turns: {len(self.turns)}]"
             text = f"You said: {self.text} {counts}"
         return words(text)
-
-    def input_tokens(self):
-        """Four bytes are a token, as everywhere where nobody counts."""
-        counted = {name: self.body.get(name) for name in ("system", "messages", "tools")}
-        return max(1, len(json.dumps(counted)) // 4)
 
 
 def words(text):
@@ -254,7 +251,7 @@ class Model:
             return self.numbers[key]
 
     def write(self, entry):
-        """Logs a request once: before its last byte is sent, so that who has the answer finds the line."""
+        """Logs a request once, before its last byte is sent: who has the answer finds the line."""
         if "ms" in entry:
             return
         entry["ms"] = round((time.time() - entry["time"]) * 1000, 2)
@@ -308,7 +305,7 @@ class Answer:
 
     def usage(self, output_tokens):
         return {
-            "input_tokens": self.conversation.input_tokens(),
+            "input_tokens": self.conversation.input_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 0,
             "output_tokens": output_tokens,
@@ -317,7 +314,8 @@ class Answer:
     def use(self):
         """The block that uses a tool."""
         name, arguments = self.tool
-        return {"type": "tool_use", "id": identifier("toolu", *self.key), "name": name, "input": arguments}
+        key = identifier("toolu", *self.key)
+        return {"type": "tool_use", "id": key, "name": name, "input": arguments}
 
     def whole(self):
         content = []
@@ -406,7 +404,7 @@ class Answer:
 
 
 class Connection:
-    """One client. The parser of the standard library takes a millisecond for a request; this takes less."""
+    """One client. The standard library's parser takes a millisecond for a request."""
 
     def __init__(self, sock, model):
         self.sock, self.model = sock, model
@@ -490,7 +488,8 @@ class Connection:
             self.route(method, path, headers, body, entry)
         except Refused as error:
             entry.update(status=error.status, answer=str(error))
-            kind = ERRORS.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
+            other = "api_error" if error.status >= 500 else "invalid_request_error"
+            kind = ERRORS.get(error.status, other)
             detail = {"type": kind, "message": str(error)}
             self.model.write(entry)
             self.json(error.status, {"type": "error", "error": detail})
@@ -513,7 +512,7 @@ class Connection:
             conversation = self.parse(headers, body, entry)
             if path.endswith("count_tokens"):
                 entry["status"] = 200
-                self.json(200, {"input_tokens": conversation.input_tokens()})
+                self.json(200, {"input_tokens": conversation.input_tokens})
             else:
                 Answer(self.model, self, conversation, entry).give()
         else:
@@ -534,7 +533,7 @@ class Connection:
             raise Refused(400, f"the body is not JSON: {error}") from error
         if not isinstance(value, dict):
             raise Refused(400, "the body is not an object")
-        conversation = Conversation(value)
+        conversation = Conversation(value, len(body))
         entry.update(
             session=headers.get("x-claude-code-session-id"),
             model=value["model"],
@@ -553,8 +552,9 @@ class Connection:
 
     def models(self, path, entry):
         entry["status"] = 200
+        made = "2025-01-01T00:00:00Z"
         every = [
-            {"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
+            {"type": "model", "id": name, "display_name": name, "created_at": made}
             for name in MODELS
         ]
         if path == "/v1/models":
@@ -571,12 +571,11 @@ def options():
     parser = argparse.ArgumentParser(description="Answer the Messages protocol by rules.")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes a free one")
-    parser.add_argument("--api-key", help="refuse who has another key; without it every key is right")
-    parser.add_argument("--log", default="-", help="file for the log of requests; - is standard output")
+    parser.add_argument("--api-key", help="refuse other keys; without it every key is right")
+    parser.add_argument("--log", default="-", help="file for the log; - is standard output")
     parser.add_argument("--log-bodies", action="store_true", help="have whole requests in the log")
-    parser.add_argument(
-        "--log-system", type=int, default=1000, help="characters of the system prompt in the log"
-    )
+    bound = "characters of the system prompt in the log"
+    parser.add_argument("--log-system", type=int, default=1000, help=bound)
     return parser.parse_args()
 
 
