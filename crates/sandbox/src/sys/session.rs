@@ -70,14 +70,17 @@ fn tcp() -> io::Result<OwnedFd> {
 
 fn loopback(port: u16) -> libc::sockaddr_in {
     libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_family: libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default(),
         sin_port: port.to_be(),
         sin_addr: libc::in_addr { s_addr: u32::from(Ipv4Addr::LOCALHOST).to_be() },
         sin_zero: [0; 8],
     }
 }
 
-const ADDRESS_BYTES: libc::socklen_t = mem::size_of::<libc::sockaddr_in>() as libc::socklen_t;
+/// Size of something as calls on sockets take it.
+fn bytes_of<T>(_value: &T) -> libc::socklen_t {
+    libc::socklen_t::try_from(mem::size_of::<T>()).unwrap_or_default()
+}
 
 /// A socket on its way to this port of the loopback. Never waits: whether anybody listens there is
 /// known when the socket is writable.
@@ -85,8 +88,9 @@ pub(crate) fn connect_loopback(port: u16) -> io::Result<OwnedFd> {
     let socket = tcp()?;
     let address = loopback(port);
     // SAFETY: the address has the size that is passed with it.
-    let rc =
-        unsafe { libc::connect(socket.as_raw_fd(), ptr::from_ref(&address).cast(), ADDRESS_BYTES) };
+    let rc = unsafe {
+        libc::connect(socket.as_raw_fd(), ptr::from_ref(&address).cast(), bytes_of(&address))
+    };
     match check_int(rc) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => Err(error),
         _ => Ok(socket),
@@ -97,7 +101,6 @@ pub(crate) fn connect_loopback(port: u16) -> io::Result<OwnedFd> {
 pub(crate) fn listen_loopback(port: u16, backlog: c_int) -> io::Result<OwnedFd> {
     let socket = tcp()?;
     let on: c_int = 1;
-    let on_bytes = mem::size_of::<c_int>() as libc::socklen_t;
     // SAFETY: reads one int, whose size is passed with it.
     check_int(unsafe {
         libc::setsockopt(
@@ -105,13 +108,13 @@ pub(crate) fn listen_loopback(port: u16, backlog: c_int) -> io::Result<OwnedFd> 
             libc::SOL_SOCKET,
             libc::SO_REUSEADDR,
             ptr::from_ref(&on).cast(),
-            on_bytes,
+            bytes_of(&on),
         )
     })?;
     let address = loopback(port);
     // SAFETY: the address has the size that is passed with it.
     check_int(unsafe {
-        libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), ADDRESS_BYTES)
+        libc::bind(socket.as_raw_fd(), ptr::from_ref(&address).cast(), bytes_of(&address))
     })?;
     // SAFETY: touches no memory.
     check_int(unsafe { libc::listen(socket.as_raw_fd(), backlog) })?;
@@ -126,7 +129,8 @@ pub(crate) fn raise_loopback() -> io::Result<()> {
     for (to, from) in request.ifr_name.iter_mut().zip(*b"lo") {
         *to = from.cast_signed();
     }
-    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as c_short;
+    let flags = c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING);
+    request.ifr_ifru.ifru_flags = flags.map_err(io::Error::other)?;
     // SAFETY: the call reads one ifreq.
     check_int(unsafe {
         libc::ioctl(socket.as_fd().as_raw_fd(), libc::SIOCSIFFLAGS, ptr::from_ref(&request))

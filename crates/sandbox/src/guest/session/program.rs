@@ -210,7 +210,9 @@ fn read(message: &[u8]) -> io::Result<(SessionLimits, StartProgram<'_>)> {
         let mut r = Reader(message.get(1..).unwrap_or(&[]));
         let limits = SessionLimits::read(&mut r)?;
         let mut frame = Reader(r.bytes()?);
-        (frame.u8()?, frame.u64()?);
+        // Its kind and its id.
+        frame.u8()?;
+        frame.u64()?;
         Ok((limits, StartProgram::decode(&mut frame)?))
     };
     read().map_err(|_| malformed())
