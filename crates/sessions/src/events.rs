@@ -41,3 +41,6 @@ const LOG_WAITING_MAX: usize = 4 << 20;
 
 /// Bytes of all logs that wait to be written; beyond it [`Log::room`] waits.
 const WAITING_MAX: usize = 64 << 20;
+
+#[cfg(test)]
+mod tests;

@@ -109,4 +109,4 @@ fn refused(error: StoreError) -> Error {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -160,16 +160,17 @@ impl Shared {
         }
     }
 
-    fn take(&self) -> Vec<(Arc<Log>, Taken)> {
+    /// What there is to write, and whether there is more than one transaction writes.
+    fn take(&self) -> (Vec<(Arc<Log>, Taken)>, bool) {
         let (mut all, mut bytes) = (Vec::new(), 0_usize);
         while all.len() < BATCH_PARTS_MAX && bytes < BATCH_BYTES_MAX {
-            let Some(log) = self.dirty.lock().pop_front() else { break };
+            let Some(log) = self.dirty.lock().pop_front() else { return (all, false) };
             if let Some(taken) = log.take() {
                 bytes = bytes.saturating_add(taken.bytes);
                 all.push((log, taken));
             }
         }
-        all
+        (all, true)
     }
 }
 
@@ -190,11 +191,14 @@ async fn run(shared: Arc<Shared>, lost: mpsc::UnboundedSender<Lost>) {
         }
         shared.is_urgent.store(false, Ordering::Release);
         loop {
-            let taken = shared.take();
-            if taken.is_empty() {
+            let (taken, is_full) = shared.take();
+            if !taken.is_empty() {
+                write(&shared, taken, &lost).await;
+            }
+            // What came meanwhile waits for others again, but for what is too much to wait.
+            if !is_full {
                 break;
             }
-            write(&shared, taken, &lost).await;
         }
     }
 }

@@ -5,10 +5,15 @@
 //! only. Nothing in the store knows of it.
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use node::telemetry::{Metrics, Registry};
+use tokio::time::timeout;
 
 use super::*;
+
+/// What has not happened by then does not happen.
+const SOON: Duration = Duration::from_secs(60);
 
 /// Stops whoever calls itself `gated` before it changes a table, for as long as somebody else has
 /// the lock.
@@ -79,7 +84,8 @@ async fn collide<A: Send + 'static, B>(
         holder.await.unwrap();
         answer
     };
-    let (first, second) = tokio::join!(gated(slow.clone()), second);
+    let both = async { tokio::join!(gated(slow.clone()), second) };
+    let (first, second) = timeout(SOON, both).await.expect("in time");
     // The counter is written before the repetition that answered.
     let text = metrics.render().unwrap();
     let retried = |line: &&str| {
