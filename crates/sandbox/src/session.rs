@@ -130,7 +130,8 @@ pub(crate) async fn begin(
     let reader = Arc::clone(&connection);
     // Ends with the connection, which ends with its owner at the latest.
     tokio::spawn(async move { reader.read().await });
-    let session = Session(Arc::new(Owner { connection, files: tokio::sync::Mutex::default(), _place: place }));
+    let files = tokio::sync::Mutex::default();
+    let session = Session(Arc::new(Owner { connection, files, _place: place }));
     let SessionSetup { disk, layers, limits } = setup;
     // Clones of mounts that nobody sees; they go with the sandbox.
     let mut mounts = vec![disk.mount()?];
@@ -179,7 +180,8 @@ impl Session {
         Ok(Usage::decode(&mut Reader(&body))?)
     }
 
-    /// Connects to `127.0.0.1:port` inside. [`SandboxError::PortRefused`] when nobody listens there.
+    /// Connects to `127.0.0.1:port` inside. [`SandboxError::PortRefused`] when nobody listens
+    /// there.
     pub async fn connect(&self, port: u16) -> Result<TcpStream, SandboxError> {
         let frame = |id| Writer::new(to_session::CONNECT).u64(id).u16(port).finish();
         let stream = match self.request(frame, &[]).await {
@@ -238,7 +240,7 @@ impl Session {
     }
 
     /// Resolves with the reason when the sandbox is gone. Does not keep the session alive.
-    pub fn ended(&self) -> impl Future<Output = String> + Send + 'static {
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         let mut ended = self.0.connection.ended.subscribe();
         async move {
             match ended.wait_for(Option::is_some).await {

@@ -31,6 +31,9 @@ pub enum Error {
     /// There is no room, and nothing that could give way.
     #[error("sandbox capacity reached and no evictable sandboxes (all running)")]
     Capacity,
+    /// This server has no sessions; why.
+    #[error("sessions are not available on this server: {0}")]
+    NotHere(String),
     /// The program or the agent in the sandbox failed.
     #[error("{0}")]
     Agent(String),
@@ -74,7 +77,7 @@ impl Error {
             Error::Conflict(_) | Error::Agent(_) | Error::SandboxEnded(_) => ErrorCode::Conflict,
             Error::Ended => ErrorCode::Gone,
             Error::TooMany(_) => ErrorCode::TooManyRequests,
-            Error::Capacity | Error::Unavailable(_) => ErrorCode::Overloaded,
+            Error::Capacity | Error::NotHere(_) | Error::Unavailable(_) => ErrorCode::Overloaded,
             Error::Internal(_) => ErrorCode::Internal,
         }
     }

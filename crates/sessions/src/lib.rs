@@ -21,10 +21,13 @@ mod agent;
 mod config;
 mod error;
 mod events;
+mod metrics;
 mod model;
+pub mod service;
 mod store;
 mod turn;
 mod workspace;
 
 pub use config::Config;
 pub use error::{Error, Refusal};
+pub use service::Sessions;

@@ -179,15 +179,16 @@ pub(super) async fn restore(objects: &Objects, key: &str, path: &Path) -> Result
         let create = move || ImageWriter::create(&path, bytes, PIECE_BYTES);
         Arc::new(blocking(move || create().map_err(Error::internal)).await?)
     };
-    let pieces = (0..).zip(&manifest.pieces).filter_map(|(i, name)| Some((i, name.as_ref()?)));
+    // Owned: a stream over references is not known to be `Send` where this is spawned.
+    let pieces: Vec<(u64, String)> =
+        (0..).zip(manifest.pieces).filter_map(|(i, name)| Some((i, name?))).collect();
     stream::iter(pieces)
         .map(|(index, name)| {
-            let (image, key) = (Arc::clone(&image), piece_key(prefix, name));
+            let (image, key) = (Arc::clone(&image), piece_key(prefix, &name));
             async move {
                 let stored = objects.get(&key).await.map_err(unavailable)?;
                 let lost = || Error::internal(format!("the object `{key}` is missing"));
                 let stored = stored.ok_or_else(lost)?;
-                let name = name.clone();
                 blocking(move || place(&image, index, &name, &stored)).await
             }
         })

@@ -1,0 +1,205 @@
+//! What is counted of sessions.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use api::SandboxCounts;
+use node::telemetry::{DURATION_BUCKETS, Registry};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+
+/// How a session came by its sandbox, or how long something took: what has a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    /// Created from a sandbox that was ready with the agent's files.
+    CreateReady,
+    /// Created from one in which the agent had started.
+    CreateAgentReady,
+    /// Created from nothing.
+    CreateFresh,
+    /// Resumed while its sandbox was there.
+    ResumeWarm,
+    /// Resumed from its disk on this server.
+    ResumeLocal,
+    /// Resumed from the object store.
+    ResumeRemote,
+    /// A message, from its arrival to the first event of the agent.
+    FirstEvent,
+    /// A message, from its arrival until the agent was told.
+    TurnStart,
+    /// A command, from the request to its end.
+    Exec,
+}
+
+const TIMED: usize = 9;
+
+impl Timed {
+    const ALL: [Timed; TIMED] = [
+        Timed::CreateReady,
+        Timed::CreateAgentReady,
+        Timed::CreateFresh,
+        Timed::ResumeWarm,
+        Timed::ResumeLocal,
+        Timed::ResumeRemote,
+        Timed::FirstEvent,
+        Timed::TurnStart,
+        Timed::Exec,
+    ];
+
+    /// Operation and path, as labels.
+    fn labels(self) -> TimedLabels {
+        let (operation, path) = match self {
+            Timed::CreateReady => ("create", "ready"),
+            Timed::CreateAgentReady => ("create", "agent_ready"),
+            Timed::CreateFresh => ("create", "fresh"),
+            Timed::ResumeWarm => ("resume", "warm"),
+            Timed::ResumeLocal => ("resume", "local"),
+            Timed::ResumeRemote => ("resume", "remote"),
+            Timed::FirstEvent => ("first_event", ""),
+            Timed::TurnStart => ("turn_start", ""),
+            Timed::Exec => ("exec", ""),
+        };
+        TimedLabels { operation, path }
+    }
+
+    fn place(self) -> usize {
+        match self {
+            Timed::CreateReady => 0,
+            Timed::CreateAgentReady => 1,
+            Timed::CreateFresh => 2,
+            Timed::ResumeWarm => 3,
+            Timed::ResumeLocal => 4,
+            Timed::ResumeRemote => 5,
+            Timed::FirstEvent => 6,
+            Timed::TurnStart => 7,
+            Timed::Exec => 8,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TimedLabels {
+    operation: &'static str,
+    path: &'static str,
+}
+
+/// What happened to a sandbox that its owner did not ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Counted {
+    /// It gave way to another one.
+    Evicted,
+    /// It had waited for too long.
+    SweptIdle,
+    /// The disk of a cold session was moved to the object store.
+    SweptCold,
+    /// Its sandbox died.
+    Died,
+    /// It was found live when the server started.
+    Recovered,
+}
+
+impl Counted {
+    fn label(self) -> &'static str {
+        match self {
+            Counted::Evicted => "evicted",
+            Counted::SweptIdle => "swept_idle",
+            Counted::SweptCold => "swept_cold",
+            Counted::Died => "died",
+            Counted::Recovered => "recovered",
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CountedLabels {
+    what: &'static str,
+}
+
+/// The counters and histograms; each histogram is looked up once.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    timed: [Histogram; TIMED],
+    counted: Family<CountedLabels, Counter>,
+    resumed: [AtomicU64; 3],
+    prewarm_hits: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn new(registry: &mut Registry) -> Metrics {
+        let durations: Family<TimedLabels, Histogram, fn() -> Histogram> =
+            Family::new_with_constructor(|| Histogram::new(DURATION_BUCKETS));
+        let timed = Timed::ALL.map(|timed| durations.get_or_create(&timed.labels()).clone());
+        let help = "Time of what is done for sessions, by operation and by how it was done";
+        registry.register_with_unit("cove_session_duration", help, Unit::Seconds, durations);
+        let counted = Family::<CountedLabels, Counter>::default();
+        let help = "What happened to sandboxes of sessions without being asked for";
+        registry.register("cove_session_sandbox_events", help, counted.clone());
+        Metrics { timed, counted, resumed: Default::default(), prewarm_hits: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn took(&self, what: Timed, time: Duration) {
+        self.timed[what.place()].observe(time.as_secs_f64());
+        let hits = match what {
+            Timed::ResumeWarm => &self.resumed[0],
+            Timed::ResumeLocal => &self.resumed[1],
+            Timed::ResumeRemote => &self.resumed[2],
+            Timed::CreateReady | Timed::CreateAgentReady => &self.prewarm_hits,
+            Timed::CreateFresh | Timed::FirstEvent | Timed::TurnStart | Timed::Exec => return,
+        };
+        hits.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn count(&self, what: Counted) {
+        self.counted.get_or_create(&CountedLabels { what: what.label() }).inc();
+    }
+
+    /// Fills in what is counted here.
+    pub(crate) fn fill(&self, counts: &mut SandboxCounts) {
+        let [warm, local, remote] = &self.resumed;
+        counts.resumed_warm = warm.load(Ordering::Relaxed);
+        counts.resumed_local = local.load(Ordering::Relaxed);
+        counts.resumed_remote = remote.load(Ordering::Relaxed);
+        counts.prewarm_hits = self.prewarm_hits.load(Ordering::Relaxed);
+    }
+}
+
+/// Tells the figures of sandboxes when they are asked for.
+pub(crate) struct Gauges<F>(pub(crate) F);
+
+impl<F> fmt::Debug for Gauges<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Gauges")
+    }
+}
+
+impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for Gauges<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counts = (self.0)();
+        let mut gauge = |name: &str, help: &str, value: usize| {
+            let value = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+            value.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
+        };
+        gauge("cove_session_sandboxes_warming", "Sandboxes being made", counts.warming)?;
+        gauge("cove_session_sandboxes_warm", "Sandboxes that nobody has used", counts.warm)?;
+        gauge("cove_session_sandboxes_running", "Sandboxes at work", counts.running)?;
+        gauge("cove_session_sandboxes_waiting", "Sandboxes that wait for work", counts.waiting)?;
+        gauge("cove_session_sandboxes_cold", "Cold sessions kept on this server", counts.cold)?;
+        gauge("cove_session_sandboxes_capacity", "Most there may be", counts.capacity)?;
+        let help = "Sessions that were resumed";
+        let resumed = counts.resumed_warm + counts.resumed_local + counts.resumed_remote;
+        let value = ConstCounter::new(resumed);
+        value.encode(encoder.encode_descriptor(
+            "cove_sessions_resumed",
+            help,
+            None,
+            MetricType::Counter,
+        )?)
+    }
+}

@@ -1,0 +1,498 @@
+//! Every operation on agents and sessions, without a word of HTTP.
+//!
+//! [`Sessions`] has them; each begins by looking for what it is about among what the caller's
+//! tenant has. A session that this server works with is an `Entry` in memory, which is the truth
+//! of it; its row is written behind by its log. Sessions that nobody works with are rows, and
+//! whoever wants to work with one claims it first.
+//!
+//! Who does what: `books` says who has a place; `body` makes and ends sandboxes; `lifecycle` moves
+//! a session from state to state; `create`, `fork`, `turns`, `exec`, `files` are what callers
+//! want; `prewarm`, `sweeps` and `recover` go on by themselves.
+
+mod agents;
+mod body;
+mod books;
+mod create;
+mod entry;
+mod exec;
+mod files;
+mod fork;
+mod launch;
+mod lifecycle;
+mod limits;
+mod logs;
+mod prewarm;
+mod records;
+mod recover;
+mod sweeps;
+mod turns;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, UNIX_EPOCH};
+
+use api::{SandboxCounts, SandboxState, Session, SessionList, SessionState};
+use node::client::Roots;
+use node::clock::{self, Ids};
+use node::objects::Objects;
+use node::sealed::Sealer;
+use node::store::Store;
+use node::telemetry::Registry;
+use parking_lot::Mutex;
+use pool::residents::State;
+use sandbox::Engine;
+use tokio::sync::mpsc;
+
+pub use self::agents::FolderEntry;
+use self::books::{Books, Key};
+pub use self::create::Extras;
+use self::entry::Entry;
+pub use self::exec::{ExecEvent, ExecStream};
+pub use self::files::{SandboxGuard, SessionFiles};
+pub use self::lifecycle::DeadlineAction;
+pub use self::logs::{LogLevel, LogLine};
+use self::prewarm::Prewarm;
+pub use self::records::{
+    ATTACHMENT_BYTES_MAX, Attachment, Document, TurnUsage, UsageQuery, UsageTotal,
+};
+use self::sweeps::Timers;
+pub use self::turns::{EventStream, Message, MessageStream};
+use crate::config::Config;
+use crate::error::Error;
+use crate::events::{Lost, Writer};
+use crate::metrics::{Gauges, Metrics};
+use crate::model::{ModelKey, ModelRelay};
+use crate::store::rows::{SessionFilter, SessionRow};
+use crate::store::{PAGE_MAX, Secrets, SessionStore};
+use crate::workspace::Workspaces;
+
+/// Sessions that are loaded at the same time, at most; by the hash of their ids.
+const LOADING_SHARDS: usize = 16;
+
+/// What sessions are made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// The `[sessions]` table.
+    pub config: Config,
+    /// Where sandboxes come from.
+    pub engine: Engine,
+    /// Where rows are.
+    pub store: Store,
+    /// Where snapshots, folders and attachments are.
+    pub objects: Objects,
+    /// What seals secrets.
+    pub sealer: Sealer,
+    /// The server's directory; disks and layers are in `sessions` there.
+    pub data_dir: PathBuf,
+    /// Name of this server among those that share the store. Stays the same for its directory.
+    pub server: String,
+    /// Key of the model's endpoint, for sessions without a credential.
+    pub model_key: Option<String>,
+    /// Path of Claude's program in a sandbox.
+    pub claude: Option<String>,
+}
+
+/// Agents and sessions. Cheap to clone.
+#[derive(Clone)]
+pub struct Sessions(Here);
+
+/// What this server can do.
+#[derive(Clone)]
+enum Here {
+    Ready(Arc<Inner>),
+    /// This machine has not what sessions need; what.
+    Unavailable(Arc<str>),
+}
+
+pub(crate) struct Inner {
+    config: Config,
+    server: String,
+    engine: Engine,
+    store: SessionStore,
+    objects: Objects,
+    secrets: Secrets,
+    writer: Writer,
+    workspaces: Workspaces,
+    /// The way to the model, where there is one, and the server's key for it.
+    relay: Option<ModelRelay>,
+    model_key: Option<ModelKey>,
+    claude: Option<String>,
+    ids: Ids,
+    books: Books,
+    metrics: Metrics,
+    /// Sessions that this server works with. Guards the map alone.
+    entries: Mutex<HashMap<Arc<str>, Arc<Entry>>>,
+    /// Whoever brings a session into the map, or takes it out, holds the lock of its id.
+    loading: [tokio::sync::Mutex<()>; LOADING_SHARDS],
+    hasher: RandomState,
+    prewarm: Prewarm,
+    /// Numbers the sandboxes in which versions of agents are made.
+    builds: AtomicU64,
+    sweeps: Timers,
+    /// Sessions whose rows another server has written meanwhile.
+    lost: Mutex<Option<mpsc::UnboundedReceiver<Lost>>>,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sessions")
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inner")
+    }
+}
+
+impl Sessions {
+    /// Begins: brings the tables up to date, and looks for what this server left behind. When this
+    /// machine has not what sessions need, every operation says so; the server goes on without.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub async fn start(parts: Parts, registry: &mut Registry) -> Result<Sessions, Error> {
+        let metrics = Metrics::new(registry);
+        let Parts { config, engine, store, objects, sealer, .. } = parts;
+        let store = SessionStore::open(store).await?;
+        let ready_size = limits::disk_size(&config, &api::SessionLimits::default());
+        let (data_dir, ready) = (parts.data_dir, config.ready);
+        let opened = {
+            let objects = objects.clone();
+            let open = move || Workspaces::open(&data_dir, objects, ready_size, ready);
+            tokio::task::spawn_blocking(open).await.map_err(Error::internal)?
+        };
+        let workspaces = match opened {
+            Ok(workspaces) => workspaces,
+            Err(error) => return Ok(Sessions::unavailable(&chain(&error))),
+        };
+        let relay = match &config.model.url {
+            Some(url) => Some(
+                ModelRelay::new(url, Roots::Machine)
+                    .map_err(|what| Error::invalid("sessions.model.url", what))?,
+            ),
+            None => None,
+        };
+        let model_key = match &parts.model_key {
+            Some(key) => Some(ModelKey::new(key).ok_or_else(|| {
+                Error::invalid("sessions.model.api_key", "has characters that no key has")
+            })?),
+            None => None,
+        };
+        let (writer, lost) = Writer::start(store.clone());
+        let books = Books::new(config.resident_max, config.capacity, clock::now());
+        let inner = Arc::new(Inner {
+            server: parts.server,
+            engine,
+            store,
+            objects,
+            secrets: Secrets::new(sealer),
+            writer,
+            workspaces,
+            relay,
+            model_key,
+            claude: parts.claude,
+            ids: Ids::new().map_err(Error::internal)?,
+            books,
+            metrics,
+            entries: Mutex::default(),
+            loading: Default::default(),
+            hasher: RandomState::new(),
+            prewarm: Prewarm::default(),
+            builds: AtomicU64::new(0),
+            sweeps: Timers::default(),
+            lost: Mutex::new(Some(lost)),
+            config,
+        });
+        inner.recover().await?;
+        let counted = Arc::downgrade(&inner);
+        let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());
+        registry.register_collector(Box::new(Gauges(counts)));
+        Ok(Sessions(Here::Ready(inner)))
+    }
+
+    /// What there is where sessions cannot be: every operation answers why.
+    pub fn unavailable(why: &str) -> Sessions {
+        tracing::warn!(why, "sessions are not available");
+        Sessions(Here::Unavailable(why.into()))
+    }
+
+    /// Why there are no sessions here, when there are none.
+    pub fn why_unavailable(&self) -> Option<&str> {
+        match &self.0 {
+            Here::Ready(_) => None,
+            Here::Unavailable(why) => Some(why),
+        }
+    }
+
+    fn ready(&self) -> Result<&Arc<Inner>, Error> {
+        match &self.0 {
+            Here::Ready(inner) => Ok(inner),
+            Here::Unavailable(why) => Err(Error::NotHere(why.to_string())),
+        }
+    }
+
+    /// A session, as it is.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn get(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+        let inner = self.ready()?;
+        match inner.here(tenant, id) {
+            Some(entry) => Ok(inner.view(&entry)),
+            None => Ok(inner.view_of(&inner.row(tenant, id).await?)),
+        }
+    }
+
+    /// Sessions of a tenant, newest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn list(&self, tenant: &str, query: ListQuery) -> Result<SessionList, Error> {
+        let inner = self.ready()?;
+        let limit = query.limit.clamp(1, PAGE_MAX - 1);
+        let filter = SessionFilter {
+            states: query.states.clone(),
+            agent: query.agent,
+            metadata: query.metadata,
+            face: query.face,
+            before: query.cursor,
+            limit: limit + 1,
+        };
+        let mut rows = inner.store.sessions(tenant, filter).await?;
+        let next_cursor = (rows.len() > limit).then(|| {
+            rows.truncate(limit);
+            rows.last().map(|row| row.id.clone())
+        });
+        let mut sessions = Vec::with_capacity(rows.len());
+        for row in rows {
+            // What is worked with here is newer in memory than in its row.
+            let session = match inner.here(tenant, &row.id) {
+                Some(entry) => inner.view(&entry),
+                None => inner.view_of(&row),
+            };
+            if query.states.is_empty() || query.states.contains(&session.state) {
+                sessions.push(session);
+            }
+        }
+        Ok(SessionList { sessions, next_cursor: next_cursor.flatten() })
+    }
+
+    /// What a face keeps with a session: what it gave, the session's face, and its deadline.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn extras(&self, tenant: &str, id: &str) -> Result<KeptExtras, Error> {
+        let inner = self.ready()?;
+        let row = match inner.here(tenant, id) {
+            Some(entry) => entry.state.lock().row.clone(),
+            None => inner.row(tenant, id).await?,
+        };
+        Ok(KeptExtras {
+            face: row.face,
+            deadline_ms: row.deadline_ms,
+            on_deadline: row.on_deadline.into(),
+            credential: row.credential,
+            turns: row.turns,
+            extra: row.extra,
+        })
+    }
+
+    /// How many sandboxes there are.
+    pub fn counts(&self) -> SandboxCounts {
+        match &self.0 {
+            Here::Ready(inner) => inner.counts(),
+            Here::Unavailable(_) => SandboxCounts::default(),
+        }
+    }
+
+    /// Name of this server among those that share the store.
+    pub fn server(&self) -> &str {
+        match &self.0 {
+            Here::Ready(inner) => &inner.server,
+            Here::Unavailable(_) => "",
+        }
+    }
+}
+
+/// Which sessions a list has.
+#[derive(Clone, Debug, Default)]
+pub struct ListQuery {
+    /// In one of these states; any when empty.
+    pub states: Vec<SessionState>,
+    /// Of the agent of this name.
+    pub agent: Option<String>,
+    /// With all of these.
+    pub metadata: BTreeMap<String, String>,
+    /// Made by this face; `Some(None)` is the native one.
+    pub face: Option<Option<String>>,
+    /// Where the page before ended.
+    pub cursor: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// What is kept with a session beside what callers see.
+#[derive(Clone, Debug)]
+pub struct KeptExtras {
+    /// The face that it was made by; none for the native one.
+    pub face: Option<String>,
+    /// When something happens by itself.
+    pub deadline_ms: Option<u64>,
+    /// What that is.
+    pub on_deadline: DeadlineAction,
+    /// Id of its credential.
+    pub credential: Option<String>,
+    /// Turns that ended.
+    pub turns: u64,
+    /// Whatever its face gave.
+    pub extra: serde_json::Value,
+}
+
+impl Inner {
+    fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
+        let hash = self.hasher.hash_one(id);
+        let shard = usize::try_from(hash % LOADING_SHARDS as u64).unwrap_or(0);
+        &self.loading[shard]
+    }
+
+    /// A session that this server works with, whosever it is.
+    fn known(&self, id: &str) -> Option<Arc<Entry>> {
+        self.entries.lock().get(id).cloned()
+    }
+
+    /// A session of a tenant that this server works with.
+    fn here(&self, tenant: &str, id: &str) -> Option<Arc<Entry>> {
+        self.known(id).filter(|entry| &*entry.tenant == tenant)
+    }
+
+    /// The row of a session that this server does not work with.
+    async fn row(&self, tenant: &str, id: &str) -> Result<SessionRow, Error> {
+        self.store.session(tenant, id).await?.ok_or(Error::NotFound("session"))
+    }
+
+    /// A session to work with: this server's already, or made so.
+    async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<Entry>, Error> {
+        if let Some(entry) = self.known(id) {
+            return match &*entry.tenant == tenant {
+                true => Ok(entry),
+                false => Err(Error::NotFound("session")),
+            };
+        }
+        let row = self.row(tenant, id).await?;
+        if row.state == SessionState::Ended {
+            return Err(Error::Ended);
+        }
+        let _loading = self.loading(id).lock().await;
+        if let Some(entry) = self.known(id) {
+            return Ok(entry);
+        }
+        // Again, because whoever had the lock before may have left it.
+        let row = self.row(tenant, id).await?;
+        let claimed = self.store.claim(id, &self.server, row.epoch, clock::wall_ms()).await?;
+        let row = claimed.ok_or_else(|| {
+            Error::Conflict("the session is on another server at present".to_owned())
+        })?;
+        let log = self.writer.log(&row);
+        let deadline = row.deadline_ms;
+        let entry = Arc::new(Entry::new(row, log));
+        entry.log.end_open_turns("the server that worked on it is gone").await?;
+        self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
+        self.sweeps.deadline(&entry.id, deadline);
+        Ok(entry)
+    }
+
+    /// Has a session's row written soon.
+    fn mark(&self, entry: &Entry) {
+        let row = Arc::new(entry.state.lock().row.clone());
+        entry.log.mark(row);
+    }
+
+    /// Has all of a session's row written, and waits for that.
+    async fn save(&self, entry: &Entry) -> Result<(), Error> {
+        let row = Arc::new(entry.state.lock().row.clone());
+        entry.log.save(row).await
+    }
+
+    /// Somebody did something with a session.
+    fn touch(&self, entry: &Entry) {
+        entry.state.lock().row.last_active_ms = clock::wall_ms();
+        self.mark(entry);
+    }
+
+    fn counts(&self) -> SandboxCounts {
+        let stats = self.books.stats();
+        let mut counts = SandboxCounts {
+            total: stats.total,
+            warming: stats.warming,
+            warm: stats.warm,
+            running: stats.running,
+            waiting: stats.waiting,
+            cold: stats.cold,
+            capacity: stats.capacity,
+            ..SandboxCounts::default()
+        };
+        self.metrics.fill(&mut counts);
+        counts
+    }
+
+    /// A session that this server works with, as callers see it.
+    fn view(&self, entry: &Entry) -> Session {
+        let row = entry.state.lock().row.clone();
+        let sandbox = match self.books.state(&entry.key) {
+            Some(State::Warming) => SandboxState::Warming,
+            Some(State::Warm) => SandboxState::Warm,
+            Some(State::Running) => SandboxState::Running,
+            Some(State::Waiting) => SandboxState::Waiting,
+            Some(State::Cold) | None => SandboxState::Cold,
+        };
+        Session { sandbox, last_seq: entry.log.last_seq(), ..shown(row) }
+    }
+
+    /// Another one.
+    fn view_of(&self, row: &SessionRow) -> Session {
+        shown(row.clone())
+    }
+}
+
+/// What callers see of a row.
+fn shown(row: SessionRow) -> Session {
+    Session {
+        id: row.id,
+        tenant: row.tenant,
+        agent: row.agent_name,
+        agent_version: row.agent_version,
+        state: row.state,
+        sandbox: SandboxState::Cold,
+        parent: row.parent,
+        options: row.options,
+        limits: row.limits,
+        metadata: row.metadata,
+        on_disconnect: row.on_disconnect,
+        created_at: time(row.created_ms),
+        last_active_at: time(row.last_active_ms),
+        last_seq: row.last_seq,
+        message: row.message,
+    }
+}
+
+/// Milliseconds since 1970 as RFC 3339.
+fn time(ms: u64) -> String {
+    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+/// An error with all its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

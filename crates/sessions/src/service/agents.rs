@@ -1,0 +1,684 @@
+//! Agents: folders with versions, made into layers that sessions stand on.
+//!
+//! A version is made where its sessions will live: its files are written as the sandbox's user, and
+//! `install.sh` runs as one of its programs. What the disk holds then is frozen. The folder as it
+//! was given is kept as an object, to be shown again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use api::{Agent, AgentFile, AgentRuntime, AgentUpdate, AgentVersion, DeployRequest};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use node::clock;
+use sandbox::{Files, Parents, Program, Streams, WriteMode};
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time;
+
+use super::books::Key;
+use super::entry::Body;
+use super::launch::{Launch, environment};
+use super::lifecycle::detached;
+use super::prewarm::READY_MAX;
+use super::{Inner, Sessions, limits, records};
+use crate::error::Error;
+use crate::store::rows::{AgentRow, LayerRow, VersionRow};
+
+/// Files of one folder, and bytes of all of them. The HTTP layer's bound for a body may be lower.
+const FILES_MAX: usize = 10_000;
+const FILES_BYTES_MAX: usize = 48 << 20;
+/// Longest path in a folder, and longest part of one (NAME_MAX).
+const PATH_BYTES_MAX: usize = 1024;
+const PART_BYTES_MAX: usize = 255;
+/// Longest name of an agent, and longest description.
+const NAME_BYTES_MAX: usize = 64;
+const DESCRIPTION_BYTES_MAX: usize = 4096;
+/// Arguments of a `command` runtime, and bytes of all of them.
+const ARGV_MAX: usize = 256;
+const ARGV_BYTES_MAX: usize = 64 << 10;
+/// What is kept of the output of `install.sh`: the end.
+const INSTALL_OUTPUT_BYTES: usize = 16 << 10;
+/// The file that is run when a version is made.
+const INSTALL: &str = "install.sh";
+/// The file that makes an agent Claude's.
+const CLAUDE_MD: &str = "CLAUDE.md";
+/// First of the numbers of sandboxes in which versions are made, apart from those that are ready.
+const BUILDS_FROM: u64 = 1 << 62;
+/// The signal that nobody ignores.
+const SIGKILL: i32 = 9;
+
+/// A file of a folder, as it is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    path: String,
+    #[serde(with = "as_base64")]
+    content: Vec<u8>,
+    executable: bool,
+}
+
+/// A file of an agent's folder, without its content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FolderEntry {
+    /// Relative, `/`-separated.
+    pub path: String,
+    /// Bytes.
+    pub size: u64,
+    /// Mode 0755 rather than 0644.
+    pub executable: bool,
+}
+
+mod as_base64 {
+    use base64::Engine as _;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    use super::BASE64;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&BASE64.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64.decode(text).map_err(de::Error::custom)
+    }
+}
+
+impl Sessions {
+    /// Deploys an agent, or a new version of it, which new sessions get from then on.
+    ///
+    /// # Errors
+    /// What is wrong with the request; `Agent` when `install.sh` fails, with the end of what it
+    /// wrote; `Capacity` when there is no room to make it.
+    pub async fn deploy(&self, tenant: &str, request: DeployRequest) -> Result<Agent, Error> {
+        let inner = Arc::clone(self.ready()?);
+        let (files, runtime) = check(&inner, &request)?;
+        let tenant = tenant.to_owned();
+        detached(async move {
+            let row = Box::pin(inner.deploy(&tenant, request, files, &runtime)).await?;
+            let version = row.active_version;
+            inner.replenish(row.clone());
+            inner.shown_agent(row, version, runtime)
+        })
+        .await
+    }
+
+    /// An agent.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn agent(&self, tenant: &str, name: &str) -> Result<Agent, Error> {
+        let inner = self.ready()?;
+        let (row, version) = inner.agent_to_use(tenant, name).await?;
+        inner.shown_agent(row, version.version, version.runtime)
+    }
+
+    /// The agents of a tenant, by name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn agents(&self, tenant: &str) -> Result<Vec<Agent>, Error> {
+        let inner = self.ready()?;
+        let mut agents = Vec::new();
+        for row in inner.store.agents(tenant).await? {
+            // Gone since the list was read.
+            let Some(version) = inner.store.version(&row.id, row.active_version).await? else {
+                continue;
+            };
+            agents.push(inner.shown_agent(row, version.version, version.runtime)?);
+        }
+        Ok(agents)
+    }
+
+    /// Changes an agent without a new version. Sessions that exist keep what they have, but for the
+    /// environment, which they get when they are resumed.
+    ///
+    /// # Errors
+    /// What is wrong with the request; `NotFound` when there is no such agent or version.
+    pub async fn update_agent(
+        &self,
+        tenant: &str,
+        name: &str,
+        update: AgentUpdate,
+    ) -> Result<Agent, Error> {
+        let inner = self.ready()?;
+        check_settings(inner, &update)?;
+        let id = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?.id;
+        let env = match &update.env {
+            Some(env) => {
+                Some((inner.secrets.seal_env(tenant, &id, env)?, env.keys().cloned().collect()))
+            }
+            None => None,
+        };
+        let now_ms = clock::wall_ms();
+        let row = inner.store.update_agent(tenant, name, move |row: &mut AgentRow| {
+            if let Some(description) = &update.description {
+                row.description = Some(description.clone());
+            }
+            if let Some((env, names)) = &env {
+                row.env.clone_from(env);
+                row.env_names = Vec::clone(names);
+            }
+            row.limits = update.limits.unwrap_or(row.limits);
+            row.settings = update.settings.unwrap_or(row.settings);
+            if let Some(options) = &update.options {
+                row.options = options.clone();
+            }
+            row.active_version = update.version.unwrap_or(row.active_version);
+            // Strictly later: what is ready is recognised by it.
+            row.updated_ms = now_ms.max(row.updated_ms + 1);
+            Ok(())
+        });
+        let row = row.await?;
+        let version = inner.store.version(&row.id, row.active_version).await?;
+        let version = version.ok_or(Error::NotFound("agent version"))?;
+        inner.replenish(row.clone());
+        inner.shown_agent(row, version.version, version.runtime)
+    }
+
+    /// Removes an agent with its versions. Its sessions keep their files; those that are resumed
+    /// later have no agent any more.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub async fn delete_agent(&self, tenant: &str, name: &str) -> Result<(), Error> {
+        let inner = self.ready()?;
+        let deleted = inner.store.delete_agent(tenant, name).await?;
+        let (row, folders) = deleted.ok_or(Error::NotFound("agent"))?;
+        for folder in folders {
+            inner.remove_object(&folder).await;
+        }
+        inner.replenish(row);
+        inner.sweeps.layers();
+        Ok(())
+    }
+
+    /// The versions of an agent, newest first.
+    ///
+    /// # Errors
+    /// When there is no such agent.
+    pub async fn agent_versions(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<Vec<AgentVersion>, Error> {
+        let inner = self.ready()?;
+        let agent = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+        let versions = inner.store.versions(&agent.id).await?;
+        let version = |row: VersionRow| AgentVersion {
+            active: row.version == agent.active_version,
+            version: row.version,
+            runtime: row.runtime,
+            created_at: super::time(row.created_ms),
+            files: row.files,
+            bytes: row.bytes,
+            install_output: row.install_output,
+        };
+        Ok(versions.into_iter().map(version).collect())
+    }
+
+    /// The files of an agent's folder, as they were deployed: of a version, or of the active one.
+    ///
+    /// # Errors
+    /// When there is no such agent or version.
+    pub async fn agent_files(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Vec<FolderEntry>, Error> {
+        let row = self.ready()?.version_of(tenant, name, version).await?;
+        serde_json::from_value(row.listing).map_err(Error::internal)
+    }
+
+    /// One file of it.
+    ///
+    /// # Errors
+    /// When there is no such agent, version or file.
+    pub async fn agent_file(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+        path: &str,
+    ) -> Result<Vec<u8>, Error> {
+        let files = self.agent_folder(tenant, name, version).await?;
+        let file = files.into_iter().find(|file| file.path == path);
+        let file = file.ok_or(Error::NotFound("file"))?;
+        BASE64.decode(file.content).map_err(Error::internal)
+    }
+
+    /// The whole folder, every file in Base64: what it takes to deploy it again.
+    ///
+    /// # Errors
+    /// When there is no such agent or version.
+    pub async fn agent_folder(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<Vec<AgentFile>, Error> {
+        let inner = self.ready()?;
+        let row = inner.version_of(tenant, name, version).await?;
+        let Some(folder) = &row.folder else { return Ok(Vec::new()) };
+        let bytes = inner.objects.get(folder).await.map_err(records::objects)?;
+        let bytes = bytes.ok_or(Error::NotFound("folder"))?;
+        let kept: Vec<Kept> = serde_json::from_slice(&bytes).map_err(Error::internal)?;
+        let file = |kept: Kept| AgentFile {
+            path: kept.path,
+            content: BASE64.encode(kept.content),
+            base64: true,
+            executable: kept.executable,
+        };
+        Ok(kept.into_iter().map(file).collect())
+    }
+}
+
+impl Inner {
+    /// An agent with its active version.
+    pub(super) async fn agent_to_use(
+        &self,
+        tenant: &str,
+        name: &str,
+    ) -> Result<(AgentRow, VersionRow), Error> {
+        let row = self.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+        let version = self.store.version(&row.id, row.active_version).await?;
+        Ok((row, version.ok_or(Error::NotFound("agent"))?))
+    }
+
+    async fn version_of(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: Option<u32>,
+    ) -> Result<VersionRow, Error> {
+        let agent = self.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+        let number = version.unwrap_or(agent.active_version);
+        let found = self.store.version(&agent.id, number).await?;
+        found.ok_or(Error::NotFound("agent version"))
+    }
+
+    async fn deploy(
+        self: &Arc<Self>,
+        tenant: &str,
+        request: DeployRequest,
+        files: Vec<Kept>,
+        runtime: &AgentRuntime,
+    ) -> Result<AgentRow, Error> {
+        // An environment is sealed for its agent, so that the id is needed before the row is there.
+        let known = self.store.agent(tenant, &request.name).await?;
+        let id = known.map_or_else(|| self.ids.next("ag_"), |row| row.id);
+        let now_ms = clock::wall_ms();
+        let bytes = files.iter().map(|file| len(&file.content)).sum();
+        let listing: Vec<FolderEntry> = files.iter().map(folder_entry).collect();
+        let (chain, install_output) = match files.is_empty() {
+            true => (Vec::new(), None),
+            false => Box::pin(self.build(tenant, &request, &files)).await?,
+        };
+        let folder = format!("agents/{id}/{}", self.ids.next("f_"));
+        let content = serde_json::to_vec(&files).map_err(Error::internal)?;
+        self.objects.put(&folder, Bytes::from(content)).await.map_err(records::objects)?;
+        let agent = AgentRow {
+            env: self.secrets.seal_env(tenant, &id, &request.env)?,
+            env_names: request.env.keys().cloned().collect(),
+            id: id.clone(),
+            tenant: tenant.to_owned(),
+            name: request.name,
+            description: request.description,
+            active_version: 1,
+            last_version: 1,
+            settings: request.settings,
+            limits: request.limits,
+            options: request.options,
+            created_ms: now_ms,
+            updated_ms: now_ms,
+        };
+        let version = VersionRow {
+            agent_id: id.clone(),
+            version: 1,
+            runtime: runtime.clone(),
+            chain,
+            folder: Some(folder.clone()),
+            listing: serde_json::to_value(listing).map_err(Error::internal)?,
+            files: u64::try_from(files.len()).unwrap_or(u64::MAX),
+            bytes,
+            install_output,
+            created_ms: now_ms,
+        };
+        let max = u64::try_from(self.config.agents_max_per_tenant).unwrap_or(u64::MAX);
+        match self.store.deploy(agent, version, max).await {
+            // Somebody else made an agent of this name meanwhile, and the environment is sealed for
+            // another id.
+            Ok(deployed) if deployed.agent.id != id => {
+                Err(Error::Conflict("the agent was deployed by somebody else just now".to_owned()))
+            }
+            Ok(deployed) => Ok(deployed.agent),
+            Err(error) => {
+                self.remove_object(&folder).await;
+                self.sweeps.layers();
+                Err(error)
+            }
+        }
+    }
+
+    /// Makes a layer of a folder, by running what it brings.
+    async fn build(
+        self: &Arc<Self>,
+        tenant: &str,
+        request: &DeployRequest,
+        files: &[Kept],
+    ) -> Result<(Vec<String>, Option<String>), Error> {
+        let key = Key::Ready(BUILDS_FROM + self.builds.fetch_add(1, Ordering::Relaxed));
+        self.admit(&key).await?;
+        let built = self.build_admitted(tenant, request, files).await;
+        self.books.remove(&key);
+        built
+    }
+
+    async fn build_admitted(
+        &self,
+        tenant: &str,
+        request: &DeployRequest,
+        files: &[Kept],
+    ) -> Result<(Vec<String>, Option<String>), Error> {
+        let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
+        let disk = self.workspaces.blank(limits::disk_size(&self.config, &complete)).await?;
+        let body = Arc::new(self.make_body(disk, &[], &complete).await?);
+        let filled = self.fill_folder(&body, request, files).await;
+        // Whatever it left running ends here.
+        let disk = self.end_body(&body).await;
+        let Some(disk) = disk else { return Err(Error::internal("a build has a disk")) };
+        let output = match filled {
+            Ok(output) => output,
+            Err(error) => {
+                self.workspaces.remove_local(&disk).await;
+                return Err(error);
+            }
+        };
+        let layer = self.workspaces.freeze(&disk).await?;
+        let known = LayerRow {
+            id: layer.clone(),
+            tenant: tenant.to_owned(),
+            bytes: self.workspaces.layer_bytes(&layer).await,
+            created_ms: clock::wall_ms(),
+        };
+        let chain = vec![layer];
+        // Another server may be asked for its sessions.
+        self.workspaces.publish_all(&chain).await?;
+        self.store.insert_layer(known).await?;
+        Ok((chain, output))
+    }
+
+    /// Writes the files, and runs `install.sh` where there is one.
+    async fn fill_folder(
+        &self,
+        body: &Body,
+        request: &DeployRequest,
+        files: &[Kept],
+    ) -> Result<Option<String>, Error> {
+        let sandbox = body.sandbox()?;
+        let helper = sandbox.files().await?;
+        for (index, file) in files.iter().enumerate() {
+            write(&helper, file).await.map_err(|error| {
+                Error::invalid(format!("files[{index}]"), format!("{}: {error}", file.path))
+            })?;
+        }
+        if !files.iter().any(|file| file.path == INSTALL) {
+            return Ok(None);
+        }
+        let mut env = Launch::bare().env;
+        env.extend(request.env.clone());
+        let program = Program {
+            argv: ["/bin/sh", INSTALL].map(|part| part.as_bytes().to_vec()).into(),
+            env: environment(&env),
+            cwd: None,
+            terminal: None,
+            stdin: false,
+            merged: true,
+        };
+        let process = sandbox.start(program).await?;
+        let time_max = Duration::from_secs(self.config.install_s.into());
+        install(process, time_max).await.map(Some)
+    }
+
+    fn shown_agent(
+        &self,
+        row: AgentRow,
+        version: u32,
+        runtime: AgentRuntime,
+    ) -> Result<Agent, Error> {
+        Ok(Agent {
+            id: row.id,
+            name: row.name,
+            tenant: row.tenant,
+            description: row.description,
+            version,
+            runtime,
+            limits: row.limits,
+            settings: row.settings,
+            options: row.options,
+            env: row.env_names,
+            created_at: super::time(row.created_ms),
+            updated_at: super::time(row.updated_ms),
+        })
+    }
+}
+
+/// Writes one file as the sandbox's user.
+async fn write(files: &Files, file: &Kept) -> Result<(), sandbox::FilesError> {
+    let mut writer = files.write(&file.path, Parents::Make, WriteMode::Replace).await?;
+    writer.write_all(&file.content).await?;
+    writer.finish().await?;
+    if file.executable {
+        files.chmod(&file.path, 0o755).await?;
+    }
+    Ok(())
+}
+
+/// Waits for `install.sh` and answers the end of what it wrote.
+async fn install(process: sandbox::Process, time_max: Duration) -> Result<String, Error> {
+    let sandbox::Process { streams, mut handle, .. } = process;
+    let Streams::Pipes(mut pipes) = streams else {
+        return Err(Error::internal("a command without terminal has pipes"));
+    };
+    let mut output = Vec::new();
+    let ended = {
+        let read = async {
+            let mut buf = vec![0; 16 << 10];
+            while let Ok(count @ 1..) = pipes.stdout.read(&mut buf).await {
+                output.extend_from_slice(buf.get(..count).unwrap_or_default());
+                if output.len() > 2 * INSTALL_OUTPUT_BYTES {
+                    output.drain(..output.len() - INSTALL_OUTPUT_BYTES);
+                }
+            }
+            // What it left behind closed its streams; the program itself decides when it is over.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = read => None,
+            end = time::timeout(time_max, handle.wait()) => Some(end),
+        }
+    };
+    let keep = output.len().saturating_sub(INSTALL_OUTPUT_BYTES);
+    let text = String::from_utf8_lossy(output.get(keep..).unwrap_or_default()).into_owned();
+    let failed = |how: &str| Error::Agent(format!("install.sh {how}; it wrote: {}", text.trim()));
+    match ended {
+        Some(Ok(Ok(end))) if end.code == Some(0) => Ok(text),
+        Some(Ok(Ok(end))) => match (end.code, end.signal) {
+            (Some(code), _) => Err(failed(&format!("exited with code {code}"))),
+            (None, Some(signal)) => {
+                Err(failed(&format!("was killed by {}", super::exec::signal_name(signal))))
+            }
+            (None, None) => Err(failed("could not be started")),
+        },
+        Some(Ok(Err(error))) => Err(error.into()),
+        Some(Err(_)) | None => {
+            let _gone = handle.signal(SIGKILL).await;
+            Err(failed(&format!("took longer than {} s", time_max.as_secs())))
+        }
+    }
+}
+
+fn folder_entry(file: &Kept) -> FolderEntry {
+    FolderEntry { path: file.path.clone(), size: len(&file.content), executable: file.executable }
+}
+
+fn len(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}
+
+/// Checks what is deployed, and decodes it.
+fn check(inner: &Inner, request: &DeployRequest) -> Result<(Vec<Kept>, AgentRuntime), Error> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let fits = (1..=NAME_BYTES_MAX).contains(&request.name.len());
+    if !fits || !request.name.bytes().all(plain) {
+        let message = format!("must be 1 to {NAME_BYTES_MAX} letters, digits, `_` and `-`");
+        return Err(Error::invalid("name", message));
+    }
+    limits::check_env(&request.env, "env")?;
+    let update = AgentUpdate {
+        description: request.description.clone(),
+        limits: Some(request.limits),
+        settings: Some(request.settings),
+        options: Some(request.options.clone()),
+        ..AgentUpdate::default()
+    };
+    check_settings(inner, &update)?;
+    let files = check_files(&request.files)?;
+    let runtime = match &request.runtime {
+        Some(AgentRuntime::Command { argv }) => {
+            check_argv(argv)?;
+            AgentRuntime::Command { argv: argv.clone() }
+        }
+        Some(runtime @ (AgentRuntime::Claude | AgentRuntime::None)) => runtime.clone(),
+        None if files.iter().any(|file| file.path == CLAUDE_MD) => AgentRuntime::Claude,
+        None => AgentRuntime::None,
+    };
+    Ok((files, runtime))
+}
+
+fn check_argv(argv: &[String]) -> Result<(), Error> {
+    let bytes: usize = argv.iter().map(String::len).sum();
+    let is_bad = argv.is_empty() || argv.len() > ARGV_MAX || bytes > ARGV_BYTES_MAX;
+    if is_bad
+        || argv.iter().any(|part| part.contains('\0'))
+        || argv.first().is_some_and(String::is_empty)
+    {
+        let message = format!(
+            "must name a program, with at most {ARGV_MAX} parts, {ARGV_BYTES_MAX} bytes and no NUL"
+        );
+        return Err(Error::invalid("runtime.argv", message));
+    }
+    Ok(())
+}
+
+fn check_settings(inner: &Inner, update: &AgentUpdate) -> Result<(), Error> {
+    if update.description.as_ref().is_some_and(|text| text.len() > DESCRIPTION_BYTES_MAX) {
+        let message = format!("more than {DESCRIPTION_BYTES_MAX} bytes");
+        return Err(Error::invalid("description", message));
+    }
+    if let Some(env) = &update.env {
+        limits::check_env(env, "env")?;
+    }
+    if let Some(limits) = &update.limits {
+        limits::check_limits(&inner.config, limits, "limits")?;
+    }
+    if let Some(options) = &update.options {
+        limits::check_options(options, "options")?;
+    }
+    if let Some(settings) = &update.settings {
+        let rows = [
+            ("prewarm_sandboxes", settings.prewarm_sandboxes),
+            ("prewarm_agents", settings.prewarm_agents),
+        ];
+        for (name, count) in rows {
+            if count > READY_MAX {
+                let message = format!("must be at most {READY_MAX}");
+                return Err(Error::invalid(format!("settings.{name}"), message));
+            }
+        }
+        if settings.idle_s == Some(0) {
+            return Err(Error::invalid("settings.idle_s", "must be at least 1"));
+        }
+    }
+    Ok(())
+}
+
+fn check_files(files: &[AgentFile]) -> Result<Vec<Kept>, Error> {
+    if files.len() > FILES_MAX {
+        return Err(Error::invalid("files", format!("more than {FILES_MAX} files")));
+    }
+    let mut paths = BTreeSet::new();
+    let mut kept = Vec::with_capacity(files.len());
+    let mut bytes = 0_usize;
+    for (index, file) in files.iter().enumerate() {
+        check_path(&file.path, &format!("files[{index}].path"))?;
+        if !paths.insert(file.path.as_str()) {
+            return Err(Error::invalid(format!("files[{index}].path"), "is there twice"));
+        }
+        let content = match file.base64 {
+            false => file.content.clone().into_bytes(),
+            true => BASE64.decode(&file.content).map_err(|error| {
+                let message = format!("is not Base64: {error}");
+                Error::invalid(format!("files[{index}].content"), message)
+            })?,
+        };
+        bytes = bytes.saturating_add(content.len());
+        kept.push(Kept { path: file.path.clone(), content, executable: file.executable });
+    }
+    if bytes > FILES_BYTES_MAX {
+        return Err(Error::invalid("files", format!("more than {FILES_BYTES_MAX} bytes in all")));
+    }
+    // A file cannot be in another file.
+    for path in &paths {
+        for (place, _) in path.match_indices('/') {
+            if paths.contains(&path[..place]) {
+                let message = format!("`{}` is a file and a directory", &path[..place]);
+                return Err(Error::invalid("files", message));
+            }
+        }
+    }
+    Ok(kept)
+}
+
+fn check_path(path: &str, field: &str) -> Result<(), Error> {
+    let is_part = |part: &str| {
+        !part.is_empty() && part != "." && part != ".." && part.len() <= PART_BYTES_MAX
+    };
+    if path.len() > PATH_BYTES_MAX || path.contains('\0') || !path.split('/').all(is_part) {
+        let message = "must be relative, without empty, `.` or `..` parts, and not too long";
+        return Err(Error::invalid(field, message));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is refused of a folder before anything is made.
+
+    use super::*;
+
+    fn file(path: &str) -> AgentFile {
+        AgentFile { path: path.to_owned(), content: "x".to_owned(), ..AgentFile::default() }
+    }
+
+    #[test]
+    fn folders_are_plain_trees() {
+        let check = |files: &[AgentFile], field: &str| match check_files(files) {
+            Err(Error::Refused(refusal)) => assert_eq!(refusal.field, field),
+            other => panic!("{:?} instead of a refusal of {field}", other.map(|it| it.len())),
+        };
+        for path in ["", "/a", "a/", "a//b", "./a", "a/../b", "..", "a\0b"] {
+            check(&[file(path)], "files[0].path");
+        }
+        check(&[file(&"x".repeat(PART_BYTES_MAX + 1))], "files[0].path");
+        check(&[file("a"), file("a")], "files[1].path");
+        check(&[file("a"), file("a/b")], "files");
+        let broken = AgentFile { base64: true, content: "?".to_owned(), ..file("a") };
+        check(&[broken], "files[0].content");
+        assert_eq!(check_files(&[file("a"), file("b/.git/config")]).unwrap().len(), 2);
+    }
+}

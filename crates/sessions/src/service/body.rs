@@ -1,0 +1,208 @@
+//! Sandboxes of sessions: how they come to be, and how they go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SessionLimits, SessionState};
+use node::clock;
+use sandbox::SessionSetup;
+use tokio::time;
+
+use super::books::{Duty, Key};
+use super::entry::{Body, Entry, Use};
+use super::{Inner, limits};
+use crate::agent::Later;
+use crate::error::Error;
+use crate::metrics::Counted;
+use crate::workspace::{Attached, Source};
+
+/// How long a sandbox that is being ended waits for an agent that is just being started. The agent
+/// has done nothing yet that could be lost.
+const AGENT_START_GRACE: Duration = Duration::from_millis(200);
+/// How long the kernel may take to end all processes of a sandbox before its disk is taken for
+/// stuck. Attaching it again waits longer than that.
+const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
+
+impl Inner {
+    /// Makes a sandbox over a disk. When that fails, a disk that is a new one is removed again.
+    pub(super) async fn make_body(
+        &self,
+        disk: Attached,
+        chain: &[String],
+        complete: &SessionLimits,
+    ) -> Result<Body, Error> {
+        let fresh = (disk.source == Source::Fresh).then(|| disk.id.clone());
+        let made = self.make_body_over(disk, chain, complete).await;
+        if let (Err(_), Some(id)) = (&made, fresh) {
+            self.workspaces.remove_local(&id).await;
+        }
+        made
+    }
+
+    async fn make_body_over(
+        &self,
+        disk: Attached,
+        chain: &[String],
+        complete: &SessionLimits,
+    ) -> Result<Body, Error> {
+        let sandbox = async { self.engine.session_sandbox().await.map_err(Error::from) };
+        let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
+        let limits = limits::sandbox_limits(&self.config, complete);
+        // A chain has the oldest first, as it grew; the kernel looks into the newest first.
+        let newest_first: Vec<_> = layers.into_iter().rev().collect();
+        let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
+        let session = sandbox.into_session(setup).await?;
+        Ok(Body::new(session, disk, newest_first))
+    }
+
+    /// Takes a place for a sandbox, and does what has to be done for it to be free.
+    pub(super) async fn admit(self: &Arc<Self>, key: &Key) -> Result<(), Error> {
+        let duties = self.books.admit(key, clock::now()).map_err(|_| Error::Capacity)?;
+        for duty in duties {
+            self.metrics.count(Counted::Evicted);
+            self.perform(duty).await;
+        }
+        Ok(())
+    }
+
+    /// Boxed, because it is large and rare.
+    fn perform<'a>(self: &'a Arc<Self>, duty: Duty) -> Later<'a, ()> {
+        Box::pin(async move {
+            match duty {
+                Duty::Stop(id) => self.rest(&id, "evicted").await,
+                Duty::Archive(id) => self.archive(&id).await,
+                Duty::Discard(number) => self.discard_ready(number).await,
+            }
+        })
+    }
+
+    /// Makes the sandbox of a session that has none. The caller holds its transition.
+    pub(super) async fn bring_up(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Source, Error> {
+        if let Some(old) = entry.body() {
+            // The books have struck it off, and whoever is to end it has not come to that yet.
+            self.put_down(entry, &old).await;
+        }
+        self.admit(&entry.key).await?;
+        let made = Box::pin(self.bring_up_admitted(entry)).await;
+        if made.is_err() {
+            self.books.give_up(&entry.key, clock::now());
+        }
+        made
+    }
+
+    async fn bring_up_admitted(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Source, Error> {
+        let row = entry.state.lock().row.clone();
+        let disk = match &row.disk {
+            Some(disk) => self.workspaces.attach(disk, row.manifest.as_deref()).await?,
+            None => self.workspaces.blank(limits::disk_size(&self.config, &row.limits)).await?,
+        };
+        let source = disk.source;
+        let is_new = row.disk.as_deref() != Some(disk.id.as_str());
+        let (id, body) = (disk.id.clone(), self.make_body(disk, &row.chain, &row.limits).await?);
+        if is_new {
+            let mut state = entry.state.lock();
+            state.row.disk = Some(id);
+            state.row.disk_server = Some(self.server.clone());
+        }
+        if is_new {
+            // What is written to this disk must not be lost for another one that the row names.
+            self.save(entry).await?;
+        }
+        self.install(entry, Arc::new(body));
+        self.books.waiting(&entry.key, clock::now());
+        Ok(source)
+    }
+
+    /// Gives a session its sandbox, and has it watched.
+    pub(super) fn install(self: &Arc<Self>, entry: &Arc<Entry>, body: Arc<Body>) {
+        entry.state.lock().body = Some(Arc::clone(&body));
+        let (inner, entry, ended) = (Arc::clone(self), Arc::clone(entry), body.ended());
+        tokio::spawn(async move {
+            let reason = ended.await;
+            inner.died(&entry, &body, &reason).await;
+        });
+    }
+
+    /// A sandbox has ended; if nobody ended it, its session is told.
+    async fn died(&self, entry: &Arc<Entry>, body: &Arc<Body>, reason: &str) {
+        let is_current =
+            || entry.state.lock().body.as_ref().is_some_and(|it| Arc::ptr_eq(it, body));
+        if !is_current() {
+            return;
+        }
+        let _transition = entry.transition.lock().await;
+        if !is_current() {
+            return;
+        }
+        self.metrics.count(Counted::Died);
+        tracing::info!(session = %entry.id, reason, "a sandbox ended by itself");
+        self.leave(entry, SessionState::Paused, &format!("the sandbox ended: {reason}"));
+        self.put_down(entry, body).await;
+    }
+
+    /// Ends the sandbox of a session: first the agent by itself, then everything. The caller holds
+    /// its transition, and what is in its way of work is over or may be lost.
+    pub(super) async fn put_down(&self, entry: &Arc<Entry>, body: &Arc<Body>) {
+        self.books.cold(&entry.key, &body.uses, clock::now());
+        self.end_body(body).await;
+        let mut state = entry.state.lock();
+        if state.body.as_ref().is_some_and(|it| Arc::ptr_eq(it, body)) {
+            state.body = None;
+        }
+    }
+
+    /// Ends what runs in a sandbox without waiting for anything it might want to say.
+    pub(super) async fn kill(&self, body: &Arc<Body>) {
+        let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
+        if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
+            agent.handle.kill();
+        }
+    }
+
+    /// Ends a sandbox and detaches its disk, which is complete on this machine then.
+    pub(super) async fn end_body(&self, body: &Arc<Body>) -> Option<String> {
+        let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
+        if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {
+            agent.handle.close().await;
+        }
+        drop(body.relay.lock().take());
+        let ended = body.ended();
+        drop(body.take_sandbox());
+        if time::timeout(SANDBOX_END_MAX, ended).await.is_err() {
+            tracing::error!("a sandbox did not end in time");
+        }
+        let disk = body.take_disk()?;
+        let id = disk.id.clone();
+        // Detaching writes what is left, so that it may take a moment.
+        let detached = tokio::task::spawn_blocking(move || drop(disk)).await;
+        if detached.is_err() {
+            tracing::error!(disk = id, "detaching a disk failed");
+        }
+        Some(id)
+    }
+
+    /// Works with a session's sandbox, which is made when there is none. Does not change where the
+    /// session is.
+    pub(super) async fn with_body(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Use, Error> {
+        loop {
+            if let Some(at_work) = Use::begin(self, entry, clock::now()) {
+                return Ok(at_work);
+            }
+            let _transition = entry.transition.lock().await;
+            if let Some(at_work) = Use::begin(self, entry, clock::now()) {
+                return Ok(at_work);
+            }
+            {
+                let state = entry.state.lock();
+                if state.row.state == SessionState::Ended {
+                    return Err(Error::Ended);
+                }
+                if state.left {
+                    return Err(Error::Conflict("the session moves to another server".into()));
+                }
+            }
+            self.bring_up(entry).await?;
+            // Somebody else may have needed the place at once; then once more.
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The books agree with each other, whatever happens in whatever order.
+
+use std::time::{Duration, Instant};
+
+use super::*;
+
+fn session(id: &str) -> Key {
+    Key::Session(id.into())
+}
+
+/// Books in which each of these waits, the first one the longest.
+fn waiting(books: &Books, ids: &[&str], now: Instant) -> Vec<Uses> {
+    let admit = |id: &&str| {
+        assert_eq!(books.admit(&session(id), now), Ok(Vec::new()));
+        books.waiting(&session(id), now);
+        Uses::default()
+    };
+    ids.iter().map(admit).collect()
+}
+
+#[test]
+fn what_waits_the_longest_gives_way_and_what_works_does_not() {
+    let now = node::clock::now();
+    let books = Books::new(2, 10, now);
+    let uses = waiting(&books, &["a", "b"], now);
+    assert!(books.begin(&session("a"), &uses[0], now));
+    assert_eq!(books.admit(&session("c"), now), Ok(vec![Duty::Stop("b".into())]));
+    assert_eq!(books.state(&session("b")), Some(State::Cold));
+    assert!(!books.begin(&session("b"), &uses[1], now), "what gives way is not worked with");
+    assert_eq!(books.admit(&session("d"), now), Err(Full), "one works, one is being made");
+    assert_eq!(books.stats().total, 3);
+}
+
+#[test]
+fn cold_ones_go_first_when_there_is_no_room_on_the_disk() {
+    let now = node::clock::now();
+    let books = Books::new(2, 2, now);
+    waiting(&books, &["a", "b"], now);
+    let duties = books.admit(&session("c"), now);
+    assert_eq!(duties, Ok(vec![Duty::Stop("a".into()), Duty::Archive("a".into())]));
+    assert_eq!(books.state(&session("a")), None);
+    assert_eq!((books.stats().total, books.stats().capacity), (2, 2));
+}
+
+#[test]
+fn what_is_ready_gives_way_before_sessions_do() {
+    let now = node::clock::now();
+    let books = Books::new(2, 10, now);
+    waiting(&books, &["a"], now);
+    assert!(books.admit_if_free(&Key::Ready(7), now));
+    books.warm(&Key::Ready(7), now);
+    assert!(!books.admit_if_free(&Key::Ready(8), now), "it takes nobody's place");
+    assert_eq!(books.admit(&session("b"), now), Ok(vec![Duty::Discard(7)]));
+    assert!(!books.claim(7, &"c".into(), now));
+}
+
+#[test]
+fn a_claim_takes_the_place_over() {
+    let now = node::clock::now();
+    let books = Books::new(1, 1, now);
+    assert!(books.admit_if_free(&Key::Ready(1), now));
+    books.warm(&Key::Ready(1), now);
+    assert!(books.claim(1, &"a".into(), now));
+    assert_eq!(books.state(&session("a")), Some(State::Warm));
+    assert_eq!(books.stats().total, 1);
+}
+
+#[test]
+fn uses_of_a_sandbox_that_is_gone_say_nothing_of_the_next_one() {
+    let now = node::clock::now();
+    let books = Books::new(2, 10, now);
+    let old = waiting(&books, &["a"], now).remove(0);
+    assert!(books.begin(&session("a"), &old, now));
+    books.cold(&session("a"), &old, now);
+    assert_eq!(books.admit(&session("a"), now), Ok(Vec::new()));
+    books.waiting(&session("a"), now);
+    let new = Uses::default();
+    assert!(books.begin(&session("a"), &new, now));
+    books.end(&session("a"), &old, now);
+    assert_eq!(books.state(&session("a")), Some(State::Running));
+    assert!(!books.begin(&session("a"), &old, now));
+    books.end(&session("a"), &new, now);
+    assert_eq!(books.state(&session("a")), Some(State::Waiting));
+}
+
+#[test]
+fn idle_ones_are_taken_once_and_can_be_put_back() {
+    let now = node::clock::now();
+    let books = Books::new(4, 10, now);
+    let uses = waiting(&books, &["a", "b", "c"], now);
+    let later = now + Duration::from_secs(10);
+    assert!(books.begin(&session("c"), &uses[2], later));
+    assert_eq!(books.idle(later, Duration::from_secs(10)), ["a".into(), "b".into()]);
+    books.not_idle(&"b".into(), later);
+    assert_eq!(books.idle(later, Duration::from_secs(10)), []);
+    assert!(books.begin(&session("b"), &uses[1], later));
+    assert!(books.is_cold(&session("a")));
+    assert!(!books.is_cold(&session("b")));
+    let much_later = later + Duration::from_secs(100);
+    assert_eq!(books.cold_before(much_later, Duration::from_secs(100)), ["a".into()]);
+    assert_eq!(books.state(&session("a")), None);
+}

@@ -1,0 +1,317 @@
+//! New sessions.
+//!
+//! A session is there for its caller when its row is durable and its sandbox is ready; both are
+//! made at the same time. What was made ahead is taken when it is exactly what is asked for. When
+//! one part fails, the other one is undone: no way out of here leaves a sandbox, a disk or a row
+//! that nobody has.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::{AgentOptions, AgentRuntime, CreateSession, SessionLimits, SessionState};
+use node::clock;
+use serde_json::Value;
+
+use super::books::Key;
+use super::entry::{Body, Entry};
+use super::launch::{Launch, SessionSink};
+use super::lifecycle::{DeadlineAction, detached};
+use super::prewarm::{Claimed, Own};
+use super::{Inner, Sessions, limits};
+use crate::error::Error;
+use crate::metrics::Timed;
+use crate::store::rows::{AgentRow, SessionRow, VersionRow};
+
+/// What faces say of a session beside what callers do.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// The face that it is made by; none for the native one.
+    pub face: Option<&'static str>,
+    /// An id in the face's own form.
+    pub id: Option<String>,
+    /// When something happens by itself (milliseconds since 1970).
+    pub deadline_ms: Option<u64>,
+    /// What that is.
+    pub on_deadline: DeadlineAction,
+    /// Whatever it wants to keep with it.
+    pub extra: Value,
+}
+
+/// What a session is made from.
+pub(super) struct Base {
+    pub(super) agent: Option<(AgentRow, VersionRow)>,
+    pub(super) chain: Vec<String>,
+    pub(super) limits: SessionLimits,
+    pub(super) options: AgentOptions,
+    pub(super) launch: Launch,
+}
+
+impl Sessions {
+    /// A new session.
+    ///
+    /// # Errors
+    /// What is wrong with the request; `NotFound` for its agent, snapshot or credential;
+    /// `Capacity` when there is no room.
+    pub async fn create(
+        &self,
+        tenant: &str,
+        request: CreateSession,
+    ) -> Result<api::Session, Error> {
+        self.create_as(tenant, request, Extras::default()).await
+    }
+
+    /// The same for a face.
+    ///
+    /// # Errors
+    /// See [`Sessions::create`].
+    pub async fn create_as(
+        &self,
+        tenant: &str,
+        request: CreateSession,
+        extras: Extras,
+    ) -> Result<api::Session, Error> {
+        let inner = Arc::clone(self.ready()?);
+        let began = clock::now();
+        limits::check_create(&inner.config, &request)?;
+        let tenant = tenant.to_owned();
+        detached(async move {
+            let base = inner.base(&tenant, &request).await?;
+            let new = New { tenant, request, extras, began };
+            let entry = match inner.claim_ready(&new, &base) {
+                Some(claimed) => inner.create_claimed(new, base, claimed).await?,
+                None => inner.create_fresh(new, base).await?,
+            };
+            Ok(inner.view(&entry))
+        })
+        .await
+    }
+}
+
+/// A session that is asked for.
+pub(super) struct New {
+    tenant: String,
+    request: CreateSession,
+    extras: Extras,
+    began: Instant,
+}
+
+impl Inner {
+    /// Looks for everything that a session is to be made from.
+    pub(super) async fn base(&self, tenant: &str, request: &CreateSession) -> Result<Base, Error> {
+        let agent = match &request.agent {
+            Some(name) => Some(self.agent_to_use(tenant, name).await?),
+            None => None,
+        };
+        let mut chain = Vec::new();
+        let mut launch = Launch::bare();
+        let mut of_agent = (SessionLimits::default(), AgentOptions::default());
+        if let Some((agent, version)) = &agent {
+            chain.clone_from(&version.chain);
+            launch.runtime = version.runtime.clone();
+            launch.lazy = agent.settings.lazy;
+            launch.env.extend(self.secrets.open_env(
+                &agent.tenant,
+                &agent.id,
+                agent.env.as_ref(),
+            )?);
+            of_agent = (agent.limits, agent.options.clone());
+        }
+        if let Some(snapshot) = &request.snapshot {
+            let found = self.store.snapshot(tenant, snapshot).await?;
+            chain = found.ok_or(Error::NotFound("snapshot"))?.chain;
+        }
+        if let Some(credential) = &request.credential {
+            self.add_credential(tenant, credential, &mut launch).await?;
+        }
+        launch.env.extend(request.env.clone());
+        Ok(Base {
+            agent,
+            chain,
+            limits: limits::limits(&self.config, &of_agent.0, &request.limits)?,
+            options: limits::options(&of_agent.1, &request.options),
+            launch,
+        })
+    }
+
+    /// A sandbox that was made ahead and is what is asked for.
+    fn claim_ready(&self, new: &New, base: &Base) -> Option<Claimed> {
+        let (agent, version) = base.agent.as_ref()?;
+        // Its id may be in what the agent was started with; a face's own never is.
+        if new.extras.id.is_some() || new.request.snapshot.is_some() {
+            return None;
+        }
+        let has_credential = new.request.credential.is_some();
+        let own = Own { env: &new.request.env, has_credential };
+        self.prewarm.claim(&self.books, agent, version, base, &own)
+    }
+
+    /// Makes a session of a sandbox that was made ahead.
+    async fn create_claimed(
+        self: &Arc<Self>,
+        new: New,
+        base: Base,
+        claimed: Claimed,
+    ) -> Result<Arc<Entry>, Error> {
+        let began = new.began;
+        let Claimed { id, body, agent } = claimed;
+        let path = if agent.is_some() { Timed::CreateAgentReady } else { Timed::CreateReady };
+        let key = Key::Session(id.as_str().into());
+        let disk = body.disk().map(|disk| disk.id);
+        let inserted = match disk {
+            Some(disk) => self.insert(&new, &base, id, disk).await,
+            None => Err(Error::SandboxEnded("it died before it was used".to_owned())),
+        };
+        let entry = match inserted {
+            Ok(row) => self.enlist(row, base.launch),
+            Err(error) => {
+                self.books.remove(&key);
+                self.discard_body(&body).await;
+                return Err(error);
+            }
+        };
+        if let Some((running, requests)) = agent {
+            running.handle.adopt(SessionSink::new(self, &entry));
+            self.tune(&entry, &body, running, requests);
+            self.install(&entry, body);
+        } else {
+            self.install(&entry, Arc::clone(&body));
+            self.start_in_background(&entry, &body);
+        }
+        if let Some((agent, _)) = base.agent {
+            self.replenish(agent);
+        }
+        self.settle_in(&entry, path, began);
+        Ok(entry)
+    }
+
+    /// Makes a session and its sandbox.
+    async fn create_fresh(self: &Arc<Self>, new: New, base: Base) -> Result<Arc<Entry>, Error> {
+        let began = new.began;
+        let id = new.extras.id.clone().unwrap_or_else(|| self.ids.next("ses_"));
+        let key = Key::Session(id.as_str().into());
+        self.admit(&key).await?;
+        let made = Box::pin(self.make_fresh(&new, &base, id)).await;
+        let (row, body) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.books.remove(&key);
+                return Err(error);
+            }
+        };
+        let entry = self.enlist(row, base.launch);
+        let body = Arc::new(body);
+        self.install(&entry, Arc::clone(&body));
+        self.books.warm(&key, clock::now());
+        self.start_in_background(&entry, &body);
+        if let Some((agent, _)) = base.agent {
+            self.replenish(agent);
+        }
+        self.settle_in(&entry, Timed::CreateFresh, began);
+        Ok(entry)
+    }
+
+    /// The row and the sandbox, or neither.
+    async fn make_fresh(
+        &self,
+        new: &New,
+        base: &Base,
+        id: String,
+    ) -> Result<(SessionRow, Body), Error> {
+        let disk = self.workspaces.blank(limits::disk_size(&self.config, &base.limits)).await?;
+        let disk_id = disk.id.clone();
+        let body = self.make_body(disk, &base.chain, &base.limits);
+        let row = self.insert(new, base, id.clone(), disk_id);
+        match tokio::join!(row, body) {
+            (Ok(row), Ok(body)) => Ok((row, body)),
+            (Ok(_), Err(error)) => {
+                self.store.remove_session(&new.tenant, &id).await?;
+                Err(error)
+            }
+            (Err(error), Ok(body)) => {
+                self.discard_body(&Arc::new(body)).await;
+                Err(error)
+            }
+            (Err(error), Err(_)) => Err(error),
+        }
+    }
+
+    /// Writes the row of a new session.
+    async fn insert(
+        &self,
+        new: &New,
+        base: &Base,
+        id: String,
+        disk: String,
+    ) -> Result<SessionRow, Error> {
+        let New { tenant, request, extras, .. } = new;
+        let now_ms = clock::wall_ms();
+        let settings = base.agent.as_ref().map(|(agent, _)| agent.settings);
+        let row = SessionRow {
+            agent_id: base.agent.as_ref().map(|(agent, _)| agent.id.clone()),
+            agent_name: base.agent.as_ref().map(|(agent, _)| agent.name.clone()),
+            agent_version: base.agent.as_ref().map(|(_, version)| version.version),
+            parent: None,
+            face: extras.face.map(str::to_owned),
+            created_ms: now_ms,
+            options: base.options.clone(),
+            limits: base.limits,
+            metadata: request.metadata.clone(),
+            env: self.secrets.seal_env(tenant, &id, &request.env)?,
+            credential: request.credential.clone(),
+            on_disconnect: request.on_disconnect,
+            idle_s: request.idle_s.or(settings.and_then(|settings| settings.idle_s)),
+            on_deadline: extras.on_deadline.into(),
+            extra: extras.extra.clone(),
+            state: SessionState::Active,
+            chain: base.chain.clone(),
+            disk: Some(disk),
+            disk_server: Some(self.server.clone()),
+            manifest: None,
+            agent_session: None,
+            turns: 0,
+            last_seq: 0,
+            last_active_ms: now_ms,
+            deadline_ms: extras.deadline_ms,
+            message: None,
+            owner: Some(self.server.clone()),
+            epoch: 0,
+            seq_start: 0,
+            seq_ceiling: 0,
+            tenant: tenant.clone(),
+            id,
+        };
+        let max = u64::try_from(self.config.sessions_max_per_tenant).unwrap_or(u64::MAX);
+        self.store.insert_session(row, max).await
+    }
+
+    /// Makes a session of a row that this server has just written.
+    pub(super) fn enlist(&self, row: SessionRow, launch: Launch) -> Arc<Entry> {
+        let log = self.writer.log(&row);
+        let deadline = row.deadline_ms;
+        let entry = Arc::new(Entry::new(row, log));
+        entry.state.lock().launch = Some(Arc::new(launch));
+        self.entries.lock().insert(Arc::clone(&entry.id), Arc::clone(&entry));
+        self.sweeps.deadline(&entry.id, deadline);
+        entry
+    }
+
+    fn settle_in(&self, entry: &Arc<Entry>, path: Timed, began: Instant) {
+        self.enter(entry, "created");
+        self.metrics.took(path, clock::now().duration_since(began));
+    }
+
+    /// Ends a sandbox that nobody has, and removes its disk.
+    pub(super) async fn discard_body(&self, body: &Arc<Body>) {
+        if let Some(disk) = self.end_body(body).await {
+            self.workspaces.remove_local(&disk).await;
+        }
+    }
+}
+
+/// Whether there is an agent to speak of.
+pub(super) fn has_agent(runtime: &AgentRuntime) -> bool {
+    match runtime {
+        AgentRuntime::Claude | AgentRuntime::Command { .. } => true,
+        AgentRuntime::None => false,
+    }
+}

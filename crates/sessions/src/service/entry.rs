@@ -1,0 +1,266 @@
+//! One session that this server owns: its row, its sandbox, its turns.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use api::SessionState;
+use node::clock;
+use parking_lot::Mutex;
+use sandbox::Layer;
+use tokio::task::JoinHandle;
+
+use super::Inner;
+use super::books::{Key, Uses};
+use super::launch::Launch;
+use super::logs::Lines;
+use super::turns::Turns;
+use crate::agent::{AgentHandle, LaunchPlan};
+use crate::error::Error;
+use crate::events::Log;
+use crate::store::rows::SessionRow;
+use crate::workspace::Attached;
+
+/// A session that this server owns. While it is in the map of them, it is the truth.
+pub(crate) struct Entry {
+    pub(crate) id: Arc<str>,
+    pub(crate) tenant: Arc<str>,
+    pub(crate) key: Key,
+    pub(crate) log: Arc<Log>,
+    /// One transition at a time: whoever makes or ends the sandbox holds this.
+    pub(crate) transition: tokio::sync::Mutex<()>,
+    /// Guards what changes. Never held over an await.
+    pub(crate) state: Mutex<Changing>,
+    /// Who listens to the session as a whole.
+    pub(crate) listeners: AtomicUsize,
+    /// The latest lines of its agent's standard error, and what the server has to say.
+    pub(crate) lines: Mutex<Lines>,
+}
+
+/// What changes of a session.
+pub(crate) struct Changing {
+    pub(crate) row: SessionRow,
+    pub(crate) body: Option<Arc<Body>>,
+    pub(crate) turns: Turns,
+    /// What its programs are started with; read once in a life.
+    pub(crate) launch: Option<Arc<Launch>>,
+    /// It is no longer this server's: whoever finds that looks for it again.
+    pub(crate) left: bool,
+}
+
+/// An agent that was started, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct RunningAgent {
+    pub(crate) handle: AgentHandle,
+    pub(crate) plan: Arc<LaunchPlan>,
+    /// It was ready, and takes requests.
+    pub(crate) has_control: bool,
+}
+
+/// The task that serves a sandbox's way to the model. Dropping this ends it.
+pub(crate) struct Relaying(JoinHandle<()>);
+
+impl Relaying {
+    pub(crate) fn new(serving: impl Future<Output = ()> + Send + 'static) -> Relaying {
+        Relaying(tokio::spawn(serving))
+    }
+}
+
+impl Drop for Relaying {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A sandbox of a session, or one that waits to become that.
+pub(crate) struct Body {
+    /// Taken out when it is ended. Its last clone that is dropped ends it, so that nobody keeps one
+    /// for longer than a call takes.
+    sandbox: Mutex<Option<sandbox::Session>>,
+    /// Taken out when the sandbox is ended, so that whoever still has the body does not keep the
+    /// disk attached.
+    disk: Mutex<Option<Attached>>,
+    /// What the disk stands on; the kernel would keep it anyway.
+    pub(crate) layers: Vec<Arc<Layer>>,
+    pub(crate) uses: Uses,
+    /// When somebody last worked with it, in milliseconds since 1970.
+    pub(crate) used_ms: AtomicU64,
+    /// The agent. Locked while it is being started, so that a message waits for that.
+    pub(crate) agent: Arc<tokio::sync::Mutex<Option<RunningAgent>>>,
+    /// The way to the model, once an agent needs it.
+    pub(crate) relay: Mutex<Option<Relaying>>,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("uses", &self.uses).finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    pub(crate) fn new(row: SessionRow, log: Arc<Log>) -> Entry {
+        let id: Arc<str> = row.id.as_str().into();
+        Entry {
+            key: Key::Session(Arc::clone(&id)),
+            id,
+            tenant: row.tenant.as_str().into(),
+            log,
+            transition: tokio::sync::Mutex::default(),
+            state: Mutex::new(Changing {
+                row,
+                body: None,
+                turns: Turns::default(),
+                launch: None,
+                left: false,
+            }),
+            listeners: AtomicUsize::new(0),
+            lines: Mutex::default(),
+        }
+    }
+
+    /// The sandbox, when there is one.
+    pub(crate) fn body(&self) -> Option<Arc<Body>> {
+        self.state.lock().body.clone()
+    }
+
+    /// Where the session is.
+    pub(crate) fn session_state(&self) -> SessionState {
+        self.state.lock().row.state
+    }
+}
+
+impl Changing {
+    /// Refuses what only an active session does.
+    pub(crate) fn active(&self) -> Result<(), Error> {
+        match self.row.state {
+            SessionState::Active => Ok(()),
+            SessionState::Ended => Err(Error::Ended),
+            state @ (SessionState::Starting
+            | SessionState::Paused
+            | SessionState::Stopped
+            | SessionState::Error) => {
+                let state = state.as_str();
+                Err(Error::Conflict(format!("the session is {state}; resume it first")))
+            }
+        }
+    }
+}
+
+impl Body {
+    pub(crate) fn new(sandbox: sandbox::Session, disk: Attached, layers: Vec<Arc<Layer>>) -> Body {
+        Body {
+            sandbox: Mutex::new(Some(sandbox)),
+            disk: Mutex::new(Some(disk)),
+            layers,
+            uses: Uses::default(),
+            used_ms: AtomicU64::new(clock::wall_ms()),
+            agent: Arc::default(),
+            relay: Mutex::default(),
+        }
+    }
+
+    /// The sandbox, for one call.
+    ///
+    /// # Errors
+    /// When it has been ended.
+    pub(crate) fn sandbox(&self) -> Result<sandbox::Session, Error> {
+        let sandbox = self.sandbox.lock().clone();
+        sandbox.ok_or_else(|| Error::SandboxEnded("it was stopped".to_owned()))
+    }
+
+    /// Takes the sandbox away, to end it.
+    pub(crate) fn take_sandbox(&self) -> Option<sandbox::Session> {
+        self.sandbox.lock().take()
+    }
+
+    /// Resolves with the reason when the sandbox is gone.
+    pub(crate) fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        let sandbox = self.sandbox.lock();
+        let ended = sandbox.as_ref().map(sandbox::Session::ended);
+        drop(sandbox);
+        async move {
+            match ended {
+                Some(ended) => ended.await,
+                None => "it was stopped".to_owned(),
+            }
+        }
+    }
+
+    /// Its disk; none when the sandbox has been ended.
+    pub(crate) fn disk(&self) -> Option<Attached> {
+        self.disk.lock().clone()
+    }
+
+    /// Takes the disk away.
+    pub(crate) fn take_disk(&self) -> Option<Attached> {
+        self.disk.lock().take()
+    }
+}
+
+/// Somebody works with a session's sandbox: while this exists, it is neither swept nor evicted.
+pub(crate) struct Use {
+    inner: Arc<Inner>,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) body: Arc<Body>,
+}
+
+impl fmt::Debug for Use {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Use").field("entry", &self.entry).finish_non_exhaustive()
+    }
+}
+
+impl Use {
+    /// Begins to work with the sandbox that is there; none when there is none.
+    pub(crate) fn begin(inner: &Arc<Inner>, entry: &Arc<Entry>, now: Instant) -> Option<Use> {
+        Use::of(inner, entry, entry.body()?, now)
+    }
+
+    /// Begins to work with this sandbox of a session; none when it is on its way out.
+    pub(crate) fn of(
+        inner: &Arc<Inner>,
+        entry: &Arc<Entry>,
+        body: Arc<Body>,
+        now: Instant,
+    ) -> Option<Use> {
+        if !inner.books.begin(&entry.key, &body.uses, now) {
+            return None;
+        }
+        Some(Use { inner: Arc::clone(inner), entry: Arc::clone(entry), body })
+    }
+}
+
+impl Use {
+    /// The service that it is of.
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+impl Clone for Use {
+    fn clone(&self) -> Use {
+        // Whoever has one knows that the sandbox is at work; when it has gone meanwhile, the books
+        // ignore the end of both.
+        self.inner.books.begin(&self.entry.key, &self.body.uses, clock::now());
+        Use {
+            inner: Arc::clone(&self.inner),
+            entry: Arc::clone(&self.entry),
+            body: Arc::clone(&self.body),
+        }
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.body.used_ms.store(clock::wall_ms(), Ordering::Relaxed);
+        self.inner.books.end(&self.entry.key, &self.body.uses, clock::now());
+    }
+}

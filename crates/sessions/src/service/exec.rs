@@ -1,0 +1,392 @@
+//! Programs that callers run in a session, beside its agent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SessionExec, SessionExecResult};
+use bytes::Bytes;
+use node::clock;
+use sandbox::{Pipes, ProcessEnd, ProcessHandle, Program, Streams};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::time;
+
+use super::entry::Use;
+use super::launch::environment;
+use super::{Inner, Sessions};
+use crate::error::Error;
+use crate::metrics::Timed;
+
+/// Bytes that are kept of each stream of a command whose caller waits for its end.
+const OUTPUT_BYTES_MAX: usize = 10 << 20;
+/// Longest a command may take whose caller does not say how long.
+const TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// Longest that it may say.
+const TIMEOUT_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// Arguments of a command, and bytes of one.
+const ARGV_MAX: usize = 4096;
+const ARGUMENT_BYTES_MAX: usize = 128 << 10;
+/// Bytes of standard input that come with the request.
+const STDIN_BYTES_MAX: usize = 16 << 20;
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Pieces of output that wait for a slow caller; then the program waits.
+const CHUNKS_MAX: usize = 8;
+/// How long the output of a program that has ended is read when something that it left behind keeps
+/// its streams open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(100);
+/// How long a program that was killed may take to go.
+const KILL_MAX: Duration = Duration::from_secs(5);
+/// The signal that nobody ignores.
+const SIGKILL: i32 = 9;
+
+/// What is told of a command while it runs.
+#[derive(Clone, Debug)]
+pub enum ExecEvent {
+    /// It was started; its number inside the sandbox.
+    Started(u32),
+    /// It wrote this to its standard output.
+    Stdout(Bytes),
+    /// It wrote this to its standard error.
+    Stderr(Bytes),
+    /// It ended; nothing comes after this. The output is not in here.
+    Ended(SessionExecResult),
+}
+
+/// A command that runs. Dropping this kills it.
+#[derive(Debug)]
+pub struct ExecStream {
+    events: mpsc::Receiver<ExecEvent>,
+}
+
+impl ExecStream {
+    /// What happens next; none after [`ExecEvent::Ended`].
+    pub async fn next(&mut self) -> Option<ExecEvent> {
+        self.events.recv().await
+    }
+}
+
+impl Sessions {
+    /// Runs a command and waits for its end.
+    ///
+    /// # Errors
+    /// When the session is not active, or its sandbox ends meanwhile.
+    pub async fn exec(
+        &self,
+        tenant: &str,
+        id: &str,
+        request: SessionExec,
+    ) -> Result<SessionExecResult, Error> {
+        let began = clock::now();
+        let (mut stdout, mut stderr) = (Kept::default(), Kept::default());
+        let mut stream = self.exec_stream(tenant, id, request).await?;
+        let mut ended = None;
+        while let Some(event) = stream.next().await {
+            match event {
+                ExecEvent::Started(_) => {}
+                ExecEvent::Stdout(bytes) => stdout.push(&bytes),
+                ExecEvent::Stderr(bytes) => stderr.push(&bytes),
+                ExecEvent::Ended(result) => ended = Some(result),
+            }
+        }
+        let Some(result) = ended else {
+            return Err(Error::SandboxEnded("while a command ran".to_owned()));
+        };
+        self.ready()?.metrics.took(Timed::Exec, clock::now().duration_since(began));
+        Ok(SessionExecResult {
+            truncated: stdout.truncated || stderr.truncated,
+            stdout: stdout.text(),
+            stderr: stderr.text(),
+            ..result
+        })
+    }
+
+    /// Runs a command and tells what it writes as it comes. A caller that does not read makes the
+    /// program wait.
+    ///
+    /// # Errors
+    /// When the session is not active.
+    pub async fn exec_stream(
+        &self,
+        tenant: &str,
+        id: &str,
+        request: SessionExec,
+    ) -> Result<ExecStream, Error> {
+        let inner = self.ready()?;
+        check(&request)?;
+        let at_work = inner.active(tenant, id).await?;
+        let launch = inner.launch(&at_work.entry).await?;
+        let mut env = launch.env.clone();
+        env.extend(request.env.clone());
+        let program = program(&request, &env);
+        let process = at_work.body.sandbox()?.start(program).await?;
+        let timeout = request.timeout_ms.map_or(TIMEOUT, Duration::from_millis);
+        let stdin = request.stdin.unwrap_or_default();
+        let (told, events) = mpsc::channel(CHUNKS_MAX);
+        let Streams::Pipes(pipes) = process.streams else {
+            return Err(Error::internal("a command without terminal has pipes"));
+        };
+        let running = Running { at_work, handle: process.handle, told };
+        tokio::spawn(running.follow(pipes, stdin, timeout));
+        Ok(ExecStream { events })
+    }
+}
+
+impl Inner {
+    /// Begins to work with a session that takes messages and commands.
+    pub(super) async fn active(self: &Arc<Self>, tenant: &str, id: &str) -> Result<Use, Error> {
+        let entry = self.acquire(tenant, id).await?;
+        entry.state.lock().active()?;
+        let at_work = self.with_body(&entry).await?;
+        // It may have been paused while its sandbox was looked for.
+        entry.state.lock().active()?;
+        self.touch(&entry);
+        Ok(at_work)
+    }
+}
+
+/// What is kept of a stream.
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    truncated: bool,
+}
+
+impl Kept {
+    fn push(&mut self, bytes: &[u8]) {
+        let room = OUTPUT_BYTES_MAX - self.bytes.len();
+        self.truncated |= bytes.len() > room;
+        self.bytes.extend_from_slice(bytes.get(..room).unwrap_or(bytes));
+    }
+
+    fn text(self) -> String {
+        match String::from_utf8(self.bytes) {
+            Ok(text) => text,
+            Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+        }
+    }
+}
+
+fn check(request: &SessionExec) -> Result<(), Error> {
+    match (&request.command, &request.argv) {
+        (Some(_), Some(_)) => return Err(Error::invalid("argv", "excludes `command`")),
+        (None, None) => return Err(Error::invalid("command", "is missing")),
+        (Some(command), None) => argument(command, "command")?,
+        (None, Some(argv)) => {
+            if argv.is_empty() || argv.len() > ARGV_MAX {
+                return Err(Error::invalid("argv", format!("must have 1 to {ARGV_MAX} parts")));
+            }
+            for (index, part) in argv.iter().enumerate() {
+                argument(part, &format!("argv[{index}]"))?;
+            }
+        }
+    }
+    super::limits::check_env(&request.env, "env")?;
+    if let Some(cwd) = &request.cwd {
+        argument(cwd, "cwd")?;
+    }
+    if request.stdin.as_ref().is_some_and(|stdin| stdin.len() > STDIN_BYTES_MAX) {
+        return Err(Error::invalid("stdin", format!("more than {STDIN_BYTES_MAX} bytes")));
+    }
+    if request.timeout_ms.is_some_and(|ms| !(1..=TIMEOUT_MS_MAX).contains(&ms)) {
+        let message = format!("must be between 1 and {TIMEOUT_MS_MAX}");
+        return Err(Error::invalid("timeout_ms", message));
+    }
+    Ok(())
+}
+
+fn argument(text: &str, field: &str) -> Result<(), Error> {
+    if text.contains('\0') {
+        return Err(Error::invalid(field, "has no NUL character"));
+    }
+    // The kernel's own bound for one string (MAX_ARG_STRLEN, execve(2)), its end included.
+    if text.len() >= ARGUMENT_BYTES_MAX {
+        return Err(Error::invalid(field, format!("has {ARGUMENT_BYTES_MAX} bytes or more")));
+    }
+    Ok(())
+}
+
+fn program(request: &SessionExec, env: &BTreeMap<String, String>) -> Program {
+    let argv = match (&request.command, &request.argv) {
+        (Some(command), _) => vec!["/bin/sh".into(), "-c".into(), command.clone().into()],
+        (None, argv) => argv.iter().flatten().map(|part| part.clone().into()).collect(),
+    };
+    Program {
+        argv,
+        env: environment(env),
+        cwd: request.cwd.clone().map(String::into_bytes),
+        terminal: None,
+        stdin: request.stdin.is_some(),
+        merged: false,
+    }
+}
+
+/// A command under way.
+struct Running {
+    /// Keeps the sandbox.
+    at_work: Use,
+    handle: ProcessHandle,
+    told: mpsc::Sender<ExecEvent>,
+}
+
+impl Running {
+    /// Tells everything, up to the end. When nobody listens any more, the program is killed.
+    async fn follow(self, pipes: Pipes, stdin: String, timeout: Duration) {
+        let Running { at_work, mut handle, told } = self;
+        let Pipes { stdin: input, stdout, stderr } = pipes;
+        let feed = feed(input, stdin);
+        let _started = told.send(ExecEvent::Started(handle.pid())).await;
+        let out = pump(stdout, told.clone(), ExecEvent::Stdout);
+        let err = async {
+            if let Some(stderr) = stderr {
+                pump(stderr, told.clone(), ExecEvent::Stderr).await;
+            }
+        };
+        let mut waiting = handle.clone();
+        let ended = async {
+            tokio::select! {
+                end = waiting.wait() => Some(end),
+                () = time::sleep(timeout) => None,
+                () = told.closed() => None,
+            }
+        };
+        // Output is read for as long as somebody may write it; when the program itself has ended,
+        // only for a grace more, because what it left behind may never close its streams.
+        let streams = async { tokio::join!(out, err) };
+        let mut streams = Box::pin(streams);
+        let mut feed = Box::pin(feed);
+        let mut ended = Box::pin(ended);
+        let (mut fed, mut drained) = (false, false);
+        let end = loop {
+            tokio::select! {
+                end = &mut ended => break end,
+                () = &mut feed, if !fed => fed = true,
+                _ = &mut streams, if !drained => drained = true,
+            }
+        };
+        let timed_out = end.is_none();
+        let end = match end {
+            Some(end) => end.ok(),
+            None => {
+                let _gone = handle.signal(SIGKILL).await;
+                time::timeout(KILL_MAX, handle.wait()).await.ok().and_then(Result::ok)
+            }
+        };
+        if !drained {
+            let _left_behind = time::timeout(OUTPUT_GRACE, &mut streams).await;
+        }
+        drop(streams);
+        if let Some(end) = end {
+            let _nobody = told.send(ExecEvent::Ended(result(&end, timed_out))).await;
+        }
+        drop(at_work);
+    }
+}
+
+/// Writes the input, and closes it.
+async fn feed(input: Option<pipe::Sender>, text: String) {
+    if let Some(mut input) = input {
+        // A program that does not read all of its input has its reasons.
+        let _unread = input.write_all(text.as_bytes()).await;
+    }
+}
+
+/// Tells what comes out of a stream.
+async fn pump(
+    mut stream: impl AsyncRead + Unpin,
+    told: mpsc::Sender<ExecEvent>,
+    event: fn(Bytes) -> ExecEvent,
+) {
+    let mut buf = vec![0; CHUNK_BYTES];
+    loop {
+        match stream.read(&mut buf).await {
+            Ok(0) | Err(_) => return,
+            Ok(count) => {
+                let bytes = Bytes::copy_from_slice(buf.get(..count).unwrap_or_default());
+                if told.send(event(bytes)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn result(end: &ProcessEnd, timed_out: bool) -> SessionExecResult {
+    // As a shell has it: 127 for what is not there, 126 for what cannot be executed.
+    const ENOENT: i32 = 2;
+    let not_started = end.exec_errno.map(|errno| if errno == ENOENT { 127 } else { 126 });
+    SessionExecResult {
+        exit_code: not_started.or(end.code),
+        signal: end.signal.map(signal_name),
+        timed_out,
+        ..SessionExecResult::default()
+    }
+}
+
+/// The name of a signal, as `kill -l` has it.
+pub(crate) fn signal_name(number: i32) -> String {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2",
+        "PIPE", "ALRM", "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG",
+        "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+    ];
+    let place = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+    match place.and_then(|place| NAMES.get(place)) {
+        Some(name) => format!("SIG{name}"),
+        None => format!("SIG{number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What can be said of commands without a sandbox.
+
+    use super::*;
+
+    #[test]
+    fn signals_have_their_names() {
+        let rows =
+            [(1, "SIGHUP"), (9, "SIGKILL"), (15, "SIGTERM"), (28, "SIGWINCH"), (31, "SIGSYS")];
+        for (number, name) in rows {
+            assert_eq!(signal_name(number), name);
+        }
+        assert_eq!(signal_name(40), "SIG40");
+        assert_eq!(signal_name(0), "SIG0");
+    }
+
+    #[test]
+    fn refusals_name_their_field() {
+        let command = |command: &str| SessionExec {
+            command: Some(command.to_owned()),
+            ..SessionExec::default()
+        };
+        let argv = |argv: &[&str]| SessionExec {
+            argv: Some(argv.iter().map(|&part| part.to_owned()).collect()),
+            ..SessionExec::default()
+        };
+        let check = |request: SessionExec, field: &str| match super::check(&request) {
+            Err(Error::Refused(refusal)) => assert_eq!(refusal.field, field),
+            other => panic!("{other:?} instead of a refusal of {field}"),
+        };
+        check(SessionExec::default(), "command");
+        check(command("a\0b"), "command");
+        check(argv(&[]), "argv");
+        check(argv(&["a", "b\0"]), "argv[1]");
+        check(SessionExec { argv: Some(vec!["x".to_owned()]), ..command("y") }, "argv");
+        check(SessionExec { timeout_ms: Some(0), ..command("y") }, "timeout_ms");
+        check(SessionExec { cwd: Some("\0".to_owned()), ..command("y") }, "cwd");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_says_so() {
+        let mut kept = Kept::default();
+        kept.push(&vec![b'x'; OUTPUT_BYTES_MAX - 1]);
+        kept.push(b"y");
+        assert!(!kept.truncated);
+        kept.push(b"z");
+        assert!(kept.truncated);
+        assert_eq!(kept.text().len(), OUTPUT_BYTES_MAX);
+    }
+}

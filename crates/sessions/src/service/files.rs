@@ -1,0 +1,192 @@
+//! Files, ports and figures of a session's sandbox.
+
+use std::fmt;
+
+use api::SessionMetrics;
+use node::clock;
+use sandbox::{Files, Process, Program, SandboxError};
+use tokio::net::TcpStream;
+
+use super::entry::Use;
+use super::{Inner, Sessions, launch};
+use crate::error::Error;
+
+/// The files of a session. While this exists, its sandbox stays.
+#[derive(Debug)]
+pub struct SessionFiles {
+    files: Files,
+    _at_work: Use,
+}
+
+impl std::ops::Deref for SessionFiles {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
+/// The sandbox of a session. While this exists, it counts as being at work: it is neither swept nor
+/// evicted, though it may be stopped, paused by its deadline, or die.
+#[derive(Clone)]
+pub struct SandboxGuard {
+    at_work: Use,
+}
+
+impl fmt::Debug for SandboxGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SandboxGuard").field("at_work", &self.at_work).finish()
+    }
+}
+
+impl SandboxGuard {
+    /// The session's own id.
+    pub fn session(&self) -> &str {
+        &self.at_work.entry.id
+    }
+
+    /// Starts a program. It goes on when this is dropped, for as long as the sandbox lives.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn start(&self, program: Program) -> Result<Process, Error> {
+        Ok(self.at_work.body.sandbox()?.start(program).await?)
+    }
+
+    /// The environment that programs of this session are started with: what all have, the agent's,
+    /// its credential's, its own; and `own` over it.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn environment(
+        &self,
+        own: &std::collections::BTreeMap<String, String>,
+    ) -> Result<Vec<Vec<u8>>, Error> {
+        let launch = self.at_work.inner().launch(&self.at_work.entry).await?;
+        let mut env = launch.env.clone();
+        env.extend(own.clone());
+        Ok(launch::environment(&env))
+    }
+
+    /// Connects to a port of the sandbox's loopback.
+    ///
+    /// # Errors
+    /// `Conflict` when nobody listens there; when the sandbox is gone.
+    pub async fn connect(&self, port: u16) -> Result<TcpStream, Error> {
+        match self.at_work.body.sandbox()?.connect(port).await {
+            Err(SandboxError::PortRefused(port)) => {
+                Err(Error::Conflict(format!("nobody listens at port {port} of the sandbox")))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The pids of programs that were started and have not ended.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub fn processes(&self) -> Result<Vec<u32>, Error> {
+        Ok(self.at_work.body.sandbox()?.processes())
+    }
+
+    /// Sends a signal to the group of a program.
+    ///
+    /// # Errors
+    /// When the sandbox is gone, or it is no signal.
+    pub async fn signal(&self, pid: u32, signal: i32) -> Result<(), Error> {
+        Ok(self.at_work.body.sandbox()?.signal(pid, signal).await?)
+    }
+
+    /// The files.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn files(&self) -> Result<Files, Error> {
+        Ok(self.at_work.body.sandbox()?.files().await?)
+    }
+
+    /// Resolves with the reason when the sandbox is gone.
+    pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
+        self.at_work.body.ended()
+    }
+}
+
+impl Sessions {
+    /// The files of a session, whose sandbox is made when there is none. The session stays paused
+    /// or stopped when it is.
+    ///
+    /// # Errors
+    /// When there is no such session, it has ended, or there is no room.
+    pub async fn files(&self, tenant: &str, id: &str) -> Result<SessionFiles, Error> {
+        let inner = self.ready()?;
+        let entry = inner.acquire(tenant, id).await?;
+        let at_work = inner.with_body(&entry).await?;
+        let files = at_work.body.sandbox()?.files().await?;
+        Ok(SessionFiles { files, _at_work: at_work })
+    }
+
+    /// The sandbox of an active session.
+    ///
+    /// # Errors
+    /// When there is no such session, it is not active, or there is no room.
+    pub async fn sandbox(&self, tenant: &str, id: &str) -> Result<SandboxGuard, Error> {
+        let at_work = self.ready()?.active(tenant, id).await?;
+        Ok(SandboxGuard { at_work })
+    }
+
+    /// The sandbox of a session that is active and alive, by its id alone: for whoever has proved
+    /// otherwise that it may be used.
+    ///
+    /// # Errors
+    /// When this server has no such session, or it is not active.
+    pub async fn sandbox_of_anybody(&self, id: &str) -> Result<(String, SandboxGuard), Error> {
+        let inner = self.ready()?;
+        let row = match inner.known(id) {
+            Some(entry) => entry.tenant.to_string(),
+            None => {
+                let row = inner.store.session_of_anybody(id).await?;
+                row.ok_or(Error::NotFound("session"))?.tenant
+            }
+        };
+        let guard = self.sandbox(&row, id).await?;
+        Ok((row, guard))
+    }
+
+    /// What a session uses at present. None when it has no sandbox.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn metrics(&self, tenant: &str, id: &str) -> Result<Option<SessionMetrics>, Error> {
+        let inner = self.ready()?;
+        let Some(entry) = inner.here(tenant, id) else {
+            return inner.row(tenant, id).await.map(|_| None);
+        };
+        // To look at it is not to use it.
+        let Some(body) = entry.body() else { return Ok(None) };
+        let Ok(sandbox) = body.sandbox() else { return Ok(None) };
+        Inner::figures(&sandbox, body.disk()).await.map(Some)
+    }
+}
+
+impl Inner {
+    async fn figures(
+        sandbox: &sandbox::Session,
+        disk: Option<crate::workspace::Attached>,
+    ) -> Result<SessionMetrics, Error> {
+        let usage = sandbox.usage().await?;
+        let disk = tokio::task::spawn_blocking(move || disk.map(|disk| disk.disk.usage()));
+        let disk = disk.await.map_err(Error::internal)?.transpose().map_err(Error::internal)?;
+        let (disk_bytes, disk_total_bytes) =
+            disk.map_or((0, 0), |disk| (disk.bytes, disk.bytes_total));
+        Ok(SessionMetrics {
+            at_ms: clock::wall_ms(),
+            cpu_ms: u64::try_from(usage.cpu.as_millis()).unwrap_or(u64::MAX),
+            memory_bytes: usage.memory_bytes,
+            memory_peak_bytes: usage.memory_peak_bytes,
+            processes: usage.processes,
+            oom_kills: usage.oom_kills,
+            disk_bytes,
+            disk_total_bytes,
+        })
+    }
+}

@@ -1,0 +1,306 @@
+//! Copies of sessions: forks and snapshots. Both stand on a layer that is a copy of the parent's
+//! disk, as it is at one moment. The parent is not touched, and its chain does not grow: were its
+//! disk itself to become the layer, a server that dies in between would leave a row that names a
+//! disk which is no more.
+
+use std::sync::Arc;
+
+use api::{SessionState, Snapshot};
+use node::clock;
+
+use super::books::Key;
+use super::entry::{Entry, Use};
+use super::lifecycle::detached;
+use super::{Inner, Sessions, limits, time};
+use crate::error::Error;
+use crate::store::PAGE_MAX;
+use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
+use crate::workspace::{LayerId, Source};
+
+/// Copies that are made by one request.
+const FORKS_MAX: usize = 64;
+/// Layers below one disk: the kernel's own bound for overlays is 500.
+const CHAIN_MAX: usize = 100;
+/// Messages of a parent's conversation that its copies have.
+const MESSAGES_MAX: usize = 10_000;
+/// Longest name of a snapshot.
+const NAME_BYTES_MAX: usize = 200;
+
+impl Sessions {
+    /// Makes copies of a session: its files, its conversation and its settings. They are active.
+    ///
+    /// # Errors
+    /// When there is no such session, it has ended, or there is no room for all: none is left then.
+    pub async fn fork(
+        &self,
+        tenant: &str,
+        id: &str,
+        count: usize,
+    ) -> Result<Vec<api::Session>, Error> {
+        let extras = (0..count).map(|_| super::Extras::default()).collect();
+        self.fork_as(tenant, id, extras).await
+    }
+
+    /// The same for a face, a copy for each of `extras`.
+    ///
+    /// # Errors
+    /// See [`Sessions::fork`].
+    pub async fn fork_as(
+        &self,
+        tenant: &str,
+        id: &str,
+        extras: Vec<super::Extras>,
+    ) -> Result<Vec<api::Session>, Error> {
+        let inner = Arc::clone(self.ready()?);
+        if extras.is_empty() || extras.len() > FORKS_MAX {
+            return Err(Error::invalid("count", format!("must be between 1 and {FORKS_MAX}")));
+        }
+        let parent = inner.acquire(tenant, id).await?;
+        let sessions = self.clone();
+        detached(async move {
+            // The parent's transition is over before any child asks for room: whoever gives way
+            // may be somebody who waits for this parent.
+            let chain = inner.freeze(&parent).await?;
+            let mut made: Vec<Arc<Entry>> = Vec::with_capacity(extras.len());
+            for extras in extras {
+                match Box::pin(inner.child(&parent, chain.clone(), extras)).await {
+                    Ok(child) => made.push(child),
+                    Err(error) => {
+                        for child in made {
+                            let _also_failed = sessions.end(&child.tenant, &child.id).await;
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+            Ok(made.iter().map(|child| inner.view(child)).collect())
+        })
+        .await
+    }
+
+    /// Keeps what a session's files are now, for new sessions to start from.
+    ///
+    /// # Errors
+    /// When there is no such session, or it has ended.
+    pub async fn snapshot(
+        &self,
+        tenant: &str,
+        id: &str,
+        name: Option<String>,
+    ) -> Result<Snapshot, Error> {
+        let inner = Arc::clone(self.ready()?);
+        if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            return Err(Error::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
+        }
+        let entry = inner.acquire(tenant, id).await?;
+        detached(async move {
+            let chain = inner.freeze(&entry).await?;
+            // Another server may want to start from it, when this one is gone.
+            inner.workspaces.publish_all(&chain).await?;
+            let bytes = match chain.last() {
+                Some(layer) => inner.workspaces.layer_bytes(layer).await,
+                None => 0,
+            };
+            let row = SnapshotRow {
+                id: inner.ids.next("snap_"),
+                tenant: entry.tenant.to_string(),
+                session: entry.id.to_string(),
+                name,
+                chain,
+                bytes,
+                extra: serde_json::Value::Null,
+                created_ms: clock::wall_ms(),
+            };
+            let shown = shown(row.clone());
+            inner.store.insert_snapshot(row).await?;
+            Ok(shown)
+        })
+        .await
+    }
+
+    /// Snapshots of a tenant, newest first: of one session or of all, older than `before`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn snapshots(
+        &self,
+        tenant: &str,
+        session: Option<&str>,
+        before: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Snapshot>, Error> {
+        let inner = self.ready()?;
+        let limit = limit.clamp(1, PAGE_MAX);
+        let rows = inner.store.snapshots(tenant, session, before, limit).await?;
+        Ok(rows.into_iter().map(shown).collect())
+    }
+
+    /// Removes a snapshot. Sessions that were made from it go on.
+    ///
+    /// # Errors
+    /// When there is no such snapshot.
+    pub async fn delete_snapshot(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        let inner = self.ready()?;
+        if !inner.store.delete_snapshot(tenant, id).await? {
+            return Err(Error::NotFound("snapshot"));
+        }
+        inner.sweeps.layers();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// The chain that has all of a session's files as they are now.
+    async fn freeze(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Vec<LayerId>, Error> {
+        let _transition = entry.transition.lock().await;
+        let (row, body) = {
+            let state = entry.state.lock();
+            (state.row.clone(), state.body.clone())
+        };
+        if row.state == SessionState::Ended {
+            return Err(Error::Ended);
+        }
+        if row.chain.len() >= CHAIN_MAX {
+            let message = format!("a session stands on at most {CHAIN_MAX} layers");
+            return Err(Error::Conflict(message));
+        }
+        let mut chain = row.chain.clone();
+        // While it is copied it stays; a sandbox that is on its way out is left to go.
+        let at_work = body.and_then(|body| Use::of(self, entry, body, clock::now()));
+        if let Some(at_work) = at_work
+            && let Some(disk) = at_work.body.disk()
+        {
+            let layer = self.workspaces.freeze_copy(&disk).await?;
+            self.know_layer(&row.tenant, &layer).await?;
+            chain.push(layer);
+            return Ok(chain);
+        }
+        if let Some(body) = entry.body() {
+            self.put_down(entry, &body).await;
+        }
+        let Some(disk) = row.disk.clone() else { return Ok(chain) };
+        let attached = self.workspaces.attach(&disk, row.manifest.as_deref()).await?;
+        if attached.source == Source::Remote {
+            {
+                let mut state = entry.state.lock();
+                state.row.disk = Some(attached.id.clone());
+                state.row.disk_server = Some(self.server.clone());
+            }
+            self.save(entry).await?;
+            self.books.keep_cold(&entry.id, clock::now());
+        }
+        let layer = self.workspaces.freeze_copy(&attached).await;
+        let detach = tokio::task::spawn_blocking(move || drop(attached));
+        detach.await.map_err(Error::internal)?;
+        let layer = layer?;
+        self.know_layer(&row.tenant, &layer).await?;
+        chain.push(layer);
+        Ok(chain)
+    }
+
+    async fn know_layer(&self, tenant: &str, layer: &str) -> Result<(), Error> {
+        let row = LayerRow {
+            id: layer.to_owned(),
+            tenant: tenant.to_owned(),
+            bytes: self.workspaces.layer_bytes(layer).await,
+            created_ms: clock::wall_ms(),
+        };
+        self.store.insert_layer(row).await
+    }
+
+    /// A copy of a session over this chain.
+    async fn child(
+        self: &Arc<Self>,
+        parent: &Arc<Entry>,
+        chain: Vec<LayerId>,
+        extras: super::Extras,
+    ) -> Result<Arc<Entry>, Error> {
+        let launch = self.launch(parent).await?;
+        let of_parent = parent.state.lock().row.clone();
+        let id = extras.id.unwrap_or_else(|| self.ids.next("ses_"));
+        let key = Key::Session(id.as_str().into());
+        let own =
+            self.secrets.open_env(&of_parent.tenant, &of_parent.id, of_parent.env.as_ref())?;
+        let now_ms = clock::wall_ms();
+        let row = SessionRow {
+            env: self.secrets.seal_env(&of_parent.tenant, &id, &own)?,
+            id,
+            parent: Some(of_parent.id.clone()),
+            face: extras.face.map(str::to_owned).or(of_parent.face.clone()),
+            extra: if extras.extra.is_null() { of_parent.extra.clone() } else { extras.extra },
+            deadline_ms: extras.deadline_ms,
+            on_deadline: extras.on_deadline.into(),
+            created_ms: now_ms,
+            last_active_ms: now_ms,
+            state: SessionState::Active,
+            chain,
+            disk: None,
+            disk_server: Some(self.server.clone()),
+            manifest: None,
+            owner: Some(self.server.clone()),
+            last_seq: 0,
+            message: None,
+            ..of_parent
+        };
+        self.admit(&key).await?;
+        let made = Box::pin(self.make_child(row)).await;
+        let (row, body) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.books.remove(&key);
+                return Err(error);
+            }
+        };
+        let child = self.enlist(row, (*launch).clone());
+        self.copy_conversation(parent, &child).await?;
+        let body = Arc::new(body);
+        self.install(&child, Arc::clone(&body));
+        self.books.warm(&key, clock::now());
+        self.enter(&child, "forked");
+        self.start_in_background(&child, &body);
+        Ok(child)
+    }
+
+    async fn make_child(
+        &self,
+        mut row: SessionRow,
+    ) -> Result<(SessionRow, super::entry::Body), Error> {
+        let disk = self.workspaces.blank(limits::disk_size(&self.config, &row.limits)).await?;
+        row.disk = Some(disk.id.clone());
+        let body = self.make_body(disk, &row.chain, &row.limits).await?;
+        let max = u64::try_from(self.config.sessions_max_per_tenant).unwrap_or(u64::MAX);
+        match self.store.insert_session(row, max).await {
+            Ok(row) => Ok((row, body)),
+            Err(error) => {
+                self.discard_body(&Arc::new(body)).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The child's conversation begins with its parent's.
+    async fn copy_conversation(&self, parent: &Entry, child: &Entry) -> Result<(), Error> {
+        parent.log.settle().await?;
+        let (mut after, mut copied) = (0, 0);
+        while copied < MESSAGES_MAX {
+            let page = self.store.messages(&parent.id, after, PAGE_MAX).await?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = last.seq;
+            copied += page.len();
+            for message in page {
+                child.log.message(&message.role, message.turn.as_deref(), message.content);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn shown(row: SnapshotRow) -> Snapshot {
+    Snapshot {
+        id: row.id,
+        session: row.session,
+        name: row.name,
+        created_at: time(row.created_ms),
+        bytes: row.bytes,
+    }
+}

@@ -1,0 +1,338 @@
+//! What programs of a session are started with, and how its agent is.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use api::{AgentOptions, AgentRuntime, SessionEventKind};
+use sandbox::{Program, Streams};
+use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::Inner;
+use super::entry::{Body, Entry, Relaying, RunningAgent};
+use super::logs::LogLevel;
+use crate::agent::{
+    AgentHandle, AgentLimits, AgentProcess, AgentSignal, Later, LaunchPlan, LaunchSpec, MODEL_PORT,
+    Sink, TurnId,
+};
+use crate::error::Error;
+use crate::model::{Access, ModelKey};
+use crate::store::rows::SessionRow;
+
+/// How long an agent may take to obey, each time that it is told more strongly.
+const AGENT_GRACE: Duration = Duration::from_secs(2);
+/// What every program finds in its environment, unless somebody says otherwise.
+const ENVIRONMENT: [(&str, &str); 7] = [
+    ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+    ("HOME", "/home/user"),
+    ("USER", "user"),
+    ("LOGNAME", "user"),
+    ("SHELL", "/bin/bash"),
+    ("LANG", "C.UTF-8"),
+    ("TMPDIR", "/tmp"),
+];
+/// Where Claude's program is in a sandbox when nobody said.
+const CLAUDE: &str = "claude";
+
+/// What the programs of one session are started with.
+#[derive(Clone)]
+pub(crate) struct Launch {
+    /// What its agent is.
+    pub(crate) runtime: AgentRuntime,
+    /// Its environment: what all have, the agent's, that of its credential, its own.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Key of its own for the model.
+    pub(crate) model_key: Option<String>,
+    /// Its agent is started with the first message.
+    pub(crate) lazy: bool,
+}
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The environment has secrets.
+        f.debug_struct("Launch").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
+impl Launch {
+    /// What a workspace without an agent has.
+    pub(crate) fn bare() -> Launch {
+        let env = ENVIRONMENT.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Launch { runtime: AgentRuntime::None, env: env.into(), model_key: None, lazy: false }
+    }
+}
+
+/// An environment as programs get it.
+pub(crate) fn environment(env: &BTreeMap<String, String>) -> Vec<Vec<u8>> {
+    env.iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect()
+}
+
+impl Inner {
+    /// What the programs of a session are started with.
+    pub(super) async fn launch(&self, entry: &Entry) -> Result<Arc<Launch>, Error> {
+        let row = {
+            let state = entry.state.lock();
+            if let Some(launch) = &state.launch {
+                return Ok(Arc::clone(launch));
+            }
+            state.row.clone()
+        };
+        let launch = Arc::new(self.launch_of(&row).await?);
+        let mut state = entry.state.lock();
+        Ok(Arc::clone(state.launch.get_or_insert(launch)))
+    }
+
+    /// The same, from the store.
+    async fn launch_of(&self, row: &SessionRow) -> Result<Launch, Error> {
+        let mut launch = Launch::bare();
+        if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
+            let agent = self.store.agent_by_id(agent_id);
+            let version = self.store.version(agent_id, version);
+            let (agent, version) = tokio::try_join!(agent, version)?;
+            let agent = agent.ok_or(Error::NotFound("agent"))?;
+            let version = version.ok_or(Error::NotFound("agent version"))?;
+            launch.runtime = version.runtime;
+            launch.lazy = agent.settings.lazy;
+            launch.env.extend(self.secrets.open_env(
+                &agent.tenant,
+                &agent.id,
+                agent.env.as_ref(),
+            )?);
+        }
+        if let Some(credential) = &row.credential {
+            self.add_credential(&row.tenant, credential, &mut launch).await?;
+        }
+        launch.env.extend(self.secrets.open_env(&row.tenant, &row.id, row.env.as_ref())?);
+        Ok(launch)
+    }
+
+    /// The agent of a session; started when there is none. Whoever asks meanwhile waits for that.
+    pub(super) async fn agent(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        body: &Arc<Body>,
+    ) -> Result<RunningAgent, Error> {
+        let mut slot = body.agent.lock().await;
+        if let Some(agent) = &*slot
+            && !agent.handle.is_ended()
+        {
+            return Ok(agent.clone());
+        }
+        let launch = self.launch(entry).await?;
+        let row = entry.state.lock().row.clone();
+        let spec = StartSpec {
+            options: &row.options,
+            session: &row.id,
+            conversation: row.agent_session.as_deref(),
+            is_ahead: false,
+        };
+        let sink: Arc<dyn Sink> = SessionSink::new(self, entry);
+        let agent = self.start_agent(body, &launch, &spec, Some(sink)).await?;
+        *slot = Some(agent.clone());
+        Ok(agent)
+    }
+
+    /// Starts an agent in a sandbox.
+    pub(super) async fn start_agent(
+        &self,
+        body: &Body,
+        launch: &Launch,
+        spec: &StartSpec<'_>,
+        sink: Option<Arc<dyn Sink>>,
+    ) -> Result<RunningAgent, Error> {
+        let has_model = self.relay.is_some();
+        let plan = LaunchPlan::new(&LaunchSpec {
+            runtime: &launch.runtime,
+            claude: self.claude.as_deref().unwrap_or(CLAUDE),
+            options: spec.options,
+            session: spec.session,
+            conversation: spec.conversation,
+            has_model,
+            is_ahead: spec.is_ahead,
+        });
+        let plan = plan.ok_or_else(|| {
+            Error::Conflict("the session has no agent that could take messages".to_owned())
+        })?;
+        let sandbox = body.sandbox()?;
+        if let Some(relay) = &self.relay
+            && body.relay.lock().is_none()
+        {
+            let listener = sandbox.listen(MODEL_PORT).await?;
+            let (relay, access) = (relay.clone(), self.access(launch)?);
+            let serving = async move { relay.serve(listener, access, Arc::default()).await };
+            *body.relay.lock() = Some(Relaying::new(serving));
+        }
+        let program = Program {
+            argv: plan.argv.iter().map(|part| part.clone().into_bytes()).collect(),
+            env: environment(&plan.environment(launch.env.clone())),
+            cwd: None,
+            terminal: None,
+            stdin: true,
+            merged: false,
+        };
+        let process = agent_process(sandbox.start(program).await?)?;
+        let limits = AgentLimits {
+            line_bytes_max: self.config.line_bytes_max,
+            start: Duration::from_secs(self.config.agent_start_s.into()),
+            grace: AGENT_GRACE,
+        };
+        let handle = AgentHandle::start(process, &plan, limits, sink);
+        Ok(RunningAgent { handle, plan: Arc::new(plan), has_control: false })
+    }
+
+    /// Whose key a session's requests to the model get.
+    fn access(&self, launch: &Launch) -> Result<Access, Error> {
+        let no_key = || Error::Agent("the credential is no key for the model".to_owned());
+        match &launch.model_key {
+            Some(own) => Ok(Access::Own(ModelKey::new(own).ok_or_else(no_key)?)),
+            None => Ok(Access::Shared(self.model_key.clone())),
+        }
+    }
+
+    /// Starts a session's agent without anybody waiting for it, unless it wants that later.
+    pub(super) fn start_in_background(self: &Arc<Self>, entry: &Arc<Entry>, body: &Arc<Body>) {
+        let (inner, entry, body) = (Arc::clone(self), Arc::clone(entry), Arc::clone(body));
+        tokio::spawn(async move {
+            let launch = match inner.launch(&entry).await {
+                Ok(launch) => launch,
+                Err(error) => {
+                    let text = format!("the agent could not be looked up: {error}");
+                    entry.lines.lock().push(LogLevel::System, &text);
+                    return;
+                }
+            };
+            if launch.lazy || launch.runtime == AgentRuntime::None {
+                return;
+            }
+            if let Err(error) = inner.agent(&entry, &body).await {
+                // Whoever sends a message tries again, and is told.
+                let text = format!("the agent could not be started: {error}");
+                entry.lines.lock().push(LogLevel::System, &text);
+            }
+        });
+    }
+}
+
+/// What an agent is started with, beside [`Launch`].
+pub(super) struct StartSpec<'a> {
+    pub(super) options: &'a AgentOptions,
+    pub(super) session: &'a str,
+    pub(super) conversation: Option<&'a str>,
+    /// There is no session yet.
+    pub(super) is_ahead: bool,
+}
+
+/// A program of a sandbox as an agent has it.
+fn agent_process(process: sandbox::Process) -> Result<AgentProcess, Error> {
+    let sandbox::Process { streams, handle, .. } = process;
+    let Streams::Pipes(pipes) = streams else {
+        return Err(Error::internal("an agent without terminal has pipes"));
+    };
+    let stdin: Box<dyn AsyncWrite + Send + Unpin> = match pipes.stdin {
+        Some(stdin) => Box::new(stdin),
+        None => return Err(Error::internal("an agent has an input")),
+    };
+    let stderr: Box<dyn AsyncRead + Send + Unpin> = match pipes.stderr {
+        Some(stderr) => Box::new(stderr),
+        None => Box::new(tokio::io::empty()),
+    };
+    let signaller = handle.clone();
+    let signal = move |signal| {
+        const SIGINT: i32 = 2;
+        const SIGKILL: i32 = 9;
+        let handle = signaller.clone();
+        tokio::spawn(async move {
+            let _gone = match signal {
+                AgentSignal::Interrupt => handle.signal_alone(SIGINT).await,
+                AgentSignal::Kill => handle.signal(SIGKILL).await,
+            };
+        });
+    };
+    let mut waiting = handle;
+    let ended: Later<'static, String> = Box::pin(async move {
+        match waiting.wait().await {
+            Ok(end) => how(&end),
+            Err(_) => "went away with its sandbox".to_owned(),
+        }
+    });
+    Ok(AgentProcess {
+        stdin,
+        stdout: Box::new(pipes.stdout),
+        stderr,
+        signal: Box::new(signal),
+        ended,
+    })
+}
+
+/// How a process ended, after "the agent".
+fn how(end: &sandbox::ProcessEnd) -> String {
+    if let Some(errno) = end.exec_errno {
+        let error = std::io::Error::from_raw_os_error(errno);
+        return format!("could not be executed: {error}");
+    }
+    let memory = if end.oom_kills > 0 { ", for lack of memory" } else { "" };
+    match (end.code, end.signal) {
+        (_, Some(signal)) => {
+            format!("was killed by {}{memory}", super::exec::signal_name(signal))
+        }
+        (Some(code), None) => format!("exited with code {code}{memory}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Where what an agent says goes: into its session's log.
+pub(super) struct SessionSink {
+    inner: Arc<Inner>,
+    /// Weak, because the session has the agent.
+    entry: Weak<Entry>,
+}
+
+impl SessionSink {
+    pub(super) fn new(inner: &Arc<Inner>, entry: &Arc<Entry>) -> Arc<SessionSink> {
+        Arc::new(SessionSink { inner: Arc::clone(inner), entry: Arc::downgrade(entry) })
+    }
+}
+
+impl Sink for SessionSink {
+    fn event(&self, turn: Option<&TurnId>, kind: SessionEventKind, data: Value) {
+        let Some(entry) = self.entry.upgrade() else { return };
+        if kind == SessionEventKind::Message
+            && data.get("type").and_then(Value::as_str) == Some("assistant")
+            && let Some(content) = data.get("message").and_then(|message| message.get("content"))
+        {
+            entry.log.message("assistant", turn.map(|turn| &**turn), content.clone());
+        }
+        if let Some(turn) = turn {
+            entry.note(turn, kind, &self.inner.metrics);
+        }
+        entry.log.push(kind, turn.map(|turn| &**turn), data);
+    }
+
+    fn room(&self) -> Later<'_, ()> {
+        let entry = self.entry.upgrade();
+        Box::pin(async move {
+            if let Some(entry) = entry {
+                entry.log.room().await;
+            }
+        })
+    }
+
+    fn conversation(&self, id: &str) {
+        let Some(entry) = self.entry.upgrade() else { return };
+        {
+            let mut state = entry.state.lock();
+            if state.row.agent_session.as_deref() == Some(id) {
+                return;
+            }
+            state.row.agent_session = Some(id.to_owned());
+        }
+        self.inner.mark(&entry);
+    }
+
+    fn stderr(&self, line: &str) {
+        let Some(entry) = self.entry.upgrade() else { return };
+        entry.lines.lock().push(LogLevel::Stderr, line);
+    }
+}

@@ -1,0 +1,424 @@
+//! How a session moves from state to state.
+//!
+//! ```text
+//!            create, fork
+//!                │
+//!                ▼        pause, eviction, idleness, the sandbox's end
+//!  resume ──► active ───────────────────────────────────────────────► paused
+//!    ▲           │ stop                                                  │ stop
+//!    │           ▼                                                       ▼
+//!    └─────── stopped ◄──────────────────────────────────────────────────┘
+//!
+//!  end: from anywhere, for ever          a resume that fails: error, until the next one
+//! ```
+//!
+//! [`Inner::leave`] and [`Inner::enter`] are the only two that change the state. Whoever makes or
+//! ends a sandbox holds the session's `transition`; and since a client that goes away must not
+//! leave a session half way, what takes long runs in a task of its own.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{SessionEventKind, SessionState};
+use node::clock;
+use serde_json::json;
+use tokio::time;
+
+use super::books::Key;
+use super::entry::{Entry, Use};
+use super::{Inner, Sessions};
+use crate::error::Error;
+use crate::metrics::{Counted, Timed};
+use crate::store::rows::OnDeadline;
+use crate::workspace::Source;
+
+/// How long a turn may take to give way when its session is stopped.
+const INTERRUPT_MAX: Duration = Duration::from_secs(10);
+
+/// What happens to a session when its deadline comes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeadlineAction {
+    /// It ends.
+    #[default]
+    End,
+    /// It is paused, and gives up its sandbox.
+    Pause,
+}
+
+impl From<DeadlineAction> for OnDeadline {
+    fn from(action: DeadlineAction) -> OnDeadline {
+        match action {
+            DeadlineAction::End => OnDeadline::Kill,
+            DeadlineAction::Pause => OnDeadline::Pause,
+        }
+    }
+}
+
+impl From<OnDeadline> for DeadlineAction {
+    fn from(action: OnDeadline) -> DeadlineAction {
+        match action {
+            OnDeadline::Kill => DeadlineAction::End,
+            OnDeadline::Pause => DeadlineAction::Pause,
+        }
+    }
+}
+
+impl Sessions {
+    /// Stops taking messages. The turn that runs goes on to its end; the sandbox stays for as long
+    /// as there is room.
+    ///
+    /// # Errors
+    /// When there is no such session, or it has ended.
+    pub async fn pause(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+        let inner = self.ready()?;
+        let entry = inner.acquire(tenant, id).await?;
+        match entry.session_state() {
+            SessionState::Ended => return Err(Error::Ended),
+            SessionState::Active => inner.leave(&entry, SessionState::Paused, "paused"),
+            // There is nothing that it could stop.
+            SessionState::Starting
+            | SessionState::Paused
+            | SessionState::Stopped
+            | SessionState::Error => {}
+        }
+        Ok(inner.view(&entry))
+    }
+
+    /// Stops taking messages, gives up the turn that runs, and ends the sandbox. The files go to
+    /// the object store, and any server may resume the session.
+    ///
+    /// # Errors
+    /// When there is no such session, it has ended, or its files cannot be stored: it is stopped
+    /// then, and its files are on this server.
+    pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+        let inner = Arc::clone(self.ready()?);
+        let entry = inner.acquire(tenant, id).await?;
+        detached(async move {
+            let _transition = entry.transition.lock().await;
+            if entry.session_state() == SessionState::Ended {
+                return Err(Error::Ended);
+            }
+            inner.leave(&entry, SessionState::Stopped, "stopped");
+            inner.quiet(&entry).await;
+            if let Some(body) = entry.body() {
+                inner.put_down(&entry, &body).await;
+            }
+            inner.store_files(&entry).await?;
+            let view = inner.view(&entry);
+            inner.let_go(&entry).await?;
+            Ok(view)
+        })
+        .await
+    }
+
+    /// Takes messages again. Brings the sandbox back when it is gone.
+    ///
+    /// # Errors
+    /// `Ended` when it has; `Capacity` when there is no room.
+    pub async fn resume(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+        let inner = self.ready()?;
+        let began = clock::now();
+        let entry = inner.acquire(tenant, id).await?;
+        // A sandbox that is there needs no transition: only the state changes.
+        if let Some(at_work) = Use::begin(inner, &entry, began) {
+            match entry.session_state() {
+                SessionState::Ended => return Err(Error::Ended),
+                SessionState::Active => return Ok(inner.view(&entry)),
+                SessionState::Starting
+                | SessionState::Paused
+                | SessionState::Stopped
+                | SessionState::Error => {}
+            }
+            inner.enter(&entry, "resumed");
+            drop(at_work);
+            inner.metrics.took(Timed::ResumeWarm, clock::now().duration_since(began));
+            return Ok(inner.view(&entry));
+        }
+        let inner = Arc::clone(inner);
+        detached(async move {
+            let _transition = entry.transition.lock().await;
+            match entry.session_state() {
+                SessionState::Ended => return Err(Error::Ended),
+                SessionState::Active if Use::begin(&inner, &entry, clock::now()).is_some() => {
+                    return Ok(inner.view(&entry));
+                }
+                SessionState::Active
+                | SessionState::Starting
+                | SessionState::Paused
+                | SessionState::Stopped
+                | SessionState::Error => {}
+            }
+            // What it is started with, too: a session whose agent is gone cannot come back.
+            let source = match inner.launch(&entry).await {
+                Ok(_) => inner.bring_up(&entry).await,
+                Err(error) => Err(error),
+            };
+            let source = match source {
+                Ok(source) => source,
+                Err(error @ Error::Capacity) => return Err(error),
+                Err(error) => {
+                    inner.fail(&entry, &error);
+                    return Err(error);
+                }
+            };
+            inner.enter(&entry, "resumed");
+            if let Some(body) = entry.body() {
+                inner.start_in_background(&entry, &body);
+            }
+            let path = match source {
+                Source::Fresh | Source::Local => Timed::ResumeLocal,
+                Source::Remote => Timed::ResumeRemote,
+            };
+            inner.metrics.took(path, clock::now().duration_since(began));
+            Ok(inner.view(&entry))
+        })
+        .await
+    }
+
+    /// Ends a session for ever: its turn, its processes, its files.
+    ///
+    /// # Errors
+    /// When there is no such session. One that has ended ends again without complaint.
+    pub async fn end(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
+        let inner = Arc::clone(self.ready()?);
+        let entry = match inner.acquire(tenant, id).await {
+            Err(Error::Ended) => return self.get(tenant, id).await,
+            other => other?,
+        };
+        detached(async move {
+            let _transition = entry.transition.lock().await;
+            inner.finish(&entry, "ended").await?;
+            Ok(inner.view(&entry))
+        })
+        .await
+    }
+
+    /// When something happens to a session by itself, or never.
+    ///
+    /// # Errors
+    /// When there is no such session, or it has ended.
+    pub async fn set_deadline(
+        &self,
+        tenant: &str,
+        id: &str,
+        at_ms: Option<u64>,
+        action: DeadlineAction,
+    ) -> Result<(), Error> {
+        let inner = self.ready()?;
+        let entry = inner.acquire(tenant, id).await?;
+        let changes_action = {
+            let mut state = entry.state.lock();
+            if state.row.state == SessionState::Ended {
+                return Err(Error::Ended);
+            }
+            state.row.deadline_ms = at_ms;
+            let changes = state.row.on_deadline != action.into();
+            state.row.on_deadline = action.into();
+            changes
+        };
+        if changes_action {
+            inner.save(&entry).await?;
+        } else {
+            inner.mark(&entry);
+        }
+        inner.sweeps.deadline(&entry.id, at_ms);
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// A session takes no messages any more. What waits for its turn is told so; the turn that runs
+    /// is not touched.
+    pub(super) fn leave(&self, entry: &Arc<Entry>, to: SessionState, reason: &str) {
+        let waiting = {
+            let mut state = entry.state.lock();
+            state.row.state = to;
+            state.row.last_active_ms = clock::wall_ms();
+            state.turns.take_waiting()
+        };
+        for turn in waiting {
+            turn.refuse(&entry.log, &format!("the session was {}: {reason}", to.as_str()));
+        }
+        self.tell(entry, to, reason);
+        self.mark(entry);
+    }
+
+    /// A session takes messages.
+    pub(super) fn enter(&self, entry: &Arc<Entry>, reason: &str) {
+        {
+            let mut state = entry.state.lock();
+            state.row.state = SessionState::Active;
+            state.row.message = None;
+            state.row.last_active_ms = clock::wall_ms();
+        }
+        self.tell(entry, SessionState::Active, reason);
+        self.mark(entry);
+    }
+
+    fn fail(&self, entry: &Arc<Entry>, error: &Error) {
+        tracing::warn!(session = %entry.id, error = error as &dyn std::error::Error,
+            "a session could not be resumed");
+        let text = error.to_string();
+        entry.state.lock().row.message = Some(text.clone());
+        self.leave(entry, SessionState::Error, &text);
+    }
+
+    fn tell(&self, entry: &Entry, state: SessionState, reason: &str) {
+        let data = json!({ "state": state.as_str(), "reason": reason });
+        entry.log.push(SessionEventKind::Lifecycle, None, data);
+    }
+
+    /// Waits until nothing works with a session's sandbox that could be asked to stop: its turn.
+    async fn quiet(&self, entry: &Arc<Entry>) {
+        let turn = entry.state.lock().turns.stop_current();
+        if let Some(turn) = turn
+            && time::timeout(INTERRUPT_MAX, turn.over()).await.is_err()
+        {
+            tracing::info!(session = %entry.id, "a turn did not give way in time");
+        }
+    }
+
+    /// Ends the sandbox of a session that nobody works with: it is paused, and its disk stays here.
+    pub(super) async fn rest(self: &Arc<Self>, id: &str, reason: &str) {
+        let Some(entry) = self.known(id) else { return };
+        let _transition = entry.transition.lock().await;
+        let Some(body) = entry.body() else { return };
+        // It may have come back since it was chosen.
+        if !self.books.is_cold(&entry.key) {
+            return;
+        }
+        if entry.session_state() == SessionState::Active {
+            self.leave(&entry, SessionState::Paused, reason);
+        }
+        self.put_down(&entry, &body).await;
+    }
+
+    /// The same, for a session that may be at work: its turn gives way first.
+    pub(super) async fn rest_now(self: &Arc<Self>, entry: &Arc<Entry>, reason: &str) {
+        let _transition = entry.transition.lock().await;
+        if entry.session_state() == SessionState::Active {
+            self.leave(entry, SessionState::Paused, reason);
+        }
+        self.quiet(entry).await;
+        if let Some(body) = entry.body() {
+            self.put_down(entry, &body).await;
+        }
+    }
+
+    /// Brings the disk of a session without a sandbox to the object store. The caller holds its
+    /// transition.
+    pub(super) async fn store_files(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+        let (disk, chain) = {
+            let state = entry.state.lock();
+            (state.row.disk.clone(), state.row.chain.clone())
+        };
+        let Some(disk) = disk else { return Ok(()) };
+        let manifest = self.workspaces.snapshot_cold(&disk, &chain).await?;
+        entry.state.lock().row.manifest = Some(manifest);
+        self.save(entry).await
+    }
+
+    /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
+    /// its files.
+    pub(super) async fn let_go(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+        let _loading = self.loading(&entry.id).lock().await;
+        entry.log.settle().await?;
+        let epoch = {
+            let mut state = entry.state.lock();
+            state.left = true;
+            state.row.epoch
+        };
+        self.entries.lock().remove(&entry.id);
+        self.store.release(&entry.id, epoch).await?;
+        Ok(())
+    }
+
+    /// Moves the disk of a cold session from this server to the object store.
+    pub(super) async fn archive(self: &Arc<Self>, id: &str) {
+        if let Err(error) = self.try_archive(id).await {
+            tracing::warn!(
+                session = id,
+                error = &error as &dyn std::error::Error,
+                "a cold session could not be moved to the object store"
+            );
+            // It is kept, and tried again.
+            self.books.keep_cold(&id.into(), clock::now());
+        }
+    }
+
+    async fn try_archive(self: &Arc<Self>, id: &str) -> Result<(), Error> {
+        let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(()) };
+        let entry = match self.acquire(&row.tenant, id).await {
+            // Another server has it, or nobody will want it again.
+            Err(Error::Conflict(_) | Error::Ended | Error::NotFound(_)) => {
+                if let Some(disk) = &row.disk {
+                    self.workspaces.remove_local(disk).await;
+                }
+                return Ok(());
+            }
+            other => other?,
+        };
+        let _transition = entry.transition.lock().await;
+        if entry.body().is_some() || self.books.state(&entry.key).is_some() {
+            return Ok(());
+        }
+        self.store_files(&entry).await?;
+        let disk = {
+            let mut state = entry.state.lock();
+            state.row.disk_server = None;
+            state.row.disk.clone()
+        };
+        self.save(&entry).await?;
+        self.let_go(&entry).await?;
+        if let Some(disk) = disk {
+            self.workspaces.remove_local(&disk).await;
+        }
+        self.metrics.count(Counted::SweptCold);
+        Ok(())
+    }
+
+    /// Ends a session for ever. The caller holds its transition.
+    pub(super) async fn finish(&self, entry: &Arc<Entry>, reason: &str) -> Result<(), Error> {
+        if entry.session_state() == SessionState::Ended {
+            return Ok(());
+        }
+        self.leave(entry, SessionState::Ended, reason);
+        // Nobody waits for what it does: a turn ends with its sandbox.
+        let turn = entry.state.lock().turns.stop_current();
+        if let Some(body) = entry.body() {
+            self.kill(&body).await;
+            self.put_down(entry, &body).await;
+        }
+        if let Some(turn) = turn
+            && time::timeout(INTERRUPT_MAX, turn.over()).await.is_err()
+        {
+            tracing::error!(session = %entry.id, "a turn went on without a sandbox");
+        }
+        let disk = {
+            let mut state = entry.state.lock();
+            let row = &mut state.row;
+            (row.disk_server, row.manifest, row.deadline_ms) = (None, None, None);
+            row.env = None;
+            row.chain.clear();
+            row.disk.take()
+        };
+        self.sweeps.deadline(&entry.id, None);
+        self.save(entry).await?;
+        self.books.remove(&Key::Session(Arc::clone(&entry.id)));
+        if let Some(disk) = disk {
+            self.workspaces.remove(&disk).await;
+        }
+        self.remove_attachments(&entry.tenant, &entry.id).await?;
+        // The layers that it stood on may be nobody's now.
+        self.sweeps.layers();
+        Ok(())
+    }
+}
+
+/// Runs to its end, whether or not the caller stays.
+pub(super) async fn detached<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::spawn(work).await.map_err(Error::internal)?
+}

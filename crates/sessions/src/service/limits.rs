@@ -1,0 +1,315 @@
+//! From what is asked to what holds: limits, options and environment of a session, complete.
+
+use std::collections::BTreeMap;
+
+use api::{AgentOptions, CreateSession, SessionLimits};
+use sandbox::DiskSize;
+
+use crate::config::Config;
+use crate::error::Error;
+
+/// Least memory of a session: the smallest agents need it.
+const MEMORY_BYTES_MIN: u64 = 16 << 20;
+/// Fewest processes.
+const PROCESSES_MIN: u64 = 4;
+/// Smallest disk: the file system's own structures take a part of it.
+const DISK_BYTES_MIN: u64 = 16 << 20;
+/// Fewest files of a disk.
+const DISK_INODES_MIN: u64 = 1024;
+/// Most files of a disk.
+const DISK_INODES_MAX: u64 = 1 << 24;
+/// Smallest `/tmp`.
+const TMP_BYTES_MIN: u64 = 1 << 20;
+/// Fewest and most open files of a process.
+const OPEN_FILES_MIN: u64 = 32;
+const OPEN_FILES_MAX: u64 = 1 << 20;
+/// Files of `/tmp`: one for each page of it.
+const TMP_BYTES_PER_INODE: u64 = 4096;
+/// Stack of a main thread, as the kernel's own default is.
+const STACK_BYTES: u64 = 8 << 20;
+
+/// Variables of an environment, and bytes of all of them. Sealed as one secret, whose bound is twice
+/// that ([`node::sealed::SECRET_BYTES_MAX`]); quotes make it longer.
+const ENV_COUNT_MAX: usize = 256;
+const ENV_BYTES_MAX: usize = 32 << 10;
+/// Metadata entries, and bytes of all of them.
+const METADATA_COUNT_MAX: usize = 64;
+const METADATA_BYTES_MAX: usize = 64 << 10;
+/// Longest system prompt, in bytes.
+const SYSTEM_PROMPT_BYTES_MAX: usize = 1 << 20;
+/// Longest name of a model or a permission mode.
+const WORD_BYTES_MAX: usize = 256;
+/// Tools of one list.
+const TOOLS_MAX: usize = 1000;
+/// Bytes of the configuration of all MCP servers.
+const MCP_BYTES_MAX: usize = 256 << 10;
+
+/// What holds when all have said what they want: the session, its agent, the server.
+///
+/// # Errors
+/// When the session wants more than the server gives. What an agent wants was checked when it was
+/// deployed, and is bounded again here, because the server's limits may have changed.
+pub(crate) fn limits(
+    config: &Config,
+    agent: &SessionLimits,
+    session: &SessionLimits,
+) -> Result<SessionLimits, Error> {
+    check_limits(config, session, "limits")?;
+    let pick = |session: Option<u64>, agent: Option<u64>, server: u64, max: u64| {
+        Some(session.or(agent).unwrap_or(server).min(max))
+    };
+    let memory_bytes = pick(
+        session.memory_bytes,
+        agent.memory_bytes,
+        config.memory_bytes,
+        config.memory_bytes_max,
+    );
+    Ok(SessionLimits {
+        memory_bytes,
+        processes: pick(session.processes, agent.processes, config.processes, config.processes_max),
+        disk_bytes: pick(
+            session.disk_bytes,
+            agent.disk_bytes,
+            config.disk_bytes,
+            config.disk_bytes_max,
+        ),
+        disk_inodes: pick(
+            session.disk_inodes,
+            agent.disk_inodes,
+            config.disk_inodes,
+            DISK_INODES_MAX,
+        ),
+        tmp_bytes: pick(
+            session.tmp_bytes,
+            agent.tmp_bytes,
+            config.tmp_bytes,
+            memory_bytes.unwrap_or(config.memory_bytes),
+        ),
+        open_files: pick(session.open_files, agent.open_files, config.open_files, OPEN_FILES_MAX),
+    })
+}
+
+/// Whether somebody may ask for these limits; `field` is where they stand in the request.
+pub(crate) fn check_limits(
+    config: &Config,
+    limits: &SessionLimits,
+    field: &str,
+) -> Result<(), Error> {
+    let rows = [
+        ("memory_bytes", limits.memory_bytes, MEMORY_BYTES_MIN, config.memory_bytes_max),
+        ("processes", limits.processes, PROCESSES_MIN, config.processes_max),
+        ("disk_bytes", limits.disk_bytes, DISK_BYTES_MIN, config.disk_bytes_max),
+        ("disk_inodes", limits.disk_inodes, DISK_INODES_MIN, DISK_INODES_MAX),
+        ("tmp_bytes", limits.tmp_bytes, TMP_BYTES_MIN, config.memory_bytes_max),
+        ("open_files", limits.open_files, OPEN_FILES_MIN, OPEN_FILES_MAX),
+    ];
+    for (name, value, min, max) in rows {
+        if let Some(value) = value
+            && !(min..=max).contains(&value)
+        {
+            let message = format!("must be between {min} and {max}");
+            return Err(Error::invalid(format!("{field}.{name}"), message));
+        }
+    }
+    Ok(())
+}
+
+/// The size of the disk that complete limits ask for.
+pub(crate) fn disk_size(config: &Config, limits: &SessionLimits) -> DiskSize {
+    DiskSize {
+        bytes: limits.disk_bytes.unwrap_or(config.disk_bytes),
+        inodes: limits.disk_inodes.unwrap_or(config.disk_inodes),
+    }
+}
+
+/// What a sandbox is told of complete limits.
+pub(crate) fn sandbox_limits(config: &Config, limits: &SessionLimits) -> sandbox::SessionLimits {
+    let tmp_bytes = limits.tmp_bytes.unwrap_or(config.tmp_bytes);
+    sandbox::SessionLimits {
+        memory_bytes: limits.memory_bytes.unwrap_or(config.memory_bytes),
+        processes: limits.processes.unwrap_or(config.processes),
+        open_files: limits.open_files.unwrap_or(config.open_files),
+        // The disk itself is the bound: a file cannot be larger.
+        file_size_bytes: limits.disk_bytes.unwrap_or(config.disk_bytes),
+        tmp_bytes,
+        tmp_inodes: tmp_bytes / TMP_BYTES_PER_INODE,
+        stack_bytes: STACK_BYTES,
+    }
+}
+
+/// Whether an environment can be given to a program.
+pub(crate) fn check_env(env: &BTreeMap<String, String>, field: &str) -> Result<(), Error> {
+    if env.len() > ENV_COUNT_MAX {
+        return Err(Error::invalid(field, format!("more than {ENV_COUNT_MAX} variables")));
+    }
+    let mut bytes = 0_usize;
+    for (name, value) in env {
+        let named = || format!("{field}.{name}");
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        let starts = name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        if !starts || !name.bytes().all(plain) {
+            let message = "a name has letters, digits and `_`, and does not begin with a digit";
+            return Err(Error::invalid(named(), message));
+        }
+        if value.contains('\0') {
+            return Err(Error::invalid(named(), "a value has no NUL character"));
+        }
+        bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+    }
+    if bytes > ENV_BYTES_MAX {
+        return Err(Error::invalid(field, format!("more than {ENV_BYTES_MAX} bytes in all")));
+    }
+    Ok(())
+}
+
+/// Whether metadata can be kept.
+pub(crate) fn check_metadata(metadata: &BTreeMap<String, String>) -> Result<(), Error> {
+    if metadata.len() > METADATA_COUNT_MAX {
+        return Err(Error::invalid("metadata", format!("more than {METADATA_COUNT_MAX} entries")));
+    }
+    let bytes: usize = metadata.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if bytes > METADATA_BYTES_MAX {
+        let message = format!("more than {METADATA_BYTES_MAX} bytes in all");
+        return Err(Error::invalid("metadata", message));
+    }
+    Ok(())
+}
+
+/// Whether an agent can be told these.
+pub(crate) fn check_options(options: &AgentOptions, field: &str) -> Result<(), Error> {
+    let words = [("model", &options.model), ("permission_mode", &options.permission_mode)];
+    for (name, word) in words {
+        if let Some(word) = word {
+            check_word(word, &format!("{field}.{name}"))?;
+        }
+    }
+    if options.system_prompt.as_ref().is_some_and(|it| it.len() > SYSTEM_PROMPT_BYTES_MAX) {
+        let message = format!("longer than {SYSTEM_PROMPT_BYTES_MAX} bytes");
+        return Err(Error::invalid(format!("{field}.system_prompt"), message));
+    }
+    if options.system_prompt.as_ref().is_some_and(|it| it.contains('\0')) {
+        let message = "has no NUL character";
+        return Err(Error::invalid(format!("{field}.system_prompt"), message));
+    }
+    let lists = [
+        ("allowed_tools", &options.allowed_tools),
+        ("disallowed_tools", &options.disallowed_tools),
+    ];
+    for (name, tools) in lists {
+        let Some(tools) = tools else { continue };
+        if tools.len() > TOOLS_MAX {
+            let message = format!("more than {TOOLS_MAX} tools");
+            return Err(Error::invalid(format!("{field}.{name}"), message));
+        }
+        for (index, tool) in tools.iter().enumerate() {
+            check_word(tool, &format!("{field}.{name}[{index}]"))?;
+        }
+    }
+    if let Some(servers) = &options.mcp_servers {
+        let text = serde_json::to_string(servers).map_err(Error::internal)?;
+        if text.len() > MCP_BYTES_MAX {
+            let message = format!("more than {MCP_BYTES_MAX} bytes of JSON");
+            return Err(Error::invalid(format!("{field}.mcp_servers"), message));
+        }
+    }
+    Ok(())
+}
+
+/// A word that becomes an argument of the agent: it must not be taken for an option.
+fn check_word(word: &str, field: &str) -> Result<(), Error> {
+    let fits = !word.is_empty() && word.len() <= WORD_BYTES_MAX;
+    if !fits || word.starts_with('-') || word.contains(['\0', '\n']) {
+        let message =
+            format!("must have 1 to {WORD_BYTES_MAX} bytes, no line break, and not begin with `-`");
+        return Err(Error::invalid(field, message));
+    }
+    Ok(())
+}
+
+/// Whether what a request for a session says makes sense by itself.
+pub(crate) fn check_create(config: &Config, request: &CreateSession) -> Result<(), Error> {
+    check_env(&request.env, "env")?;
+    check_metadata(&request.metadata)?;
+    check_options(&request.options, "options")?;
+    check_limits(config, &request.limits, "limits")?;
+    if request.idle_s == Some(0) {
+        return Err(Error::invalid("idle_s", "must be at least 1"));
+    }
+    Ok(())
+}
+
+/// The agent's options, with those of the session in place of its own.
+pub(crate) fn options(agent: &AgentOptions, session: &AgentOptions) -> AgentOptions {
+    fn pick<T: Clone>(session: &Option<T>, agent: &Option<T>) -> Option<T> {
+        session.as_ref().or(agent.as_ref()).cloned()
+    }
+    AgentOptions {
+        model: pick(&session.model, &agent.model),
+        system_prompt: pick(&session.system_prompt, &agent.system_prompt),
+        permission_mode: pick(&session.permission_mode, &agent.permission_mode),
+        allowed_tools: pick(&session.allowed_tools, &agent.allowed_tools),
+        disallowed_tools: pick(&session.disallowed_tools, &agent.disallowed_tools),
+        mcp_servers: pick(&session.mcp_servers, &agent.mcp_servers),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Refusals name their field, and what is left out comes from the next in line.
+
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_the_agents_and_then_the_servers() {
+        let config = Config::default();
+        let agent = SessionLimits { memory_bytes: Some(1 << 30), processes: Some(9), ..none() };
+        let session = SessionLimits { processes: Some(7), ..none() };
+        let all = limits(&config, &agent, &session).unwrap();
+        assert_eq!(all.memory_bytes, Some(1 << 30));
+        assert_eq!(all.processes, Some(7));
+        assert_eq!(all.disk_bytes, Some(config.disk_bytes));
+        assert_eq!(all.tmp_bytes, Some(config.tmp_bytes));
+    }
+
+    #[test]
+    fn an_agent_from_before_the_servers_limits_were_lowered_gets_what_there_is() {
+        let config = Config { memory_bytes_max: 1 << 30, ..Config::default() };
+        let agent = SessionLimits { memory_bytes: Some(8 << 30), ..none() };
+        assert_eq!(limits(&config, &agent, &none()).unwrap().memory_bytes, Some(1 << 30));
+    }
+
+    fn none() -> SessionLimits {
+        SessionLimits::default()
+    }
+
+    #[test]
+    fn refusals_name_their_field() {
+        let env = |name: &str, value: &str| {
+            let env = BTreeMap::from([(name.to_owned(), value.to_owned())]);
+            CreateSession { env, ..CreateSession::default() }
+        };
+        let options = |options| CreateSession { options, ..CreateSession::default() };
+        let of = |limits| CreateSession { limits, ..CreateSession::default() };
+        let word = |word: &str| Some(word.to_owned());
+        let check = |request: CreateSession, field: &str| {
+            let error = check_create(&Config::default(), &request).unwrap_err();
+            match error {
+                Error::Refused(refusal) => assert_eq!(refusal.field, field),
+                other => panic!("{other:?} instead of a refusal of {field}"),
+            }
+        };
+        check(env("A-B", "x"), "env.A-B");
+        check(env("1A", "x"), "env.1A");
+        check(env("", "x"), "env.");
+        check(env("A", "x\0y"), "env.A");
+        check(env("A", &"x".repeat(ENV_BYTES_MAX)), "env");
+        let model = AgentOptions { model: word("--print"), ..AgentOptions::default() };
+        check(options(model), "options.model");
+        let tools = Some(vec!["Bash".to_owned(), "-x".to_owned()]);
+        let tools = AgentOptions { allowed_tools: tools, ..AgentOptions::default() };
+        check(options(tools), "options.allowed_tools[1]");
+        check(of(SessionLimits { memory_bytes: Some(1), ..none() }), "limits.memory_bytes");
+        check(of(SessionLimits { disk_bytes: Some(u64::MAX), ..none() }), "limits.disk_bytes");
+        check(CreateSession { idle_s: Some(0), ..CreateSession::default() }, "idle_s");
+    }
+}

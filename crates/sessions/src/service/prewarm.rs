@@ -1,0 +1,377 @@
+//! Sandboxes that are made before anybody asks: with the files of an agent, and on the second level
+//! with its process, too.
+//!
+//! One is handed out only when it is exactly what a fresh one would be. What a session wants of its
+//! own either can be told to a process that runs, or the level below is taken, or nothing: a limit,
+//! a variable or a credential is never forgotten for speed.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use api::SessionLimits;
+use node::clock;
+use parking_lot::Mutex;
+use serde_json::{Map, Value};
+
+use super::books::{Books, Key};
+use super::create::{Base, has_agent};
+use super::entry::{Body, Entry, RunningAgent};
+use super::launch::{Launch, StartSpec};
+use super::logs::LogLevel;
+use super::{Inner, limits};
+use crate::agent::Change;
+use crate::error::Error;
+use crate::store::rows::{AgentRow, VersionRow};
+
+/// Most sandboxes that are kept ready for one agent, on both levels together.
+pub(super) const READY_MAX: u32 = 64;
+
+/// What is ready.
+#[derive(Default)]
+pub(crate) struct Prewarm {
+    /// Guards the map and the numbers.
+    state: Mutex<Shelf>,
+    /// One is made at a time: whoever waits for a session comes first.
+    making: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Shelf {
+    ready: HashMap<u64, Ready>,
+    next: u64,
+    /// Agents that are being looked after; asking again while one is makes no second task.
+    busy: HashSet<String>,
+    is_closed: bool,
+}
+
+/// A sandbox that is ready.
+struct Ready {
+    agent_id: String,
+    version: u32,
+    /// When the agent was changed last as it was made.
+    updated_ms: u64,
+    limits: SessionLimits,
+    /// The id that the session will have: its agent may know it already.
+    session: String,
+    body: Arc<Body>,
+    agent: Option<RunningAgent>,
+}
+
+/// What a session has of its own that a process may have to be told.
+pub(super) struct Own<'a> {
+    pub(super) env: &'a BTreeMap<String, String>,
+    pub(super) has_credential: bool,
+}
+
+/// What to tell a process for two changes; none when it takes another one.
+fn both(one: Change, other: Change) -> Option<Vec<Map<String, Value>>> {
+    let mut all = Vec::new();
+    for change in [one, other] {
+        match change {
+            Change::None => {}
+            Change::Requests(requests) => all.extend(requests),
+            Change::NewProcess(_) => return None,
+        }
+    }
+    Some(all)
+}
+
+/// A sandbox that was handed out.
+pub(super) struct Claimed {
+    pub(super) id: String,
+    pub(super) body: Arc<Body>,
+    /// Its agent, and what to tell it before its first message.
+    pub(super) agent: Option<(RunningAgent, Vec<Map<String, Value>>)>,
+}
+
+impl Prewarm {
+    /// Takes a sandbox for a session, on the highest level that fits.
+    pub(super) fn claim(
+        &self,
+        books: &Books,
+        agent: &AgentRow,
+        version: &VersionRow,
+        base: &Base,
+        own: &Own<'_>,
+    ) -> Option<Claimed> {
+        let shelf = &mut *self.state.lock();
+        let mut best = None;
+        for (number, ready) in &shelf.ready {
+            let is_current = ready.agent_id == agent.id
+                && ready.version == version.version
+                && ready.updated_ms == agent.updated_ms;
+            if !is_current || ready.limits != base.limits {
+                continue;
+            }
+            let Some(running) = &ready.agent else {
+                best = best.or(Some((*number, None)));
+                continue;
+            };
+            // Only a process that has not said goodbye, and that can be told all there is to tell.
+            if own.has_credential || running.handle.is_ended() {
+                continue;
+            }
+            let options = running.plan.change(&base.options, running.has_control);
+            let Some(requests) = both(options, running.plan.add_env(own.env)) else { continue };
+            best = Some((*number, Some(requests)));
+            break;
+        }
+        let (number, requests) = best?;
+        let ready = shelf.ready.remove(&number)?;
+        if !books.claim(number, &ready.session.as_str().into(), clock::now()) {
+            return None;
+        }
+        let agent = ready.agent.zip(requests);
+        Some(Claimed { id: ready.session, body: ready.body, agent })
+    }
+
+    fn take(&self, number: u64) -> Option<Ready> {
+        self.state.lock().ready.remove(&number)
+    }
+}
+
+impl Inner {
+    /// Sees to it that as much is ready for an agent as it wants. Nobody waits for that.
+    pub(super) fn replenish(self: &Arc<Self>, agent: AgentRow) {
+        let wants = agent.settings.prewarm_agents + agent.settings.prewarm_sandboxes;
+        let is_first = {
+            let mut shelf = self.prewarm.state.lock();
+            let has_some = shelf.ready.values().any(|ready| ready.agent_id == agent.id);
+            (wants > 0 || has_some) && !shelf.is_closed && shelf.busy.insert(agent.id.clone())
+        };
+        if !is_first {
+            return;
+        }
+        let inner = Arc::clone(self);
+        tokio::spawn(async move {
+            let id = agent.id;
+            let made = inner.fill(&id).await;
+            inner.prewarm.state.lock().busy.remove(&id);
+            if let Err(error) = made {
+                tracing::warn!(
+                    agent = id,
+                    error = &error as &dyn std::error::Error,
+                    "a sandbox could not be made ready"
+                );
+            }
+        });
+    }
+
+    /// Makes what is missing, until nothing is, and gives up what nobody wants any more.
+    async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), Error> {
+        loop {
+            let agent = self.store.agent_by_id(agent_id).await?;
+            let stale = self.stale(agent_id, agent.as_ref());
+            for number in stale {
+                self.books.remove(&Key::Ready(number));
+                self.discard_ready(number).await;
+            }
+            let Some(agent) = agent else { return Ok(()) };
+            let Some(with_agent) = self.missing(&agent) else { return Ok(()) };
+            let version = self.store.version(&agent.id, agent.active_version).await?;
+            let Some(version) = version else { return Ok(()) };
+            let with_agent = with_agent && has_agent(&version.runtime);
+            let _one_at_a_time = self.prewarm.making.lock().await;
+            if !Box::pin(self.make_ready(&agent, &version, with_agent)).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The sandboxes that were made for what an agent is no longer, or that are too many.
+    fn stale(&self, agent_id: &str, agent: Option<&AgentRow>) -> Vec<u64> {
+        let shelf = self.prewarm.state.lock();
+        let mut left = agent.map_or([0, 0], wanted);
+        let mut stale = Vec::new();
+        for (number, ready) in shelf.ready.iter().filter(|(_, it)| it.agent_id == agent_id) {
+            let is_current = agent.is_some_and(|agent| {
+                ready.version == agent.active_version && ready.updated_ms == agent.updated_ms
+            });
+            let level = &mut left[usize::from(ready.agent.is_none())];
+            let is_dead = ready.body.uses.is_gone()
+                || ready.agent.as_ref().is_some_and(|it| it.handle.is_ended());
+            if is_current && !is_dead && *level > 0 {
+                *level -= 1;
+            } else {
+                stale.push(*number);
+            }
+        }
+        stale
+    }
+
+    /// Whether one is missing, and with its agent.
+    fn missing(&self, agent: &AgentRow) -> Option<bool> {
+        let shelf = self.prewarm.state.lock();
+        if shelf.is_closed {
+            return None;
+        }
+        let of_agent = || shelf.ready.values().filter(|ready| ready.agent_id == agent.id);
+        let [agents, sandboxes] = wanted(agent);
+        let with_agent = of_agent().filter(|ready| ready.agent.is_some()).count();
+        if with_agent < agents {
+            return Some(true);
+        }
+        (of_agent().count() - with_agent < sandboxes).then_some(false)
+    }
+
+    /// Makes one. False when there is no room: it never takes anybody's place.
+    async fn make_ready(
+        self: &Arc<Self>,
+        agent: &AgentRow,
+        version: &VersionRow,
+        with_agent: bool,
+    ) -> Result<bool, Error> {
+        let number = {
+            let mut shelf = self.prewarm.state.lock();
+            shelf.next += 1;
+            shelf.next
+        };
+        let key = Key::Ready(number);
+        if !self.books.admit_if_free(&key, clock::now()) {
+            return Ok(false);
+        }
+        let made = self.prepare(agent, version, with_agent).await;
+        let ready = match made {
+            Ok(ready) => ready,
+            Err(error) => {
+                self.books.remove(&key);
+                return Err(error);
+            }
+        };
+        self.watch_ready(number, &ready.body);
+        let is_closed = {
+            let mut shelf = self.prewarm.state.lock();
+            if !shelf.is_closed {
+                self.books.warm(&key, clock::now());
+                shelf.ready.insert(number, ready);
+                return Ok(true);
+            }
+            ready
+        };
+        self.books.remove(&key);
+        self.discard_body(&is_closed.body).await;
+        Ok(false)
+    }
+
+    async fn prepare(
+        &self,
+        agent: &AgentRow,
+        version: &VersionRow,
+        with_agent: bool,
+    ) -> Result<Ready, Error> {
+        let own = SessionLimits::default();
+        let limits = limits::limits(&self.config, &agent.limits, &own)?;
+        let disk = self.workspaces.blank(limits::disk_size(&self.config, &limits)).await?;
+        let body = Arc::new(self.make_body(disk, &version.chain, &limits).await?);
+        let session = self.ids.next("ses_");
+        let mut ready = Ready {
+            agent_id: agent.id.clone(),
+            version: version.version,
+            updated_ms: agent.updated_ms,
+            limits,
+            session,
+            body,
+            agent: None,
+        };
+        if with_agent {
+            match self.start_ahead(agent, version, &ready).await {
+                Ok(running) => {
+                    *ready.body.agent.lock().await = Some(running.clone());
+                    ready.agent = Some(running);
+                }
+                Err(error) => {
+                    self.discard_body(&ready.body).await;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Starts an agent whose session does not exist yet.
+    async fn start_ahead(
+        &self,
+        agent: &AgentRow,
+        version: &VersionRow,
+        ready: &Ready,
+    ) -> Result<RunningAgent, Error> {
+        let mut launch = Launch::bare();
+        launch.runtime = version.runtime.clone();
+        launch.env.extend(self.secrets.open_env(&agent.tenant, &agent.id, agent.env.as_ref())?);
+        let options = limits::options(&agent.options, &api::AgentOptions::default());
+        let spec = StartSpec {
+            options: &options,
+            session: &ready.session,
+            conversation: None,
+            is_ahead: true,
+        };
+        let running = self.start_agent(&ready.body, &launch, &spec, None).await?;
+        match running.handle.ready().await {
+            Ok(has_control) => Ok(RunningAgent { has_control, ..running }),
+            Err(end) => Err(Error::Agent(format!("the agent {}", end.reason))),
+        }
+    }
+
+    /// Gives up a sandbox that died before anybody wanted it.
+    fn watch_ready(self: &Arc<Self>, number: u64, body: &Arc<Body>) {
+        let (inner, ended) = (Arc::downgrade(self), body.ended());
+        tokio::spawn(async move {
+            ended.await;
+            let Some(inner) = inner.upgrade() else { return };
+            let Some(ready) = inner.prewarm.take(number) else { return };
+            inner.books.remove(&Key::Ready(number));
+            inner.discard_body(&ready.body).await;
+        });
+    }
+
+    /// Ends a sandbox that was ready. The books have struck it off.
+    pub(super) async fn discard_ready(&self, number: u64) {
+        if let Some(ready) = self.prewarm.take(number) {
+            self.discard_body(&ready.body).await;
+        }
+    }
+
+    /// Ends all of them, and makes no more.
+    pub(super) async fn close_ready(&self) {
+        let numbers: Vec<u64> = {
+            let mut shelf = self.prewarm.state.lock();
+            shelf.is_closed = true;
+            shelf.ready.keys().copied().collect()
+        };
+        for number in numbers {
+            self.books.remove(&Key::Ready(number));
+            self.discard_ready(number).await;
+        }
+        let _nobody_makes_one = self.prewarm.making.lock().await;
+    }
+
+    /// Tells an agent that was started ahead what its session wants, before its first message.
+    pub(super) fn tune(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        body: &Arc<Body>,
+        running: RunningAgent,
+        requests: Vec<Map<String, Value>>,
+    ) {
+        if requests.is_empty() {
+            return;
+        }
+        // Locked before anybody can ask for the agent: a message waits until it has been told.
+        let Ok(mut slot) = Arc::clone(&body.agent).try_lock_owned() else { return };
+        let entry = Arc::clone(entry);
+        tokio::spawn(async move {
+            if let Err(refusal) = running.handle.apply(requests).await {
+                let text = format!("the agent that was ready is replaced: {refusal}");
+                entry.lines.lock().push(LogLevel::System, &text);
+                *slot = None;
+                running.handle.close().await;
+            }
+        });
+    }
+}
+
+/// How many an agent wants with its process, and how many without.
+fn wanted(agent: &AgentRow) -> [usize; 2] {
+    let count = |count: u32| usize::try_from(count.min(READY_MAX)).unwrap_or(0);
+    [count(agent.settings.prewarm_agents), count(agent.settings.prewarm_sandboxes)]
+}

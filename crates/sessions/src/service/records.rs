@@ -1,0 +1,469 @@
+//! What is kept beside sessions: secrets, attachments, usage, and what faces keep.
+
+use api::Credential;
+use bytes::Bytes;
+use node::clock;
+use serde_json::Value;
+
+use super::launch::Launch;
+use super::{Inner, Sessions, time};
+use crate::error::Error;
+use crate::store::PAGE_MAX;
+use crate::store::rows::{AttachmentRow, CredentialRow, DocumentFilter, DocumentRow, UsageFilter};
+
+/// Credentials of one tenant.
+const CREDENTIALS_MAX: u64 = 1000;
+/// Bytes of a credential's secret and of its label.
+const SECRET_BYTES_MAX: usize = 16 << 10;
+const LABEL_BYTES_MAX: usize = 200;
+/// Attachments of one session, and bytes of one.
+const ATTACHMENTS_MAX: u64 = 1000;
+/// Bytes of an attachment.
+pub const ATTACHMENT_BYTES_MAX: usize = 50 << 20;
+/// Bytes of a name.
+const NAME_BYTES_MAX: usize = 500;
+/// Bytes of one document of a face.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+
+/// The kinds of credentials, and the variable in which an agent gets the secret; none for the key
+/// of the model, which is added on the way and never enters a sandbox.
+const KINDS: [(&str, Option<&str>); 4] = [
+    ("anthropic", None),
+    ("openai", Some("OPENAI_API_KEY")),
+    ("bedrock", Some("AWS_BEARER_TOKEN_BEDROCK")),
+    ("custom", Some("CREDENTIAL")),
+];
+
+/// A file given along with a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// `att_…`.
+    pub id: String,
+    /// The session's.
+    pub session: String,
+    /// Name of the file.
+    pub name: String,
+    /// Its media type.
+    pub media_type: Option<String>,
+    /// Bytes.
+    pub bytes: u64,
+    /// When it was added (milliseconds since 1970).
+    pub created_ms: u64,
+}
+
+/// What usage is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageQuery {
+    /// Of this session.
+    pub session: Option<String>,
+    /// Of the agent of this name.
+    pub agent: Option<String>,
+    /// Not before (milliseconds since 1970).
+    pub from_ms: Option<u64>,
+    /// Before.
+    pub to_ms: Option<u64>,
+}
+
+impl From<UsageQuery> for UsageFilter {
+    fn from(query: UsageQuery) -> UsageFilter {
+        let UsageQuery { session, agent, from_ms, to_ms } = query;
+        UsageFilter { session, agent, from_ms, to_ms }
+    }
+}
+
+/// What turns used, together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct UsageTotal {
+    /// How many turns.
+    pub turns: u64,
+    /// Tokens that the model read, without those from its cache.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    /// Tokens that came from its cache.
+    pub cache_read_tokens: u64,
+    /// Tokens that were put there.
+    pub cache_write_tokens: u64,
+    /// In US dollars, as agents reckon it.
+    pub cost_usd: f64,
+    /// Calls of tools.
+    pub tool_calls: u64,
+    /// Milliseconds.
+    pub duration_ms: u64,
+}
+
+/// What one turn used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnUsage {
+    /// The session's.
+    pub session: String,
+    /// The turn's.
+    pub turn: String,
+    /// Name of the agent.
+    pub agent: Option<String>,
+    /// The model that was asked for.
+    pub model: Option<String>,
+    /// When the turn ended (milliseconds since 1970).
+    pub at_ms: u64,
+    /// What it used; of one turn.
+    pub used: UsageTotal,
+}
+
+/// Something small that a face keeps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Document {
+    /// What it is: `ash.eval_case`.
+    pub kind: String,
+    /// Names it among its kind.
+    pub id: String,
+    /// What it belongs to.
+    pub parent: Option<String>,
+    /// Content.
+    pub body: Value,
+    /// When it was made (milliseconds since 1970).
+    pub created_ms: u64,
+    /// When it was changed last.
+    pub updated_ms: u64,
+}
+
+impl Inner {
+    /// Adds what a credential gives to what programs are started with.
+    pub(super) async fn add_credential(
+        &self,
+        tenant: &str,
+        id: &str,
+        launch: &mut Launch,
+    ) -> Result<(), Error> {
+        let row = self.store.credential(tenant, id).await?;
+        let row = row.ok_or(Error::NotFound("credential"))?;
+        let plain = self.secrets.open_credential(&row)?;
+        let secret = plain.expose_text().unwrap_or_default().to_owned();
+        let variable = KINDS.iter().find(|(kind, _)| *kind == row.kind);
+        match variable.and_then(|(_, variable)| *variable) {
+            Some(variable) => drop(launch.env.insert(variable.to_owned(), secret)),
+            None => launch.model_key = Some(secret),
+        }
+        self.store.touch_credential(tenant, id, clock::wall_ms()).await
+    }
+
+    /// Removes what was given along with a session.
+    pub(super) async fn remove_attachments(
+        &self,
+        tenant: &str,
+        session: &str,
+    ) -> Result<(), Error> {
+        for row in self.store.attachments(tenant, session).await? {
+            if let Some(row) = self.store.delete_attachment(tenant, &row.id).await? {
+                self.remove_object(&row.object).await;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn remove_object(&self, key: &str) {
+        if let Err(error) = self.objects.delete(key).await {
+            tracing::warn!(
+                key,
+                error = &error as &dyn std::error::Error,
+                "an object that nobody needs could not be removed"
+            );
+        }
+    }
+}
+
+impl Sessions {
+    /// Keeps a secret for agents.
+    ///
+    /// # Errors
+    /// What is wrong with the request; `TooMany` when the tenant has too many.
+    pub async fn create_credential(
+        &self,
+        tenant: &str,
+        kind: &str,
+        label: &str,
+        secret: &str,
+    ) -> Result<Credential, Error> {
+        let inner = self.ready()?;
+        if !KINDS.iter().any(|(known, _)| *known == kind) {
+            let message = "must be `anthropic`, `openai`, `bedrock` or `custom`";
+            return Err(Error::invalid("kind", message));
+        }
+        if label.len() > LABEL_BYTES_MAX {
+            return Err(Error::invalid("label", format!("more than {LABEL_BYTES_MAX} bytes")));
+        }
+        if secret.is_empty() || secret.len() > SECRET_BYTES_MAX || secret.contains('\0') {
+            let message = format!("must have 1 to {SECRET_BYTES_MAX} bytes, and no NUL");
+            return Err(Error::invalid("secret", message));
+        }
+        let id = inner.ids.next("cred_");
+        let sealed = inner.secrets.seal_credential(tenant, &id, secret.as_bytes())?;
+        let row = CredentialRow {
+            id,
+            tenant: tenant.to_owned(),
+            kind: kind.to_owned(),
+            label: label.to_owned(),
+            secret: sealed,
+            created_ms: clock::wall_ms(),
+            last_used_ms: None,
+        };
+        let shown = credential(row.clone());
+        inner.store.insert_credential(row, CREDENTIALS_MAX).await?;
+        Ok(shown)
+    }
+
+    /// The secrets of a tenant, without their values.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn credentials(&self, tenant: &str) -> Result<Vec<Credential>, Error> {
+        let rows = self.ready()?.store.credentials(tenant).await?;
+        Ok(rows.into_iter().map(credential).collect())
+    }
+
+    /// Removes a secret. Agents that run keep what they have.
+    ///
+    /// # Errors
+    /// When there is no such credential.
+    pub async fn delete_credential(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        match self.ready()?.store.delete_credential(tenant, id).await? {
+            true => Ok(()),
+            false => Err(Error::NotFound("credential")),
+        }
+    }
+
+    /// Keeps a file with a session.
+    ///
+    /// # Errors
+    /// When it is too large, there are too many, or there is no such session.
+    pub async fn add_attachment(
+        &self,
+        tenant: &str,
+        session: &str,
+        name: &str,
+        media_type: Option<&str>,
+        content: Bytes,
+    ) -> Result<Attachment, Error> {
+        let inner = self.ready()?;
+        if inner.here(tenant, session).is_none() {
+            inner.row(tenant, session).await?;
+        }
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
+            let message = format!("must have 1 to {NAME_BYTES_MAX} bytes, and no NUL");
+            return Err(Error::invalid("name", message));
+        }
+        if content.len() > ATTACHMENT_BYTES_MAX {
+            let message = format!("more than {ATTACHMENT_BYTES_MAX} bytes");
+            return Err(Error::invalid("content", message));
+        }
+        let id = inner.ids.next("att_");
+        let row = AttachmentRow {
+            object: format!("attachments/{id}"),
+            id,
+            tenant: tenant.to_owned(),
+            session: session.to_owned(),
+            name: name.to_owned(),
+            media_type: media_type.map(str::to_owned),
+            bytes: u64::try_from(content.len()).unwrap_or(u64::MAX),
+            created_ms: clock::wall_ms(),
+        };
+        inner.objects.put(&row.object, content).await.map_err(objects)?;
+        if let Err(error) = inner.store.insert_attachment(row.clone(), ATTACHMENTS_MAX).await {
+            inner.remove_object(&row.object).await;
+            return Err(error);
+        }
+        Ok(attachment(row))
+    }
+
+    /// What was given along with a session.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn attachments(&self, tenant: &str, session: &str) -> Result<Vec<Attachment>, Error> {
+        let rows = self.ready()?.store.attachments(tenant, session).await?;
+        Ok(rows.into_iter().map(attachment).collect())
+    }
+
+    /// An attachment and its content.
+    ///
+    /// # Errors
+    /// When there is no such attachment.
+    pub async fn attachment(&self, tenant: &str, id: &str) -> Result<(Attachment, Bytes), Error> {
+        let inner = self.ready()?;
+        let row = inner.store.attachment(tenant, id).await?;
+        let row = row.ok_or(Error::NotFound("attachment"))?;
+        let content = inner.objects.get(&row.object).await.map_err(objects)?;
+        let content = content.ok_or(Error::NotFound("attachment"))?;
+        Ok((attachment(row), content))
+    }
+
+    /// Removes an attachment.
+    ///
+    /// # Errors
+    /// When there is no such attachment.
+    pub async fn delete_attachment(&self, tenant: &str, id: &str) -> Result<(), Error> {
+        let inner = self.ready()?;
+        let row = inner.store.delete_attachment(tenant, id).await?;
+        let row = row.ok_or(Error::NotFound("attachment"))?;
+        inner.remove_object(&row.object).await;
+        Ok(())
+    }
+
+    /// What turns of a tenant used, together.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn usage_total(&self, tenant: &str, query: UsageQuery) -> Result<UsageTotal, Error> {
+        let sum = self.ready()?.store.usage_sum(tenant, query.into()).await?;
+        Ok(UsageTotal {
+            turns: sum.turns,
+            input_tokens: sum.input_tokens,
+            output_tokens: sum.output_tokens,
+            cache_read_tokens: sum.cache_read_tokens,
+            cache_write_tokens: sum.cache_write_tokens,
+            cost_usd: sum.cost_usd,
+            tool_calls: sum.tool_calls,
+            duration_ms: sum.duration_ms,
+        })
+    }
+
+    /// What turns of a tenant used, one by one, the latest first.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn usage(
+        &self,
+        tenant: &str,
+        query: UsageQuery,
+        limit: usize,
+    ) -> Result<Vec<TurnUsage>, Error> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let rows = self.ready()?.store.usage(tenant, query.into(), limit).await?;
+        let turn = |row: crate::store::rows::UsageRow| TurnUsage {
+            session: row.session,
+            turn: row.turn,
+            agent: row.agent,
+            model: row.model,
+            at_ms: row.at_ms,
+            used: UsageTotal {
+                turns: 1,
+                input_tokens: row.input_tokens,
+                output_tokens: row.output_tokens,
+                cache_read_tokens: row.cache_read_tokens,
+                cache_write_tokens: row.cache_write_tokens,
+                cost_usd: row.cost_usd,
+                tool_calls: row.tool_calls,
+                duration_ms: row.duration_ms,
+            },
+        };
+        Ok(rows.into_iter().map(turn).collect())
+    }
+
+    /// Keeps something for a face, in place of what it had under this kind and id.
+    ///
+    /// # Errors
+    /// When it is too large.
+    pub async fn put_document(
+        &self,
+        tenant: &str,
+        kind: &str,
+        id: &str,
+        parent: Option<&str>,
+        body: Value,
+    ) -> Result<(), Error> {
+        let inner = self.ready()?;
+        let text = serde_json::to_string(&body).map_err(Error::internal)?;
+        if text.len() > DOCUMENT_BYTES_MAX {
+            return Err(Error::invalid("body", format!("more than {DOCUMENT_BYTES_MAX} bytes")));
+        }
+        let now_ms = clock::wall_ms();
+        let row = DocumentRow {
+            tenant: tenant.to_owned(),
+            kind: kind.to_owned(),
+            id: id.to_owned(),
+            parent: parent.map(str::to_owned),
+            body,
+            created_ms: now_ms,
+            updated_ms: now_ms,
+        };
+        inner.store.put_document(row).await
+    }
+
+    /// What a face keeps.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn document(
+        &self,
+        tenant: &str,
+        kind: &str,
+        id: &str,
+    ) -> Result<Option<Document>, Error> {
+        Ok(self.ready()?.store.document(tenant, kind, id).await?.map(document))
+    }
+
+    /// What a face keeps of one kind, by id: of one parent or of all, after one id.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn documents(
+        &self,
+        tenant: &str,
+        kind: &str,
+        parent: Option<&str>,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Document>, Error> {
+        let filter = DocumentFilter {
+            kind: kind.to_owned(),
+            parent: parent.map(str::to_owned),
+            after: after.map(str::to_owned),
+            limit: limit.clamp(1, PAGE_MAX),
+        };
+        let rows = self.ready()?.store.documents(tenant, filter).await?;
+        Ok(rows.into_iter().map(document).collect())
+    }
+
+    /// Removes what a face keeps. Whether there was something.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn delete_document(&self, tenant: &str, kind: &str, id: &str) -> Result<bool, Error> {
+        self.ready()?.store.delete_document(tenant, kind, id).await
+    }
+}
+
+pub(super) fn objects(error: node::objects::ObjectsError) -> Error {
+    Error::Unavailable(Box::new(error))
+}
+
+fn credential(row: CredentialRow) -> Credential {
+    Credential {
+        id: row.id,
+        kind: row.kind,
+        label: row.label,
+        created_at: time(row.created_ms),
+        last_used_at: row.last_used_ms.map(time),
+    }
+}
+
+fn attachment(row: AttachmentRow) -> Attachment {
+    Attachment {
+        id: row.id,
+        session: row.session,
+        name: row.name,
+        media_type: row.media_type,
+        bytes: row.bytes,
+        created_ms: row.created_ms,
+    }
+}
+
+fn document(row: DocumentRow) -> Document {
+    Document {
+        kind: row.kind,
+        id: row.id,
+        parent: row.parent,
+        body: row.body,
+        created_ms: row.created_ms,
+        updated_ms: row.updated_ms,
+    }
+}

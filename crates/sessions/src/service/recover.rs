@@ -1,0 +1,85 @@
+//! What a server finds when it starts: what it left behind when it was stopped, or died.
+//!
+//! Whatever its sandboxes did is over: they ended with the server. Their disks are here, complete
+//! up to the last write. So every session that had one is paused, turns that were under way get
+//! their end, and files that no row names are removed. Nothing is made before that.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use api::{SessionEventKind, SessionState};
+use node::clock;
+use serde_json::json;
+
+use super::Inner;
+use crate::error::Error;
+use crate::metrics::Counted;
+use crate::store::PAGE_MAX;
+use crate::store::rows::SessionRow;
+
+/// What is said to whoever waits for a turn that did not come to its end.
+const DIED: &str = "the server stopped while it worked on this turn";
+
+impl Inner {
+    /// Brings rows and files to what is true.
+    pub(super) async fn recover(self: &Arc<Self>) -> Result<(), Error> {
+        self.store.heartbeat(&self.server, None, clock::wall_ms()).await?;
+        for row in self.store.sessions_of_server(&self.server).await? {
+            self.recover_session(row).await?;
+        }
+        let mut disks = HashSet::new();
+        let now = clock::now();
+        for row in self.store.sessions_on_disks_of(&self.server).await? {
+            if row.state == SessionState::Ended {
+                continue;
+            }
+            if let Some(disk) = row.disk {
+                disks.insert(disk);
+                self.books.keep_cold(&row.id.as_str().into(), now);
+            }
+        }
+        let removed = self.workspaces.sweep(disks, self.all_layers().await?).await?;
+        if removed > 0 {
+            tracing::info!(removed, "removed disks and layers that nobody knows of");
+        }
+        self.sweeps.layers();
+        Ok(())
+    }
+
+    async fn recover_session(&self, row: SessionRow) -> Result<(), Error> {
+        let was_live = match row.state {
+            SessionState::Active | SessionState::Starting => true,
+            // A turn may have been on its way out.
+            SessionState::Paused => !self.store.open_turns(&row.id).await?.is_empty(),
+            SessionState::Stopped | SessionState::Ended | SessionState::Error => false,
+        };
+        if !was_live {
+            return Ok(());
+        }
+        let now_ms = clock::wall_ms();
+        let claimed = self.store.claim(&row.id, &self.server, row.epoch, now_ms).await?;
+        // Another server was faster: it recovers it.
+        let Some(mut row) = claimed else { return Ok(()) };
+        self.metrics.count(Counted::Recovered);
+        let log = self.writer.log(&row);
+        log.end_open_turns(DIED).await?;
+        row.state = SessionState::Paused;
+        let data = json!({ "state": row.state.as_str(), "reason": "the server was restarted" });
+        row.last_seq = log.push(SessionEventKind::Lifecycle, None, data);
+        log.save(Arc::new(row)).await?;
+        log.leave();
+        Ok(())
+    }
+
+    /// The layers that the store knows of.
+    async fn all_layers(&self) -> Result<HashSet<String>, Error> {
+        let mut all = HashSet::new();
+        let mut after = String::new();
+        loop {
+            let page = self.store.layers(&after, PAGE_MAX).await?;
+            let Some(last) = page.last() else { return Ok(all) };
+            after.clone_from(last);
+            all.extend(page);
+        }
+    }
+}

@@ -1,0 +1,403 @@
+//! What goes on by itself: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use api::SessionState;
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use node::clock;
+use node::drain::Drain;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+use tokio::time;
+
+use super::entry::Entry;
+use super::{Inner, Sessions};
+use crate::events::{Lost, Why};
+use crate::metrics::Counted;
+use crate::store::HEARTBEAT_EVERY;
+use crate::store::rows::OnDeadline;
+
+/// How often idle and cold sessions are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
+/// How often sessions that nobody works with are let out of memory.
+const FORGET_EVERY: Duration = Duration::from_secs(10);
+/// Sandboxes that are ended at the same time by a sweep.
+const SWEEPS_MAX: usize = 16;
+/// Layers that are removed at a time, and how old they are at least: whoever has just made one is
+/// still writing down who stands on it.
+const LAYERS_MAX: usize = 100;
+const LAYER_AGE: Duration = Duration::from_secs(5 * 60);
+/// How long the end waits for one session, beyond the time that its turn gets.
+const REST_MAX: Duration = Duration::from_secs(20);
+
+/// When what is due.
+#[derive(Default)]
+pub(super) struct Timers {
+    deadlines: Mutex<Deadlines>,
+    /// A deadline has come nearer.
+    sooner: Notify,
+    /// Somebody stopped standing on layers.
+    layers: AtomicBool,
+    /// Somebody took one of the disks that are ready.
+    pub(super) disks: Notify,
+}
+
+#[derive(Default)]
+struct Deadlines {
+    by_time: BTreeSet<(u64, Arc<str>)>,
+    by_session: HashMap<Arc<str>, u64>,
+}
+
+impl Timers {
+    /// Sets the deadline of a session, or takes it away.
+    pub(super) fn deadline(&self, session: &Arc<str>, at_ms: Option<u64>) {
+        {
+            let all = &mut *self.deadlines.lock();
+            if let Some(before) = all.by_session.remove(session) {
+                all.by_time.remove(&(before, Arc::clone(session)));
+            }
+            if let Some(at_ms) = at_ms {
+                all.by_session.insert(Arc::clone(session), at_ms);
+                all.by_time.insert((at_ms, Arc::clone(session)));
+            }
+        }
+        self.sooner.notify_one();
+    }
+
+    /// Some layers may be nobody's.
+    pub(super) fn layers(&self) {
+        self.layers.store(true, Ordering::Relaxed);
+    }
+
+    /// Takes one session that is due, or says how long there is until one will be.
+    fn due(&self, now_ms: u64) -> Result<Arc<str>, Option<Duration>> {
+        let all = &mut *self.deadlines.lock();
+        match all.by_time.first() {
+            Some((at_ms, _)) if *at_ms > now_ms => Err(Some(Duration::from_millis(at_ms - now_ms))),
+            Some(_) => {
+                let due = all.by_time.pop_first().ok_or(None)?;
+                all.by_session.remove(&due.1);
+                Ok(due.1)
+            }
+            None => Err(None),
+        }
+    }
+}
+
+impl Sessions {
+    /// Does what goes on by itself, until the server drains; then stores everything and ends every
+    /// sandbox. Turns that run get `patience` to come to their end.
+    pub async fn work(&self, drain: &Drain, patience: Duration) {
+        let Ok(inner) = self.ready() else { return drain.begun().await };
+        let lost = inner.lost.lock().take();
+        let background = async {
+            tokio::join!(
+                inner.beat(),
+                inner.keep_deadlines(),
+                inner.sweep(),
+                inner.make_disks(),
+                inner.prewarm_all(),
+                inner.heed_losses(lost),
+            );
+        };
+        tokio::select! {
+            () = background => {}
+            () = drain.begun() => {}
+        }
+        inner.shut_down(patience).await;
+    }
+}
+
+impl Inner {
+    async fn beat(&self) {
+        loop {
+            let beat = self.store.heartbeat(&self.server, None, clock::wall_ms()).await;
+            if let Err(error) = beat {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "the store was not told that this server is there"
+                );
+            }
+            time::sleep(HEARTBEAT_EVERY).await;
+        }
+    }
+
+    async fn keep_deadlines(self: &Arc<Self>) {
+        loop {
+            match self.sweeps.due(clock::wall_ms()) {
+                Ok(session) => {
+                    let inner = Arc::clone(self);
+                    tokio::spawn(async move { inner.deadline_came(&session).await });
+                }
+                Err(Some(wait)) => {
+                    let sooner = self.sweeps.sooner.notified();
+                    // Whichever comes first; then it is looked at again.
+                    drop(time::timeout(wait, sooner).await);
+                }
+                Err(None) => self.sweeps.sooner.notified().await,
+            }
+        }
+    }
+
+    async fn deadline_came(self: &Arc<Self>, session: &str) {
+        let Some(entry) = self.known(session) else { return };
+        let action = {
+            let mut state = entry.state.lock();
+            // Moved meanwhile.
+            if state.row.deadline_ms.is_none_or(|at| at > clock::wall_ms()) {
+                return;
+            }
+            state.row.deadline_ms = None;
+            state.row.on_deadline
+        };
+        match action {
+            OnDeadline::Kill => {
+                let _transition = entry.transition.lock().await;
+                if let Err(error) = self.finish(&entry, "its time was up").await {
+                    tracing::warn!(
+                        session,
+                        error = &error as &dyn std::error::Error,
+                        "a session whose time was up could not be ended"
+                    );
+                }
+            }
+            OnDeadline::Pause => self.rest_now(&entry, "its time was up").await,
+        }
+    }
+
+    async fn sweep(self: &Arc<Self>) {
+        let mut rounds: u32 = 0;
+        let forget_every =
+            u32::try_from(FORGET_EVERY.as_secs() / SWEEP_EVERY.as_secs()).unwrap_or(1);
+        loop {
+            time::sleep(SWEEP_EVERY).await;
+            self.sweep_idle().await;
+            self.sweep_cold().await;
+            rounds = rounds.wrapping_add(1);
+            if rounds.is_multiple_of(forget_every) {
+                self.forget_cold().await;
+                if self.sweeps.layers.load(Ordering::Relaxed) {
+                    self.sweep_layers().await;
+                }
+            }
+        }
+    }
+
+    /// Ends the sandboxes of sessions that have waited for too long.
+    async fn sweep_idle(self: &Arc<Self>) {
+        let now = clock::now();
+        let usual = Duration::from_secs(self.config.idle_s.into());
+        let mut taken = Vec::new();
+        for id in self.books.idle(now, usual) {
+            match self.known(&id) {
+                // Its own time may be longer. The books do not tell how long it has waited.
+                Some(entry) if !entry.is_idle(usual) => self.books.not_idle(&id, now),
+                Some(_) | None => taken.push(id),
+            }
+        }
+        for entry in self.impatient(usual) {
+            let Some(body) = entry.body() else { continue };
+            if self.books.take_idle(&entry.key, &body.uses, now) {
+                taken.push(Arc::clone(&entry.id));
+            }
+        }
+        self.for_each(taken, |inner, id| async move {
+            inner.metrics.count(Counted::SweptIdle);
+            inner.rest(&id, "it was idle").await;
+        })
+        .await;
+    }
+
+    /// Sessions with a time of their own that is shorter than usual, and over.
+    fn impatient(&self, usual: Duration) -> Vec<Arc<Entry>> {
+        let entries = self.entries.lock();
+        let is_due = |entry: &&Arc<Entry>| {
+            let own = entry.state.lock().row.idle_s;
+            own.is_some_and(|own| Duration::from_secs(own.into()) < usual) && entry.is_idle(usual)
+        };
+        entries.values().filter(is_due).cloned().collect()
+    }
+
+    /// Moves the disks of sessions that have been cold for long to the object store.
+    async fn sweep_cold(self: &Arc<Self>) {
+        let cold = Duration::from_secs(self.config.cold_s.into());
+        let taken = self.books.cold_before(clock::now(), cold);
+        self.for_each(taken, |inner, id| async move { inner.archive(&id).await }).await;
+    }
+
+    async fn for_each<F: Future<Output = ()>>(
+        self: &Arc<Self>,
+        sessions: Vec<Arc<str>>,
+        work: impl Fn(Arc<Inner>, Arc<str>) -> F,
+    ) {
+        let works = sessions.into_iter().map(|id| work(Arc::clone(self), id));
+        stream::iter(works).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
+    }
+
+    /// Lets sessions out of memory that nobody works with: their rows say it all.
+    async fn forget_cold(&self) {
+        let cold: Vec<Arc<Entry>> = {
+            let entries = self.entries.lock();
+            let is_cold = |entry: &&Arc<Entry>| entry.body().is_none();
+            entries.values().filter(is_cold).cloned().collect()
+        };
+        for entry in cold {
+            let _loading = self.loading(&entry.id).lock().await;
+            if entry.transition.try_lock().is_err() || entry.log.settle().await.is_err() {
+                continue;
+            }
+            let mut entries = self.entries.lock();
+            // The map's and this one: whoever else has it may be about to work with it.
+            if Arc::strong_count(&entry) > 2 || entry.body().is_some() {
+                continue;
+            }
+            entry.state.lock().left = true;
+            entries.remove(&entry.id);
+            entry.log.leave();
+        }
+    }
+
+    /// Removes layers on which nobody stands.
+    async fn sweep_layers(&self) {
+        let age_ms = u64::try_from(LAYER_AGE.as_millis()).unwrap_or(u64::MAX);
+        let before_ms = clock::wall_ms().saturating_sub(age_ms);
+        match self.store.take_unused_layers(before_ms, LAYERS_MAX).await {
+            Ok(layers) => {
+                for layer in layers {
+                    self.workspaces.remove_layer(&layer).await;
+                }
+            }
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "unused layers could not be looked for"
+            ),
+        }
+    }
+
+    /// Keeps disks ready.
+    async fn make_disks(&self) {
+        loop {
+            match self.workspaces.replenish().await {
+                Ok(true) => {}
+                Ok(false) => self.sweeps.disks.notified().await,
+                Err(error) => {
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "a disk could not be made ready"
+                    );
+                    time::sleep(SWEEP_EVERY).await;
+                }
+            }
+        }
+    }
+
+    /// Makes ready what all agents want, once.
+    async fn prewarm_all(self: &Arc<Self>) {
+        match self.store.agents_of_all().await {
+            Ok(agents) => agents.into_iter().for_each(|agent| self.replenish(agent)),
+            Err(error) => tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "agents could not be looked up to make sandboxes ready"
+            ),
+        }
+    }
+
+    /// Ends what is left here of sessions that are another server's now.
+    async fn heed_losses(self: &Arc<Self>, lost: Option<mpsc::UnboundedReceiver<Lost>>) {
+        let Some(mut lost) = lost else { return };
+        while let Some(Lost { session, epoch, why }) = lost.recv().await {
+            let Some(entry) = self.known(&session) else { continue };
+            if entry.state.lock().row.epoch != epoch {
+                continue;
+            }
+            match why {
+                Why::Taken => tracing::warn!(session, "a session is another server's now"),
+                Why::Refused(error) => tracing::error!(
+                    session,
+                    error = &error as &dyn std::error::Error,
+                    "a session can not be stored, and is given up"
+                ),
+            }
+            let inner = Arc::clone(self);
+            tokio::spawn(async move {
+                let _transition = entry.transition.lock().await;
+                entry.state.lock().left = true;
+                inner.entries.lock().remove(&entry.id);
+                inner.leave(&entry, SessionState::Paused, "it is on another server");
+                if let Some(body) = entry.body() {
+                    inner.kill(&body).await;
+                    inner.put_down(&entry, &body).await;
+                }
+                inner.books.remove(&entry.key);
+            });
+        }
+    }
+
+    /// Stores everything and ends every sandbox.
+    async fn shut_down(self: &Arc<Self>, patience: Duration) {
+        self.close_ready().await;
+        let entries: Vec<Arc<Entry>> = self.entries.lock().values().cloned().collect();
+        let rest = |entry: Arc<Entry>| async move {
+            let turn = entry.state.lock().turns.current().cloned();
+            if let Some(turn) = turn {
+                // What waits behind it has no time left.
+                self.leave(&entry, SessionState::Paused, "the server stops");
+                drop(time::timeout(patience, turn.over()).await);
+            }
+            let rested = self.rest_now(&entry, "the server stops");
+            if time::timeout(REST_MAX, rested).await.is_err() {
+                tracing::error!(session = %entry.id, "a session could not be put to rest");
+            }
+        };
+        // All at once: each waits for its own turn, and what is heavy is bounded elsewhere.
+        futures_util::future::join_all(entries.into_iter().map(rest)).await;
+        self.workspaces.discard_ready().await;
+        self.writer.close().await;
+        if let Err(error) = self.store.remove_server(&self.server).await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "the store was not told that this server is gone"
+            );
+        }
+    }
+}
+
+impl Entry {
+    /// Whether nobody has worked with its sandbox for as long as it may wait.
+    fn is_idle(&self, usual: Duration) -> bool {
+        let (own, body) = {
+            let state = self.state.lock();
+            (state.row.idle_s, state.body.clone())
+        };
+        let Some(body) = body else { return false };
+        let idle = own.map_or(usual, |own| Duration::from_secs(own.into()));
+        let waited = clock::wall_ms().saturating_sub(body.used_ms.load(Ordering::Relaxed));
+        Duration::from_millis(waited) >= idle
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Deadlines come in their order, and the last word counts.
+
+    use super::*;
+
+    #[test]
+    fn the_earliest_deadline_is_due_first_and_only_when_it_has_come() {
+        let timers = Timers::default();
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        assert_eq!(timers.due(0), Err(None));
+        timers.deadline(&a, Some(10));
+        timers.deadline(&b, Some(20));
+        assert_eq!(timers.due(5), Err(Some(Duration::from_millis(5))));
+        timers.deadline(&a, Some(30));
+        assert_eq!(timers.due(25), Ok(b));
+        assert_eq!(timers.due(25), Err(Some(Duration::from_millis(5))));
+        timers.deadline(&a, None);
+        assert_eq!(timers.due(100), Err(None));
+    }
+}

@@ -1,0 +1,609 @@
+//! Messages: taken, put in line, told to the agent one after the other, and heard.
+//!
+//! Every turn that is taken has a `turn_start` and a `done`, with its own name on everything in
+//! between. While one runs or waits, the session's sandbox is at work.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use api::{
+    MessageContent, MessageRequest, OnDisconnect, SessionEvent, SessionEventKind, SessionState,
+};
+use node::clock;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+
+use super::entry::{Entry, Use};
+use super::logs::LogLine;
+use super::{Inner, Sessions};
+use crate::agent::{AgentHandle, TurnId, TurnInput, TurnOutcome};
+use crate::error::Error;
+use crate::events::{Log, Subscription};
+use crate::metrics::{Metrics, Timed};
+use crate::store::PAGE_MAX;
+use crate::store::rows::{MessageRow, UsageRow};
+
+/// Blocks of one message.
+const BLOCKS_MAX: usize = 1000;
+/// What is said of a turn that somebody stopped before it could begin.
+const INTERRUPTED: &str = "the turn was interrupted";
+
+/// The turns of a session that are not over.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    waiting: VecDeque<Queued>,
+    current: Option<Arc<Turn>>,
+    /// A task takes them one after the other.
+    is_worked: bool,
+}
+
+/// A turn that is not over.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    id: TurnId,
+    policy: OnDisconnect,
+    /// Who listens to it.
+    listeners: AtomicUsize,
+    arrived: Instant,
+    is_stopped: AtomicBool,
+    stop: Notify,
+    /// Whether the agent has said something.
+    has_begun: AtomicBool,
+    tool_calls: AtomicU64,
+    /// Who is told to stop.
+    agent: Mutex<Option<AgentHandle>>,
+    over: watch::Sender<bool>,
+}
+
+/// A message that waits for its turn.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    turn: Arc<Turn>,
+    request: MessageRequest,
+}
+
+impl Turns {
+    /// Takes away what waits.
+    pub(super) fn take_waiting(&mut self) -> Vec<Queued> {
+        self.waiting.drain(..).collect()
+    }
+
+    /// Stops the turn that runs, and says which that is.
+    pub(super) fn stop_current(&mut self) -> Option<Arc<Turn>> {
+        let turn = self.current.clone()?;
+        turn.stop();
+        Some(turn)
+    }
+
+    /// The turn that runs.
+    pub(super) fn current(&self) -> Option<&Arc<Turn>> {
+        self.current.as_ref()
+    }
+}
+
+impl Queued {
+    /// Ends a turn that never began.
+    pub(super) fn refuse(self, log: &Log, why: &str) {
+        let turn = Some(&*self.turn.id);
+        log.push(SessionEventKind::TurnStart, turn, json!({ "content": self.request.content }));
+        log.push(SessionEventKind::Error, turn, json!({ "error": why }));
+        log.push(SessionEventKind::Done, turn, json!({}));
+        self.turn.over.send_replace(true);
+    }
+}
+
+impl Turn {
+    /// Tells it to give way, whatever it is doing.
+    pub(super) fn stop(&self) {
+        self.is_stopped.store(true, Ordering::Release);
+        self.stop.notify_one();
+        if let Some(agent) = &*self.agent.lock() {
+            agent.interrupt();
+        }
+    }
+
+    /// Resolves when it is over.
+    pub(super) async fn over(&self) {
+        let mut over = self.over.subscribe();
+        // Its sender is here.
+        drop(over.wait_for(|over| *over).await);
+    }
+
+    async fn stopped(&self) {
+        while !self.is_stopped.load(Ordering::Acquire) {
+            self.stop.notified().await;
+        }
+    }
+
+    /// Gives it the agent that works on it. From here on the agent is who is stopped.
+    fn begin(&self, agent: &AgentHandle) {
+        *self.agent.lock() = Some(agent.clone());
+    }
+}
+
+impl Entry {
+    /// Notes what an agent says in a turn: when it begins, and how often it uses tools.
+    pub(super) fn note(&self, turn: &TurnId, kind: SessionEventKind, metrics: &Metrics) {
+        let current = self.state.lock().turns.current.clone();
+        let Some(current) = current.filter(|current| current.id == *turn) else { return };
+        if !current.has_begun.swap(true, Ordering::Relaxed) {
+            metrics.took(Timed::FirstEvent, clock::now().duration_since(current.arrived));
+        }
+        if kind == SessionEventKind::ToolUse {
+            current.tool_calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A message of the conversation.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Message {
+    /// Its number, among those of the session's events.
+    pub seq: u64,
+    /// When (milliseconds since 1970).
+    pub at_ms: u64,
+    /// The turn that it belongs to.
+    pub turn: Option<String>,
+    /// `user` or `assistant`.
+    pub role: String,
+    /// Text or blocks.
+    pub content: Value,
+}
+
+/// What is heard of one turn.
+pub struct MessageStream {
+    turn: Arc<Turn>,
+    entry: Arc<Entry>,
+    events: Subscription,
+    is_over: bool,
+}
+
+impl fmt::Debug for MessageStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageStream").field("turn", &self.turn.id).finish_non_exhaustive()
+    }
+}
+
+impl MessageStream {
+    /// Names the turn.
+    pub fn turn(&self) -> &str {
+        &self.turn.id
+    }
+
+    /// The session's own id.
+    pub fn session(&self) -> &str {
+        &self.entry.id
+    }
+
+    /// What comes next of this turn; none after `done`. Never empty.
+    pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
+        while !self.is_over {
+            let Some(events) = self.events.next().await else {
+                self.is_over = true;
+                return None;
+            };
+            let mut of_turn = Vec::with_capacity(events.len());
+            for event in events {
+                if event.turn.as_deref() != Some(&*self.turn.id) {
+                    continue;
+                }
+                self.is_over |= event.kind == SessionEventKind::Done;
+                of_turn.push(event);
+            }
+            if !of_turn.is_empty() {
+                return Some(of_turn);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for MessageStream {
+    fn drop(&mut self) {
+        if self.turn.listeners.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.entry.unheard();
+        }
+    }
+}
+
+/// What is heard of a session as a whole.
+pub struct EventStream {
+    /// None of a session that this server does not work with: nobody can be listened to there.
+    entry: Option<Arc<Entry>>,
+    events: Subscription,
+}
+
+impl fmt::Debug for EventStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EventStream")
+    }
+}
+
+impl EventStream {
+    /// What comes next; none when nothing ever will. Never empty.
+    pub async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
+        self.events.next().await
+    }
+}
+
+impl Drop for EventStream {
+    fn drop(&mut self) {
+        if let Some(entry) = &self.entry
+            && entry.listeners.fetch_sub(1, Ordering::AcqRel) == 1
+        {
+            entry.unheard();
+        }
+    }
+}
+
+impl Entry {
+    /// Somebody stopped listening: turns that want an audience and have none give way.
+    fn unheard(&self) {
+        let unwanted: Vec<Arc<Turn>> = {
+            let state = self.state.lock();
+            let waiting = state.turns.waiting.iter().map(|queued| &queued.turn);
+            let all = waiting.chain(&state.turns.current);
+            let is_unwanted = |turn: &&Arc<Turn>| {
+                turn.policy == OnDisconnect::Interrupt
+                    && turn.listeners.load(Ordering::Acquire) == 0
+                    && self.listeners.load(Ordering::Acquire) == 0
+            };
+            all.filter(is_unwanted).cloned().collect()
+        };
+        for turn in unwanted {
+            turn.stop();
+        }
+    }
+}
+
+impl Sessions {
+    /// Takes a message. It is told to the agent when the ones before it are done with.
+    ///
+    /// # Errors
+    /// `Conflict` when the session is not active; `TooMany` when too many wait already.
+    pub async fn message(
+        &self,
+        tenant: &str,
+        id: &str,
+        request: MessageRequest,
+    ) -> Result<MessageStream, Error> {
+        let inner = self.ready()?;
+        let arrived = clock::now();
+        check(&request)?;
+        let entry = inner.acquire(tenant, id).await?;
+        let turn: TurnId = inner.ids.next("turn_").into();
+        let mut request = Some(request);
+        loop {
+            if let Some(stream) = inner.take_message(&entry, &turn, &mut request, arrived)? {
+                return Ok(stream);
+            }
+            // Active without a sandbox: only for a moment, or until somebody asks.
+            drop(inner.with_body(&entry).await?);
+        }
+    }
+
+    /// Stops the turn that runs. Whether there was one.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn interrupt(&self, tenant: &str, id: &str) -> Result<bool, Error> {
+        let inner = self.ready()?;
+        let Some(entry) = inner.here(tenant, id) else {
+            return inner.row(tenant, id).await.map(|_| false);
+        };
+        let stopped = entry.state.lock().turns.stop_current();
+        Ok(stopped.is_some())
+    }
+
+    /// Listens to a session, from the event after `after` on.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn events(&self, tenant: &str, id: &str, after: u64) -> Result<EventStream, Error> {
+        let inner = self.ready()?;
+        if let Some(entry) = inner.here(tenant, id) {
+            entry.listeners.fetch_add(1, Ordering::AcqRel);
+            let events = entry.log.subscribe(after);
+            return Ok(EventStream { entry: Some(entry), events });
+        }
+        inner.row(tenant, id).await?;
+        let log = inner.writer.follow(id);
+        Ok(EventStream { entry: None, events: log.subscribe(after) })
+    }
+
+    /// The number of the latest event of a session.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn last_seq(&self, tenant: &str, id: &str) -> Result<u64, Error> {
+        let inner = self.ready()?;
+        match inner.here(tenant, id) {
+            Some(entry) => Ok(entry.log.last_seq()),
+            None => Ok(inner.row(tenant, id).await?.last_seq),
+        }
+    }
+
+    /// Events of a session that are kept, above number `after`: of these kinds, or of all.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn event_page(
+        &self,
+        tenant: &str,
+        id: &str,
+        after: u64,
+        limit: usize,
+        kinds: Vec<SessionEventKind>,
+    ) -> Result<Vec<SessionEvent>, Error> {
+        let inner = self.ready()?;
+        inner.settled(tenant, id).await?;
+        inner.store.event_page(id, after, u64::MAX, limit.clamp(1, PAGE_MAX), kinds).await
+    }
+
+    /// Messages of a session above number `after`.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn messages(
+        &self,
+        tenant: &str,
+        id: &str,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Message>, Error> {
+        let inner = self.ready()?;
+        inner.settled(tenant, id).await?;
+        let rows = inner.store.messages(id, after, limit.clamp(1, PAGE_MAX)).await?;
+        let message = |row: MessageRow| Message {
+            seq: row.seq,
+            at_ms: row.at_ms,
+            turn: row.turn,
+            role: row.role,
+            content: row.content,
+        };
+        Ok(rows.into_iter().map(message).collect())
+    }
+
+    /// Lines of the agent's standard error and of the server, from number `from` on; those of this
+    /// life only.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn logs(&self, tenant: &str, id: &str, from: u64) -> Result<Vec<LogLine>, Error> {
+        let inner = self.ready()?;
+        match inner.here(tenant, id) {
+            Some(entry) => Ok(entry.lines.lock().from(from)),
+            None => inner.row(tenant, id).await.map(|_| Vec::new()),
+        }
+    }
+}
+
+fn check(request: &MessageRequest) -> Result<(), Error> {
+    match &request.content {
+        MessageContent::Text(text) if text.is_empty() => {
+            return Err(Error::invalid("content", "is empty"));
+        }
+        MessageContent::Blocks(blocks) if blocks.is_empty() || blocks.len() > BLOCKS_MAX => {
+            let message = format!("must have 1 to {BLOCKS_MAX} blocks");
+            return Err(Error::invalid("content", message));
+        }
+        MessageContent::Text(_) | MessageContent::Blocks(_) => {}
+    }
+    Ok(())
+}
+
+impl Inner {
+    /// Puts a message in line; none when the session has no sandbox at the moment.
+    fn take_message(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        id: &TurnId,
+        request: &mut Option<MessageRequest>,
+        arrived: Instant,
+    ) -> Result<Option<MessageStream>, Error> {
+        let mut state = entry.state.lock();
+        state.active()?;
+        if state.turns.waiting.len() >= self.config.messages_waiting_max {
+            let message = format!(
+                "{} messages are waiting in this session already",
+                self.config.messages_waiting_max
+            );
+            return Err(Error::TooMany(message));
+        }
+        let Some(body) = state.body.clone() else { return Ok(None) };
+        let Some(at_work) = Use::of(self, entry, body, arrived) else { return Ok(None) };
+        let Some(request) = request.take() else { return Ok(None) };
+        let turn = Arc::new(Turn {
+            id: Arc::clone(id),
+            policy: request.on_disconnect.unwrap_or(state.row.on_disconnect),
+            listeners: AtomicUsize::new(1),
+            arrived,
+            is_stopped: AtomicBool::new(false),
+            stop: Notify::new(),
+            has_begun: AtomicBool::new(false),
+            tool_calls: AtomicU64::new(0),
+            agent: Mutex::default(),
+            over: watch::Sender::new(false),
+        });
+        let events = entry.log.subscribe(entry.log.last_seq());
+        state.turns.waiting.push_back(Queued { turn: Arc::clone(&turn), request });
+        state.row.last_active_ms = clock::wall_ms();
+        if !std::mem::replace(&mut state.turns.is_worked, true) {
+            drop(state);
+            tokio::spawn(Arc::clone(self).work_off(at_work));
+        } else {
+            // Whoever works the line off has a use of its own.
+            drop(state);
+            drop(at_work);
+        }
+        Ok(Some(MessageStream { turn, entry: Arc::clone(entry), events, is_over: false }))
+    }
+
+    /// Takes the messages of a session one after the other.
+    async fn work_off(self: Arc<Self>, mut at_work: Use) {
+        let entry = Arc::clone(&at_work.entry);
+        loop {
+            let (queued, body) = {
+                let mut state = entry.state.lock();
+                let Some(queued) = state.turns.waiting.pop_front() else {
+                    state.turns.current = None;
+                    state.turns.is_worked = false;
+                    return;
+                };
+                state.turns.current = Some(Arc::clone(&queued.turn));
+                (queued, state.body.clone())
+            };
+            // The sandbox may be another one than that of the turn before.
+            if body.is_none_or(|body| !Arc::ptr_eq(&body, &at_work.body)) {
+                match self.with_body(&entry).await {
+                    Ok(other) => at_work = other,
+                    Err(error) => {
+                        queued.refuse(&entry.log, &error.to_string());
+                        continue;
+                    }
+                }
+            }
+            self.run_turn(&at_work, queued).await;
+        }
+    }
+
+    /// Tells the agent one message, up to `done`.
+    async fn run_turn(self: &Arc<Self>, at_work: &Use, queued: Queued) {
+        let Queued { turn, request } = queued;
+        let entry = &at_work.entry;
+        let id = Some(&*turn.id);
+        let began_ms = clock::wall_ms();
+        entry.log.push(SessionEventKind::TurnStart, id, json!({ "content": request.content }));
+        entry.log.message("user", id, json!(request.content));
+        let outcome = self.answer(at_work, &turn, &request).await;
+        *turn.agent.lock() = None;
+        let error = match outcome {
+            Ok(outcome) => {
+                self.note_usage(entry, &turn, &request, &outcome, began_ms);
+                outcome.error
+            }
+            Err(error) => Some(error.to_string()),
+        };
+        if let Some(error) = error {
+            entry.log.push(SessionEventKind::Error, id, json!({ "error": error }));
+        }
+        {
+            let mut state = entry.state.lock();
+            state.row.turns += 1;
+            state.row.last_active_ms = clock::wall_ms();
+        }
+        self.mark(entry);
+        // The log tells of it when all of the turn is durable, and not before.
+        entry.log.push(SessionEventKind::Done, id, json!({}));
+        turn.over.send_replace(true);
+        if self.config.snapshot_after_turn {
+            self.snapshot_after_turn(at_work).await;
+        }
+    }
+
+    /// What the agent makes of a message. The agent is started when it does not run.
+    async fn answer(
+        self: &Arc<Self>,
+        at_work: &Use,
+        turn: &Arc<Turn>,
+        request: &MessageRequest,
+    ) -> Result<TurnOutcome, Error> {
+        let entry = &at_work.entry;
+        let mut again = true;
+        loop {
+            let agent = tokio::select! {
+                biased;
+                () = turn.stopped() => return Err(Error::Agent(INTERRUPTED.to_owned())),
+                agent = self.agent(entry, &at_work.body) => agent?.handle,
+            };
+            turn.begin(&agent);
+            if turn.is_stopped.load(Ordering::Acquire) {
+                return Err(Error::Agent(INTERRUPTED.to_owned()));
+            }
+            let waited = clock::now().duration_since(turn.arrived);
+            self.metrics.took(Timed::TurnStart, waited);
+            let outcome = agent.send_turn(self.input(turn, request)).await;
+            if !outcome.conversation_lost {
+                return Ok(outcome);
+            }
+            // The agent does not know the conversation, so that it has said nothing in it.
+            entry.state.lock().row.agent_session = None;
+            self.mark(entry);
+            if !std::mem::replace(&mut again, false) || turn.has_begun.load(Ordering::Acquire) {
+                return Ok(outcome);
+            }
+            agent.close().await;
+        }
+    }
+
+    fn input(&self, turn: &Turn, request: &MessageRequest) -> TurnInput {
+        TurnInput {
+            turn: Arc::clone(&turn.id),
+            content: request.content.clone(),
+            partial: request.partial,
+            model: request.model.clone(),
+            extra: request.extra.clone(),
+            time: Duration::from_secs(self.config.turn_s.into()),
+        }
+    }
+
+    fn note_usage(
+        &self,
+        entry: &Entry,
+        turn: &Turn,
+        request: &MessageRequest,
+        outcome: &TurnOutcome,
+        began_ms: u64,
+    ) {
+        let usage = &outcome.usage;
+        let now_ms = clock::wall_ms();
+        let (agent, model) = {
+            let state = entry.state.lock();
+            (state.row.agent_name.clone(), state.row.options.model.clone())
+        };
+        entry.log.usage(UsageRow {
+            session: entry.id.to_string(),
+            turn: turn.id.to_string(),
+            tenant: entry.tenant.to_string(),
+            agent,
+            at_ms: now_ms,
+            model: request.model.clone().or(model),
+            input_tokens: usage.input_tokens,
+            output_tokens: usage.output_tokens,
+            cache_read_tokens: usage.cache_read_tokens,
+            cache_write_tokens: usage.cache_creation_tokens,
+            cost_usd: usage.cost_usd,
+            tool_calls: turn.tool_calls.load(Ordering::Relaxed),
+            duration_ms: now_ms.saturating_sub(began_ms),
+        });
+    }
+
+    async fn snapshot_after_turn(&self, at_work: &Use) {
+        let Some(disk) = at_work.body.disk() else { return };
+        let entry = &at_work.entry;
+        let chain = entry.state.lock().row.chain.clone();
+        match self.workspaces.snapshot(&disk, &chain).await {
+            Ok(manifest) => {
+                entry.state.lock().row.manifest = Some(manifest);
+                self.mark(entry);
+            }
+            Err(error) => tracing::warn!(session = %entry.id,
+                error = &error as &dyn std::error::Error,
+                "the files of a session could not be brought to the object store"),
+        }
+    }
+
+    /// Finds a session, with everything that was told of it in the store.
+    async fn settled(self: &Arc<Self>, tenant: &str, id: &str) -> Result<(), Error> {
+        match self.here(tenant, id) {
+            Some(entry) if entry.session_state() != SessionState::Ended => entry.log.settle().await,
+            Some(_) => Ok(()),
+            None => self.row(tenant, id).await.map(drop),
+        }
+    }
+}
