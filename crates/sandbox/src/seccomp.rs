@@ -134,11 +134,8 @@ const DEVICES: &[u32] = &[libc::S_IFCHR, libc::S_IFBLK];
 
 /// Address families, kinds and protocols of sockets.
 const LOCAL: &[u32] = &[libc::AF_UNIX.cast_unsigned()];
-const LOOPBACK: &[u32] = &[
-    libc::AF_UNIX.cast_unsigned(),
-    libc::AF_INET.cast_unsigned(),
-    libc::AF_INET6.cast_unsigned(),
-];
+const LOOPBACK: &[u32] =
+    &[libc::AF_UNIX.cast_unsigned(), libc::AF_INET.cast_unsigned(), libc::AF_INET6.cast_unsigned()];
 /// `SOCK_TYPE_MASK` of linux/net.h: the flags are above it.
 const SOCKET_KIND: u32 = 0xf;
 const KINDS: &[u32] = &[
@@ -493,11 +490,7 @@ mod tests {
                 for value in &interesting {
                     let args = [*value; 6];
                     let (got, steps) = run(&program, number, ARCH, args);
-                    assert_eq!(
-                        got,
-                        oracle(holder, number, args),
-                        "call {number}, args {value:#x}"
-                    );
+                    assert_eq!(got, oracle(holder, number, args), "call {number}, args {value:#x}");
                     assert!(steps < 40, "call {number} takes {steps} steps");
                 }
             }

@@ -28,6 +28,7 @@ use crate::codec::{self, Malformed, Reader, Writer};
 use crate::disk::{Disk, Layer};
 use crate::engine::Place;
 use crate::failure::Failure;
+use crate::guest::mounts::LAYERS_MAX;
 use crate::run::{Control, SandboxError};
 use crate::sys;
 use files::Files;
@@ -120,6 +121,9 @@ pub(crate) async fn begin(
     place: Place,
     setup: SessionSetup<'_>,
 ) -> Result<Session, SandboxError> {
+    if setup.layers.len() > LAYERS_MAX {
+        return Err(SandboxError::Command("layers: at most 64"));
+    }
     let connection = Arc::new(Connection {
         socket: control.into_socket(),
         next_id: AtomicU64::new(1),
@@ -310,9 +314,7 @@ impl Connection {
         }
         let _asked = Asked { connection: self, id };
         let exchange = async {
-            if self.send(&frame, fds).await.is_err() {
-                return Err(OVER);
-            }
+            self.send(&frame, fds).await.map_err(lost)?;
             match answered.await {
                 Ok(Answer::Done(body, fds)) => Ok((body, fds)),
                 Ok(Answer::Refused(failure)) => Err(SandboxError::Refused(failure)),
@@ -391,6 +393,16 @@ impl Connection {
 
 /// What is said when the sandbox is gone.
 const OVER: SandboxError = SandboxError::Lost("it has ended");
+
+/// A request that could not be sent: mostly because there is nobody any more.
+fn lost(error: io::Error) -> SandboxError {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::NotConnected => OVER,
+        _ => error.into(),
+    }
+}
 
 fn answer(waiting: &mut Waiting, id: u64, answer: Answer) {
     if let Some(asked) = waiting.answers.remove(&id) {

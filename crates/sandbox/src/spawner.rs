@@ -399,6 +399,8 @@ impl Spawner {
             let name = cgroup::standing_name(self.setup.index, number);
             let groups = Groups::create_standing(&self.parents, self.setup.unified_limits, &name)
                 .step("make the control groups of a slot")?;
+            // Those of a spawner that was killed may be as it left them.
+            cgroup::thaw_standing(&groups).step("make the control groups of a slot")?;
             slot.standing = Some(groups);
         }
         let standing = slot.standing.as_deref().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! From a copy of the guest init to a program of a session, in two halves, as for commands.
 //!
-//! *Parking* is done ahead: control groups, which the kernel takes its time to enter, and the policy
-//! of system calls. *Release* is what is left when the program is known: its streams, its identity,
-//! its limits, and `execve`. Between the two the process waits under the id of the guest init, so
-//! that no program sees it or can send it a signal.
+//! *Parking* is done ahead: control groups, which the kernel takes its time to enter, and the
+//! policy of system calls. *Release* is what is left when the program is known: its streams, its
+//! identity, its limits, and `execve`. Between the two the process waits under the id of the guest
+//! init, so that no program sees it or can send it a signal.
 //!
 //! Both only go forward: a step that fails is noted in a shared page and ends the process.
 
