@@ -83,6 +83,10 @@ const FEATURES: &str = "none,has_journal,ext_attr,dir_index,filetype,extent,64bi
 const KERNEL_MIN: (u32, u32) = (5, 19);
 /// Templates that are kept; of most servers all disks have one of few sizes.
 const TEMPLATES_MAX: usize = 32;
+/// How often a copy is begun while programs write to the disk.
+const COPY_TRIES_MAX: u32 = 8;
+/// Longest that an image of our own is waited for after it was detached.
+const DETACH_WAIT: Duration = Duration::from_secs(10);
 /// Of what the tool says, how much is passed on.
 const TOOL_CHARS_MAX: usize = 500;
 /// Free stretches shorter than this are not told to the device: they are hardly worth it.
@@ -136,6 +140,12 @@ pub enum DiskError {
     /// Somebody else had the image attached for as long as the caller would wait.
     #[error("the disk image {} is in use", path.display())]
     InUse {
+        /// The image.
+        path: PathBuf,
+    },
+    /// Programs wrote to the disk all the time that it was to be copied.
+    #[error("programs write to the disk {} all the time", path.display())]
+    Busy {
         /// The image.
         path: PathBuf,
     },
@@ -222,14 +232,10 @@ impl Disks {
         check_size(size)?;
         let from = self.template(size)?;
         let to = image::unnamed(path)?;
-        image::copy(&from, &to).at("copy the template to", path)?;
+        if !image::share(&from, &to) {
+            image::copy(&from, &to).at("copy the template to", path)?;
+        }
         image::name(&to, path)
-    }
-
-    /// Ends what a server that died has left: an image below `directory` that nobody can write to,
-    /// because it was being copied. Only for a directory whose images belong to this server.
-    pub fn recover(&self, directory: &Path) -> Result<(), DiskError> {
-        loops::thaw_abandoned_below(directory)
     }
 
     /// The template of such a disk; made when there is none.
@@ -255,12 +261,9 @@ impl Disks {
         let image = image::unnamed(template)?;
         image.set_len(image_bytes(size)).at("give a size to", template)?;
         self.run_mkfs(&image, size)?;
-        loops::lock(&image, Lock::Exclusive, template)?;
-        let kept = image.try_clone().at("keep", template)?;
-        let disk = Disk::of(kept, template)?;
-        disk.furnish().at("make the directories of", template)?;
-        disk.sync()?;
-        drop(disk);
+        Disk::attach_unnamed(&image, |disk| {
+            disk.furnish().at("make the directories of", template)
+        })?;
         match image::name_durably(&image, template) {
             // Another server has made the same one.
             Ok(()) | Err(DiskError::Exists { .. }) => Ok(image),
@@ -376,13 +379,23 @@ impl Disk {
     /// Attaches an image, waiting for at most so long until nobody else has it attached.
     pub fn attach(path: &Path, wait: Duration) -> Result<Disk, DiskError> {
         let image = loops::open_locked(path, Lock::Exclusive, wait)?;
-        Disk::of(image, path)
-    }
-
-    /// Attaches an image that is locked.
-    fn of(image: File, path: &Path) -> Result<Disk, DiskError> {
         let (device, root) = loops::attach(&image, path, Access::Change)?;
         Ok(Disk { root, device, image, path: path.to_owned() })
+    }
+
+    /// Attaches an image that has no name yet, for as long as `with` takes. When it returns nobody
+    /// has it attached any more.
+    fn attach_unnamed(
+        image: &File,
+        with: impl FnOnce(&Disk) -> Result<(), DiskError>,
+    ) -> Result<(), DiskError> {
+        // Opened again, so that the lock goes with the device and not with the caller's file.
+        let path = PathBuf::from(format!("/proc/self/fd/{}", image.as_raw_fd()));
+        let disk = Disk::attach(&path, Duration::ZERO)?;
+        with(&disk)?;
+        drop(disk);
+        // A process that was just started can have had it open for a moment.
+        loops::open_locked(&path, Lock::Exclusive, DETACH_WAIT).map(drop)
     }
 
     /// Makes what every disk has.
@@ -406,19 +419,37 @@ impl Disk {
         sys::rmdirat(root, c"lost+found")
     }
 
-    /// Makes a copy of the disk as it is at one moment, while programs go on using it; they wait as
-    /// long as that takes when they want to change something. Durable when it returns, and never in
-    /// place of another file.
+    /// Makes a copy of the disk as it is at one moment, while programs go on using it. Durable when
+    /// it returns, and never in place of another file. [`DiskError::Busy`] when programs make
+    /// everything durable that they write, without a pause: then they have to be paused.
+    ///
+    /// The moment is one at which nothing was written to the image while it was copied, which is the
+    /// rule: what programs write is in memory for seconds. `FIFREEZE` would make sure of it, but
+    /// outlasts a server that is killed, and with it everybody who waits to write, for good.
     pub fn copy_to(&self, to: &Path) -> Result<(), DiskError> {
         let copy = image::unnamed(to)?;
-        // Most is written before anybody has to wait, and nothing copied that nobody has.
-        self.sync()?;
-        self.trim()?;
-        {
-            let _frozen = loops::freeze(self.root.as_fd(), &self.image, &self.path)?;
-            image::copy(&self.image, &copy).at("copy to", to)?;
+        for _ in 0..COPY_TRIES_MAX {
+            // What is in memory would be written soon. And nothing is copied that nobody has.
+            self.sync()?;
+            self.trim()?;
+            if self.try_copy(&copy).at("copy to", to)? {
+                // Ends what programs were in the middle of, and shows that it can be attached.
+                Disk::attach_unnamed(&copy, |_| Ok(()))?;
+                return image::name_durably(&copy, to);
+            }
         }
-        image::name_durably(&copy, to)
+        Err(DiskError::Busy { path: self.path.clone() })
+    }
+
+    /// Copies the image; tells whether the copy is of one moment.
+    fn try_copy(&self, copy: &File) -> io::Result<bool> {
+        copy.set_len(0)?;
+        if image::share(&self.image, copy) {
+            return Ok(true);
+        }
+        let before = loops::writes(&self.device)?;
+        image::copy(&self.image, copy)?;
+        Ok(before.is_all_until(loops::writes(&self.device)?))
     }
 
     /// Returns when everything written so far is durable in the image.

@@ -95,7 +95,6 @@ impl Workspaces {
             fs::create_dir_all(directory.join(name)).map_err(Error::internal)?;
         }
         let maker = Disks::open(&directory.join("templates")).map_err(Error::internal)?;
-        maker.recover(&directory.join("disks")).map_err(Error::internal)?;
         match fs::remove_dir_all(directory.join(COPIES)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(Error::internal(error));

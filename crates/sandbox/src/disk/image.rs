@@ -61,13 +61,15 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes an empty file a copy of another one, with its holes; in no time where the file system can
-/// share content.
-pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
+/// Makes an empty file a copy of another one, as it is at one moment, where the file system can do
+/// that by sharing content.
+pub(super) fn share(from: &File, to: &File) -> bool {
     // Whatever the reason why not, the other way shows it as well.
-    if kernel::clone_file(from.as_fd(), to.as_fd()).is_ok() {
-        return Ok(());
-    }
+    kernel::clone_file(from.as_fd(), to.as_fd()).is_ok()
+}
+
+/// The same piece by piece, with its holes.
+pub(super) fn copy(from: &File, to: &File) -> io::Result<()> {
     let len = from.metadata()?.len();
     to.set_len(len)?;
     let mut at = 0;

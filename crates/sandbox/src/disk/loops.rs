@@ -1,12 +1,11 @@
-//! Images as loop devices and mounts; locks and freezes that nobody leaves behind.
+//! Images as loop devices and mounts, with locks that nobody leaves behind.
 
 use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -22,8 +21,6 @@ const BLOCK_DEVICES: &str = "/sys/block";
 const LOOP_TRIES_MAX: u32 = 100;
 /// Time between two looks whether an image is free.
 const LOCK_INTERVAL: Duration = Duration::from_millis(1);
-/// Time after which it is considered that its holder may have died while it copied the image.
-const ABANDONED_AFTER: Duration = Duration::from_millis(100);
 /// What the kernel says of a file system that is none, or not whole.
 const DAMAGES: [i32; 4] = [libc::EUCLEAN, libc::EBADMSG, libc::EINVAL, libc::EIO];
 
@@ -59,7 +56,6 @@ pub(super) fn lock(image: &File, lock: Lock, path: &Path) -> Result<(), DiskErro
 /// The file is opened again each time, because what has the name can have become another one.
 pub(super) fn open_locked(path: &Path, lock: Lock, wait: Duration) -> Result<File, DiskError> {
     let started = now(path)?;
-    let mut looked_for_abandoned = false;
     loop {
         let mut options = File::options();
         let image = options.read(true).write(lock == Lock::Exclusive).open(path);
@@ -73,11 +69,7 @@ pub(super) fn open_locked(path: &Path, lock: Lock, wait: Duration) -> Result<Fil
             continue;
         }
         drop(image);
-        let waited = now(path)?.saturating_sub(started);
-        if !looked_for_abandoned && waited >= ABANDONED_AFTER.min(wait) {
-            looked_for_abandoned = true;
-            thaw_abandoned(path)?;
-        } else if waited >= wait {
+        if now(path)?.saturating_sub(started) >= wait {
             return Err(DiskError::InUse { path: path.to_owned() });
         }
         sys::poll(&[], Some(LOCK_INTERVAL)).at("wait for", path)?;
@@ -160,101 +152,38 @@ pub(super) fn mount(device: &CStr, access: Access) -> io::Result<OwnedFd> {
     kernel::fs_mount(fs.as_fd(), attributes)
 }
 
-/// Nobody changes anything on a disk while this lives.
-#[derive(Debug)]
-pub(super) struct Frozen<'a> {
-    root: BorrowedFd<'a>,
-    /// Has a lock on the first byte, which says that somebody lives who will end this. The kernel
-    /// holds the other lock of an image, and does not die.
-    _alive: File,
+/// What has been written to a device so far: two that are the same, with nothing on its way, have
+/// nothing written between them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Writes {
+    /// Orders to write and to make holes that are done.
+    done: [u64; 2],
+    /// That are not.
+    under_way: u64,
 }
 
-/// Freezes the file system of an image; waits for others who do.
-pub(super) fn freeze<'a>(
-    root: BorrowedFd<'a>,
-    image: &File,
-    path: &Path,
-) -> Result<Frozen<'a>, DiskError> {
-    let alive = reopen(image).at("open again", path)?;
-    kernel::lock_byte(alive.as_fd()).at("lock a byte of", path)?;
-    kernel::freeze(root).at("freeze", path)?;
-    Ok(Frozen { root, _alive: alive })
-}
-
-impl Drop for Frozen<'_> {
-    fn drop(&mut self) {
-        // Can only fail when somebody else has done it.
-        let _thawed = kernel::thaw(self.root);
+impl Writes {
+    /// Whether nothing was written from `self` to `later`.
+    pub(super) fn is_all_until(self, later: Writes) -> bool {
+        // What was under way at first was done later, and counted; what began last is under way.
+        self.under_way == 0 && self == later
     }
 }
 
-/// Another open file of the same image, which may have been renamed.
-fn reopen(image: &File) -> io::Result<File> {
-    use std::os::fd::AsRawFd;
-    let path = format!("/proc/self/fd/{}", image.as_raw_fd());
-    File::options().read(true).write(true).open(path)
-}
-
-/// Ends the freeze of an image whose holder died in it. Without that it would last until the
-/// machine starts again: the kernel keeps a frozen file system, hence the loop device, hence the
-/// lock; and whoever waits to write to it can not even be killed.
-fn thaw_abandoned(path: &Path) -> Result<(), DiskError> {
-    let path = fs::canonicalize(path).at("look for", path)?;
-    for name in loop_devices()? {
-        if backing_file(&name).as_deref() == Some(&path) {
-            thaw_device(&name, &path)?;
-        }
+/// Reads what the kernel counts (Documentation/block/stat.rst).
+pub(super) fn writes(device: &CStr) -> io::Result<Writes> {
+    let name = device.to_string_lossy();
+    let name = name.rsplit('/').next().unwrap_or_default();
+    let numbers = |file: &str| {
+        let text = fs::read_to_string(format!("{BLOCK_DEVICES}/{name}/{file}"))?;
+        Ok::<_, io::Error>(text.split_ascii_whitespace().map_while(|it| it.parse().ok()).collect())
+    };
+    let missing = || io::Error::from(io::ErrorKind::InvalidData);
+    let counted: Vec<u64> = numbers("queue/iostats")?;
+    if counted != [1] {
+        return Err(io::Error::other("the kernel does not count what is written"));
     }
-    Ok(())
-}
-
-/// The same for all images below a directory.
-pub(super) fn thaw_abandoned_below(directory: &Path) -> Result<(), DiskError> {
-    let directory = fs::canonicalize(directory).at("look for", directory)?;
-    for name in loop_devices()? {
-        if let Some(path) = backing_file(&name).filter(|path| path.starts_with(&directory)) {
-            thaw_device(&name, &path)?;
-        }
-    }
-    Ok(())
-}
-
-fn thaw_device(name: &str, path: &Path) -> Result<(), DiskError> {
-    // An image that was deleted, or a layer that may only be read: no one can have frozen those.
-    let Ok(image) = File::options().read(true).write(true).open(path) else { return Ok(()) };
-    if !kernel::try_lock_byte(image.as_fd()).at("lock a byte of", path)? {
-        // Being copied, by somebody who lives.
-        return Ok(());
-    }
-    let device = CString::new(format!("/dev/{name}")).map_err(io::Error::from);
-    let device = device.at("name the device of", path)?;
-    // Fails when it is a layer, or has gone meanwhile.
-    let Ok(mount) = mount(&device, Access::Change) else { return Ok(()) };
-    let root = open_root(mount.as_fd()).at("open the root of", path)?;
-    // Now that it is mounted, it stays what it is.
-    if backing_file(name).as_deref() != Some(path) {
-        return Ok(());
-    }
-    match kernel::thaw(root.as_fd()) {
-        Err(error) if error.raw_os_error() != Some(libc::EINVAL) => Err(error).at("thaw", path),
-        _ => Ok(()),
-    }
-}
-
-/// Names of all loop devices.
-pub(super) fn loop_devices() -> Result<Vec<String>, DiskError> {
-    let at = Path::new(BLOCK_DEVICES);
-    let mut names = Vec::new();
-    for entry in fs::read_dir(at).at("list", at)? {
-        let name = entry.at("list", at)?.file_name();
-        names.extend(name.to_str().filter(|name| name.starts_with("loop")).map(str::to_owned));
-    }
-    Ok(names)
-}
-
-/// The image that a loop device shows, if it shows one.
-pub(super) fn backing_file(name: &str) -> Option<PathBuf> {
-    let text = fs::read(format!("{BLOCK_DEVICES}/{name}/loop/backing_file")).ok()?;
-    let text = text.strip_suffix(b"\n").unwrap_or(&text);
-    Some(PathBuf::from(std::ffi::OsStr::from_bytes(text)))
+    let (stat, in_flight): (Vec<u64>, Vec<u64>) = (numbers("stat")?, numbers("inflight")?);
+    let at = |numbers: &[u64], index| numbers.get(index).copied().ok_or_else(missing);
+    Ok(Writes { done: [at(&stat, 4)?, at(&stat, 11)?], under_way: at(&in_flight, 1)? })
 }

@@ -17,8 +17,6 @@ const LO_FLAGS_READ_ONLY: u32 = 1;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 // linux/fs.h
-const FIFREEZE: c_ulong = 0xC004_5877;
-const FITHAW: c_ulong = 0xC004_5878;
 const FITRIM: c_ulong = 0xC018_5879;
 const FICLONE: c_ulong = 0x4004_9409;
 
@@ -54,35 +52,6 @@ pub(crate) fn try_lock(file: BorrowedFd<'_>, lock: Lock) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// An exclusive lock of the open file description on the file's first byte (`F_OFD_SETLK`), which
-/// is none of those that [`try_lock`] knows. False when somebody else has it.
-pub(crate) fn try_lock_byte(file: BorrowedFd<'_>) -> io::Result<bool> {
-    match lock_byte_by(file, libc::F_OFD_SETLK) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-/// Likewise, and waits for it.
-pub(crate) fn lock_byte(file: BorrowedFd<'_>) -> io::Result<()> {
-    loop {
-        match lock_byte_by(file, libc::F_OFD_SETLKW) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
-fn lock_byte_by(file: BorrowedFd<'_>, command: c_int) -> io::Result<()> {
-    // SAFETY: all-zero is a valid flock, and l_pid has to be zero here.
-    let mut lock: libc::flock = unsafe { mem::zeroed() };
-    lock.l_type = i16::try_from(libc::F_WRLCK).unwrap_or(1);
-    lock.l_len = 1;
-    // SAFETY: reads one flock.
-    check_int(unsafe { libc::fcntl(file.as_raw_fd(), command, &raw const lock) }).map(drop)
 }
 
 // ---- loop devices ------------------------------------------------------------------------------
@@ -285,19 +254,6 @@ pub(crate) fn space(fd: BorrowedFd<'_>) -> io::Result<Space> {
 pub(crate) fn sync_fs(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: touches no memory.
     check_int(unsafe { libc::syncfs(fd.as_raw_fd()) }).map(drop)
-}
-
-/// Writes everything to the device and lets nobody change anything until [`thaw`]. `EBUSY` when it
-/// is so already.
-pub(crate) fn freeze(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the argument is not looked at.
-    check_int(unsafe { libc::ioctl(fd.as_raw_fd(), FIFREEZE, 0 as c_int) }).map(drop)
-}
-
-/// Ends a [`freeze`]. `EINVAL` when there is none.
-pub(crate) fn thaw(fd: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: the argument is not looked at.
-    check_int(unsafe { libc::ioctl(fd.as_raw_fd(), FITHAW, 0 as c_int) }).map(drop)
 }
 
 /// Tells the device which parts hold nothing, where they are at least so long (`FITRIM`).

@@ -1,6 +1,6 @@
 //! The file system of sessions against the kernel, as root: on threads with a root of their own.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -162,12 +162,19 @@ fn a_session_changes_what_is_in_layers_and_no_layer() {
 fn a_disk_is_full_at_its_limit_and_has_room_again_after_a_deletion() {
     let place = Place::new();
     let disk = place.disk("a");
+    let mib = vec![7; 1 << 20];
     inside(&disk, &[], || {
         for _ in 0..2 {
-            let mut file = File::create("/workspace/big").unwrap();
-            let mut written = 0;
+            // What was deleted last is free when the file system has noted it down.
+            let has_room = || {
+                let _interval = sys::poll(&[], Some(Duration::from_millis(1)));
+                fs::write("/workspace/big", &mib).is_ok()
+            };
+            assert!((0..SOON.as_millis()).any(|_| has_room()));
+            let mut file = OpenOptions::new().append(true).open("/workspace/big").unwrap();
+            let mut written = 1 << 20;
             let full = loop {
-                match file.write_all(&[7; 1 << 20]) {
+                match file.write_all(&mib) {
                     Ok(()) => written += 1 << 20,
                     Err(error) => break error,
                 }
@@ -175,12 +182,14 @@ fn a_disk_is_full_at_its_limit_and_has_room_again_after_a_deletion() {
             };
             assert_eq!(full.kind(), io::ErrorKind::StorageFull);
             assert!(written + (1 << 20) >= SIZE.bytes, "{written}");
-            assert_eq!(kind(fs::write("/home/user/a", [1; 1 << 20])), io::ErrorKind::StorageFull);
+            assert_eq!(kind(fs::write("/home/user/a", &mib)), io::ErrorKind::StorageFull);
+            drop(file);
             fs::remove_file("/workspace/big").unwrap();
         }
         write("/home/user/a", "there is room");
     });
-    assert!(disk.usage().unwrap().bytes < 1 << 20);
+    disk.sync().unwrap();
+    assert!(disk.usage().unwrap().bytes < 1 << 20, "{:?}", disk.usage());
 }
 
 #[test]
