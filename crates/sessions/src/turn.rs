@@ -258,8 +258,10 @@ mod tests {
     const OK: Input = I::Result { is_ok: true };
     const GAVE_UP: Input = I::Result { is_ok: false };
 
+    type Row = (State, Input, State, Option<Act>, Option<TurnEnd>);
+
     /// `state` and `input` lead to `next`, `act` and `finish`.
-    fn check(rows: &[(State, Input, State, Option<Act>, Option<TurnEnd>)]) {
+    fn check(rows: &[Row]) {
         for (state, input, next, act, finish) in rows {
             let mut now = *state;
             let step = now.next(*input).unwrap_or_else(|_| panic!("{state:?} refuses {input:?}"));

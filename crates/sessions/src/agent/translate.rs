@@ -167,8 +167,11 @@ impl Translator {
             Some("input_json_delta") => (Kind::InputJsonDelta, "partial_json"),
             _ => return Said::Nothing,
         };
-        if let Some(text @ Value::String(_)) = delta.get_mut(field).map(Value::take) {
-            emit(true, kind, object([("delta", text)]));
+        match delta.get_mut(field).map(Value::take) {
+            Some(Value::String(text)) if !text.is_empty() => {
+                emit(true, kind, object([("delta", Value::String(text))]));
+            }
+            _ => {}
         }
         Said::Nothing
     }
@@ -227,8 +230,8 @@ impl Translator {
         if is_ours { Said::Result(outcome) } else { Said::Nothing }
     }
 
-    /// Whether a result is that of the turn that is running, and not one of something that the agent
-    /// did on its own, as Claude does when a task in the background has ended.
+    /// Whether a result is that of the turn that is running, and not one of something that the
+    /// agent did on its own, as Claude does when a task in the background has ended.
     fn is_of_turn(&self, line: &Map<String, Value>) -> bool {
         let Some(turn) = &self.turn else { return false };
         let one = line.get("user_message_uuid").into_iter();

@@ -16,6 +16,9 @@ const PIECE: &str = "event: content_block_delta\ndata: {\"type\":\"content_block
 const DELTA: &str =
     "event: message_delta\ndata: {\"type\":\"message_delta\",\"usage\":{\"output_tokens\":7}}\n\n";
 
+/// How an error of the Messages API ends, as we write it.
+const ERROR_END: &str = "\"type\":\"error\"}";
+
 /// An endpoint of the Messages API, of which the test says when the answer goes on.
 struct Model {
     address: SocketAddr,
@@ -186,16 +189,11 @@ async fn an_answer_is_passed_on_as_it_comes() {
     let mut client = TcpStream::connect(address).await.unwrap();
     let sent = request("POST /v1/messages", r#"{"stream":true}"#);
     client.write_all(sent.as_bytes()).await.unwrap();
-    for (piece, end) in
-        [(START, "message_start\"}"), (PIECE, "content_block_delta\"}"), (DELTA, "7}}")]
-    {
+    for end in ["\"output_tokens\":1}}}", "content_block_delta\"}", "0\r\n\r\n"] {
         // The next one is sent only after this one was read.
         model.go.send("go").unwrap();
-        let last = piece.trim_end().rsplit('\n').next().unwrap();
-        let end = if piece == START { last } else { end };
         assert!(read_until(&mut client, end).await.contains(end));
     }
-    read_until(&mut client, "0\r\n\r\n").await;
     let used = tally.so_far();
     assert_eq!((used.input, used.output), (11, 7));
 }
@@ -240,7 +238,7 @@ async fn before_there_is_an_answer_too_a_client_that_leaves_ends_its_request() {
 async fn check(url: &str, access: Access, head: &str, body: &str, expected: (u16, &str)) {
     let (address, tally, _task) = relay(url, access).await;
     let mut client = TcpStream::connect(address).await.unwrap();
-    let answer = ask(&mut client, &request(head, body), "}}").await;
+    let answer = ask(&mut client, &request(head, body), ERROR_END).await;
     let (status, kind) = expected;
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head}: {answer}");
     let (_, document) = answer.split_once("\r\n\r\n").unwrap();
@@ -272,37 +270,47 @@ async fn what_is_not_relayed_is_answered_as_the_messages_api_would() {
     check(&url, own(), "GET /v1/files", "", down).await;
     check(&url, own(), "GET /v1/%2e%2e/admin", "", not_found).await;
     let large = format!(
-        "POST /v1/messages HTTP/1.1\r\nx: y\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/messages HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
         BODY_BYTES_MAX + 1
     );
     let (address, _tally, _task) = relay(&url, shared()).await;
     let mut client = TcpStream::connect(address).await.unwrap();
-    let answer = ask(&mut client, &large.replacen("x: y", "host: a", 1), "}}").await;
+    let answer = ask(&mut client, &large, ERROR_END).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
 #[tokio::test]
 async fn a_body_of_no_declared_length_is_bounded_too() {
-    let model = model().await;
-    let (address, _tally, _task) = relay(&format!("http://{}", model.address), shared()).await;
+    // An endpoint that takes whatever comes.
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let endpoint = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.unwrap_or(0)
+    });
+    let (address, tally, _task) = relay(&url, shared()).await;
     let (mut read, mut write) = TcpStream::connect(address).await.unwrap().into_split();
     let sender = tokio::spawn(async move {
         let head = "POST /v1/messages HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n";
         write.write_all(head.as_bytes()).await.unwrap();
         let chunk = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
-        // The relay closes before all of it is written.
-        for _ in 0..BODY_BYTES_MAX / (1 << 20) + 8 {
+        // The relay ends it before all of it is written.
+        for _ in 0..2 * BODY_BYTES_MAX / (1 << 20) {
             if write.write_all(chunk.as_bytes()).await.is_err() {
-                break;
+                return true;
             }
         }
+        false
     });
     let mut answer = Vec::new();
     let read = timeout(Duration::from_secs(20), read.read_to_end(&mut answer)).await;
     drop(read.expect("an end in time"));
-    sender.await.unwrap();
+    assert!(sender.await.unwrap(), "all of it was taken");
     let answer = String::from_utf8(answer).unwrap();
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    let passed = usize::try_from(endpoint.await.unwrap()).unwrap();
+    assert!(passed <= BODY_BYTES_MAX + BODY_BYTES_MAX / 16, "{passed}");
+    assert_eq!(tally.so_far().failed, 1);
 }
 
 #[tokio::test]
@@ -315,12 +323,15 @@ async fn connections_of_one_sandbox_are_bounded() {
     }
     // One more waits, and is served when another one goes.
     let mut late = TcpStream::connect(address).await.unwrap();
-    late.write_all(request("GET /nothing", "").as_bytes()).await.unwrap();
-    let mut byte = [0];
-    let early = timeout(Duration::from_millis(200), late.read(&mut byte)).await;
-    assert!(early.is_err(), "served beyond the limit");
+    let sent = request("GET /nothing", "");
+    late.write_all(sent.as_bytes()).await.unwrap();
+    for one in &mut held {
+        assert!(ask(one, &sent, ERROR_END).await.contains("404"));
+    }
+    let early = late.try_read(&mut [0]).map_err(|error| error.kind());
+    assert_eq!(early, Err(std::io::ErrorKind::WouldBlock), "served beyond the limit");
     held.pop();
-    assert!(read_until(&mut late, "not_found_error").await.contains("404"));
+    assert!(read_until(&mut late, ERROR_END).await.contains("404"));
 }
 
 #[test]

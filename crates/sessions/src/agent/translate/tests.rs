@@ -74,6 +74,7 @@ fn pieces_are_told_to_those_who_want_them() {
         piece(r#"{"type":"signature_delta","signature":"x"}"#, "null"),
         piece(r#"{"type":"text_delta","text":"of an agent's agent"}"#, r#""t1""#),
         piece(r#"{"type":"text_delta","text":7}"#, "null"),
+        piece(r#"{"type":"text_delta","text":""}"#, "null"),
         r#"{"type":"stream_event","event":{"type":"message_stop"}}"#.to_owned(),
     ];
     let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
@@ -214,6 +215,22 @@ fn capabilities_are_believed() {
     };
     assert!(init(r#"["x","control"]"#));
     assert!(!init(r#"["x"]"#) && !init(r#""control""#) && !init("null"));
+}
+
+proptest::proptest! {
+    /// Whatever is said, it is taken or refused, and what is of no turn ends none.
+    #[test]
+    fn no_line_is_too_strange(line in proptest::prelude::any::<Vec<u8>>(), kind in 0_usize..6) {
+        let kinds = ["assistant", "user", "result", "system", "stream_event", "control_response"];
+        let text = String::from_utf8_lossy(&line);
+        let framed = json!({"type": kinds[kind], "message": text, "event": [text], "response": {}});
+        for line in [line.clone(), framed.to_string().into_bytes()] {
+            let said = Translator::new(Driver::Claude).line(&line, &mut |in_turn, _, _| {
+                assert!(!in_turn);
+            });
+            proptest::prop_assert!(!matches!(said, Said::Result(_)));
+        }
+    }
 }
 
 #[test]
