@@ -14,15 +14,19 @@
 //!                   ◄─ report ───────────────────────────────────── supervises the program
 //! ```
 //!
+//! A *session* is a sandbox that lives: its guest init starts many programs, at any time and at
+//! once, with a disk and a loopback of its own, until its last handle is dropped ([`Session`]).
+//!
 //! What this crate never does: know of HTTP, SQL, tenants or languages; open a path in storage that
 //! sandboxed code controls by name (only beneath a descriptor, following no link); fork the server.
 //!
-//! Terms. A *slot* is a place for one sandbox: two user ids and a network namespace, used again. A
+//! Terms. A *slot* is a place for one sandbox: two user ids and network namespaces, used again. A
 //! *spawner* is this binary, executed again with a hidden argument before the runtime starts
 //! ([`spawner_main_if_asked`]). *Groups* are control groups; version 1, 2 and hybrid layouts work.
 //!
 //! Principal types: [`EngineConfig`] → [`Engine::launch`] → [`Launched`] → [`Engine::attach`] →
-//! [`Engine`] → [`Sandbox`]; [`Command`] in, [`Exit`] out.
+//! [`Engine`] → [`Sandbox`]; [`Command`] in, [`Exit`] out. [`Sandbox::into_session`] → [`Session`];
+//! [`Program`] in, [`Process`] out.
 //!
 //! ```no_run
 //! # async fn example(config: sandbox::EngineConfig) -> Result<(), Box<dyn std::error::Error>> {
