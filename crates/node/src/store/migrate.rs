@@ -53,14 +53,78 @@ pub(super) async fn migrate(
         return Err(StoreError::TooNew { service, found, known: steps.len() });
     }
     let dialect = store.dialect();
+    let in_pieces = is_cockroach(store).await.map_err(failed(found))?;
     for (index, step) in steps.iter().enumerate().skip(found) {
         let (number, sql) = (index + 1, step.sql(dialect));
+        if in_pieces {
+            apply_pieces(store, service, number, sql).await.map_err(failed(number))?;
+        }
+        // What was made in pieces is only counted here.
+        let sql = if in_pieces { "" } else { sql };
         let step =
             || move |transaction: &mut dyn Transaction| apply(transaction, service, number, sql);
         attempt(store, step).await.map_err(failed(number))?;
         tracing::info!(service, version = number, "migrated the store");
     }
     Ok(())
+}
+
+/// Whether it is CockroachDB, which speaks PostgreSQL's protocol.
+async fn is_cockroach(store: &Store) -> Result<bool, StoreError> {
+    if store.dialect() == Dialect::Sqlite {
+        return Ok(false);
+    }
+    store
+        .read("store.version", |transaction| {
+            let row = transaction.query_one("SELECT version()", &[])?;
+            row.map_or(Ok(false), |row| {
+                row.get::<String>(0).map(|version| version.starts_with("CockroachDB"))
+            })
+        })
+        .await
+}
+
+/// Makes one version statement by statement, each in a transaction of its own, which is counted
+/// for a service of the version's own: whoever is interrupted goes on behind the last one.
+///
+/// CockroachDB does not let one transaction use a column that it has added, or make an index by the
+/// name of one that it has dropped.
+pub(super) async fn apply_pieces(
+    store: &Store,
+    service: &'static str,
+    number: usize,
+    sql: &str,
+) -> Result<(), StoreError> {
+    let name = format!("{service}/{number}");
+    for (index, piece) in (1_i64..).zip(pieces(sql)) {
+        let step = || {
+            let parameters = [name.as_str().into(), index.into()];
+            let piece = piece.clone();
+            move |transaction: &mut dyn Transaction| {
+                let done = "SELECT version FROM cove_migrations \
+                    WHERE service = $1 AND version = $2";
+                if transaction.query_one(done, &parameters)?.is_some() {
+                    return Ok(());
+                }
+                // First, because there a change of the schema cannot follow a change of rows.
+                transaction.batch(&piece)?;
+                let count = "INSERT INTO cove_migrations (service, version) VALUES ($1, $2)";
+                transaction.execute(count, &parameters).map(drop)
+            }
+        };
+        attempt(store, step).await?;
+    }
+    Ok(())
+}
+
+/// The statements of a migration, as CockroachDB takes them: it compares texts by their bytes
+/// anyway and has no columns that say so. No statement of ours has a semicolon or two hyphens
+/// within a text.
+fn pieces(sql: &str) -> Vec<String> {
+    let lines = sql.lines().map(|line| line.split_once("--").map_or(line, |(code, _)| code));
+    let code = lines.collect::<Vec<_>>().join("\n").replace(" COLLATE \"C\"", "");
+    let pieces = code.split(';').map(str::trim).filter(|piece| !piece.is_empty());
+    pieces.map(str::to_owned).collect()
 }
 
 async fn version(store: &Store, service: &'static str) -> Result<usize, StoreError> {

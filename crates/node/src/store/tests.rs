@@ -494,6 +494,29 @@ async fn servers_that_start_together_migrate_once() {
     check_migrated(&fresh.store, "postgres").await;
 }
 
+/// The way of CockroachDB, on PostgreSQL: what was interrupted goes on where it was.
+#[tokio::test]
+async fn a_migration_in_pieces_makes_each_piece_once() {
+    let Fresh { store, .. } = &Fresh::open(Dialect::Postgres, |_| {}).await;
+    let whole = "CREATE TABLE a (x TEXT COLLATE \"C\" NOT NULL); -- a comment; with that
+        CREATE INDEX a_x ON a (x);
+        INSERT INTO a VALUES ('once');
+        DROP INDEX a_x; CREATE INDEX a_x ON a (x) ;";
+    let (before, broken) = whole.split_once("DROP").unwrap();
+    let failed = migrate::apply_pieces(store, "a", 1, &format!("{before}{broken}")).await;
+    assert!(matches!(failed, Err(StoreError::Statement { .. })), "{failed:?}");
+    for _ in 0..2 {
+        migrate::apply_pieces(store, "a", 1, whole).await.unwrap();
+    }
+    let rows = ask(store, "SELECT x FROM a", vec![]).await.unwrap();
+    assert_eq!(rows.len(), 1);
+    let count = "SELECT COUNT(*) FROM cove_migrations WHERE service = 'a/1'";
+    assert_eq!(ask(store, count, vec![]).await.unwrap()[0].get::<i64>(0).unwrap(), 5);
+    let collations = "SELECT COUNT(*) FROM information_schema.columns
+        WHERE table_name = 'a' AND collation_name = 'C'";
+    assert_eq!(ask(store, collations, vec![]).await.unwrap()[0].get::<i64>(0).unwrap(), 0);
+}
+
 #[test]
 fn addresses_are_understood_and_passwords_not_shown() {
     for (text, good) in [
