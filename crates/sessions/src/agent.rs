@@ -107,7 +107,8 @@ pub(crate) struct TurnInput {
     pub(crate) partial: bool,
     /// Model from this turn on.
     pub(crate) model: Option<String>,
-    /// Further fields of the line; those that it has anyway are ignored.
+    /// Further fields of the line; those that it has anyway are ignored. Of Claude's, `max_turns` is
+    /// how many messages the model may answer with before the turn is stopped.
     pub(crate) extra: Map<String, Value>,
     /// Time that the turn may take.
     pub(crate) time: Duration,
@@ -126,6 +127,9 @@ pub(crate) struct TurnOutcome {
     /// it, or its files are gone. A new process has to begin without it, and the message has to be
     /// told to that one; nothing was told of it.
     pub(crate) conversation_lost: bool,
+    /// The process was about to end, or had, before it was told the message, which can be told to
+    /// another one. Nothing was told of it.
+    pub(crate) is_untold: bool,
 }
 
 /// Why an agent is no more.
@@ -289,6 +293,7 @@ impl TurnOutcome {
             error: Some(end.reason),
             usage: Usage::default(),
             conversation_lost: end.conversation_lost,
+            is_untold: true,
         }
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum StopReason {
     Interrupted,
     /// Its time is up.
     TimedOut,
+    /// It asked the model more often than it may.
+    Exhausted,
 }
 
 /// How strongly a process was told.

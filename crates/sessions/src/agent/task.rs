@@ -59,6 +59,8 @@ struct Turn {
     id: TurnId,
     told: oneshot::Sender<TurnOutcome>,
     time: Duration,
+    /// Answers of the model that it may need.
+    rounds_max: Option<u64>,
     /// What came of it, once its result is there.
     error: Option<String>,
     usage: Usage,
@@ -250,13 +252,21 @@ impl Task {
 
     fn begin(&mut self, input: TurnInput, told: oneshot::Sender<TurnOutcome>) {
         let Ok(step) = self.state.next(Input::Begin) else {
-            let outcome = TurnOutcome {
-                end: TurnEnd::Died,
-                error: Some("the agent is at work or ends".to_owned()),
-                usage: Usage::default(),
-                conversation_lost: false,
+            let is_ending = match self.state {
+                State::Running | State::Stopping(..) => false,
+                State::Idle | State::Closing { .. } | State::Ended => true,
             };
-            told.send(outcome).ok();
+            // Dropping the sender has the handle wait for the end.
+            if !is_ending {
+                let outcome = TurnOutcome {
+                    end: TurnEnd::Died,
+                    error: Some("the agent is at work on another message".to_owned()),
+                    usage: Usage::default(),
+                    conversation_lost: false,
+                    is_untold: true,
+                };
+                told.send(outcome).ok();
+            }
             return;
         };
         if self.driver == Driver::Claude
@@ -271,8 +281,11 @@ impl Task {
         self.out.extend_from_slice(&line);
         self.translator.begin(uuid, input.partial);
         self.timers.turn = Some(Instant::now() + input.time);
+        let rounds_max = input.extra.get("max_turns").and_then(Value::as_u64);
+        let rounds_max = rounds_max.filter(|_| self.driver == Driver::Claude);
         let (id, time) = (input.turn, input.time);
-        self.turn = Some(Turn { id, told, time, error: None, usage: Usage::default() });
+        let usage = Usage::default();
+        self.turn = Some(Turn { id, told, time, rounds_max, error: None, usage });
         self.perform(step);
     }
 
@@ -347,6 +360,10 @@ impl Task {
             TurnEnd::Stopped(StopReason::TimedOut) => {
                 Some(format!("the turn took more than {} s", turn.time.as_secs()))
             }
+            TurnEnd::Stopped(StopReason::Exhausted) => {
+                let max = turn.rounds_max.unwrap_or_default();
+                Some(format!("the turn needed more than {max} answers of the model"))
+            }
             TurnEnd::NeverReady => Some(self.never_ready()),
             TurnEnd::Broken => Some(self.fault.clone().unwrap_or_default()),
             TurnEnd::Died => Some(self.died()),
@@ -356,7 +373,8 @@ impl Task {
         if let Some(error) = error.as_ref().filter(|_| !conversation_lost) {
             self.outlet.event(Some(&turn.id), Kind::Error, json!({"error": error}));
         }
-        let outcome = TurnOutcome { end, error, usage: turn.usage, conversation_lost };
+        let usage = turn.usage;
+        let outcome = TurnOutcome { end, error, usage, conversation_lost, is_untold: false };
         // Whoever sent the message may have gone; the turn is over all the same.
         turn.told.send(outcome).ok();
     }
@@ -442,6 +460,10 @@ impl Task {
         });
         if let Some(conversation) = self.translator.new_conversation() {
             self.outlet.conversation(conversation);
+        }
+        let rounds_max = self.turn.as_ref().and_then(|turn| turn.rounds_max);
+        if rounds_max.is_some_and(|max| self.translator.rounds() > max) {
+            self.input(Input::Stop(StopReason::Exhausted));
         }
         match said {
             Said::Nothing => {}

@@ -358,6 +358,47 @@ async fn a_turn_ends_when_its_time_is_up_though_the_agent_never_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_is_stopped_when_the_model_was_asked_too_often() {
+    let (agent, mut script, _told) = started(&plan(&AgentRuntime::Claude)).await;
+    let mut input = message("t1");
+    input.extra.insert("max_turns".to_owned(), json!(2));
+    let sender = agent.clone();
+    let sent = tokio::spawn(async move { sender.send_turn(input).await });
+    script.reads().await;
+    // A message has a line for each block; those of an agent's own agents do not count.
+    for (id, parent) in [("m1", ""), ("m1", ""), ("m9", "t"), ("m2", ""), ("m3", "")] {
+        let parent = if parent.is_empty() { Value::Null } else { json!(parent) };
+        let message = json!({"id": id, "content": []});
+        let line = json!({"type": "assistant", "message": message, "parent_tool_use_id": parent});
+        script.says(&line.to_string()).await;
+    }
+    assert_eq!(script.reads().await["request"]["subtype"], "interrupt");
+    script.result(true).await;
+    let outcome = sent.await.unwrap();
+    assert_eq!(outcome.end, TurnEnd::Stopped(StopReason::Exhausted));
+    let error = "the turn needed more than 2 answers of the model";
+    assert_eq!(outcome.error.as_deref(), Some(error));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_for_an_agent_that_is_ending_can_be_told_to_another() {
+    let (agent, mut script, told) = started(&command()).await;
+    script.says(INIT).await;
+    agent.ready().await.unwrap();
+    let closer = agent.clone();
+    let closed = tokio::spawn(async move { closer.close().await });
+    assert_eq!(script.stdin.next_line().await.unwrap(), None);
+    let sender = agent.clone();
+    let sent = tokio::spawn(async move { sender.send_turn(message("t1")).await });
+    script.ends("exited with code 0");
+    drop(script.stderr);
+    let outcome = sent.await.unwrap();
+    assert_eq!((outcome.end, outcome.is_untold), (TurnEnd::Died, true));
+    closed.await.unwrap();
+    assert_eq!(told.lines(), ["conversation c-1"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_floods_waits_for_room_and_can_be_killed_meanwhile() {
     let (agent, mut script, told) = started(&command()).await;
     script.says(INIT).await;

@@ -83,6 +83,10 @@ struct Current {
     partial: bool,
     /// The agent has begun with it.
     is_taken: bool,
+    /// The latest message of the model's, of which there is a line for each block.
+    message: Option<String>,
+    /// Messages of the model's so far.
+    rounds: u64,
 }
 
 impl Translator {
@@ -103,7 +107,13 @@ impl Translator {
     /// A message was written to the agent.
     pub(super) fn begin(&mut self, uuid: String, partial: bool) {
         // An agent that says when it begins may be at something else, of its own, until then.
-        self.turn = Some(Current { uuid, partial, is_taken: !self.says_lifecycle });
+        let is_taken = !self.says_lifecycle;
+        self.turn = Some(Current { uuid, partial, is_taken, message: None, rounds: 0 });
+    }
+
+    /// Messages of the model's in the turn that is running.
+    pub(super) fn rounds(&self) -> u64 {
+        self.turn.as_ref().map_or(0, |turn| turn.rounds)
     }
 
     /// The turn is over.
@@ -177,14 +187,25 @@ impl Translator {
     }
 
     /// A whole message, of the agent or of its tools.
-    fn blocks(&self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
+    fn blocks(&mut self, line: Map<String, Value>, emit: &mut Emit<'_>) -> Said {
         // The message that began the turn, said back.
         if line.get("isReplay") == Some(&Value::Bool(true)) {
             return Said::Nothing;
         }
         let in_turn = self.is_in_turn();
         let is_agent = line.get("type").and_then(Value::as_str) == Some("assistant");
-        let content = line.get("message").and_then(|message| message.get("content"));
+        let message = line.get("message");
+        let id = message.and_then(|message| message.get("id")?.as_str());
+        let is_own = line.get("parent_tool_use_id").is_none_or(Value::is_null);
+        if let (Some(turn), Some(id)) = (self.turn.as_mut().filter(|turn| turn.is_taken), id)
+            && is_agent
+            && is_own
+            && turn.message.as_deref() != Some(id)
+        {
+            turn.message = Some(id.to_owned());
+            turn.rounds += 1;
+        }
+        let content = message.and_then(|message| message.get("content"));
         for block in content.and_then(Value::as_array).into_iter().flatten() {
             let field = |name: &str| block.get(name).cloned().unwrap_or_default();
             let (kind, data) = match block.get("type").and_then(Value::as_str) {
