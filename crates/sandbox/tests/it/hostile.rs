@@ -114,8 +114,9 @@ async fn a_terminal_whose_output_nobody_takes_ends_at_the_wall_limit(engine: Eng
 /// The reader opens the pipe for writing as well, and cannot do more to the writer than that.
 async fn a_pipe_to_another_sandbox_gives_no_way_in(engine: Engine) {
     let (read, write) = std::io::pipe().unwrap();
-    let writer = "import sys, time\n\
-                  for n in range(100): print(n, flush=True)\n";
+    // Each line at once: what the reader writes must not come into the middle of one.
+    let writer = "import os\n\
+                  for n in range(100): os.write(1, b'%d\\n' % n)\n";
     let reader = "import os, fcntl\n\
                   fd = os.open('/dev/stdin', os.O_WRONLY)\n\
                   os.write(fd, b'own\\n'); os.close(fd)\n\
