@@ -423,8 +423,8 @@ impl Disk {
     /// it returns, and never in place of another file. [`DiskError::Busy`] when programs make
     /// everything durable that they write, without a pause: then they have to be paused.
     ///
-    /// The moment is one at which nothing was written to the image while it was copied, which is the
-    /// rule: what programs write is in memory for seconds. `FIFREEZE` would make sure of it, but
+    /// At that moment nothing was written to the image for as long as copying took, which is the
+    /// rule: what programs write is in memory for seconds. `FIFREEZE` would make sure of it, but it
     /// outlasts a server that is killed, and with it everybody who waits to write, for good.
     pub fn copy_to(&self, to: &Path) -> Result<(), DiskError> {
         let copy = image::unnamed(to)?;

@@ -48,7 +48,7 @@
 //! (the root file system), `guest` (pid 1), `workspace` (what it may write), `payload` (the last
 //! steps before a program), `cgroup`, `seccomp` (the policy as data), `landlock`, `tied` (tools of
 //! the host), `codec`, `failure`, `layers` (what is active here), and `sys`, which holds all
-//! `unsafe` of Cove.
+//! `unsafe` of Cove. The files of sessions are in `disk`: [`Disks`] → [`Disk`] and [`Layer`].
 
 mod cgroup;
 mod codec;

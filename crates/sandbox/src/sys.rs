@@ -1,5 +1,5 @@
-//! The system calls of this crate, each behind a safe face. All `unsafe` of Cove is in this file and
-//! its children, which have those of one purpose each.
+//! The system calls of this crate, each behind a safe face. All `unsafe` of Cove is in this file
+//! and its children, which have those of one purpose each.
 //!
 //! The faces are as thin as the kernel lets them be: one call, its errno as an [`io::Error`], and
 //! ownership of descriptors as types. Nothing here decides anything.

@@ -7,6 +7,7 @@
     reason = "Clippy knows tests by libtest's attributes, which this binary does without"
 )]
 
+mod disk;
 mod files;
 mod hostile;
 mod session;
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         return code;
     }
     support::main(&[
+        disk::TESTS,
         files::TESTS,
         hostile::TESTS,
         session::TESTS,
