@@ -107,8 +107,8 @@ pub(crate) struct TurnInput {
     pub(crate) partial: bool,
     /// Model from this turn on.
     pub(crate) model: Option<String>,
-    /// Further fields of the line; those that it has anyway are ignored. Of Claude's, `max_turns` is
-    /// how many messages the model may answer with before the turn is stopped.
+    /// Further fields of the line; those that it has anyway are ignored. Of Claude's, `max_turns`
+    /// is how many messages the model may answer with before the turn is stopped.
     pub(crate) extra: Map<String, Value>,
     /// Time that the turn may take.
     pub(crate) time: Duration,
