@@ -9,15 +9,21 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod conversation;
 mod error;
 mod execution;
 mod job;
 mod language;
 mod session;
+mod workspace;
 
 pub use agent::{
     Agent, AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate, AgentVersion,
     AgentVersionList, DeployRequest, SessionLimits,
+};
+pub use conversation::{
+    Interrupted, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,
+    SessionMessageList, TurnUsage, Usage, UsageReport,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use execution::{
@@ -34,4 +40,9 @@ pub use session::{
     CreateSession, Credential, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, Session, SessionEvent, SessionEventKind, SessionExec,
     SessionExecResult, SessionList, SessionMetrics, SessionState, Snapshot,
+};
+pub use workspace::{
+    AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,
+    FileList, ForkRequest, MoveFile, SessionAttachment, SessionAttachmentList, SessionExecEvent,
+    SnapshotList, SnapshotRequest,
 };

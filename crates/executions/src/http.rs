@@ -7,15 +7,14 @@ use api::{
     LanguageList, QueueChange, QueueStats, State as JobState, WebhookSecret,
 };
 use axum::Router;
-use axum::extract::{FromRequestParts, Path, Query, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use node::auth::Principal;
-use node::http::{self, Json};
+use node::http::{self, Json, query};
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 
 use crate::error::{Error, IDEMPOTENCY_KEY};
 use crate::jobs::{Jobs, Submission};
@@ -42,18 +41,6 @@ pub fn routes(jobs: Jobs) -> Router {
         .route("/v1/webhooks/secret", get(webhook_secret))
         .route("/v1/languages", get(languages))
         .with_state(jobs)
-}
-
-/// Reads a query strictly: what is not known, or given twice, is an error that says so.
-fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, http::Error> {
-    match Query::<T>::try_from_uri(uri) {
-        Ok(Query(query)) => Ok(query),
-        Err(rejection) => {
-            let text = rejection.body_text();
-            let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
-            Err(http::Error::invalid(format!("the query is wrong: {text}")))
-        }
-    }
 }
 
 /// The id in the path. Nobody has one that is not text.

@@ -2,7 +2,8 @@
 //!
 //! [`Listener`] accepts connections and bounds them; [`Shell`] wraps the routes: request ids,
 //! authentication of everything below `/v1`, refusal of large bodies before they are read, metrics,
-//! panics, draining. [`Json`] reads a body and says what is wrong with it. Every answer with a
+//! panics, draining. [`Json`] reads a body and says what is wrong with it; [`Upload`] takes one of any
+//! length as it comes. Every answer with a
 //! status of 400 or above has an [`api::ErrorBody`].
 //!
 //! Faces of other systems have their errors and their ways to authenticate ([`Face`]), below a path
@@ -16,16 +17,20 @@ mod access;
 mod connection;
 mod error;
 mod json;
+mod query;
 mod server;
 mod shell;
 mod socket;
 mod stream;
+mod upload;
 
 pub use access::{Access, Face};
 pub use error::Error;
 pub use json::Json;
+pub use query::{last_event_id, query};
 pub use server::{BindError, Limits, Listener, serve_all};
 pub use shell::{RequestId, Shell};
+pub use upload::Upload;
 
 #[cfg(test)]
 mod tests;

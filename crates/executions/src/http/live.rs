@@ -12,7 +12,6 @@ use std::time::Duration;
 use api::{ClientMessage, Event, ExecutionId};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use axum::extract::{FromRequestParts as _, Request, State, WebSocketUpgrade};
-use axum::http::HeaderMap;
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -26,7 +25,7 @@ use sandbox::{Control, TerminalSize};
 use serde::Deserialize;
 use tokio::time;
 
-use super::{Id, query};
+use super::Id;
 use crate::events::Log;
 use crate::jobs::{Attachment, Jobs, Subscription};
 use crate::queue::Parts;
@@ -65,10 +64,10 @@ pub(super) async fn events(
     Id(id): Id,
     request: Request,
 ) -> Result<Response, http::Error> {
-    let following: Following = query(request.uri())?;
+    let following: Following = http::query(request.uri())?;
     let after = match following.after {
         Some(after) => after,
-        None => last_event_id(request.headers())?.unwrap_or(0),
+        None => http::last_event_id(request.headers())?.unwrap_or(0),
     };
     let tenant = Arc::clone(&who.token_id);
     let (mut parts, _body) = request.into_parts();
@@ -102,16 +101,6 @@ pub(super) async fn events(
             let _ended = jobs.cancel(&tenant, &id).await;
         }
     }))
-}
-
-/// What an event source says it has seen (WHATWG HTML §9.2.4).
-fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, http::Error> {
-    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
-    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
-    match number {
-        Some(number) => Ok(Some(number)),
-        None => Err(http::Error::invalid("must be the number of an event").at("last-event-id")),
-    }
 }
 
 /// Only the one field; the rest of a stored request is not looked at.

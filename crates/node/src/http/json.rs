@@ -42,7 +42,7 @@ impl BodyBudget {
     }
 
     /// Accounts for a body of so many bytes in total.
-    fn grow(&self, bytes: u64) -> Result<(), Error> {
+    pub(super) fn grow(&self, bytes: u64) -> Result<(), Error> {
         let mut held = self.held.lock();
         let have = held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
         let want = usize::try_from(Self::units(bytes)).unwrap_or(usize::MAX);

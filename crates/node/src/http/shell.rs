@@ -50,7 +50,11 @@ impl<S: Sync> FromRequestParts<S> for RequestId {
 
 /// What a request passes through. Cheap to clone; clones share their limits.
 #[derive(Clone, Debug)]
-pub struct Shell(Arc<Shared>);
+pub struct Shell {
+    shared: Arc<Shared>,
+    /// Routes whose bodies are taken as they come.
+    streaming: Arc<[&'static str]>,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -67,6 +71,7 @@ struct Shared {
 #[derive(Clone)]
 struct Wrapped {
     shared: Arc<Shared>,
+    streaming: Arc<[&'static str]>,
     /// What is protected, by the beginning of the path, the longest first.
     faces: Arc<[(&'static str, Face)]>,
 }
@@ -84,7 +89,16 @@ impl Shell {
         let units = units.unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS);
         let bodies = Arc::new(Semaphore::new(units));
         let streams = Streams::new(limits.streams_max, metrics.clone());
-        Shell(Arc::new(Shared { limits, tokens, drain, metrics, ids, bodies, streams }))
+        let shared = Shared { limits, tokens, drain, metrics, ids, bodies, streams };
+        Shell { shared: Arc::new(shared), streaming: Arc::new([]) }
+    }
+
+    /// The same, knowing routes, as their paths are matched, whose handlers take bodies of any
+    /// length with [`Upload`](super::Upload).
+    #[must_use]
+    pub fn streaming(self, routes: &[&'static str]) -> Shell {
+        let all = self.streaming.iter().chain(routes).copied().collect();
+        Shell { streaming: all, ..self }
     }
 
     /// Puts the shell around the routes of all services.
@@ -107,7 +121,11 @@ impl Shell {
 
     fn layer(&self, routes: Router, mut faces: Vec<(&'static str, Face)>) -> Router {
         faces.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
-        let wrapped = Wrapped { shared: Arc::clone(&self.0), faces: faces.into() };
+        let wrapped = Wrapped {
+            shared: Arc::clone(&self.shared),
+            streaming: Arc::clone(&self.streaming),
+            faces: faces.into(),
+        };
         routes
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
@@ -138,7 +156,12 @@ struct Admission {
 impl Shared {
     /// Decides whether a request may reach its handler, in the order of who is to blame last: no
     /// token is reported before anything about the request, so that strangers learn nothing.
-    fn admit(&self, request: &mut Request, face: Option<&Face>) -> Result<Admission, Error> {
+    fn admit(
+        &self,
+        request: &mut Request,
+        face: Option<&Face>,
+        is_streaming: bool,
+    ) -> Result<Admission, Error> {
         let mut admission = Admission { working: None, place: None, protocol: None };
         if let Some(face) = face {
             let peer = request.extensions().get::<Peer>().copied();
@@ -154,7 +177,8 @@ impl Shared {
             held: Arc::new(Mutex::new(None)),
         };
         // Before a byte of it is read: a client that waits for `100 Continue` never sends it.
-        if content_length(request.headers()).is_some_and(|length| length > budget.bytes_max) {
+        let declared = content_length(request.headers()).filter(|_| !is_streaming);
+        if declared.is_some_and(|length| length > budget.bytes_max) {
             return Err(budget.too_large());
         }
         // Before the handler runs, which may begin something for it.
@@ -204,7 +228,8 @@ async fn handle(State(wrapped): State<Wrapped>, mut request: Request, next: Next
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
 
     let face = wrapped.face(request.uri().path());
-    let admitted = shared.admit(&mut request, face);
+    let is_streaming = wrapped.streaming.contains(&route);
+    let admitted = shared.admit(&mut request, face, is_streaming);
     // Dropped after the handler: the memory of a body is accounted for until then.
     let _budget = request.extensions().get::<BodyBudget>().cloned();
     let response = match admitted {

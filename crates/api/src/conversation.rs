@@ -1,0 +1,152 @@
+//! What is said in a session, and what is kept of it: messages, events, logs, usage.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::session::SessionEvent;
+
+/// Answer of `POST /v1/sessions/{id}/messages?wait=true`: what came of the message.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct MessageAnswer {
+    /// The session.
+    pub session: String,
+    /// Names the turn.
+    pub turn: String,
+    /// Number of its last event.
+    pub seq: u64,
+    /// What the agent said last, as text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Whether the agent calls it a failure, or the turn failed.
+    pub is_error: bool,
+    /// Why the turn failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Exchanges with the model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub num_turns: Option<u64>,
+    /// Tokens, as the agent counts them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<serde_json::Value>,
+    /// In US dollars, as the agent reckons it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_usd: Option<f64>,
+    /// Milliseconds that the agent took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+}
+
+/// Answer of `POST /v1/sessions/{id}/interrupt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Interrupted {
+    /// Whether a turn was running.
+    pub interrupted: bool,
+}
+
+/// A message of a conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionMessage {
+    /// Its number, among those of the session's events.
+    pub seq: u64,
+    /// When (milliseconds since 1970).
+    pub at_ms: u64,
+    /// The turn that it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<String>,
+    /// `user` or `assistant`.
+    pub role: String,
+    /// Text or blocks.
+    pub content: serde_json::Value,
+}
+
+/// Answer of `GET /v1/sessions/{id}/messages`: oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionMessageList {
+    /// This page.
+    pub messages: Vec<SessionMessage>,
+    /// Value of `after` for the next page; none on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<u64>,
+}
+
+/// Answer of `GET /v1/sessions/{id}/events` with `accept: application/json`: oldest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionEventList {
+    /// This page.
+    pub events: Vec<SessionEvent>,
+    /// Value of `after` for the next page; none on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after: Option<u64>,
+}
+
+/// A line that the agent wrote to its standard error, or the server about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionLogLine {
+    /// Counts from 0; lines that are no longer kept have had numbers, too.
+    pub index: u64,
+    /// `stderr` or `system`.
+    pub level: String,
+    /// What it says.
+    pub text: String,
+    /// When (milliseconds since 1970).
+    pub at_ms: u64,
+}
+
+/// Answer of `GET /v1/sessions/{id}/logs`: oldest first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SessionLogs {
+    /// Those that are kept.
+    pub lines: Vec<SessionLogLine>,
+    /// Value of `from` that gives the lines after these.
+    pub next: u64,
+}
+
+/// What turns used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Usage {
+    /// How many turns.
+    pub turns: u64,
+    /// Tokens that the model read, without those from its cache.
+    pub input_tokens: u64,
+    /// Tokens that it wrote.
+    pub output_tokens: u64,
+    /// Tokens that came from its cache.
+    pub cache_read_tokens: u64,
+    /// Tokens that were put there.
+    pub cache_write_tokens: u64,
+    /// In US dollars, as agents reckon it.
+    pub cost_usd: f64,
+    /// Calls of tools.
+    pub tool_calls: u64,
+    /// Milliseconds.
+    pub duration_ms: u64,
+}
+
+/// What one turn used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TurnUsage {
+    /// The session.
+    pub session: String,
+    /// The turn.
+    pub turn: String,
+    /// Name of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The model that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// When the turn ended (milliseconds since 1970).
+    pub at_ms: u64,
+    /// What it used.
+    pub usage: Usage,
+}
+
+/// Answer of `GET /v1/usage`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct UsageReport {
+    /// All that was asked for, together.
+    pub total: Usage,
+    /// One by one, the latest first; only as many as `limit` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub turns: Vec<TurnUsage>,
+}

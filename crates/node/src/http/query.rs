@@ -1,0 +1,36 @@
+//! What stands behind the `?`, and what an event source has seen.
+
+use axum::extract::Query;
+use axum::http::{HeaderMap, Uri};
+use serde::de::DeserializeOwned;
+
+use super::error::Error;
+
+/// Reads a query strictly: what is not known, or given twice, is an error that says so, if the
+/// type denies unknown fields.
+///
+/// # Errors
+/// When the query does not fit the type.
+pub fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Error> {
+    match Query::<T>::try_from_uri(uri) {
+        Ok(Query(query)) => Ok(query),
+        Err(rejection) => {
+            let text = rejection.body_text();
+            let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+            Err(Error::invalid(format!("the query is wrong: {text}")))
+        }
+    }
+}
+
+/// What an event source says it has seen when it comes back (WHATWG HTML §9.2.4).
+///
+/// # Errors
+/// When it is not the number of an event.
+pub fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Error> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let number = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    match number {
+        Some(number) => Ok(Some(number)),
+        None => Err(Error::invalid("must be the number of an event").at("last-event-id")),
+    }
+}

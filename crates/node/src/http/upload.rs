@@ -1,0 +1,150 @@
+//! A body that is taken as it comes, as bytes.
+//!
+//! Only for routes that the shell knows as streaming ([`Shell::streaming`](super::Shell)): what is
+//! declared is not compared with the bound of other bodies there, because the body is never in
+//! memory as a whole, unless somebody asks for that within a bound of its own.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use api::ErrorCode;
+use axum::body::{Body, HttpBody};
+use axum::extract::{FromRequest, Request};
+use bytes::{Buf as _, Bytes};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::error::Error;
+use super::json::{BodyBudget, content_length};
+
+/// A body in pieces.
+#[derive(Debug)]
+pub struct Upload {
+    body: Body,
+    declared: Option<u64>,
+    budget: BodyBudget,
+    /// What was received and not read yet.
+    piece: Bytes,
+    /// Ends when the client pauses for too long.
+    pause: Pin<Box<Sleep>>,
+}
+
+impl<S: Send + Sync> FromRequest<S> for Upload {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Error> {
+        let (parts, body) = request.into_parts();
+        let Some(budget) = parts.extensions.get::<BodyBudget>().cloned() else {
+            tracing::error!("a handler that wants a body is routed outside of the shell");
+            return Err(Error::internal());
+        };
+        let declared = content_length(&parts.headers);
+        let pause = Box::pin(sleep(budget.pause_max));
+        Ok(Upload { body, declared, budget, piece: Bytes::new(), pause })
+    }
+}
+
+impl Upload {
+    /// The length that the client declared, if it did.
+    pub fn declared(&self) -> Option<u64> {
+        self.declared
+    }
+
+    /// The next piece, never an empty one; none at the end.
+    ///
+    /// # Errors
+    /// When the client pauses for too long, or goes away in the middle.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        let piece = std::future::poll_fn(|cx| self.poll_piece(cx)).await;
+        piece.map(|piece| Some(piece).filter(|piece| !piece.is_empty())).map_err(|it| it.into())
+    }
+
+    /// All of it, when it is small: at most so many bytes, and within the memory that the server
+    /// has for bodies.
+    ///
+    /// # Errors
+    /// When it is larger, or there is no memory at present.
+    pub async fn all(mut self, bytes_max: u64) -> Result<Bytes, Error> {
+        let too_large = || {
+            let message = format!("the request body is larger than {bytes_max} bytes");
+            Error::new(ErrorCode::BodyTooLarge, message)
+        };
+        if self.declared.is_some_and(|declared| declared > bytes_max) {
+            return Err(too_large());
+        }
+        let mut bytes = Vec::new();
+        while let Some(piece) = self.chunk().await? {
+            let total = u64::try_from(bytes.len().saturating_add(piece.len())).unwrap_or(u64::MAX);
+            if total > bytes_max {
+                return Err(too_large());
+            }
+            self.budget.grow(total)?;
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes.into())
+    }
+
+    /// What is there of the body; nothing at its end.
+    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, Broken>> {
+        if !self.piece.is_empty() {
+            return Poll::Ready(Ok(std::mem::take(&mut self.piece)));
+        }
+        loop {
+            match Pin::new(&mut self.body).poll_frame(cx) {
+                Poll::Pending => {
+                    ready!(self.pause.as_mut().poll(cx));
+                    return Poll::Ready(Err(Broken::Paused(self.budget.pause_max)));
+                }
+                Poll::Ready(None) => return Poll::Ready(Ok(Bytes::new())),
+                Poll::Ready(Some(Err(_))) => return Poll::Ready(Err(Broken::Incomplete)),
+                Poll::Ready(Some(Ok(frame))) => {
+                    let until = Instant::now() + self.budget.pause_max;
+                    self.pause.as_mut().reset(until);
+                    // What is not data is a trailer, and nothing is read from trailers.
+                    if let Ok(piece) = frame.into_data()
+                        && !piece.is_empty()
+                    {
+                        return Poll::Ready(Ok(piece));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Why a body is not whole.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Broken {
+    #[error("nothing of the request body arrived for {} s", .0.as_secs())]
+    Paused(Duration),
+    #[error("the request body is incomplete")]
+    Incomplete,
+}
+
+impl From<Broken> for Error {
+    fn from(broken: Broken) -> Error {
+        Error::invalid(broken.to_string())
+    }
+}
+
+impl AsyncRead for Upload {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut piece = match ready!(self.poll_piece(cx)) {
+            Ok(piece) => piece,
+            Err(broken) => {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, broken)));
+            }
+        };
+        let count = piece.len().min(room.remaining());
+        room.put_slice(piece.get(..count).unwrap_or_default());
+        piece.advance(count);
+        self.piece = piece;
+        Poll::Ready(Ok(()))
+    }
+}
