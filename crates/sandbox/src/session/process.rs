@@ -24,6 +24,8 @@ use crate::sys;
 const ARGUMENTS_BYTES_MAX: usize = 4 << 20;
 /// The last signal that is not a real-time one.
 const SIGNAL_MAX: u8 = 31;
+/// `SIGKILL`, as signals travel.
+const KILL: u8 = 9;
 
 /// A program to start in a session.
 #[derive(Clone, Debug, Default)]
@@ -223,12 +225,26 @@ pub(super) async fn signal(
         Ok(signal @ 1..=SIGNAL_MAX) => signal,
         _ => return Err(SandboxError::Command("signal: it is not from 1 to 31")),
     };
+    match send_signal(connection, program, to_group, signal).await {
+        Err(error) if is_gone(&error) => Ok(()),
+        other => other,
+    }
+}
+
+async fn send_signal(
+    connection: &Connection,
+    program: u64,
+    to_group: bool,
+    signal: u8,
+) -> Result<(), SandboxError> {
     let id = connection.next_id.fetch_add(1, Ordering::Relaxed);
     let frame = Writer::new(to_session::SIGNAL).u64(id).u64(program).u8(to_group.into()).u8(signal);
-    match connection.request(id, frame.finish(), &[]).await {
-        Err(SandboxError::Refused(failure)) if failure.errno == libc::ESRCH => Ok(()),
-        other => other.map(drop),
-    }
+    connection.request(id, frame.finish(), &[]).await.map(drop)
+}
+
+/// Whether there is no such program, or no more.
+fn is_gone(error: &SandboxError) -> bool {
+    matches!(error, SandboxError::Refused(failure) if failure.errno == libc::ESRCH)
 }
 
 /// Our ends and the program's of the streams of a program.
@@ -283,9 +299,13 @@ impl Drop for Unclaimed<'_> {
             return;
         }
         let (connection, id) = (Arc::clone(self.connection), self.id);
-        // Behind the request that starts it, if that was sent at all.
         tokio::spawn(async move {
-            let _gone_then = signal(&connection, id, true, libc::SIGKILL).await;
+            // Behind the request that starts it, if that was sent.
+            let killed = send_signal(&connection, id, true, KILL).await;
+            if killed.is_err_and(|error| is_gone(&error)) {
+                // It was not, so that nobody will tell of an end.
+                connection.waiting.lock().programs.remove(&id);
+            }
         });
     }
 }
