@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{SessionEvent, SessionEventKind};
+use api::SessionEvent;
 use node::store::Dialect;
 use tokio::sync::watch;
 use tokio::time;
@@ -24,29 +24,17 @@ pub(crate) struct Subscription {
     log: Arc<Log>,
     changed: watch::Receiver<u64>,
     after: u64,
-    /// The turn it is limited to.
-    turn: Option<String>,
     is_over: bool,
 }
 
 impl Subscription {
     pub(super) fn new(log: Arc<Log>, changed: watch::Receiver<u64>, after: u64) -> Subscription {
-        Subscription { log, changed, after, turn: None, is_over: false }
-    }
-
-    /// Limits it to the events of one turn; it ends with that turn's `done`.
-    pub(crate) fn of_turn(self, turn: &str) -> Subscription {
-        Subscription { turn: Some(turn.to_owned()), ..self }
-    }
-
-    /// The latest number that it has seen, or passed over.
-    pub(crate) fn after(&self) -> u64 {
-        self.after
+        Subscription { log, changed, after, is_over: false }
     }
 
     /// The next events, never none of them, in order. None when nothing can come any more: the
-    /// session has ended, or the turn is done, or the store is broken, which is logged. Pieces of
-    /// messages are left out for who is slow.
+    /// session has ended, or the store is broken, which is logged. Pieces of messages are left out
+    /// for who is slow.
     ///
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Option<Vec<Arc<SessionEvent>>> {
@@ -78,27 +66,12 @@ impl Subscription {
                     events
                 }
             };
-            let events = self.pass(events);
-            if !events.is_empty() {
-                return Some(events);
+            if let Some(last) = events.last() {
+                self.after = self.after.max(last.seq);
             }
+            return Some(events);
         }
         None
-    }
-
-    /// Moves behind these events, and leaves out what is not of the turn.
-    fn pass(&mut self, mut events: Vec<Arc<SessionEvent>>) -> Vec<Arc<SessionEvent>> {
-        if let Some(last) = events.last() {
-            self.after = self.after.max(last.seq);
-        }
-        if let Some(turn) = &self.turn {
-            events.retain(|event| event.turn.as_ref() == Some(turn));
-            if let Some(done) = events.iter().position(|it| it.kind == SessionEventKind::Done) {
-                events.truncate(done + 1);
-                self.is_over = true;
-            }
-        }
-        events
     }
 
     /// A page of the store. None when it is broken.

@@ -109,16 +109,6 @@ impl SessionStore {
         })
         .await
     }
-
-    /// The number of the latest event of a session that is stored, or 0.
-    pub(crate) async fn last_event(&self, session: &str) -> Result<u64, Error> {
-        let parameters = [text(session)];
-        self.read("sessions.last_event", move |it| {
-            let sql = "SELECT COALESCE(MAX(seq), 0) FROM session_events WHERE session = $1";
-            it.query_one(sql, &parameters)?.map_or(Ok(0), |row| row.get(0))
-        })
-        .await
-    }
 }
 
 /// Part of a session's events or messages.

@@ -22,16 +22,6 @@ impl SessionStore {
         .await
     }
 
-    /// A layer.
-    pub(crate) async fn layer(&self, id: &str) -> Result<Option<LayerRow>, Error> {
-        let id = [text(id)];
-        self.read("layers.get", move |it| {
-            let sql = "SELECT id, tenant, bytes, created_ms FROM session_layers WHERE id = $1";
-            it.query_one(sql, &id)?.map(|found| layer(&found)).transpose()
-        })
-        .await
-    }
-
     /// A page of all layers, by id: to find files that belong to none.
     pub(crate) async fn layers(&self, after: &str, count_max: usize) -> Result<Vec<String>, Error> {
         let parameters = [text(after), limit(count_max)];
@@ -144,16 +134,6 @@ impl SessionStore {
 /// How a snapshot is called among those that use layers.
 fn user(id: &str) -> String {
     format!("snapshot:{id}")
-}
-
-fn layer(row: &Row) -> Result<LayerRow, StoreError> {
-    let mut columns = Columns::of(row);
-    Ok(LayerRow {
-        id: columns.text()?,
-        tenant: columns.text()?,
-        bytes: columns.take()?,
-        created_ms: columns.take()?,
-    })
 }
 
 fn snapshot(row: &Row) -> Result<SnapshotRow, StoreError> {

@@ -37,7 +37,7 @@ async fn collide<A: Send + 'static, B>(
     prepare: impl AsyncFn(&SessionStore),
     gated: impl AsyncFnOnce(SessionStore) -> A + 'static,
     meanwhile: impl AsyncFnOnce(&SessionStore) -> B,
-) -> (A, B, SessionStore) {
+) -> (A, B, SessionStore, Arc<Postgres>) {
     let server = Postgres::shared();
     let url = server.database();
     let free = open(StoreUrl::Postgres(url.clone())).await;
@@ -60,7 +60,7 @@ async fn collide<A: Send + 'static, B>(
                 it.batch("SELECT pg_advisory_xact_lock(42)")?;
                 locked.take().unwrap().send(()).unwrap();
                 // Until the other end is dropped.
-                drop(until_unlocked.recv());
+                until_unlocked.recv().unwrap_err();
                 Ok(())
             })
             .await
@@ -92,7 +92,8 @@ async fn collide<A: Send + 'static, B>(
         line.starts_with("cove_store_transaction_retries_total{") && !line.ends_with(" 0")
     };
     assert!(text.lines().any(|line| retried(&line)), "nothing was tried again:\n{text}");
-    (first, second, free)
+    // The server ends with the last who holds it.
+    (first, second, free, server)
 }
 
 async fn with_session(store: &SessionStore) {
@@ -102,7 +103,7 @@ async fn with_session(store: &SessionStore) {
 
 #[tokio::test]
 async fn the_claim_that_commits_first_wins() {
-    let (late, first, store) = collide(
+    let (late, first, store, _server) = collide(
         "sessions",
         with_session,
         async |store| store.claim("ses_1", "late", 1, NOW).await.unwrap(),
@@ -116,7 +117,7 @@ async fn the_claim_that_commits_first_wins() {
 
 #[tokio::test]
 async fn a_batch_loses_against_a_claim_and_writes_nothing() {
-    let (lost, claimed, store) = collide(
+    let (lost, claimed, store, _server) = collide(
         "sessions",
         with_session,
         async |store| {
@@ -134,7 +135,7 @@ async fn a_batch_loses_against_a_claim_and_writes_nothing() {
     .await;
     assert_eq!(lost, [0]);
     assert_eq!(store.session("a", "ses_1").await.unwrap(), claimed);
-    assert_eq!(store.last_event("ses_1").await.unwrap(), 0);
+    assert_eq!(super::events::last(&store, "ses_1").await, 0);
 }
 
 #[tokio::test]
@@ -150,7 +151,7 @@ async fn two_deployments_at_once_are_two_versions() {
             let (row, version) = agent("writer", "a");
             store.deploy(row, version, 9).await.map(|it| it.agent.last_version)
         };
-        let (late, first, store) =
+        let (late, first, store, _server) =
             collide("agents", prepare, async move |store| deploy(&store).await, deploy).await;
         let before = u32::from(existed);
         assert_eq!((late.unwrap(), first.unwrap()), (before + 2, before + 1));
@@ -162,7 +163,7 @@ async fn two_deployments_at_once_are_two_versions() {
 #[tokio::test]
 async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
     let on_layer = || SessionRow { chain: vec!["l_1".to_owned()], ..session("ses_1", "a") };
-    let (late, taken, store) = collide(
+    let (late, taken, store, _server) = collide(
         "session_layer_uses",
         async |store| layer(store, "l_1").await,
         async move |store| store.insert_session(on_layer(), 9).await,
@@ -173,7 +174,7 @@ async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
     assert_eq!(taken, ["l_1"]);
     assert_eq!(store.session("a", "ses_1").await.unwrap(), None);
     // The other way round, the layer stays.
-    let (late, first, store) = collide(
+    let (late, first, store, _server) = collide(
         "session_layers",
         async |store| layer(store, "l_1").await,
         async |store| store.take_unused_layers(NOW + 1, 9).await.unwrap(),
@@ -182,7 +183,7 @@ async fn nobody_begins_to_stand_on_a_layer_that_is_being_removed() {
     .await;
     assert_eq!(late, [""; 0]);
     assert_eq!(store.session("a", "ses_1").await.unwrap(), Some(first));
-    assert!(store.layer("l_1").await.unwrap().is_some());
+    assert_eq!(store.layers("", 9).await.unwrap(), ["l_1"]);
 }
 
 #[tokio::test]
@@ -196,7 +197,7 @@ async fn two_changes_of_a_session_are_both_there() {
         row.turns += 10;
         Ok(())
     };
-    let (late, _, store) = collide(
+    let (late, _, store, _server) = collide(
         "sessions",
         with_session,
         async move |store| store.modify("a", "ses_1", turns).await.unwrap(),
@@ -214,7 +215,7 @@ async fn an_agent_that_is_removed_is_not_changed() {
         row.description = Some("late".to_owned());
         Ok(())
     };
-    let (late, _, store) = collide(
+    let (late, _, store, _server) = collide(
         "agents",
         async |store| {
             let (row, version) = agent("writer", "a");
@@ -240,7 +241,7 @@ async fn a_limit_holds_for_two_at_once() {
         object: "o".to_owned(),
         created_ms: NOW,
     };
-    let (late, _, store) = collide(
+    let (late, _, store, _server) = collide(
         "session_attachments",
         with_session,
         async move |store| store.insert_attachment(row("att_2"), 1).await,

@@ -17,6 +17,18 @@ pub(super) fn row(session: &str, seq: u64) -> EventRow {
     }
 }
 
+/// The number of the last event that is stored, or 0.
+pub(super) async fn last(store: &SessionStore, session: &str) -> u64 {
+    let mut last = 0;
+    loop {
+        let page = store.event_page(session, last, u64::MAX, PAGE_MAX, Vec::new()).await.unwrap();
+        match page.last() {
+            None => return last,
+            Some(event) => last = event.seq,
+        }
+    }
+}
+
 fn part(session: &str, events: Vec<EventRow>) -> Part {
     Part { session: session.to_owned(), epoch: 1, events, ..Part::default() }
 }
@@ -88,8 +100,8 @@ async fn a_batch_is_written_once_however_often_and_read_in_pages() {
         assert_eq!(numbers(store, (290, all, 9), &[]).await, [292]);
         assert_eq!(numbers(store, (292, all, 9), &[]).await, [0; 0]);
         assert_eq!(numbers(store, (0, all, 9), &[Failed, Done]).await, [4]);
-        assert_eq!(store.last_event("ses_1").await.unwrap(), 292);
-        assert_eq!(store.last_event("ses_2").await.unwrap(), 7);
+        assert_eq!(last(store, "ses_1").await, 292);
+        assert_eq!(last(store, "ses_2").await, 7);
     })
     .await;
 }
@@ -150,11 +162,11 @@ async fn who_lost_a_session_writes_nothing_of_it_and_all_of_the_others() {
         let gone = part("ses_3", vec![row("ses_3", 1)]);
         let parts = vec![late.clone(), fine, with_row(false), with_row(true), gone];
         assert_eq!(write(store, parts).await, [0, 2, 3, 4]);
-        assert_eq!(store.last_event("ses_1").await.unwrap(), 0);
+        assert_eq!(last(store, "ses_1").await, 0);
         assert_eq!(store.messages("ses_1", 0, 9).await.unwrap(), []);
         assert_eq!(store.usage("a", UsageFilter::default(), 9).await.unwrap(), []);
-        assert_eq!(store.last_event("ses_2").await.unwrap(), 1);
-        assert_eq!(store.last_event("ses_3").await.unwrap(), 0);
+        assert_eq!(last(store, "ses_2").await, 1);
+        assert_eq!(last(store, "ses_3").await, 0);
         assert_eq!(store.session("a", "ses_1").await.unwrap().unwrap(), taken);
     })
     .await;

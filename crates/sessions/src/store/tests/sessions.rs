@@ -288,11 +288,11 @@ async fn a_removed_session_leaves_nothing_but_what_it_used() {
         store.insert_attachment(attachment, 9).await.unwrap();
         assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), ["attachments/1"]);
         assert_eq!(store.session("a", "ses_1").await.unwrap(), None);
-        assert_eq!(store.last_event("ses_1").await.unwrap(), 0);
+        assert_eq!(super::events::last(store, "ses_1").await, 0);
         assert_eq!(store.attachment("a", "att_1").await.unwrap(), None);
         assert_eq!(store.take_unused_layers(NOW + 1, 9).await.unwrap(), ["l_1"]);
         assert_eq!(store.usage("a", UsageFilter::default(), 9).await.unwrap().len(), 2);
-        assert_eq!(store.last_event("ses_2").await.unwrap(), 12_000);
+        assert_eq!(super::events::last(store, "ses_2").await, 12_000);
         // Removing it again changes nothing.
         assert_eq!(store.remove_session("a", "ses_1").await.unwrap(), [""; 0]);
     })
