@@ -10,6 +10,7 @@ use tokio::time;
 
 use super::books::{Duty, Key};
 use super::entry::{Body, Entry, Use};
+use super::lifecycle::detached;
 use super::{Inner, limits};
 use crate::agent::Later;
 use crate::error::Error;
@@ -184,25 +185,24 @@ impl Inner {
     /// Works with a session's sandbox, which is made when there is none. Does not change where the
     /// session is.
     pub(super) async fn with_body(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Use, Error> {
-        loop {
-            if let Some(at_work) = Use::begin(self, entry, clock::now()) {
-                return Ok(at_work);
-            }
-            let _transition = entry.transition.lock().await;
-            if let Some(at_work) = Use::begin(self, entry, clock::now()) {
-                return Ok(at_work);
-            }
-            {
-                let state = entry.state.lock();
-                if state.row.state == SessionState::Ended {
+        if let Some(at_work) = Use::begin(self, entry, clock::now()) {
+            return Ok(at_work);
+        }
+        let inner = Arc::clone(self);
+        let (tenant, id) = (Arc::clone(&entry.tenant), Arc::clone(&entry.id));
+        detached(async move {
+            let (entry, _transition) = inner.hold(&tenant, &id).await?;
+            loop {
+                if let Some(at_work) = Use::begin(&inner, &entry, clock::now()) {
+                    return Ok(at_work);
+                }
+                if entry.session_state() == SessionState::Ended {
                     return Err(Error::Ended);
                 }
-                if state.left {
-                    return Err(Error::Conflict("the session moves to another server".into()));
-                }
+                inner.bring_up(&entry).await?;
+                // Somebody else may have needed the place at once; then once more.
             }
-            self.bring_up(entry).await?;
-            // Somebody else may have needed the place at once; then once more.
-        }
+        })
+        .await
     }
 }

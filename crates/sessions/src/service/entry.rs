@@ -30,7 +30,7 @@ pub(crate) struct Entry {
     pub(crate) key: Key,
     pub(crate) log: Arc<Log>,
     /// One transition at a time: whoever makes or ends the sandbox holds this.
-    pub(crate) transition: tokio::sync::Mutex<()>,
+    pub(crate) transition: Arc<tokio::sync::Mutex<()>>,
     /// Guards what changes. Never held over an await.
     pub(crate) state: Mutex<Changing>,
     /// Who listens to the session as a whole.
@@ -113,7 +113,7 @@ impl Entry {
             id,
             tenant: row.tenant.as_str().into(),
             log,
-            transition: tokio::sync::Mutex::default(),
+            transition: Arc::default(),
             state: Mutex::new(Changing {
                 row,
                 body: None,

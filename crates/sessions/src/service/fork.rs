@@ -55,12 +55,12 @@ impl Sessions {
         if extras.is_empty() || extras.len() > FORKS_MAX {
             return Err(Error::invalid("count", format!("must be between 1 and {FORKS_MAX}")));
         }
-        let parent = inner.acquire(tenant, id).await?;
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
         let sessions = self.clone();
         detached(async move {
             // The parent's transition is over before any child asks for room: whoever gives way
             // may be somebody who waits for this parent.
-            let chain = inner.freeze(&parent).await?;
+            let (parent, chain) = inner.freeze(&tenant, &id).await?;
             let mut made: Vec<Arc<Entry>> = Vec::with_capacity(extras.len());
             for extras in extras {
                 match Box::pin(inner.child(&parent, chain.clone(), extras)).await {
@@ -92,9 +92,9 @@ impl Sessions {
         if name.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX) {
             return Err(Error::invalid("name", format!("more than {NAME_BYTES_MAX} bytes")));
         }
-        let entry = inner.acquire(tenant, id).await?;
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            let chain = inner.freeze(&entry).await?;
+            let (entry, chain) = inner.freeze(&tenant, &id).await?;
             // Another server may want to start from it, when this one is gone.
             inner.workspaces.publish_all(&chain).await?;
             let bytes = match chain.last() {
@@ -150,9 +150,13 @@ impl Sessions {
 }
 
 impl Inner {
-    /// The chain that has all of a session's files as they are now.
-    async fn freeze(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<Vec<LayerId>, Error> {
-        let _transition = entry.transition.lock().await;
+    /// A session, and the chain that has all of its files as they are now.
+    async fn freeze(
+        self: &Arc<Self>,
+        tenant: &str,
+        id: &str,
+    ) -> Result<(Arc<Entry>, Vec<LayerId>), Error> {
+        let (entry, _transition) = self.hold(tenant, id).await?;
         let (row, body) = {
             let state = entry.state.lock();
             (state.row.clone(), state.body.clone())
@@ -166,19 +170,20 @@ impl Inner {
         }
         let mut chain = row.chain.clone();
         // While it is copied it stays; a sandbox that is on its way out is left to go.
-        let at_work = body.and_then(|body| Use::of(self, entry, body, clock::now()));
+        let at_work = body.and_then(|body| Use::of(self, &entry, body, clock::now()));
         if let Some(at_work) = at_work
             && let Some(disk) = at_work.body.disk()
         {
-            let layer = self.workspaces.freeze_copy(&disk).await?;
+            let user = at_work.body.sandbox().ok();
+            let layer = self.workspaces.freeze_copy(&disk, user.as_ref()).await?;
             self.know_layer(&row.tenant, &layer).await?;
             chain.push(layer);
-            return Ok(chain);
+            return Ok((entry, chain));
         }
         if let Some(body) = entry.body() {
-            self.put_down(entry, &body).await;
+            self.put_down(&entry, &body).await;
         }
-        let Some(disk) = row.disk.clone() else { return Ok(chain) };
+        let Some(disk) = row.disk.clone() else { return Ok((entry, chain)) };
         let attached = self.workspaces.attach(&disk, row.manifest.as_deref()).await?;
         if attached.source == Source::Remote {
             {
@@ -186,16 +191,16 @@ impl Inner {
                 state.row.disk = Some(attached.id.clone());
                 state.row.disk_server = Some(self.server.clone());
             }
-            self.save(entry).await?;
+            self.save(&entry).await?;
             self.books.keep_cold(&entry.id, clock::now());
         }
-        let layer = self.workspaces.freeze_copy(&attached).await;
+        let layer = self.workspaces.freeze_copy(&attached, None).await;
         let detach = tokio::task::spawn_blocking(move || drop(attached));
         detach.await.map_err(Error::internal)?;
         let layer = layer?;
         self.know_layer(&row.tenant, &layer).await?;
         chain.push(layer);
-        Ok(chain)
+        Ok((entry, chain))
     }
 
     async fn know_layer(&self, tenant: &str, layer: &str) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use super::Inner;
 use super::entry::{Body, Entry, Relaying, RunningAgent};
 use super::logs::LogLevel;
 use crate::agent::{
-    AgentHandle, AgentLimits, AgentProcess, AgentSignal, Later, LaunchPlan, LaunchSpec, MODEL_PORT,
+    AgentHandle, AgentLimits, AgentProcess, AgentSignal, Change, Later, LaunchPlan, LaunchSpec, MODEL_PORT,
     Sink, TurnId,
 };
 use crate::error::Error;
@@ -115,10 +115,13 @@ impl Inner {
         body: &Arc<Body>,
     ) -> Result<RunningAgent, Error> {
         let mut slot = body.agent.lock().await;
-        if let Some(agent) = &*slot
-            && !agent.handle.is_ended()
-        {
-            return Ok(agent.clone());
+        if let Some(agent) = slot.as_mut().filter(|agent| !agent.handle.is_ended()) {
+            let options = entry.state.lock().row.options.clone();
+            if self.adapt(entry, agent, &options).await {
+                return Ok(agent.clone());
+            }
+            // Its conversation goes on in the next one.
+            agent.handle.close().await;
         }
         let launch = self.launch(entry).await?;
         let row = entry.state.lock().row.clone();
@@ -132,6 +135,33 @@ impl Inner {
         let agent = self.start_agent(body, &launch, &spec, Some(sink)).await?;
         *slot = Some(agent.clone());
         Ok(agent)
+    }
+
+    /// Tells an agent that runs what its session wants by now. False when that takes another one.
+    async fn adapt(
+        &self,
+        entry: &Entry,
+        agent: &mut RunningAgent,
+        options: &AgentOptions,
+    ) -> bool {
+        if agent.plan.options == *options {
+            return true;
+        }
+        // What it can be told depends on what it says of itself when it is ready.
+        agent.has_control = agent.handle.ready().await.unwrap_or(false);
+        match agent.plan.change(options, agent.has_control) {
+            Change::None => {}
+            Change::NewProcess(_) => return false,
+            Change::Requests(requests) => {
+                if let Err(refusal) = agent.handle.apply(requests).await {
+                    let text = format!("the agent is started again: {refusal}");
+                    entry.lines.lock().push(LogLevel::System, &text);
+                    return false;
+                }
+            }
+        }
+        agent.plan = Arc::new((*agent.plan).clone().changed(options));
+        true
     }
 
     /// Starts an agent in a sandbox.

@@ -23,6 +23,7 @@ use std::time::Duration;
 use api::{SessionEventKind, SessionState};
 use node::clock;
 use serde_json::json;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time;
 
 use super::books::Key;
@@ -93,9 +94,9 @@ impl Sessions {
     /// then, and its files are on this server.
     pub async fn stop(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
         let inner = Arc::clone(self.ready()?);
-        let entry = inner.acquire(tenant, id).await?;
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            let _transition = entry.transition.lock().await;
+            let (entry, _transition) = inner.hold(&tenant, &id).await?;
             if entry.session_state() == SessionState::Ended {
                 return Err(Error::Ended);
             }
@@ -136,8 +137,9 @@ impl Sessions {
             return Ok(inner.view(&entry));
         }
         let inner = Arc::clone(inner);
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
         detached(async move {
-            let _transition = entry.transition.lock().await;
+            let (entry, _transition) = inner.hold(&tenant, &id).await?;
             match entry.session_state() {
                 SessionState::Ended => return Err(Error::Ended),
                 SessionState::Active if Use::begin(&inner, &entry, clock::now()).is_some() => {
@@ -182,16 +184,16 @@ impl Sessions {
     /// When there is no such session. One that has ended ends again without complaint.
     pub async fn end(&self, tenant: &str, id: &str) -> Result<api::Session, Error> {
         let inner = Arc::clone(self.ready()?);
-        let entry = match inner.acquire(tenant, id).await {
-            Err(Error::Ended) => return self.get(tenant, id).await,
-            other => other?,
-        };
-        detached(async move {
-            let _transition = entry.transition.lock().await;
+        let (of, which) = (tenant.to_owned(), id.to_owned());
+        let ended = detached(async move {
+            let (entry, _transition) = inner.hold(&of, &which).await?;
             inner.finish(&entry, "ended").await?;
             Ok(inner.view(&entry))
-        })
-        .await
+        });
+        match ended.await {
+            Err(Error::Ended) => self.get(tenant, id).await,
+            other => other,
+        }
     }
 
     /// When something happens to a session by itself, or never.
@@ -228,6 +230,22 @@ impl Sessions {
 }
 
 impl Inner {
+    /// A session with its transition, for as long as the guard is kept.
+    pub(super) async fn hold(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<(Arc<Entry>, OwnedMutexGuard<()>), Error> {
+        loop {
+            let entry = self.acquire(tenant, id).await?;
+            let transition = Arc::clone(&entry.transition).lock_owned().await;
+            // Whoever had it before may have let the session go.
+            if !entry.state.lock().left {
+                return Ok((entry, transition));
+            }
+        }
+    }
+
     /// A session takes no messages any more. What waits for its turn is told so; the turn that runs
     /// is not touched.
     pub(super) fn leave(&self, entry: &Arc<Entry>, to: SessionState, reason: &str) {
@@ -349,7 +367,7 @@ impl Inner {
 
     async fn try_archive(self: &Arc<Self>, id: &str) -> Result<(), Error> {
         let Some(row) = self.store.session_of_anybody(id).await? else { return Ok(()) };
-        let entry = match self.acquire(&row.tenant, id).await {
+        let (entry, _transition) = match self.hold(&row.tenant, id).await {
             // Another server has it, or nobody will want it again.
             Err(Error::Conflict(_) | Error::Ended | Error::NotFound(_)) => {
                 if let Some(disk) = &row.disk {
@@ -359,7 +377,6 @@ impl Inner {
             }
             other => other?,
         };
-        let _transition = entry.transition.lock().await;
         if entry.body().is_some() || self.books.state(&entry.key).is_some() {
             return Ok(());
         }

@@ -353,12 +353,15 @@ impl Inner {
         running: RunningAgent,
         requests: Vec<Map<String, Value>>,
     ) {
+        // Locked before anybody can ask for the agent: a message waits until it has been told.
+        let Ok(mut slot) = Arc::clone(&body.agent).try_lock_owned() else { return };
+        let (entry, options) = (Arc::clone(entry), entry.state.lock().row.options.clone());
+        if let Some(agent) = &mut *slot {
+            agent.plan = Arc::new((*agent.plan).clone().changed(&options));
+        }
         if requests.is_empty() {
             return;
         }
-        // Locked before anybody can ask for the agent: a message waits until it has been told.
-        let Ok(mut slot) = Arc::clone(&body.agent).try_lock_owned() else { return };
-        let entry = Arc::clone(entry);
         tokio::spawn(async move {
             if let Err(refusal) = running.handle.apply(requests).await {
                 let text = format!("the agent that was ready is replaced: {refusal}");

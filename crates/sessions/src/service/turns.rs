@@ -30,6 +30,8 @@ use crate::store::rows::{MessageRow, UsageRow};
 
 /// Blocks of one message.
 const BLOCKS_MAX: usize = 1000;
+/// Processes that are told one message, when those before could not be.
+const TRIES_MAX: u32 = 3;
 /// What is said of a turn that somebody stopped before it could begin.
 const INTERRUPTED: &str = "the turn was interrupted";
 
@@ -480,11 +482,12 @@ impl Inner {
         let began_ms = clock::wall_ms();
         entry.log.push(SessionEventKind::TurnStart, id, json!({ "content": request.content }));
         entry.log.message("user", id, json!(request.content));
+        self.change_model(entry, request.model.as_deref()).await;
         let outcome = self.answer(at_work, &turn, &request).await;
         *turn.agent.lock() = None;
         let error = match outcome {
             Ok(outcome) => {
-                self.note_usage(entry, &turn, &request, &outcome, began_ms);
+                self.note_usage(entry, &turn, &outcome, began_ms);
                 outcome.error
             }
             Err(error) => Some(error.to_string()),
@@ -514,8 +517,9 @@ impl Inner {
         request: &MessageRequest,
     ) -> Result<TurnOutcome, Error> {
         let entry = &at_work.entry;
-        let mut again = true;
+        let mut tries = TRIES_MAX;
         loop {
+            tries -= 1;
             let agent = tokio::select! {
                 biased;
                 () = turn.stopped() => return Err(Error::Agent(INTERRUPTED.to_owned())),
@@ -528,16 +532,32 @@ impl Inner {
             let waited = clock::now().duration_since(turn.arrived);
             self.metrics.took(Timed::TurnStart, waited);
             let outcome = agent.send_turn(self.input(turn, request)).await;
-            if !outcome.conversation_lost {
-                return Ok(outcome);
+            if outcome.conversation_lost {
+                // The agent does not know the conversation, so that it has said nothing in it.
+                entry.state.lock().row.agent_session = None;
+                self.mark(entry);
             }
-            // The agent does not know the conversation, so that it has said nothing in it.
-            entry.state.lock().row.agent_session = None;
-            self.mark(entry);
-            if !std::mem::replace(&mut again, false) || turn.has_begun.load(Ordering::Acquire) {
+            // Nothing was told of the message in either case, so that another process may be.
+            if tries == 0 || !(outcome.conversation_lost || outcome.is_untold) {
                 return Ok(outcome);
             }
             agent.close().await;
+        }
+    }
+
+    /// From this message on, the session has another model: a later process has it, too.
+    async fn change_model(&self, entry: &Entry, model: Option<&str>) {
+        let is_new = {
+            let mut state = entry.state.lock();
+            let is_new = model.is_some() && state.row.options.model.as_deref() != model;
+            if is_new {
+                state.row.options.model = model.map(str::to_owned);
+            }
+            is_new
+        };
+        if is_new && let Err(error) = self.save(entry).await {
+            tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
+                "the model of a session could not be stored");
         }
     }
 
@@ -546,7 +566,8 @@ impl Inner {
             turn: Arc::clone(&turn.id),
             content: request.content.clone(),
             partial: request.partial,
-            model: request.model.clone(),
+            // The session's own by now.
+            model: None,
             extra: request.extra.clone(),
             time: Duration::from_secs(self.config.turn_s.into()),
         }
@@ -556,7 +577,6 @@ impl Inner {
         &self,
         entry: &Entry,
         turn: &Turn,
-        request: &MessageRequest,
         outcome: &TurnOutcome,
         began_ms: u64,
     ) {
@@ -572,7 +592,7 @@ impl Inner {
             tenant: entry.tenant.to_string(),
             agent,
             at_ms: now_ms,
-            model: request.model.clone().or(model),
+            model,
             input_tokens: usage.input_tokens,
             output_tokens: usage.output_tokens,
             cache_read_tokens: usage.cache_read_tokens,
@@ -587,7 +607,8 @@ impl Inner {
         let Some(disk) = at_work.body.disk() else { return };
         let entry = &at_work.entry;
         let chain = entry.state.lock().row.chain.clone();
-        match self.workspaces.snapshot(&disk, &chain).await {
+        let user = at_work.body.sandbox().ok();
+        match self.workspaces.snapshot(&disk, user.as_ref(), &chain).await {
             Ok(manifest) => {
                 entry.state.lock().row.manifest = Some(manifest);
                 self.mark(entry);
