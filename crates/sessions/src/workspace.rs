@@ -26,7 +26,7 @@ use std::time::Duration;
 use node::clock::Ids;
 use node::objects::Objects;
 use parking_lot::Mutex;
-use sandbox::{Disk, DiskSize, Disks, Layer};
+use sandbox::{Disk, DiskError, DiskSize, Disks, Layer, Session};
 use tokio::task;
 
 use crate::error::Error;
@@ -233,35 +233,37 @@ impl Workspaces {
         let id = self.0.ids.next("l_");
         let (from, to) = (self.disk_path(disk), self.layer_path(&id));
         blocking(move || {
-            // Whoever held it lets go when its mount does, which is a moment after its last user.
-            drop(Layer::attach(&from, ATTACH_WAIT).map_err(Error::internal)?);
+            settle(&from)?;
             fs::rename(&from, &to).map_err(Error::internal)
         })
         .await?;
         Ok(id)
     }
 
-    /// Makes a layer of what a disk that is in use contains now.
-    pub(crate) async fn freeze_copy(&self, attached: &Attached) -> Result<LayerId, Error> {
+    /// Makes a layer of what a disk that is in use, by `user` if by anybody, contains now.
+    pub(crate) async fn freeze_copy(
+        &self,
+        attached: &Attached,
+        user: Option<&Session>,
+    ) -> Result<LayerId, Error> {
         let id = self.0.ids.next("l_");
-        let (disk, to) = (Arc::clone(&attached.disk), self.layer_path(&id));
-        blocking(move || disk.copy_to(&to).map_err(Error::internal)).await?;
+        copy(attached, user, &self.layer_path(&id)).await?;
         Ok(id)
     }
 
-    /// Brings a disk that is in use, and its chain, to the object store. Answers the key of the
-    /// manifest, by which [`Workspaces::attach`] finds it.
+    /// Brings a disk that is in use, by `user` if by anybody, and its chain, to the object store.
+    /// Answers the key of the manifest, by which [`Workspaces::attach`] finds it.
     pub(crate) async fn snapshot(
         &self,
         attached: &Attached,
+        user: Option<&Session>,
         chain: &[LayerId],
     ) -> Result<String, Error> {
         self.publish_all(chain).await?;
-        let copy = self.copy_path();
-        let (disk, to) = (Arc::clone(&attached.disk), copy.clone());
-        blocking(move || disk.copy_to(&to).map_err(Error::internal)).await?;
-        let stored = image::store(&self.0.objects, "disks", &attached.id, &copy).await;
-        self.remove_file(copy).await;
+        let path = self.copy_path();
+        copy(attached, user, &path).await?;
+        let stored = image::store(&self.0.objects, "disks", &attached.id, &path).await;
+        self.remove_file(path).await;
         stored
     }
 
@@ -273,10 +275,8 @@ impl Workspaces {
     ) -> Result<String, Error> {
         self.publish_all(chain).await?;
         let path = self.disk_path(disk);
-        // Waits until its last user is gone, and repeats what that one's journal has.
         let settled = path.clone();
-        blocking(move || Layer::attach(&settled, ATTACH_WAIT).map(drop).map_err(Error::internal))
-            .await?;
+        blocking(move || settle(&settled)).await?;
         image::store(&self.0.objects, "disks", disk, &path).await
     }
 
@@ -357,6 +357,30 @@ impl Workspaces {
         })
         .await
     }
+}
+
+/// Copies a disk that is in use. Programs that never stop writing are held for as long as it takes.
+async fn copy(attached: &Attached, user: Option<&Session>, to: &Path) -> Result<(), Error> {
+    let once = || {
+        let (disk, to) = (Arc::clone(&attached.disk), to.to_owned());
+        task::spawn_blocking(move || disk.copy_to(&to))
+    };
+    match (once().await.map_err(Error::internal)?, user) {
+        (Err(DiskError::Busy { .. }), Some(user)) => {
+            user.freeze().await?;
+            let copied = once().await;
+            user.thaw().await?;
+            copied.map_err(Error::internal)?.map_err(Error::internal)
+        }
+        (copied, _) => copied.map_err(Error::internal),
+    }
+}
+
+/// Waits until the last user of a disk is gone, repeats what that one's journal has, and gives the
+/// room of what was deleted back, so that it is not carried along.
+fn settle(path: &Path) -> Result<(), Error> {
+    let disk = Disk::attach(path, ATTACH_WAIT).map_err(Error::internal)?;
+    disk.sync().and_then(|()| disk.trim()).map_err(Error::internal)
 }
 
 /// Does what may wait for the disk where nothing else waits for it.
