@@ -65,16 +65,29 @@ impl Iterator for EventStream {
     /// # Panics
     /// When the connection breaks.
     fn next(&mut self) -> Option<SentEvent> {
+        self.try_next().expect("read an event")
+    }
+}
+
+impl EventStream {
+    /// The next event, where a connection that breaks is an answer; `None` at the regular end.
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    ///
+    /// # Panics
+    /// When an event is not in JSON.
+    pub fn try_next(&mut self) -> io::Result<Option<SentEvent>> {
         let (mut id, mut name, mut data) = (String::new(), String::new(), String::new());
         loop {
             let mut line = String::new();
-            if self.lines.read_line(&mut line).expect("read an event") == 0 {
-                return None;
+            if self.lines.read_line(&mut line)? == 0 {
+                return Ok(None);
             }
             let line = line.trim_end_matches(['\r', '\n']);
             if line.is_empty() && !data.is_empty() {
                 let data = serde_json::from_str(&data).expect("JSON");
-                return Some(SentEvent { id, name, data });
+                return Ok(Some(SentEvent { id, name, data }));
             }
             let (field, value) = line.split_once(':').unwrap_or((line, ""));
             let value = value.strip_prefix(' ').unwrap_or(value);

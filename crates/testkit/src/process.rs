@@ -81,6 +81,12 @@ pub fn children(parent: u32) -> BTreeSet<Process> {
         .collect()
 }
 
+/// The process that `pid` is a child of.
+#[must_use]
+pub fn parent(pid: u32) -> Option<u32> {
+    stat(pid).map(|stat| stat.parent)
+}
+
 /// Processes with `marker` somewhere in their command line.
 #[must_use]
 pub fn with_marker(marker: &str) -> Vec<u32> {
@@ -185,6 +191,7 @@ mod tests {
             one.ok_or_else(|| "no such descendant".to_owned())
         });
         assert!(found.is_alive());
+        assert_eq!(parent(child.id()), Some(std::process::id()));
         until("its command line", Duration::from_secs(5), || {
             let pids = with_marker("61.25");
             pids.contains(&child.id()).then_some(()).ok_or_else(|| format!("{pids:?}"))
