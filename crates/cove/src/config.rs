@@ -48,6 +48,7 @@ pub(crate) struct Config {
     pub(crate) limits: HttpConfig,
     pub(crate) sandbox: SandboxConfig,
     pub(crate) executions: executions::Config,
+    pub(crate) sessions: sessions::Config,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
@@ -166,6 +167,7 @@ impl Default for Config {
             limits: HttpConfig::default(),
             sandbox: SandboxConfig::default(),
             executions: executions::Config::default(),
+            sessions: sessions::Config::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             secrets_key: None,
@@ -439,7 +441,8 @@ fn from_environment(
 ) -> Vec<(String, Value, String)> {
     let mut settings = Vec::new();
     let top = ["data_dir", "http", "drain_s", "secrets_key"];
-    let tables = ["log", "limits", "sandbox", "executions", "store", "objects", "compat"];
+    let tables =
+        ["log", "limits", "sandbox", "executions", "sessions", "store", "objects", "compat"];
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         if text.is_empty() || ENV_NOT_SETTINGS.contains(&name.as_str()) {

@@ -26,15 +26,18 @@ pub(crate) fn for_server(
     capacity: Capacity,
     toolchains: Vec<Toolchain>,
     runtimes: Vec<WarmRuntime>,
+    is_root: bool,
 ) -> EngineConfig {
     let SandboxConfig { warm, spawners, uid_base, insecure_no_limits, .. } = config.sandbox;
     let running_max = config.executions.running_max(capacity.cores);
     let warm = warm.unwrap_or_else(|| capacity.cores.saturating_mul(WARM_PER_CORE));
     let ready: usize = runtimes.iter().map(|runtime| runtime.ready).sum();
+    // They need loop devices, mounts and network namespaces of their own.
+    let sessions = if is_root { config.sessions.resident_max } else { 0 };
     EngineConfig {
         slots: running_max.saturating_add(warm).saturating_add(ready),
-        sessions: 0,
-        sessions_ready: 0,
+        sessions,
+        sessions_ready: config.sessions.ready.min(sessions),
         warm,
         spawners: spawners.unwrap_or(capacity.cores),
         uid_base,

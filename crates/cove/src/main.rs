@@ -34,6 +34,7 @@ mod queue;
 mod remote;
 mod run;
 mod serve;
+mod sessions;
 mod storage;
 mod token;
 mod values;

@@ -22,6 +22,7 @@ use toml::Value;
 
 use crate::cli::ServeArgs;
 use crate::config::{Config, Environment, Flags};
+use crate::sessions::Settings;
 use crate::storage::Storage;
 use crate::{compat, docs, engine, host};
 
@@ -87,7 +88,11 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
         }
         false => Vec::new(),
     };
-    let engine_config = engine::for_server(config, capacity, languages.toolchains(), runtimes);
+    let storage = Storage::new(config, environment, &data_dir)?;
+    let sessions = Settings::new(config, environment, &data_dir, &storage.store.url)?;
+    let toolchains = languages.toolchains().into_iter().chain(sessions.toolchain()).collect();
+    let engine_config =
+        engine::for_server(config, capacity, toolchains, runtimes, environment.is_root);
     let launched = Engine::launch(engine_config).context("failed to start the sandbox engine")?;
     if launched.layers().insecure_no_limits {
         tracing::warn!("programs run although nothing limits their memory or their processes");
@@ -101,8 +106,16 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
         .build()
         .context("failed to start the runtime")?;
     let default_data_dir = environment.default_data_dir().unwrap_or_default();
-    let storage = Storage::new(config, environment, &data_dir)?;
-    let parts = Parts { config, default_data_dir, data_dir, storage, tokens, languages, capacity };
+    let parts = Parts {
+        config,
+        default_data_dir,
+        data_dir,
+        storage,
+        sessions,
+        tokens,
+        languages,
+        capacity,
+    };
     runtime.block_on(parts.run(launched))
 }
 
@@ -113,6 +126,7 @@ struct Parts<'a> {
     default_data_dir: PathBuf,
     data_dir: DataDir,
     storage: Storage,
+    sessions: Settings,
     tokens: Tokens,
     languages: Languages,
     capacity: Capacity,
@@ -120,8 +134,16 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     async fn run(self, launched: Launched) -> Result<()> {
-        let Parts { config, default_data_dir, data_dir, storage, tokens, languages, capacity } =
-            self;
+        let Parts {
+            config,
+            default_data_dir,
+            data_dir,
+            storage,
+            sessions,
+            tokens,
+            languages,
+            capacity,
+        } = self;
         // What fails most often comes before what has to be undone.
         let listener = Listener::bind(&config.http).await.context("failed to listen")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
@@ -148,6 +170,8 @@ impl Parts<'_> {
                 Jobs::new(service, queue, config.executions.jobs.clone(), key, &mut registry)
                     .context("failed to start executions")?;
 
+            let starting = sessions.start(config, engine.clone(), store.clone(), &mut registry);
+            let sessions = starting.await?;
             let limits = config.limits.limits();
             let ids = Ids::new().context("failed to seed the id generator")?;
             let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids);
@@ -167,7 +191,7 @@ impl Parts<'_> {
             listeners.push((listener, shell.wrap_with(routes, shapes)));
             let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
             let working = async {
-                tokio::join!(serving, jobs.work(&drain));
+                tokio::join!(serving, jobs.work(&drain), sessions.work(&drain, config.drain_s));
             };
             beside(working, signals, tokens, languages).await;
             store.close().await;

@@ -1,6 +1,5 @@
 //! Where the server keeps what must survive it: the store, the queue, the key of webhooks.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "sessions are what it is for"))]
 pub(crate) mod objects;
 
 use std::fs;

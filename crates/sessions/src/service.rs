@@ -48,9 +48,10 @@ use sandbox::Engine;
 use tokio::sync::mpsc;
 
 pub use self::agents::FolderEntry;
-use self::books::{Books, Key};
+use self::books::Books;
 pub use self::create::Extras;
 use self::entry::Entry;
+pub(crate) use self::exec::signal_name;
 pub use self::exec::{ExecEvent, ExecStream};
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::lifecycle::DeadlineAction;
@@ -94,6 +95,9 @@ pub struct Parts {
     pub model_key: Option<String>,
     /// Path of Claude's program in a sandbox.
     pub claude: Option<String>,
+    /// Whether other servers have the same store: then they find everything in the object store
+    /// that this one has had when it stops.
+    pub is_shared: bool,
 }
 
 /// Agents and sessions. Cheap to clone.
@@ -121,6 +125,7 @@ pub(crate) struct Inner {
     relay: Option<ModelRelay>,
     model_key: Option<ModelKey>,
     claude: Option<String>,
+    is_shared: bool,
     ids: Ids,
     books: Books,
     metrics: Metrics,
@@ -196,6 +201,7 @@ impl Sessions {
             relay,
             model_key,
             claude: parts.claude,
+            is_shared: parts.is_shared,
             ids: Ids::new().map_err(Error::internal)?,
             books,
             metrics,

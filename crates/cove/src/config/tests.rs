@@ -135,6 +135,8 @@ fn the_example_file_is_the_default_configuration() {
     config.store.url = None;
     config.objects = ObjectsTable::default();
     config.secrets_key = None;
+    config.sessions.claude = None;
+    config.sessions.model = sessions::Config::default().model;
     config.executions.jobs.redis = None;
     config.executions.jobs.webhook_key = None;
     config.compat.piston.listen = None;

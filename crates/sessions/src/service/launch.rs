@@ -14,8 +14,8 @@ use super::Inner;
 use super::entry::{Body, Entry, Relaying, RunningAgent};
 use super::logs::LogLevel;
 use crate::agent::{
-    AgentHandle, AgentLimits, AgentProcess, AgentSignal, Change, Later, LaunchPlan, LaunchSpec, MODEL_PORT,
-    Sink, TurnId,
+    AgentHandle, AgentLimits, AgentProcess, AgentSignal, Change, Later, LaunchPlan, LaunchSpec,
+    MODEL_PORT, Sink, TurnId,
 };
 use crate::error::Error;
 use crate::model::{Access, ModelKey};
@@ -138,12 +138,7 @@ impl Inner {
     }
 
     /// Tells an agent that runs what its session wants by now. False when that takes another one.
-    async fn adapt(
-        &self,
-        entry: &Entry,
-        agent: &mut RunningAgent,
-        options: &AgentOptions,
-    ) -> bool {
+    async fn adapt(&self, entry: &Entry, agent: &mut RunningAgent, options: &AgentOptions) -> bool {
         if agent.plan.options == *options {
             return true;
         }

@@ -16,6 +16,7 @@ use tokio::time;
 
 use super::entry::Entry;
 use super::{Inner, Sessions};
+use crate::error::Error;
 use crate::events::{Lost, Why};
 use crate::metrics::Counted;
 use crate::store::HEARTBEAT_EVERY;
@@ -337,6 +338,16 @@ impl Inner {
         }
     }
 
+    /// Leaves a session that rests to the other servers.
+    async fn hand_over(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+        let (entry, _transition) = self.hold(&entry.tenant, &entry.id).await?;
+        if entry.session_state() != SessionState::Ended && entry.body().is_none() {
+            self.store_files(&entry).await?;
+            self.let_go(&entry).await?;
+        }
+        Ok(())
+    }
+
     /// Stores everything and ends every sandbox.
     async fn shut_down(self: &Arc<Self>, patience: Duration) {
         self.close_ready().await;
@@ -348,7 +359,15 @@ impl Inner {
                 self.leave(&entry, SessionState::Paused, "the server stops");
                 drop(time::timeout(patience, turn.over()).await);
             }
-            let rested = self.rest_now(&entry, "the server stops");
+            let rested = async {
+                self.rest_now(&entry, "the server stops").await;
+                if self.is_shared
+                    && let Err(error) = self.hand_over(&entry).await
+                {
+                    tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
+                        "the files of a session are on this server alone");
+                }
+            };
             if time::timeout(REST_MAX, rested).await.is_err() {
                 tracing::error!(session = %entry.id, "a session could not be put to rest");
             }

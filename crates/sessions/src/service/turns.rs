@@ -573,13 +573,7 @@ impl Inner {
         }
     }
 
-    fn note_usage(
-        &self,
-        entry: &Entry,
-        turn: &Turn,
-        outcome: &TurnOutcome,
-        began_ms: u64,
-    ) {
+    fn note_usage(&self, entry: &Entry, turn: &Turn, outcome: &TurnOutcome, began_ms: u64) {
         let usage = &outcome.usage;
         let now_ms = clock::wall_ms();
         let (agent, model) = {

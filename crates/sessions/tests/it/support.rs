@@ -157,6 +157,7 @@ impl Home {
             server: server.to_owned(),
             model_key: None,
             claude: None,
+            is_shared: false,
         };
         let sessions = Sessions::start(parts, &mut registry).await.unwrap();
         assert_eq!(sessions.why_unavailable(), None);

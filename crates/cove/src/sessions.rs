@@ -1,0 +1,188 @@
+//! What sessions need of this machine and of the configuration.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use node::clock::Ids;
+use node::data_dir::{DataDir, write_atomic};
+use node::objects::Objects;
+use node::sealed::Sealer;
+use node::store::{Store, StoreUrl};
+use node::telemetry::Registry;
+use sandbox::{Engine, Toolchain};
+use sessions::Sessions;
+use sessions::service::Parts;
+
+use crate::config::{self, Config, Environment};
+use crate::storage::objects;
+
+/// The name of this server among those that share a store, for as long as its directory exists.
+const SERVER_FILE: &str = "server.id";
+/// Claude's program.
+const CLAUDE: &str = "claude";
+/// Where the host's programs are shown in sandboxes as they are.
+const HOST_PROGRAMS: &str = "/usr";
+
+/// What is known before the engine is there.
+pub(crate) struct Settings {
+    objects: Objects,
+    sealer: Sealer,
+    server: String,
+    model_key: Option<String>,
+    claude: Option<Claude>,
+    is_shared: bool,
+    data_dir: PathBuf,
+    is_root: bool,
+}
+
+/// Where Claude's program is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Claude {
+    /// What has to be shown in sandboxes for it to be there.
+    pub(crate) toolchain: Option<Toolchain>,
+    /// Its path in sandboxes.
+    pub(crate) path: String,
+}
+
+impl Settings {
+    /// Resolves what the configuration refers to.
+    pub(crate) fn new(
+        config: &Config,
+        environment: &Environment,
+        data_dir: &DataDir,
+        store: &StoreUrl,
+    ) -> Result<Settings> {
+        let model_key = match &config.sessions.model.api_key {
+            Some(text) => Some(config::resolve("sessions.model.api_key", text, environment)?),
+            None => None,
+        };
+        let path = environment.get("PATH").unwrap_or_default();
+        Ok(Settings {
+            objects: objects::open(config, environment, data_dir.path())?,
+            sealer: objects::sealer(config, environment, data_dir.path())?,
+            server: server_id(data_dir.path())?,
+            model_key,
+            claude: claude(config.sessions.claude.as_deref(), path)?,
+            is_shared: match store {
+                StoreUrl::Sqlite(_) => false,
+                StoreUrl::Postgres(_) => true,
+            },
+            data_dir: data_dir.path().to_owned(),
+            is_root: environment.is_root,
+        })
+    }
+
+    /// What sandboxes have to show for the sake of sessions.
+    pub(crate) fn toolchain(&self) -> Option<Toolchain> {
+        self.claude.as_ref()?.toolchain.clone()
+    }
+
+    /// Begins, or says of every operation why not.
+    pub(crate) async fn start(
+        self,
+        config: &Config,
+        engine: Engine,
+        store: Store,
+        registry: &mut Registry,
+    ) -> Result<Sessions> {
+        if !self.is_root {
+            return Ok(Sessions::unavailable("they need a server that is started as root"));
+        }
+        if config.sessions.resident_max == 0 {
+            return Ok(Sessions::unavailable("sessions.resident_max is 0"));
+        }
+        let parts = Parts {
+            config: config.sessions.clone(),
+            engine,
+            store,
+            objects: self.objects,
+            sealer: self.sealer,
+            data_dir: self.data_dir,
+            server: self.server,
+            model_key: self.model_key,
+            claude: self.claude.map(|claude| claude.path),
+            is_shared: self.is_shared,
+        };
+        Sessions::start(parts, registry).await.context("failed to start sessions")
+    }
+}
+
+/// This directory's name; made when there is none.
+fn server_id(data_dir: &Path) -> Result<String> {
+    let path = data_dir.join(SERVER_FILE);
+    match fs::read_to_string(&path) {
+        Ok(text) if !text.trim().is_empty() => Ok(text.trim().to_owned()),
+        Ok(_) => bail!("`{}` is empty", path.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = Ids::new().context("failed to seed the id generator")?.next("srv_");
+            write_atomic(&path, format!("{made}\n").as_bytes())?;
+            Ok(made)
+        }
+        Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
+    }
+}
+
+/// Looks for Claude's program: in the directory that is named, or on the path.
+fn claude(directory: Option<&str>, path: &str) -> Result<Option<Claude>> {
+    if let Some(directory) = directory {
+        let program = Path::new(directory).join(CLAUDE);
+        if !is_program(&program) {
+            bail!("sessions.claude: there is no program `{}`", program.display());
+        }
+        return shown(&program).map(Some);
+    }
+    let found = std::env::split_paths(path).map(|it| it.join(CLAUDE)).find(|it| is_program(it));
+    found.map(|program| shown(&program)).transpose()
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|it| it.is_file() && it.permissions().mode() & 0o111 != 0)
+}
+
+/// How a program of this machine is reached in a sandbox.
+fn shown(program: &Path) -> Result<Claude> {
+    let real = fs::canonicalize(program)
+        .with_context(|| format!("failed to look for `{}`", program.display()))?;
+    if real.starts_with(HOST_PROGRAMS) {
+        return Ok(Claude { toolchain: None, path: real.display().to_string() });
+    }
+    let (Some(directory), Some(name)) = (real.parent(), real.file_name()) else {
+        bail!("`{}` is no program", program.display());
+    };
+    let toolchain = Toolchain { source: directory.to_owned(), name: CLAUDE.to_owned() };
+    let path = format!("/opt/{CLAUDE}/{}", name.to_string_lossy());
+    Ok(Claude { toolchain: Some(toolchain), path })
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_server_keeps_its_name() {
+        let scratch = Scratch::new();
+        let name = server_id(scratch.path()).unwrap();
+        assert!(name.starts_with("srv_"), "{name}");
+        assert_eq!(server_id(scratch.path()).unwrap(), name);
+    }
+
+    #[test]
+    fn claude_is_found_where_it_is_named_or_on_the_path() {
+        let scratch = Scratch::new();
+        let directory = scratch.path().display().to_string();
+        assert_eq!(claude(None, &directory).unwrap(), None);
+        assert!(claude(Some(&directory), "").is_err());
+        let program = scratch.file(CLAUDE, "#!/bin/sh\n");
+        assert_eq!(claude(None, &directory).unwrap(), None, "it cannot be executed");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let found = claude(None, &format!("/nowhere:{directory}")).unwrap().unwrap();
+        assert_eq!(found.path, "/opt/claude/claude");
+        assert_eq!(found.toolchain.unwrap().name, "claude");
+        assert!(claude(Some(&directory), "").unwrap().is_some());
+    }
+}
