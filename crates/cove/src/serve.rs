@@ -39,11 +39,10 @@ const BLOCKING_THREADS_MAX: usize = 8;
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
 /// What a token must be for, by the beginning of the path. What is not here is for any token.
-const SCOPES: [(&str, Scope); 5] = [
+const SCOPES: [(&str, Scope); 4] = [
     ("/v1/executions", Scope::Executions),
     ("/v1/queue", Scope::Executions),
     ("/v1/webhooks", Scope::Executions),
-    ("/v1/sessions", Scope::Sessions),
     ("/v1/agents", Scope::Agents),
 ];
 
@@ -174,13 +173,17 @@ impl Parts<'_> {
             let sessions = starting.await?;
             let limits = config.limits.limits();
             let ids = Ids::new().context("failed to seed the id generator")?;
-            let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids);
+            let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
+                .streaming(&sessions::http::STREAMING);
             let faces = compat::faces(&config.compat, &jobs);
             let routes = Router::new()
                 .merge(open_routes(&drain, Metrics::new(registry)))
-                .merge(executions::http::routes(jobs.clone()));
+                .merge(executions::http::routes(jobs.clone()))
+                .merge(sessions::http::routes(sessions.clone()));
             let (routes, mut shapes) = compat::mount(routes, &faces);
             shapes.extend(SCOPES.map(|(path, scope)| (path, Face::native_for(scope))));
+            let of_sessions = Face::native_for(Scope::Sessions);
+            shapes.extend(sessions::http::PATHS.map(|path| (path, of_sessions.clone())));
             let address = listener.address();
             data_dir.write_addresses(address).context("failed to say where the server listens")?;
             tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");

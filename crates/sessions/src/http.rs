@@ -1,0 +1,160 @@
+//! The native HTTP face: parse, call, reply.
+//!
+//! `agents` is about agents, `lifecycle` about sessions as a whole, `conversation` about messages
+//! and events, `commands` and `terminal` about programs, `files` about the workspace, `shelf` about
+//! what is kept beside sessions: snapshots, credentials, attachments, usage.
+
+mod agents;
+mod commands;
+mod conversation;
+mod files;
+mod lifecycle;
+mod shelf;
+mod terminal;
+
+use axum::Router;
+use axum::extract::{FromRequestParts, Path};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, header};
+use axum::routing::{delete, get, post};
+use node::http;
+
+use crate::service::Sessions;
+
+/// Routes whose bodies may be of any length: files, archives, attachments.
+pub const STREAMING: [&str; 3] = [
+    "/v1/sessions/{id}/files/{*path}",
+    "/v1/sessions/{id}/archive",
+    "/v1/sessions/{id}/attachments",
+];
+
+/// Paths, by their beginnings, that need the scope `sessions`. Those of agents have their own.
+pub const PATHS: [&str; 6] = [
+    "/v1/sessions",
+    "/v1/snapshots",
+    "/v1/credentials",
+    "/v1/attachments",
+    "/v1/usage",
+    "/v1/sandboxes",
+];
+
+/// Everything below these paths and `/v1/agents`, for [`node::http::Shell`] to wrap.
+pub fn routes(sessions: Sessions) -> Router {
+    Router::new()
+        .merge(of_agents())
+        .merge(of_sessions())
+        .merge(of_sandboxes())
+        .merge(of_shelf())
+        .with_state(sessions)
+}
+
+fn of_agents() -> Router<Sessions> {
+    Router::new()
+        .route("/v1/agents", post(agents::deploy).get(agents::list))
+        .route(
+            "/v1/agents/{name}",
+            get(agents::fetch).patch(agents::update).delete(agents::remove),
+        )
+        .route("/v1/agents/{name}/versions", get(agents::versions))
+        .route("/v1/agents/{name}/files", get(agents::files))
+        .route("/v1/agents/{name}/files/{*path}", get(agents::file))
+}
+
+fn of_sessions() -> Router<Sessions> {
+    Router::new()
+        .route("/v1/sessions", post(lifecycle::create).get(lifecycle::list))
+        .route("/v1/sessions/{id}", get(lifecycle::fetch).delete(lifecycle::end))
+        .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
+        .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
+        .route("/v1/sessions/{id}/resume", post(lifecycle::resume))
+        .route("/v1/sessions/{id}/fork", post(lifecycle::fork))
+        .route("/v1/sessions/{id}/interrupt", post(conversation::interrupt))
+        .route(
+            "/v1/sessions/{id}/messages",
+            post(conversation::send).get(conversation::messages),
+        )
+        .route("/v1/sessions/{id}/events", get(conversation::events))
+        .route("/v1/sessions/{id}/logs", get(conversation::logs))
+}
+
+fn of_sandboxes() -> Router<Sessions> {
+    Router::new()
+        .route("/v1/sessions/{id}/exec", post(commands::exec))
+        .route("/v1/sessions/{id}/terminal", get(terminal::open))
+        .route("/v1/sessions/{id}/files", get(files::list))
+        .route(
+            "/v1/sessions/{id}/files/{*path}",
+            // Whatever is a path of a file is none of a method's own: a file may be called `move`.
+            get(files::read).put(files::write).delete(files::remove).post(files::rename),
+        )
+        .route("/v1/sessions/{id}/archive", get(files::export).put(files::import))
+        .route("/v1/sessions/{id}/watch", get(files::watch))
+        .route("/v1/sessions/{id}/metrics", get(lifecycle::metrics))
+        .route("/v1/sandboxes", get(lifecycle::counts))
+}
+
+fn of_shelf() -> Router<Sessions> {
+    Router::new()
+        .route("/v1/sessions/{id}/snapshots", post(shelf::snapshot).get(shelf::snapshots_of))
+        .route("/v1/snapshots", get(shelf::snapshots))
+        .route("/v1/snapshots/{id}", delete(shelf::delete_snapshot))
+        .route("/v1/credentials", post(shelf::create_credential).get(shelf::credentials))
+        .route("/v1/credentials/{id}", delete(shelf::delete_credential))
+        .route("/v1/sessions/{id}/attachments", post(shelf::attach).get(shelf::attachments))
+        .route(
+            "/v1/attachments/{id}",
+            get(shelf::attachment).delete(shelf::delete_attachment),
+        )
+        .route("/v1/usage", get(shelf::usage))
+}
+
+/// The id or name in the path. Nobody has one that is not text.
+struct Id(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = http::Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Id, http::Error> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(id)| Id(id)).map_err(|_| not_text())
+    }
+}
+
+/// An id or name, and the path of a file behind it.
+struct Inside(String, String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Inside {
+    type Rejection = http::Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Inside, http::Error> {
+        let path = Path::<(String, String)>::from_request_parts(parts, state).await;
+        path.map(|Path((id, path))| Inside(id, path)).map_err(|_| not_text())
+    }
+}
+
+fn not_text() -> http::Error {
+    http::Error::invalid("the path is not UTF-8")
+}
+
+/// Whether a caller wants this media type rather than the one that it gets unasked.
+fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
+    let mut accepted = headers.get_all(header::ACCEPT).iter().filter_map(|it| it.to_str().ok());
+    accepted.any(|it| {
+        it.split(',').any(|range| {
+            let range = range.split(';').next().unwrap_or_default().trim();
+            range.eq_ignore_ascii_case(media_type)
+        })
+    })
+}
+
+/// How many things stand on a page: what the caller says, or `default`.
+fn page_size(limit: Option<usize>, default: usize, max: usize) -> Result<usize, http::Error> {
+    let limit = limit.unwrap_or(default);
+    match (1..=max).contains(&limit) {
+        true => Ok(limit),
+        false => Err(http::Error::invalid(format!("must be 1 to {max}")).at("limit")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

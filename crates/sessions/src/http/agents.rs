@@ -1,0 +1,100 @@
+//! `/v1/agents`: folders with versions.
+
+use api::{
+    Agent, AgentFileEntry, AgentFileList, AgentList, AgentUpdate, AgentVersionList, DeployRequest,
+};
+use axum::extract::State;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use node::auth::Principal;
+use node::http::{self, Json, query};
+use serde::Deserialize;
+
+use super::{Id, Inside};
+use crate::service::{FolderEntry, Sessions};
+
+/// Which version is meant; the active one when it is not said.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Version {
+    version: Option<u32>,
+}
+
+pub(super) async fn deploy(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Json(request): Json<DeployRequest>,
+) -> Result<(StatusCode, axum::Json<Agent>), http::Error> {
+    // Boxed: it holds a whole folder.
+    let agent = Box::pin(sessions.deploy(&who.tenant, request)).await?;
+    Ok((StatusCode::CREATED, axum::Json(agent)))
+}
+
+pub(super) async fn list(
+    State(sessions): State<Sessions>,
+    who: Principal,
+) -> Result<axum::Json<AgentList>, http::Error> {
+    Ok(axum::Json(AgentList { agents: sessions.agents(&who.tenant).await? }))
+}
+
+pub(super) async fn fetch(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(name): Id,
+) -> Result<axum::Json<Agent>, http::Error> {
+    Ok(axum::Json(sessions.agent(&who.tenant, &name).await?))
+}
+
+pub(super) async fn update(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(name): Id,
+    Json(update): Json<AgentUpdate>,
+) -> Result<axum::Json<Agent>, http::Error> {
+    Ok(axum::Json(sessions.update_agent(&who.tenant, &name, update).await?))
+}
+
+pub(super) async fn remove(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(name): Id,
+) -> Result<StatusCode, http::Error> {
+    sessions.delete_agent(&who.tenant, &name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn versions(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(name): Id,
+) -> Result<axum::Json<AgentVersionList>, http::Error> {
+    let versions = sessions.agent_versions(&who.tenant, &name).await?;
+    Ok(axum::Json(AgentVersionList { versions }))
+}
+
+pub(super) async fn files(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(name): Id,
+    uri: Uri,
+) -> Result<axum::Json<AgentFileList>, http::Error> {
+    let Version { version } = query(&uri)?;
+    let entries = sessions.agent_files(&who.tenant, &name, version).await?;
+    let entry = |it: FolderEntry| AgentFileEntry {
+        path: it.path,
+        size: it.size,
+        executable: it.executable,
+    };
+    Ok(axum::Json(AgentFileList { files: entries.into_iter().map(entry).collect() }))
+}
+
+pub(super) async fn file(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Inside(name, path): Inside,
+    uri: Uri,
+) -> Result<impl IntoResponse, http::Error> {
+    let Version { version } = query(&uri)?;
+    let content = sessions.agent_file(&who.tenant, &name, version, &path).await?;
+    Ok(([(header::CONTENT_TYPE, super::files::BYTES)], content))
+}

@@ -1,0 +1,343 @@
+//! Messages, and what is heard of them.
+//!
+//! The answer to a message is the stream of its turn, which always ends with `done`: also when the
+//! server goes away before the turn is over, with an `error` before it that says so. Whoever comes
+//! back finds the rest at `…/events`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{
+    Interrupted, MessageAnswer, MessageRequest, SessionEvent, SessionEventKind, SessionEventList,
+    SessionLogLine, SessionLogs, SessionMessage, SessionMessageList,
+};
+use axum::extract::State;
+use axum::http::{HeaderMap, Uri};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{self, Stream};
+use node::auth::Principal;
+use node::clock;
+use node::drain::Drain;
+use node::http::{self, Json, last_event_id, query};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Id, accepts, page_size};
+use crate::service::{EventStream, LogLine, Message, MessageStream, Sessions};
+
+/// How often a comment shows that the connection is alive.
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+/// Events or messages on a page, unless the caller says otherwise, and at most.
+const PAGE_DEFAULT: usize = 200;
+const PAGE_MAX: usize = 1000;
+/// What is said of a turn that goes on somewhere, or was ended, without this listener.
+const SERVER_GONE: &str = "the server shuts down; `events` has the rest once it is back";
+const TURN_LOST: &str = "the session is not on this server any more; `events` has the rest";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Wait {
+    /// Whether to answer when the turn is over.
+    wait: bool,
+}
+
+pub(super) async fn send(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+    drain: Drain,
+    Json(request): Json<MessageRequest>,
+) -> Result<Response, http::Error> {
+    let Wait { wait } = query(&uri)?;
+    let partial = request.partial;
+    let stream = sessions.message(&who.tenant, &id, request).await?;
+    if wait {
+        return Ok(axum::Json(answer(stream).await).into_response());
+    }
+    Ok(server_sent(turn_events(stream, drain, partial)))
+}
+
+/// Waits for the end of a turn.
+async fn answer(mut stream: MessageStream) -> MessageAnswer {
+    let mut answer = MessageAnswer {
+        session: stream.session().to_owned(),
+        turn: stream.turn().to_owned(),
+        ..MessageAnswer::default()
+    };
+    let mut is_done = false;
+    while let Some(events) = stream.next().await {
+        for event in events {
+            answer.seq = event.seq;
+            is_done |= event.kind == SessionEventKind::Done;
+            note(&mut answer, &event);
+        }
+    }
+    if !is_done {
+        answer.is_error = true;
+        answer.error.get_or_insert_with(|| TURN_LOST.to_owned());
+    }
+    answer
+}
+
+/// Takes what an event says of how the turn went.
+fn note(answer: &mut MessageAnswer, event: &SessionEvent) {
+    let data = &event.data;
+    match event.kind {
+        SessionEventKind::Text => {
+            // What the agent says in the end, for agents whose result has no text.
+            if let Some(text) = data.get("text").and_then(Value::as_str) {
+                answer.result = Some(text.to_owned());
+            }
+        }
+        SessionEventKind::TurnComplete => {
+            if let Some(text) = data.get("result").and_then(Value::as_str) {
+                answer.result = Some(text.to_owned());
+            }
+            answer.is_error |= data.get("is_error").and_then(Value::as_bool).unwrap_or(false);
+            answer.num_turns = data.get("num_turns").and_then(Value::as_u64);
+            answer.usage = data.get("usage").filter(|usage| !usage.is_null()).cloned();
+            answer.cost_usd = data.get("cost_usd").and_then(Value::as_f64);
+            answer.duration_ms = data.get("duration_ms").and_then(Value::as_u64);
+        }
+        SessionEventKind::Error => {
+            answer.is_error = true;
+            let error = data.get("error").and_then(Value::as_str).unwrap_or_default();
+            answer.error = Some(error.to_owned());
+        }
+        SessionEventKind::TurnStart
+        | SessionEventKind::TextDelta
+        | SessionEventKind::ThinkingDelta
+        | SessionEventKind::InputJsonDelta
+        | SessionEventKind::Reasoning
+        | SessionEventKind::ToolUse
+        | SessionEventKind::ToolResult
+        | SessionEventKind::Message
+        | SessionEventKind::Done
+        | SessionEventKind::Lifecycle => {}
+    }
+}
+
+/// The events of one turn, up to its `done`.
+fn turn_events(
+    stream: MessageStream,
+    drain: Drain,
+    partial: bool,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
+    let state = Some((stream, drain, 0));
+    let batches = stream::unfold(state, move |state| async move {
+        let (mut stream, drain, last) = state?;
+        let events = tokio::select! {
+            biased;
+            events = stream.next() => events.ok_or(TURN_LOST),
+            // The turn had its time, and there is none left to wait for it.
+            () = drain.cancelled() => Err(SERVER_GONE),
+        };
+        match events {
+            Ok(events) => {
+                let last = events.last().map_or(last, |event| event.seq);
+                let is_done = events.iter().any(|it| it.kind == SessionEventKind::Done);
+                let shown = events.iter().filter(|event| partial || !event.kind.is_partial());
+                let shown: Vec<_> = shown.map(|event| Ok(as_sse(event))).collect();
+                Some((shown, (!is_done).then_some((stream, drain, last))))
+            }
+            Err(why) => {
+                let farewell = farewell(&stream, last, why);
+                Some((farewell.iter().map(|event| Ok(without_id(event))).collect(), None))
+            }
+        }
+    });
+    futures_util::StreamExt::flat_map(batches, stream::iter)
+}
+
+/// What ends the stream of a turn whose end is not heard here. These events are not in the log, so
+/// that they have the number of the last one that is, and no id.
+fn farewell(stream: &MessageStream, seq: u64, why: &str) -> [SessionEvent; 2] {
+    let event = |kind, data| SessionEvent {
+        seq,
+        at_ms: clock::wall_ms(),
+        turn: Some(stream.turn().to_owned()),
+        kind,
+        data,
+    };
+    [
+        event(SessionEventKind::Error, json!({ "error": why })),
+        event(SessionEventKind::Done, json!({})),
+    ]
+}
+
+fn as_sse(event: &SessionEvent) -> sse::Event {
+    without_id(event).id(event.seq.to_string())
+}
+
+fn without_id(event: &SessionEvent) -> sse::Event {
+    let text = serde_json::to_string(event).unwrap_or_default();
+    sse::Event::default().event(event.kind.as_str()).data(text)
+}
+
+/// An answer of events, with a sign of life now and then.
+pub(super) fn server_sent(
+    events: impl Stream<Item = Result<sse::Event, Infallible>> + Send + 'static,
+) -> Response {
+    let answer = Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT));
+    // Proxies must hand events on as they come.
+    ([("x-accel-buffering", "no")], answer).into_response()
+}
+
+pub(super) async fn interrupt(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<Interrupted>, http::Error> {
+    let interrupted = sessions.interrupt(&who.tenant, &id).await?;
+    Ok(axum::Json(Interrupted { interrupted }))
+}
+
+/// What is asked of a session's events or messages.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Following {
+    /// Number of the last event that was seen.
+    after: Option<u64>,
+    /// Names of the events that are wanted, separated by commas.
+    types: Option<String>,
+    /// How many on a page.
+    limit: Option<usize>,
+}
+
+const KINDS: [SessionEventKind; 13] = [
+    SessionEventKind::TurnStart,
+    SessionEventKind::TextDelta,
+    SessionEventKind::ThinkingDelta,
+    SessionEventKind::InputJsonDelta,
+    SessionEventKind::Text,
+    SessionEventKind::Reasoning,
+    SessionEventKind::ToolUse,
+    SessionEventKind::ToolResult,
+    SessionEventKind::Message,
+    SessionEventKind::TurnComplete,
+    SessionEventKind::Error,
+    SessionEventKind::Done,
+    SessionEventKind::Lifecycle,
+];
+
+/// The kinds of a filter; all when there is none.
+pub(super) fn kinds(names: Option<&str>) -> Result<Vec<SessionEventKind>, http::Error> {
+    let kind = |name: &str| {
+        KINDS.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
+            let message = format!(
+                "there is no type {:?}; there are {}",
+                name.chars().take(64).collect::<String>(),
+                KINDS.map(SessionEventKind::as_str).join(", ")
+            );
+            http::Error::invalid(message).at("types")
+        })
+    };
+    names.map_or_else(|| Ok(Vec::new()), |names| names.split(',').map(kind).collect())
+}
+
+pub(super) async fn events(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+    headers: HeaderMap,
+    drain: Drain,
+) -> Result<Response, http::Error> {
+    let following: Following = query(&uri)?;
+    let kinds = kinds(following.types.as_deref())?;
+    let after = match following.after {
+        Some(after) => after,
+        None => last_event_id(&headers)?.unwrap_or(0),
+    };
+    if accepts(&headers, "application/json") {
+        let limit = page_size(following.limit, PAGE_DEFAULT, PAGE_MAX)?;
+        let events = sessions.event_page(&who.tenant, &id, after, limit, kinds).await?;
+        let next_after = (events.len() == limit).then(|| events.last().map(|last| last.seq));
+        let page = SessionEventList { next_after: next_after.flatten(), events };
+        return Ok(axum::Json(page).into_response());
+    }
+    if following.limit.is_some() {
+        let message = "is for pages, which `accept: application/json` asks for";
+        return Err(http::Error::invalid(message).at("limit"));
+    }
+    let stream = sessions.events(&who.tenant, &id, after).await?;
+    Ok(server_sent(session_events(stream, drain, kinds)))
+}
+
+/// All events of a session, until it ends for ever or the server shuts down.
+fn session_events(
+    stream: EventStream,
+    drain: Drain,
+    kinds: Vec<SessionEventKind>,
+) -> impl Stream<Item = Result<sse::Event, Infallible>> + Send {
+    let state = (stream, drain, kinds);
+    let batches = stream::unfold(state, |(mut stream, drain, kinds)| async move {
+        // Whoever only watches comes back to the next server, with the number it has seen.
+        let events: Vec<Arc<SessionEvent>> = tokio::select! {
+            events = stream.next() => events?,
+            () = drain.begun() => return None,
+        };
+        let wanted = events.iter().filter(|it| kinds.is_empty() || kinds.contains(&it.kind));
+        let wanted: Vec<_> = wanted.map(|event| Ok(as_sse(event))).collect();
+        Some((wanted, (stream, drain, kinds)))
+    });
+    futures_util::StreamExt::flat_map(batches, stream::iter)
+}
+
+/// What is asked of a conversation.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Reading {
+    after: u64,
+    limit: Option<usize>,
+}
+
+pub(super) async fn messages(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+) -> Result<axum::Json<SessionMessageList>, http::Error> {
+    let Reading { after, limit } = query(&uri)?;
+    let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let messages = sessions.messages(&who.tenant, &id, after, limit).await?;
+    let next_after = (messages.len() == limit).then(|| messages.last().map(|last| last.seq));
+    let message = |it: Message| SessionMessage {
+        seq: it.seq,
+        at_ms: it.at_ms,
+        turn: it.turn,
+        role: it.role,
+        content: it.content,
+    };
+    let messages = messages.into_iter().map(message).collect();
+    Ok(axum::Json(SessionMessageList { messages, next_after: next_after.flatten() }))
+}
+
+/// Which lines of a log are wanted.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Lines {
+    /// Number of the first one.
+    from: u64,
+}
+
+pub(super) async fn logs(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+) -> Result<axum::Json<SessionLogs>, http::Error> {
+    let Lines { from } = query(&uri)?;
+    let lines = sessions.logs(&who.tenant, &id, from).await?;
+    let next = lines.last().map_or(from, |last| last.index + 1);
+    let line = |it: LogLine| SessionLogLine {
+        index: it.index,
+        level: it.level.as_str().to_owned(),
+        text: it.text,
+        at_ms: it.at_ms,
+    };
+    Ok(axum::Json(SessionLogs { lines: lines.into_iter().map(line).collect(), next }))
+}

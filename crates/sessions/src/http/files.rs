@@ -1,0 +1,417 @@
+//! Files of a session: bytes in and out as they come, archives, and what changes.
+//!
+//! Nothing is in memory as a whole. A client that reads nothing of its download for long is cut by
+//! the connection's own limit, one that sends nothing by the body's, so that neither keeps the few
+//! places that a sandbox has for archives.
+
+use std::convert::Infallible;
+use std::io;
+
+use api::{ArchiveImported, ErrorCode, FileChange, FileEntry, FileList, MoveFile};
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::sse;
+use axum::response::{IntoResponse, Response};
+use bytes::{Bytes, BytesMut};
+use futures_util::stream;
+use node::auth::Principal;
+use node::drain::Drain;
+use node::http::{self, Json, Upload, query};
+use sandbox::{
+    Depth, Entry, EntryKind, FilesError, Follow, LIST_ENTRIES_MAX, Parents, WatchKind, WriteMode,
+};
+use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncSeekExt as _, AsyncWriteExt as _};
+
+use super::conversation::server_sent;
+use super::{Id, Inside};
+use crate::error::Error;
+use crate::service::{SessionFiles, Sessions};
+
+/// The media type of anything.
+pub(super) const BYTES: &str = "application/octet-stream";
+/// The media type of archives.
+const TAR: &str = "application/x-tar";
+/// What is listed, watched and archived when nothing else is said.
+const WORKSPACE: &str = "/workspace";
+/// Entries of one listing, unless the caller says otherwise.
+const LIST_DEFAULT: usize = 1000;
+/// Bytes that are read from a file at a time.
+const CHUNK_BYTES: usize = 128 << 10;
+
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Listing {
+    path: String,
+    depth: u32,
+    limit: Option<usize>,
+}
+
+impl Default for Listing {
+    fn default() -> Listing {
+        Listing { path: WORKSPACE.to_owned(), depth: 1, limit: None }
+    }
+}
+
+pub(super) async fn list(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+) -> Result<axum::Json<FileList>, http::Error> {
+    let Listing { path, depth, limit } = query(&uri)?;
+    let limit = super::page_size(limit, LIST_DEFAULT, LIST_ENTRIES_MAX)?;
+    let files = sessions.files(&who.tenant, &id).await?;
+    let listing = files.list(&path, depth, limit).await.map_err(refusal)?;
+    let entries = listing.entries.into_iter().map(shown).collect();
+    Ok(axum::Json(FileList { entries, truncated: listing.cut }))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Reading {
+    /// What is known of it, rather than its content.
+    stat: bool,
+}
+
+pub(super) async fn read(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Inside(id, path): Inside,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, http::Error> {
+    let Reading { stat } = query(&uri)?;
+    let files = sessions.files(&who.tenant, &id).await?;
+    if stat {
+        let entry = files.stat(&path, Follow::Nothing).await.map_err(refusal)?;
+        return Ok(axum::Json(shown(entry)).into_response());
+    }
+    let mut open = files.read(&path).await.map_err(refusal)?;
+    let len = open.len;
+    let (status, from, count) = match range(&headers, len) {
+        Range::All => (StatusCode::OK, 0, len),
+        Range::Part { from, count } => (StatusCode::PARTIAL_CONTENT, from, count),
+        Range::Outside => {
+            let answer = http::Error::invalid(format!("the file has {len} bytes")).at("range");
+            let mut answer = answer.into_response();
+            *answer.status_mut() = StatusCode::RANGE_NOT_SATISFIABLE;
+            insert(&mut answer, header::CONTENT_RANGE, &format!("bytes */{len}"));
+            return Ok(answer);
+        }
+    };
+    if from > 0 {
+        let sought = open.file.seek(io::SeekFrom::Start(from)).await;
+        sought.map_err(|error| refusal(error.into()))?;
+    }
+    // What grows meanwhile is not sent; what shrinks breaks the answer off, as it must.
+    let content = open.file.take(count);
+    let mut answer = Response::new(streamed(content, files));
+    *answer.status_mut() = status;
+    insert(&mut answer, header::CONTENT_TYPE, BYTES);
+    insert(&mut answer, header::CONTENT_LENGTH, &count.to_string());
+    insert(&mut answer, header::ACCEPT_RANGES, "bytes");
+    if status == StatusCode::PARTIAL_CONTENT {
+        let last = (from + count).saturating_sub(1);
+        insert(&mut answer, header::CONTENT_RANGE, &format!("bytes {from}-{last}/{len}"));
+    }
+    Ok(answer)
+}
+
+/// Sets a header whose value is made of digits and fixed words.
+fn insert(answer: &mut Response, name: header::HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        answer.headers_mut().insert(name, value);
+    }
+}
+
+/// Which part of a file is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Range {
+    All,
+    Part { from: u64, count: u64 },
+    Outside,
+}
+
+/// Reads the one range of a request (RFC 9110 §14.2). What is malformed, in another unit or has
+/// several ranges is not looked at, as the standard allows.
+pub(super) fn range(headers: &HeaderMap, len: u64) -> Range {
+    let Some(text) = headers.get(header::RANGE).and_then(|it| it.to_str().ok()) else {
+        return Range::All;
+    };
+    let Some((first, last)) = text.strip_prefix("bytes=").and_then(|it| it.split_once('-')) else {
+        return Range::All;
+    };
+    let (from, end) = match (first.trim().parse::<u64>(), last.trim().parse::<u64>()) {
+        // The last so many bytes.
+        (Err(_), Ok(count)) if first.trim().is_empty() => (len.saturating_sub(count), len),
+        (Ok(from), Ok(last)) if last >= from => (from, last.saturating_add(1).min(len)),
+        (Ok(from), Err(_)) if last.trim().is_empty() => (from, len),
+        _ => return Range::All,
+    };
+    match end.checked_sub(from) {
+        Some(count @ 1..) => Range::Part { from, count },
+        Some(0) | None => Range::Outside,
+    }
+}
+
+/// A body of whatever can be read. The session's sandbox is at work for as long as it is.
+fn streamed(content: impl AsyncRead + Send + Unpin + 'static, files: SessionFiles) -> Body {
+    let state = Some((content, files));
+    let pieces = stream::unfold(state, |state| async move {
+        let (mut content, files) = state?;
+        let mut piece = BytesMut::with_capacity(CHUNK_BYTES);
+        match content.read_buf(&mut piece).await {
+            Ok(0) => None,
+            Ok(_) => Some((Ok(piece.freeze()), Some((content, files)))),
+            Err(error) => {
+                tracing::debug!(%error, "a download broke off");
+                Some((Err::<Bytes, io::Error>(error), None))
+            }
+        }
+    });
+    Body::from_stream(pieces)
+}
+
+/// How something is written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Writing {
+    /// There must be none before.
+    create: bool,
+    /// What is there stays, and this comes behind it.
+    append: bool,
+    /// It is a directory; the body is empty.
+    directory: bool,
+    /// Permissions, in octal digits.
+    mode: Option<String>,
+}
+
+pub(super) async fn write(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Inside(id, path): Inside,
+    uri: Uri,
+    mut upload: Upload,
+) -> Result<Response, http::Error> {
+    let Writing { create, append, directory, mode } = query(&uri)?;
+    let mode = mode.map(|digits| permissions(&digits)).transpose()?;
+    let how = match (create, append) {
+        (true, true) => return Err(http::Error::invalid("excludes `create`").at("append")),
+        (true, false) => WriteMode::Create,
+        (false, true) => WriteMode::Append,
+        (false, false) => WriteMode::Replace,
+    };
+    let files = sessions.files(&who.tenant, &id).await?;
+    let (is_new, entry) = if directory {
+        if append || upload.chunk().await?.is_some() {
+            return Err(http::Error::invalid("a directory has no content").at("directory"));
+        }
+        let is_new = files.make_dir(&path, Parents::Make).await.map_err(refusal)?;
+        if create && !is_new {
+            return Err(refusal(FilesError::Exists));
+        }
+        (is_new, files.stat(&path, Follow::Links).await.map_err(refusal)?)
+    } else {
+        let is_new = match how {
+            WriteMode::Create => true,
+            WriteMode::Replace | WriteMode::Append => {
+                matches!(files.stat(&path, Follow::Links).await, Err(FilesError::NotFound))
+            }
+        };
+        let mut writer = files.write(&path, Parents::Make, how).await.map_err(refusal)?;
+        while let Some(piece) = upload.chunk().await? {
+            writer.write_all(&piece).await.map_err(|error| refusal(error.into()))?;
+        }
+        (is_new, writer.finish().await.map_err(refusal)?)
+    };
+    let mut entry = shown(entry);
+    if let Some(mode) = mode {
+        files.chmod(&path, mode).await.map_err(refusal)?;
+        entry.mode = mode;
+    }
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, axum::Json(entry)).into_response())
+}
+
+/// `755`, `0644`.
+pub(super) fn permissions(digits: &str) -> Result<u32, http::Error> {
+    let mode = u32::from_str_radix(digits, 8).ok().filter(|mode| *mode <= 0o7777);
+    mode.ok_or_else(|| http::Error::invalid("must be octal digits, at most 7777").at("mode"))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Removing {
+    /// A directory with everything in it.
+    recursive: bool,
+}
+
+pub(super) async fn remove(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Inside(id, path): Inside,
+    uri: Uri,
+) -> Result<StatusCode, http::Error> {
+    let Removing { recursive } = query(&uri)?;
+    let depth = if recursive { Depth::Recursive } else { Depth::Single };
+    let files = sessions.files(&who.tenant, &id).await?;
+    files.remove(&path, depth).await.map_err(refusal)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST …/files/move`.
+pub(super) async fn rename(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Inside(id, path): Inside,
+    Json(MoveFile { from, to }): Json<MoveFile>,
+) -> Result<axum::Json<FileEntry>, http::Error> {
+    if path != "move" {
+        let message = "files are written with PUT; POST is for `files/move`";
+        return Err(http::Error::new(ErrorCode::MethodNotAllowed, message));
+    }
+    let files = sessions.files(&who.tenant, &id).await?;
+    files.rename(&from, &to).await.map_err(refusal)?;
+    let entry = files.stat(&to, Follow::Nothing).await.map_err(refusal)?;
+    Ok(axum::Json(shown(entry)))
+}
+
+/// Where an archive begins, or ends up.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Tree {
+    path: String,
+}
+
+impl Default for Tree {
+    fn default() -> Tree {
+        Tree { path: WORKSPACE.to_owned() }
+    }
+}
+
+pub(super) async fn export(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+) -> Result<Response, http::Error> {
+    let Tree { path } = query(&uri)?;
+    let files = sessions.files(&who.tenant, &id).await?;
+    let archive = files.export_tar(&path).await.map_err(refusal)?;
+    let mut answer = Response::new(streamed(archive, files));
+    insert(&mut answer, header::CONTENT_TYPE, TAR);
+    Ok(answer)
+}
+
+pub(super) async fn import(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+    upload: Upload,
+) -> Result<axum::Json<ArchiveImported>, http::Error> {
+    let Tree { path } = query(&uri)?;
+    let files = sessions.files(&who.tenant, &id).await?;
+    let usage = files.import_tar(&path, upload).await.map_err(|error| match error {
+        // Of the body: the sandbox's own errors are others.
+        FilesError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            http::Error::invalid(error.to_string())
+        }
+        other => refusal(other),
+    })?;
+    Ok(axum::Json(ArchiveImported { entries: usage.entries, bytes: usage.bytes }))
+}
+
+/// What is watched.
+#[derive(Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Watching {
+    path: String,
+    recursive: bool,
+}
+
+impl Default for Watching {
+    fn default() -> Watching {
+        Watching { path: WORKSPACE.to_owned(), recursive: false }
+    }
+}
+
+pub(super) async fn watch(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+    drain: Drain,
+) -> Result<Response, http::Error> {
+    let Watching { path, recursive } = query(&uri)?;
+    let depth = if recursive { Depth::Recursive } else { Depth::Single };
+    let files = sessions.files(&who.tenant, &id).await?;
+    let watch = files.watch(&path, depth).await.map_err(refusal)?;
+    let state = (watch, files, drain);
+    let changes = stream::unfold(state, |(mut watch, files, drain)| async move {
+        let event = tokio::select! {
+            event = watch.next() => event?,
+            () = drain.begun() => return None,
+        };
+        let change = FileChange { kind: change_name(event.kind).to_owned(), path: event.path };
+        let text = serde_json::to_string(&change).unwrap_or_default();
+        let sent = sse::Event::default().event(change_name(event.kind)).data(text);
+        Some((Ok::<_, Infallible>(sent), (watch, files, drain)))
+    });
+    Ok(server_sent(changes))
+}
+
+fn change_name(kind: WatchKind) -> &'static str {
+    match kind {
+        WatchKind::Create => "create",
+        WatchKind::Write => "write",
+        WatchKind::Remove => "remove",
+        WatchKind::Rename => "rename",
+        WatchKind::Chmod => "chmod",
+        WatchKind::Overflow => "overflow",
+    }
+}
+
+fn shown(entry: Entry) -> FileEntry {
+    let kind = match entry.kind {
+        EntryKind::File => "file",
+        EntryKind::Dir => "dir",
+        EntryKind::Symlink => "symlink",
+        EntryKind::Other => "other",
+    };
+    FileEntry {
+        path: entry.path,
+        kind: kind.to_owned(),
+        size: entry.size,
+        mode: entry.mode,
+        // Programs may set any time, also one before 1970.
+        modified_ms: u64::try_from(entry.modified_ns / 1_000_000).unwrap_or(0),
+        target: entry.symlink_target,
+    }
+}
+
+/// What a caller is told when something cannot be done to a file.
+pub(super) fn refusal(error: FilesError) -> http::Error {
+    let message = match &error {
+        FilesError::NotFound => "there is no such file or directory".to_owned(),
+        other => other.to_string(),
+    };
+    match error {
+        FilesError::NotFound => http::Error::new(ErrorCode::NotFound, message),
+        FilesError::Exists | FilesError::NotEmpty | FilesError::NoSpace => {
+            http::Error::new(ErrorCode::Conflict, message).at("path")
+        }
+        FilesError::NotADirectory | FilesError::IsADirectory => {
+            http::Error::invalid(message).at("path")
+        }
+        // It says itself what it is about.
+        FilesError::Invalid(_) => http::Error::invalid(message),
+        FilesError::PermissionDenied => http::Error::new(ErrorCode::Forbidden, message).at("path"),
+        FilesError::TooLarge(_) => http::Error::new(ErrorCode::BodyTooLarge, message),
+        FilesError::TooMany(_) => Error::TooMany(message).into(),
+        FilesError::Lost => Error::SandboxEnded(message).into(),
+        FilesError::Io(error) => Error::internal(error).into(),
+    }
+}

@@ -1,0 +1,169 @@
+//! `/v1/sessions`: sessions as a whole.
+
+use std::collections::BTreeMap;
+
+use api::{
+    CreateSession, ForkRequest, SandboxCounts, Session, SessionList, SessionMetrics, SessionState,
+};
+use axum::extract::{Query, State};
+use axum::http::{StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use node::auth::Principal;
+use node::http::{self, Json};
+
+use super::{Id, page_size};
+use crate::service::{ListQuery, Sessions};
+
+/// Sessions on a page of a list, unless the caller says otherwise, and at most.
+const PAGE_DEFAULT: usize = 50;
+const PAGE_MAX: usize = 200;
+/// What stands before the name of a metadata entry in the query of a list.
+const METADATA_PREFIX: &str = "metadata.";
+
+const STATES: [SessionState; 6] = [
+    SessionState::Starting,
+    SessionState::Active,
+    SessionState::Paused,
+    SessionState::Stopped,
+    SessionState::Ended,
+    SessionState::Error,
+];
+
+pub(super) async fn create(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Json(request): Json<CreateSession>,
+) -> Result<impl IntoResponse, http::Error> {
+    let session = sessions.create(&who.tenant, request).await?;
+    let location = [(header::LOCATION, format!("/v1/sessions/{}", session.id))];
+    Ok((StatusCode::CREATED, location, axum::Json(session)))
+}
+
+pub(super) async fn list(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<SessionList>, http::Error> {
+    Ok(axum::Json(sessions.list(&who.tenant, listing(&uri)?).await?))
+}
+
+/// Reads the query of a list: fixed names, and one for each metadata entry that is asked for.
+pub(super) fn listing(uri: &Uri) -> Result<ListQuery, http::Error> {
+    let pairs = Query::<Vec<(String, String)>>::try_from_uri(uri);
+    let Query(pairs) = pairs.map_err(|_| http::Error::invalid("the query is wrong"))?;
+    let mut query = ListQuery::default();
+    let mut limit = None;
+    let mut given = BTreeMap::new();
+    for (name, value) in pairs {
+        if given.insert(name.clone(), value.clone()).is_some() {
+            return Err(http::Error::invalid("is given twice").at(name));
+        }
+        match name.as_str() {
+            "state" => query.states = states(&value)?,
+            "agent" => query.agent = Some(value),
+            "cursor" => query.cursor = Some(value),
+            "limit" => {
+                let number = value.parse().map_err(|_| http::Error::invalid("must be a number"));
+                limit = Some(number.map_err(|error| error.at("limit"))?);
+            }
+            other => match other.strip_prefix(METADATA_PREFIX) {
+                Some(key) => drop(query.metadata.insert(key.to_owned(), value)),
+                None => {
+                    let shown: String = other.chars().take(64).collect();
+                    let message = format!(
+                        "unknown parameter; there are state, agent, cursor, limit and \
+                         {METADATA_PREFIX}NAME"
+                    );
+                    return Err(http::Error::invalid(message).at(shown));
+                }
+            },
+        }
+    }
+    query.limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
+    Ok(query)
+}
+
+fn states(names: &str) -> Result<Vec<SessionState>, http::Error> {
+    let state = |name: &str| {
+        STATES.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
+            let message = format!(
+                "there is no state {:?}; there are {}",
+                name.chars().take(64).collect::<String>(),
+                STATES.map(SessionState::as_str).join(", ")
+            );
+            http::Error::invalid(message).at("state")
+        })
+    };
+    names.split(',').map(state).collect()
+}
+
+pub(super) async fn fetch(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<Session>, http::Error> {
+    Ok(axum::Json(sessions.get(&who.tenant, &id).await?))
+}
+
+pub(super) async fn pause(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<Session>, http::Error> {
+    Ok(axum::Json(sessions.pause(&who.tenant, &id).await?))
+}
+
+pub(super) async fn stop(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<Session>, http::Error> {
+    Ok(axum::Json(sessions.stop(&who.tenant, &id).await?))
+}
+
+pub(super) async fn resume(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<Session>, http::Error> {
+    Ok(axum::Json(sessions.resume(&who.tenant, &id).await?))
+}
+
+pub(super) async fn end(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<Session>, http::Error> {
+    Ok(axum::Json(sessions.end(&who.tenant, &id).await?))
+}
+
+pub(super) async fn fork(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    Json(request): Json<ForkRequest>,
+) -> Result<(StatusCode, axum::Json<SessionList>), http::Error> {
+    let count = usize::try_from(request.count.unwrap_or(1)).unwrap_or(usize::MAX);
+    let sessions = sessions.fork(&who.tenant, &id, count).await?;
+    Ok((StatusCode::CREATED, axum::Json(SessionList { sessions, next_cursor: None })))
+}
+
+/// What a session uses; a cold one uses nothing, which is a conflict rather than zeros.
+pub(super) async fn metrics(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<SessionMetrics>, http::Error> {
+    let metrics = sessions.metrics(&who.tenant, &id).await?;
+    metrics.map(axum::Json).ok_or_else(|| {
+        http::Error::new(api::ErrorCode::Conflict, "the session has no sandbox at present")
+    })
+}
+
+/// How many sandboxes there are: figures of the server, the same for everybody.
+pub(super) async fn counts(
+    State(sessions): State<Sessions>,
+    _who: Principal,
+) -> Result<axum::Json<SandboxCounts>, http::Error> {
+    Ok(axum::Json(sessions.counts()))
+}

@@ -1,0 +1,238 @@
+//! What is kept beside sessions: snapshots, credentials, attachments, usage.
+
+use api::{
+    CreateCredential, Credential, CredentialList, SessionAttachment, SessionAttachmentList,
+    Snapshot, SnapshotList, SnapshotRequest, TurnUsage, Usage, UsageReport,
+};
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use node::auth::Principal;
+use node::http::{self, Json, Upload, query};
+use serde::Deserialize;
+
+use super::{Id, page_size};
+use crate::service::{self, ATTACHMENT_BYTES_MAX, Attachment, Sessions, UsageQuery, UsageTotal};
+
+/// Snapshots on a page, unless the caller says otherwise, and at most.
+const PAGE_DEFAULT: usize = 50;
+const PAGE_MAX: usize = 200;
+/// Turns of one report of usage, at most.
+const TURNS_MAX: usize = 1000;
+/// Bytes of a media type.
+const MEDIA_TYPE_BYTES_MAX: usize = 200;
+
+pub(super) async fn snapshot(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    Json(request): Json<SnapshotRequest>,
+) -> Result<(StatusCode, axum::Json<Snapshot>), http::Error> {
+    let snapshot = sessions.snapshot(&who.tenant, &id, request.name).await?;
+    Ok((StatusCode::CREATED, axum::Json(snapshot)))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Listing {
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+pub(super) async fn snapshots(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<SnapshotList>, http::Error> {
+    page_of_snapshots(&sessions, &who, None, &uri).await
+}
+
+pub(super) async fn snapshots_of(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+) -> Result<axum::Json<SnapshotList>, http::Error> {
+    // Snapshots outlive their session, whose id alone says nothing of whose they are.
+    sessions.get(&who.tenant, &id).await?;
+    page_of_snapshots(&sessions, &who, Some(&id), &uri).await
+}
+
+async fn page_of_snapshots(
+    sessions: &Sessions,
+    who: &Principal,
+    session: Option<&str>,
+    uri: &Uri,
+) -> Result<axum::Json<SnapshotList>, http::Error> {
+    let Listing { limit, cursor } = query(uri)?;
+    let limit = page_size(limit, PAGE_DEFAULT, PAGE_MAX)?;
+    let before = cursor.as_deref();
+    let mut snapshots = sessions.snapshots(&who.tenant, session, before, limit + 1).await?;
+    let has_more = snapshots.len() > limit;
+    snapshots.truncate(limit);
+    let last = snapshots.last().filter(|_| has_more);
+    let next_cursor = last.map(|last| last.id.clone());
+    Ok(axum::Json(SnapshotList { snapshots, next_cursor }))
+}
+
+pub(super) async fn delete_snapshot(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<StatusCode, http::Error> {
+    sessions.delete_snapshot(&who.tenant, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+pub(super) async fn create_credential(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Json(request): Json<CreateCredential>,
+) -> Result<(StatusCode, axum::Json<Credential>), http::Error> {
+    let CreateCredential { kind, label, secret } = request;
+    let credential = sessions.create_credential(&who.tenant, &kind, &label, &secret).await?;
+    Ok((StatusCode::CREATED, axum::Json(credential)))
+}
+
+pub(super) async fn credentials(
+    State(sessions): State<Sessions>,
+    who: Principal,
+) -> Result<axum::Json<CredentialList>, http::Error> {
+    Ok(axum::Json(CredentialList { credentials: sessions.credentials(&who.tenant).await? }))
+}
+
+pub(super) async fn delete_credential(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<StatusCode, http::Error> {
+    sessions.delete_credential(&who.tenant, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// What is said of an attachment beside its bytes.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Named {
+    name: String,
+}
+
+pub(super) async fn attach(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    uri: Uri,
+    headers: HeaderMap,
+    upload: Upload,
+) -> Result<(StatusCode, axum::Json<SessionAttachment>), http::Error> {
+    let Named { name } = query(&uri)?;
+    let media_type = headers.get(header::CONTENT_TYPE).map(|value| {
+        let text = value.to_str().ok().filter(|text| text.len() <= MEDIA_TYPE_BYTES_MAX);
+        text.ok_or_else(|| http::Error::invalid("is not a media type").at("content-type"))
+    });
+    let media_type = media_type.transpose()?;
+    // Before anything of it is read.
+    sessions.get(&who.tenant, &id).await?;
+    let content = upload.all(u64::try_from(ATTACHMENT_BYTES_MAX).unwrap_or(u64::MAX)).await?;
+    let added = sessions.add_attachment(&who.tenant, &id, &name, media_type, content).await?;
+    Ok((StatusCode::CREATED, axum::Json(shown(added))))
+}
+
+pub(super) async fn attachments(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<axum::Json<SessionAttachmentList>, http::Error> {
+    sessions.get(&who.tenant, &id).await?;
+    let attachments = sessions.attachments(&who.tenant, &id).await?;
+    let attachments = attachments.into_iter().map(shown).collect();
+    Ok(axum::Json(SessionAttachmentList { attachments }))
+}
+
+pub(super) async fn attachment(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<Response, http::Error> {
+    let (attachment, content) = sessions.attachment(&who.tenant, &id).await?;
+    let mut answer = content.into_response();
+    let headers = answer.headers_mut();
+    let given = attachment.media_type.and_then(|it| HeaderValue::try_from(it).ok());
+    let unknown = HeaderValue::from_static(super::files::BYTES);
+    headers.insert(header::CONTENT_TYPE, given.unwrap_or(unknown));
+    // A browser that is shown somebody's file must not take it for a page of this server.
+    headers.insert(header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(answer)
+}
+
+pub(super) async fn delete_attachment(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+) -> Result<StatusCode, http::Error> {
+    sessions.delete_attachment(&who.tenant, &id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn shown(it: Attachment) -> SessionAttachment {
+    SessionAttachment {
+        id: it.id,
+        session: it.session,
+        name: it.name,
+        media_type: it.media_type,
+        bytes: it.bytes,
+        created_ms: it.created_ms,
+    }
+}
+
+/// Whose usage, of when, and whether turn by turn.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Asked {
+    session: Option<String>,
+    agent: Option<String>,
+    from_ms: Option<u64>,
+    to_ms: Option<u64>,
+    /// How many turns are listed; none when it is not said.
+    limit: Option<usize>,
+}
+
+pub(super) async fn usage(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    uri: Uri,
+) -> Result<axum::Json<UsageReport>, http::Error> {
+    let Asked { session, agent, from_ms, to_ms, limit } = query(&uri)?;
+    let asked = UsageQuery { session, agent, from_ms, to_ms };
+    let total = used(sessions.usage_total(&who.tenant, asked.clone()).await?);
+    let turns = match limit {
+        None => Vec::new(),
+        Some(_) => {
+            let limit = page_size(limit, TURNS_MAX, TURNS_MAX)?;
+            sessions.usage(&who.tenant, asked, limit).await?
+        }
+    };
+    let turn = |it: service::TurnUsage| TurnUsage {
+        session: it.session,
+        turn: it.turn,
+        agent: it.agent,
+        model: it.model,
+        at_ms: it.at_ms,
+        usage: used(it.used),
+    };
+    Ok(axum::Json(UsageReport { total, turns: turns.into_iter().map(turn).collect() }))
+}
+
+fn used(total: UsageTotal) -> Usage {
+    Usage {
+        turns: total.turns,
+        input_tokens: total.input_tokens,
+        output_tokens: total.output_tokens,
+        cache_read_tokens: total.cache_read_tokens,
+        cache_write_tokens: total.cache_write_tokens,
+        cost_usd: total.cost_usd,
+        tool_calls: total.tool_calls,
+        duration_ms: total.duration_ms,
+    }
+}
