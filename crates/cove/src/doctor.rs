@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use api::{Execution, ExecutionRequest, LimitSpec, Verdict};
@@ -17,6 +18,9 @@ use serde::Serialize;
 
 use crate::config::{Config, Environment};
 use crate::{engine, host, languages};
+
+/// How long attaching a disk that nobody has may take.
+const DISK_WAIT: Duration = Duration::from_secs(5);
 
 /// What was found about one thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -82,6 +86,7 @@ pub(crate) fn run(config: &Config, environment: &Environment, json: bool) -> Res
             languages.list()
         }
     };
+    checks.push(session_disks());
     let ok = checks.iter().all(|check| check.status != Status::Missing);
     let version = env!("CARGO_PKG_VERSION");
     let root = environment.is_root;
@@ -167,6 +172,28 @@ fn user_namespaces(is_root: bool, max: Option<String>) -> Check {
         (false, false) => check("user namespaces", found)
             .but(Status::Missing, "without root nothing can be isolated; start cove as root"),
     }
+}
+
+/// Makes a disk such as sessions have, attaches it, and takes it away again.
+fn session_disks() -> Check {
+    let place = Path::new("/tmp").join(format!("cove-doctor-{}", std::process::id()));
+    let image = place.join("disk.img");
+    let size =
+        sandbox::DiskSize { bytes: sandbox::DISK_BYTES_MIN, inodes: sandbox::DISK_INODES_MIN };
+    let tried = sandbox::Disks::open(&place.join("templates"))
+        .and_then(|disks| disks.create(&image, size))
+        .and_then(|()| sandbox::Disk::attach(&image, DISK_WAIT));
+    let result = match tried {
+        Ok(disk) => {
+            drop(disk);
+            check("session disks", "made and attached one (ext4 image, loop device, id-mapped)")
+        }
+        Err(error) => check("session disks", format!("{:#}", anyhow::Error::from(error)))
+            .but(Status::Note, "agents and sessions are not available; everything else is"),
+    };
+    // Nothing was made where nothing could be.
+    let _best_effort = fs::remove_dir_all(&place);
+    result
 }
 
 /// What the engine found when it started.
