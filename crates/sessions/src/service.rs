@@ -13,6 +13,7 @@ mod agents;
 mod body;
 mod books;
 mod create;
+mod deployed;
 mod entry;
 mod exec;
 mod files;
@@ -52,9 +53,10 @@ use self::books::Books;
 pub use self::create::Extras;
 use self::entry::Entry;
 pub(crate) use self::exec::signal_name;
+pub(crate) use self::exec::signal_name;
 pub use self::exec::{ExecEvent, ExecStream};
 pub use self::files::{SandboxGuard, SessionFiles};
-pub use self::lifecycle::DeadlineAction;
+pub use self::lifecycle::{DeadlineAction, SessionUpdate};
 pub use self::logs::{LogLevel, LogLine};
 use self::prewarm::Prewarm;
 pub use self::records::{
@@ -306,6 +308,22 @@ impl Sessions {
             turns: row.turns,
             extra: row.extra,
         })
+    }
+
+    /// The server that has a session at present, and where others reach it, if it said so. None
+    /// when no server has it.
+    ///
+    /// # Errors
+    /// When there is no such session.
+    pub async fn where_is(
+        &self,
+        tenant: &str,
+        id: &str,
+    ) -> Result<Option<(String, Option<String>)>, Error> {
+        let inner = self.ready()?;
+        let Some(owner) = inner.row(tenant, id).await?.owner else { return Ok(None) };
+        let server = inner.store.server(&owner).await?;
+        Ok(server.map(|server| (server.id, server.address)))
     }
 
     /// How many sandboxes there are.

@@ -196,6 +196,27 @@ impl Sessions {
         Ok(())
     }
 
+    /// Removes a version that new sessions do not get.
+    ///
+    /// # Errors
+    /// When there is no such agent or version; `Conflict` for the active one.
+    pub async fn delete_agent_version(
+        &self,
+        tenant: &str,
+        name: &str,
+        version: u32,
+    ) -> Result<(), Error> {
+        let inner = self.ready()?;
+        let agent = inner.store.agent(tenant, name).await?.ok_or(Error::NotFound("agent"))?;
+        let deleted = inner.store.delete_version(&agent.id, version).await?;
+        let row = deleted.ok_or(Error::NotFound("agent version"))?;
+        if let Some(folder) = &row.folder {
+            inner.remove_object(folder).await;
+        }
+        inner.sweeps.layers();
+        Ok(())
+    }
+
     /// The versions of an agent, newest first.
     ///
     /// # Errors
@@ -385,7 +406,7 @@ impl Inner {
         files: &[Kept],
     ) -> Result<(Vec<String>, Option<String>), Error> {
         let complete = limits::limits(&self.config, &request.limits, &request.limits)?;
-        let disk = self.workspaces.blank(limits::disk_size(&self.config, &complete)).await?;
+        let disk = self.blank(&complete).await?;
         let body = Arc::new(self.make_body(disk, &[], &complete).await?);
         let filled = self.fill_folder(&body, request, files).await;
         // Whatever it left running ends here.

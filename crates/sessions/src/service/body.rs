@@ -8,7 +8,7 @@ use node::clock;
 use sandbox::SessionSetup;
 use tokio::time;
 
-use super::books::{Duty, Key};
+use super::books::{Duty, Full, Key};
 use super::entry::{Body, Entry, Use};
 use super::lifecycle::detached;
 use super::{Inner, limits};
@@ -20,6 +20,8 @@ use crate::workspace::{Attached, Source};
 /// How long a sandbox that is being ended waits for an agent that is just being started. The agent
 /// has done nothing yet that could be lost.
 const AGENT_START_GRACE: Duration = Duration::from_millis(200);
+/// How long whoever wants a sandbox waits for those that are just being made.
+const ADMISSION_MAX: Duration = Duration::from_secs(30);
 /// How long the kernel may take to end all processes of a sandbox before its disk is taken for
 /// stuck. Attaching it again waits longer than that.
 const SANDBOX_END_MAX: Duration = Duration::from_secs(10);
@@ -46,20 +48,37 @@ impl Inner {
         chain: &[String],
         complete: &SessionLimits,
     ) -> Result<Body, Error> {
-        let sandbox = async { self.engine.session_sandbox().await.map_err(Error::from) };
+        let sandbox = async { self.engine.session_sandbox().await.map_err(Error::internal) };
         let (layers, sandbox) = tokio::try_join!(self.workspaces.layers(chain), sandbox)?;
         let limits = limits::sandbox_limits(&self.config, complete);
         // A chain has the oldest first, as it grew; the kernel looks into the newest first.
         let newest_first: Vec<_> = layers.into_iter().rev().collect();
         let setup = SessionSetup { disk: &disk.disk, layers: &newest_first, limits };
-        let session = sandbox.into_session(setup).await?;
+        // One that dies while it is made is this server's fault, and no session's end.
+        let session = sandbox.into_session(setup).await.map_err(Error::internal)?;
         Ok(Body::new(session, disk, newest_first))
     }
 
-    /// Takes a place for a sandbox, and does what has to be done for it to be free.
+    /// A fresh disk for complete limits.
+    pub(super) async fn blank(&self, complete: &SessionLimits) -> Result<Attached, Error> {
+        let disk = self.workspaces.blank(limits::disk_size(&self.config, complete)).await;
+        // One that was ready may have been taken.
+        self.sweeps.disks.notify_one();
+        disk
+    }
+
+    /// Takes a place for a sandbox, and does what has to be done for it to be free. Who finds all
+    /// places taken by those that are just being made waits, in line, until one of them is.
     pub(super) async fn admit(self: &Arc<Self>, key: &Key) -> Result<(), Error> {
-        let duties = self.books.admit(key, clock::now()).map_err(|_| Error::Capacity)?;
-        for duty in duties {
+        let mut duties = match self.books.is_awaited() {
+            true => Err(Full { is_soon: true }),
+            false => self.books.admit(key, clock::now()),
+        };
+        if let Err(Full { is_soon: true }) = duties {
+            let waiting = time::timeout(ADMISSION_MAX, self.books.admit_in_line(key, clock::now));
+            duties = waiting.await.unwrap_or(Err(Full { is_soon: true }));
+        }
+        for duty in duties.map_err(|_| Error::Capacity)? {
             self.metrics.count(Counted::Evicted);
             self.perform(duty).await;
         }
@@ -95,7 +114,7 @@ impl Inner {
         let row = entry.state.lock().row.clone();
         let disk = match &row.disk {
             Some(disk) => self.workspaces.attach(disk, row.manifest.as_deref()).await?,
-            None => self.workspaces.blank(limits::disk_size(&self.config, &row.limits)).await?,
+            None => self.blank(&row.limits).await?,
         };
         let source = disk.source;
         let is_new = row.disk.as_deref() != Some(disk.id.as_str());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use pool::residents::{Figures, Residents, State, Stats};
+use tokio::sync::Notify;
 
 /// Who is on the books.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +35,10 @@ pub(crate) enum Duty {
 
 /// All places are taken, and nobody can go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct Full {
+    /// Some of them are just being made: they can go when they are.
+    pub(crate) is_soon: bool,
+}
 
 /// The books. Cheap to share by `Arc`.
 #[derive(Debug)]
@@ -42,6 +46,12 @@ pub(crate) struct Books {
     /// Guards both, so that they agree.
     inner: Mutex<Inner>,
     figures: Figures,
+    /// Told when somebody may be able to go who was not before.
+    changed: Notify,
+    /// Those who wait for that, the first one first.
+    line: tokio::sync::Mutex<()>,
+    /// How many they are.
+    waiting: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -58,7 +68,13 @@ impl Books {
         let all = Residents::new(capacity.max(resident_max), now);
         let figures = all.figures();
         let live = Residents::new(resident_max, now);
-        Books { inner: Mutex::new(Inner { live, all }), figures }
+        Books {
+            inner: Mutex::new(Inner { live, all }),
+            figures,
+            changed: Notify::new(),
+            line: tokio::sync::Mutex::default(),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// How many there are of each, without a lock.
@@ -81,17 +97,17 @@ impl Books {
         let known = inner.all.state(key);
         // A session that has a sandbox does not ask for one: its transitions are one at a time.
         if known.is_some_and(|state| state != State::Cold) {
-            return Err(Full);
+            return Err(Full { is_soon: false });
         }
         let live = inner.live.stats();
         let live_full = live.total >= live.capacity;
         if live_full && live.warm + live.waiting == 0 {
-            return Err(Full);
+            return Err(Full { is_soon: live.warming > 0 });
         }
         let all = inner.all.stats();
         let all_full = known.is_none() && all.total >= all.capacity;
         if all_full && all.cold + all.warm + all.waiting == 0 {
-            return Err(Full);
+            return Err(Full { is_soon: all.warming > 0 });
         }
         let mut duties = Vec::new();
         if live_full {
@@ -110,6 +126,34 @@ impl Books {
         let inserted = inner.live.insert(key.clone(), State::Warming, now);
         debug_assert!(inserted.is_ok(), "room was made: {inserted:?}");
         Ok(duties)
+    }
+
+    /// Whether somebody waits in line: who comes later does not go before.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// The same, behind those who came before, for as long as it may help to wait.
+    ///
+    /// # Errors
+    /// When there is no room, all are at work and none is being made.
+    pub(crate) async fn admit_in_line(
+        &self,
+        key: &Key,
+        now: impl Fn() -> Instant,
+    ) -> Result<Vec<Duty>, Full> {
+        let _place = InLine::new(&self.waiting);
+        let _turn = self.line.lock().await;
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on nothing is missed.
+            changed.as_mut().enable();
+            match self.admit(key, now()) {
+                Err(Full { is_soon: true }) => changed.await,
+                other => return other,
+            }
+        }
     }
 
     /// The same for a sandbox that nobody waits for: only when nobody has to go for it.
@@ -153,6 +197,7 @@ impl Books {
             let marked = books.mark_warm(key, now);
             debug_assert!(marked.is_ok(), "what is being made can be warm: {marked:?}");
         }
+        self.changed.notify_waiters();
     }
 
     /// The sandbox of a session that was worked with before is there again.
@@ -162,6 +207,7 @@ impl Books {
             let marked = books.mark_waiting(key, now);
             debug_assert!(marked.is_ok(), "what is being made can wait: {marked:?}");
         }
+        self.changed.notify_waiters();
     }
 
     /// Somebody works with it: it is not swept and not evicted. False when the sandbox that `uses`
@@ -187,6 +233,7 @@ impl Books {
                 debug_assert!(marked.is_ok(), "what is used has a sandbox: {marked:?}");
             }
         }
+        self.changed.notify_waiters();
     }
 
     /// A sandbox that was to be made could not be. The session is kept.
@@ -195,6 +242,7 @@ impl Books {
         inner.live.remove(key);
         let marked = inner.all.mark_cold(key, now);
         debug_assert!(marked.is_ok(), "what is being made is on the books: {marked:?}");
+        self.changed.notify_waiters();
     }
 
     /// The sandbox is gone, whatever it was doing; the session is kept.
@@ -204,6 +252,7 @@ impl Books {
         inner.live.remove(key);
         // Struck off by an eviction meanwhile, and on its way to the object store.
         let _struck = inner.all.mark_cold(key, now);
+        self.changed.notify_waiters();
     }
 
     /// Takes a session that is not at work, for a transition that ends its sandbox. False when it
@@ -235,6 +284,7 @@ impl Books {
         let inner = &mut *self.inner.lock();
         inner.live.remove(key);
         inner.all.remove(key);
+        self.changed.notify_waiters();
     }
 
     /// Takes the sessions that have waited for at least `idle_min`: they are cold on the books.
@@ -312,6 +362,22 @@ impl Inner {
             }
             Key::Ready(number) => duties.push(Duty::Discard(number)),
         }
+    }
+}
+
+/// A place in the line.
+struct InLine<'a>(&'a AtomicUsize);
+
+impl InLine<'_> {
+    fn new(waiting: &AtomicUsize) -> InLine<'_> {
+        waiting.fetch_add(1, Ordering::Relaxed);
+        InLine(waiting)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

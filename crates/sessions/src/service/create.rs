@@ -217,7 +217,7 @@ impl Inner {
         base: &Base,
         id: String,
     ) -> Result<(SessionRow, Body), Error> {
-        let disk = self.workspaces.blank(limits::disk_size(&self.config, &base.limits)).await?;
+        let disk = self.blank(&base.limits).await?;
         let disk_id = disk.id.clone();
         let body = self.make_body(disk, &base.chain, &base.limits);
         let row = self.insert(new, base, id.clone(), disk_id);

@@ -82,8 +82,8 @@ pub(crate) struct Body {
     /// Taken out when the sandbox is ended, so that whoever still has the body does not keep the
     /// disk attached.
     disk: Mutex<Option<Attached>>,
-    /// What the disk stands on; the kernel would keep it anyway.
-    pub(crate) layers: Vec<Arc<Layer>>,
+    /// What the disk stands on. Kept so that others who stand on it find it attached.
+    _layers: Vec<Arc<Layer>>,
     pub(crate) uses: Uses,
     /// When somebody last worked with it, in milliseconds since 1970.
     pub(crate) used_ms: AtomicU64,
@@ -159,7 +159,7 @@ impl Body {
         Body {
             sandbox: Mutex::new(Some(sandbox)),
             disk: Mutex::new(Some(disk)),
-            layers,
+            _layers: layers,
             uses: Uses::default(),
             used_ms: AtomicU64::new(clock::wall_ms()),
             agent: Arc::default(),

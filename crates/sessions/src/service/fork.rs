@@ -11,7 +11,7 @@ use node::clock;
 use super::books::Key;
 use super::entry::{Entry, Use};
 use super::lifecycle::detached;
-use super::{Inner, Sessions, limits, time};
+use super::{Inner, Sessions, time};
 use crate::error::Error;
 use crate::store::PAGE_MAX;
 use crate::store::rows::{LayerRow, SessionRow, SnapshotRow};
@@ -270,7 +270,7 @@ impl Inner {
         &self,
         mut row: SessionRow,
     ) -> Result<(SessionRow, super::entry::Body), Error> {
-        let disk = self.workspaces.blank(limits::disk_size(&self.config, &row.limits)).await?;
+        let disk = self.blank(&row.limits).await?;
         row.disk = Some(disk.id.clone());
         let body = self.make_body(disk, &row.chain, &row.limits).await?;
         let max = u64::try_from(self.config.sessions_max_per_tenant).unwrap_or(u64::MAX);

@@ -16,11 +16,12 @@
 //! ends a sandbox holds the session's `transition`; and since a client that goes away must not
 //! leave a session half way, what takes long runs in a task of its own.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{SessionEventKind, SessionState};
+use api::{AgentOptions, OnDisconnect, SessionEventKind, SessionState};
 use node::clock;
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
@@ -28,10 +29,10 @@ use tokio::time;
 
 use super::books::Key;
 use super::entry::{Entry, Use};
-use super::{Inner, Sessions};
+use super::{Inner, Sessions, limits};
 use crate::error::Error;
 use crate::metrics::{Counted, Timed};
-use crate::store::rows::OnDeadline;
+use crate::store::rows::{OnDeadline, SessionRow};
 use crate::workspace::Source;
 
 /// How long a turn may take to give way when its session is stopped.
@@ -196,6 +197,35 @@ impl Sessions {
         }
     }
 
+    /// Changes what a session is told and found by. It is durable when this returns.
+    ///
+    /// # Errors
+    /// What is wrong with the request; when there is no such session, or it has ended.
+    pub async fn update(
+        &self,
+        tenant: &str,
+        id: &str,
+        update: SessionUpdate,
+    ) -> Result<api::Session, Error> {
+        let inner = self.ready()?;
+        update.check()?;
+        if inner.here(tenant, id).is_none() {
+            let _loading = inner.loading(id).lock().await;
+            let row = inner.row(tenant, id).await?;
+            // Whoever owns it elsewhere has the truth of it in memory.
+            let is_ours = row.owner.is_none_or(|owner| owner == inner.server);
+            if inner.here(tenant, id).is_none() && is_ours {
+                let change = move |row: &mut SessionRow| update.apply(row);
+                let row = inner.store.modify(tenant, id, change).await?;
+                return Ok(inner.view_of(&row));
+            }
+        }
+        let entry = inner.acquire(tenant, id).await?;
+        update.apply(&mut entry.state.lock().row)?;
+        inner.save(&entry).await?;
+        Ok(inner.view(&entry))
+    }
+
     /// When something happens to a session by itself, or never.
     ///
     /// # Errors
@@ -225,6 +255,55 @@ impl Sessions {
             inner.mark(&entry);
         }
         inner.sweeps.deadline(&entry.id, at_ms);
+        Ok(())
+    }
+}
+
+/// What changes of a session without a change of its state; what is left out stays.
+#[derive(Clone, Debug, Default)]
+pub struct SessionUpdate {
+    /// In place of all of its metadata.
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Options in place of those that it has; the agent is told before its next message, or
+    /// started again where that is what it takes.
+    pub options: Option<AgentOptions>,
+    /// What happens to turns when their listeners go away.
+    pub on_disconnect: Option<OnDisconnect>,
+    /// Seconds without a message after which it gives up its sandbox.
+    pub idle_s: Option<u32>,
+    /// Whatever its face keeps with it.
+    pub extra: Option<serde_json::Value>,
+}
+
+impl SessionUpdate {
+    fn check(&self) -> Result<(), Error> {
+        if let Some(metadata) = &self.metadata {
+            limits::check_metadata(metadata)?;
+        }
+        if let Some(options) = &self.options {
+            limits::check_options(options, "options")?;
+        }
+        if self.idle_s == Some(0) {
+            return Err(Error::invalid("idle_s", "must be at least 1"));
+        }
+        Ok(())
+    }
+
+    fn apply(&self, row: &mut SessionRow) -> Result<(), Error> {
+        if row.state == SessionState::Ended {
+            return Err(Error::Ended);
+        }
+        if let Some(metadata) = &self.metadata {
+            row.metadata.clone_from(metadata);
+        }
+        if let Some(options) = &self.options {
+            row.options = limits::options(&row.options, options);
+        }
+        row.on_disconnect = self.on_disconnect.unwrap_or(row.on_disconnect);
+        row.idle_s = self.idle_s.or(row.idle_s);
+        if let Some(extra) = &self.extra {
+            row.extra.clone_from(extra);
+        }
         Ok(())
     }
 }
@@ -422,6 +501,8 @@ impl Inner {
         };
         self.sweeps.deadline(&entry.id, None);
         self.save(entry).await?;
+        // Who listens is told that nothing more comes.
+        entry.log.close();
         self.books.remove(&Key::Session(Arc::clone(&entry.id)));
         if let Some(disk) = disk {
             self.workspaces.remove(&disk).await;

@@ -129,8 +129,9 @@ pub(crate) fn sandbox_limits(config: &Config, limits: &SessionLimits) -> sandbox
         memory_bytes: limits.memory_bytes.unwrap_or(config.memory_bytes),
         processes: limits.processes.unwrap_or(config.processes),
         open_files: limits.open_files.unwrap_or(config.open_files),
-        // The disk itself is the bound: a file cannot be larger.
-        file_size_bytes: limits.disk_bytes.unwrap_or(config.disk_bytes),
+        // The disk itself is the bound, also for one file. A limit of the process would kill a
+        // program that is to be told that there is no room, and files with holes may be larger.
+        file_size_bytes: u64::MAX,
         tmp_bytes,
         tmp_inodes: tmp_bytes / TMP_BYTES_PER_INODE,
         stack_bytes: STACK_BYTES,

@@ -261,7 +261,7 @@ impl Inner {
     ) -> Result<Ready, Error> {
         let own = SessionLimits::default();
         let limits = limits::limits(&self.config, &agent.limits, &own)?;
-        let disk = self.workspaces.blank(limits::disk_size(&self.config, &limits)).await?;
+        let disk = self.blank(&limits).await?;
         let body = Arc::new(self.make_body(disk, &version.chain, &limits).await?);
         let session = self.ids.next("ses_");
         let mut ready = Ready {

@@ -28,6 +28,8 @@ const SWEEP_EVERY: Duration = Duration::from_secs(1);
 const FORGET_EVERY: Duration = Duration::from_secs(10);
 /// Sandboxes that are ended at the same time by a sweep.
 const SWEEPS_MAX: usize = 16;
+/// Sessions whose deadlines are heeded at a time.
+const DUE_MAX: usize = 100;
 /// Layers that are removed at a time, and how old they are at least: whoever has just made one is
 /// still writing down who stands on it.
 const LAYERS_MAX: usize = 100;
@@ -181,6 +183,7 @@ impl Inner {
             rounds = rounds.wrapping_add(1);
             if rounds.is_multiple_of(forget_every) {
                 self.forget_cold().await;
+                self.sweep_due().await;
                 if self.sweeps.layers.load(Ordering::Relaxed) {
                     self.sweep_layers().await;
                 }
@@ -237,6 +240,29 @@ impl Inner {
     ) {
         let works = sessions.into_iter().map(|id| work(Arc::clone(self), id));
         stream::iter(works).buffer_unordered(SWEEPS_MAX).collect::<()>().await;
+    }
+
+    /// Heeds the deadlines of sessions that no server has in memory: their own may be gone.
+    async fn sweep_due(self: &Arc<Self>) {
+        let due = match self.store.sessions_due(clock::wall_ms(), DUE_MAX).await {
+            Ok(due) => due,
+            Err(error) => {
+                tracing::warn!(
+                    error = &error as &dyn std::error::Error,
+                    "sessions whose time is up could not be looked for"
+                );
+                return;
+            }
+        };
+        for row in due {
+            if row.state == SessionState::Ended || self.known(&row.id).is_some() {
+                continue;
+            }
+            // Another server that is there has it; it sees to it.
+            if self.acquire(&row.tenant, &row.id).await.is_ok() {
+                self.deadline_came(&row.id).await;
+            }
+        }
     }
 
     /// Lets sessions out of memory that nobody works with: their rows say it all.

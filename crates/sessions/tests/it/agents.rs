@@ -162,10 +162,8 @@ async fn a_turn_without_listeners_is_interrupted_if_it_wants_that(engine: Engine
     let slow = scripted("(time.sleep(1000), text)[1] if text == 'slow' else text");
     server.deploy(TENANT, agent("slow", &[("agent.py", &slow)])).await.unwrap();
     let id = of(&server, "slow").await;
-    let request = api::MessageRequest {
-        on_disconnect: Some(OnDisconnect::Interrupt),
-        ..message("slow")
-    };
+    let request =
+        api::MessageRequest { on_disconnect: Some(OnDisconnect::Interrupt), ..message("slow") };
     let turn = server.message(TENANT, &id, request).await.unwrap();
     drop(turn);
     let over = || async {
@@ -221,7 +219,10 @@ async fn versions_and_files_are_shown(engine: Engine) {
     let first = of(&server, "a").await;
     server.deploy(TENANT, agent("a", &[("agent.py", ECHO), ("notes/x.md", "two")])).await.unwrap();
     let second = of(&server, "a").await;
-    assert_eq!(server.out(&first, "cat notes/x.md; test -x bin/tool && echo yes").await, "oneyes\n");
+    assert_eq!(
+        server.out(&first, "cat notes/x.md; test -x bin/tool && echo yes").await,
+        "oneyes\n"
+    );
     assert_eq!(server.out(&second, "cat notes/x.md; ls").await, "twoagent.py\nnotes\n");
     let files = server.agent_files(TENANT, "a", Some(1)).await.unwrap();
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
@@ -293,8 +294,7 @@ async fn credentials_come_into_the_environment_and_are_not_shown(engine: Engine)
     let home = Home::new(engine, config());
     let server = home.start().await;
     let made = server.create_credential(TENANT, "openai", "mine", "sk-secret").await.unwrap();
-    let request =
-        CreateSession { credential: Some(made.id.clone()), ..CreateSession::default() };
+    let request = CreateSession { credential: Some(made.id.clone()), ..CreateSession::default() };
     assert!(matches!(
         server.create("tenant-b", request.clone()).await,
         Err(Error::NotFound("credential"))

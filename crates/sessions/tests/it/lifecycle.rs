@@ -74,15 +74,21 @@ async fn files_and_state_survive_pause_stop_and_restart(engine: Engine) {
     let server = home.start().await;
     let id = server.plain().await;
     // W12: nothing is dropped by its name.
-    server.out(&id, "mkdir -p .git node_modules/x; echo 1 >.git/HEAD; echo 2 >node_modules/x/y; \
-        echo 3 >yarn.lock; echo 4 >~/home").await;
+    server
+        .out(
+            &id,
+            "mkdir -p .git node_modules/x; echo 1 >.git/HEAD; echo 2 >node_modules/x/y; \
+        echo 3 >yarn.lock; echo 4 >~/home",
+        )
+        .await;
     let all = "cat .git/HEAD node_modules/x/y yarn.lock ~/home";
     server.pause(TENANT, &id).await.unwrap();
     assert_eq!(server.get(TENANT, &id).await.unwrap().state, SessionState::Paused);
-    let refused = server.exec(TENANT, &id, api::SessionExec {
-        command: Some("true".to_owned()),
-        ..api::SessionExec::default()
-    });
+    let refused = server.exec(
+        TENANT,
+        &id,
+        api::SessionExec { command: Some("true".to_owned()), ..api::SessionExec::default() },
+    );
     assert!(matches!(refused.await, Err(Error::Conflict(_))));
     server.resume(TENANT, &id).await.unwrap();
     assert_eq!(server.out(&id, all).await, "1\n2\n3\n4\n");
@@ -122,9 +128,7 @@ async fn a_sandbox_that_dies_pauses_its_session(engine: Engine) {
     assert!(matches!(long, Err(Error::SandboxEnded(_))), "{long:?}");
     ended.await;
     drop(guard);
-    let paused = || async {
-        server.get(TENANT, &id).await.unwrap().state == SessionState::Paused
-    };
+    let paused = || async { server.get(TENANT, &id).await.unwrap().state == SessionState::Paused };
     server.until("the session is paused", paused).await;
     // W4: it is not taken for alive.
     server.resume(TENANT, &id).await.unwrap();
@@ -150,10 +154,7 @@ async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
     let (_b, _c) =
         (server.sandbox(TENANT, &b).await.unwrap(), server.sandbox(TENANT, &c).await.unwrap());
     assert!(matches!(server.resume(TENANT, &a).await, Err(Error::Capacity)));
-    assert!(matches!(
-        server.create(TENANT, CreateSession::default()).await,
-        Err(Error::Capacity)
-    ));
+    assert!(matches!(server.create(TENANT, CreateSession::default()).await, Err(Error::Capacity)));
     drop((_b, _c));
     server.resume(TENANT, &a).await.unwrap();
     assert_eq!(server.out(&a, "cat file").await, "a\n");
@@ -275,16 +276,23 @@ async fn cold_disks_go_to_the_object_store(engine: Engine) {
     let home = Home::new(engine, Config { cold_s: 1, ready: 0, ..config() });
     let server = home.start().await;
     let id = server.plain().await;
-    server.out(&id, "echo kept >file; mkdir .git; head -c 3000000 /dev/urandom >big; \
-        sha256sum <big >sum").await;
+    server
+        .out(
+            &id,
+            "echo kept >file; mkdir .git; head -c 3000000 /dev/urandom >big; \
+        sha256sum <big >sum",
+        )
+        .await;
     server.stop_session(&id).await;
     let disks = home.path().join("srv_test/sessions/disks");
     let gone = || async { std::fs::read_dir(&disks).unwrap().count() == 0 };
     server.until("its disk is moved", gone).await;
     assert_eq!(server.counts().total, 0);
     server.resume(TENANT, &id).await.unwrap();
-    assert_eq!(server.out(&id, "cat file; sha256sum <big | cmp - sum && ls -d .git").await,
-        "kept\n.git\n");
+    assert_eq!(
+        server.out(&id, "cat file; sha256sum <big | cmp - sum && ls -d .git").await,
+        "kept\n.git\n"
+    );
     assert_eq!(server.counts().resumed_remote, 1);
     server.end(TENANT, &id).await.unwrap();
     server.stop().await;

@@ -27,7 +27,8 @@ fn what_waits_the_longest_gives_way_and_what_works_does_not() {
     assert_eq!(books.admit(&session("c"), now), Ok(vec![Duty::Stop("b".into())]));
     assert_eq!(books.state(&session("b")), Some(State::Cold));
     assert!(!books.begin(&session("b"), &uses[1], now), "what gives way is not worked with");
-    assert_eq!(books.admit(&session("d"), now), Err(Full), "one works, one is being made");
+    let full = books.admit(&session("d"), now);
+    assert_eq!(full, Err(Full { is_soon: true }), "one works, one is being made");
     assert_eq!(books.stats().total, 3);
 }
 
@@ -99,4 +100,34 @@ fn idle_ones_are_taken_once_and_can_be_put_back() {
     let much_later = later + Duration::from_secs(100);
     assert_eq!(books.cold_before(much_later, Duration::from_secs(100)), ["a".into()]);
     assert_eq!(books.state(&session("a")), None);
+}
+
+#[tokio::test]
+async fn who_waits_for_what_is_being_made_is_served_in_order() {
+    let now = node::clock::now();
+    let books = Arc::new(Books::new(1, 10, now));
+    assert_eq!(books.admit(&session("a"), now), Ok(Vec::new()));
+    let wait = |id: &'static str| {
+        let books = Arc::clone(&books);
+        tokio::spawn(async move { books.admit_in_line(&session(id), node::clock::now).await })
+    };
+    let b = wait("b");
+    while books.waiting.load(Ordering::Relaxed) < 1 {
+        tokio::task::yield_now().await;
+    }
+    let c = wait("c");
+    while books.waiting.load(Ordering::Relaxed) < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert!(books.is_awaited());
+    books.warm(&session("a"), now);
+    assert_eq!(b.await.unwrap(), Ok(vec![Duty::Stop("a".into())]));
+    let uses = Uses::default();
+    books.warm(&session("b"), now);
+    assert_eq!(c.await.unwrap(), Ok(vec![Duty::Stop("b".into())]));
+    books.warm(&session("c"), now);
+    assert!(books.begin(&session("c"), &uses, now));
+    assert!(!books.is_awaited());
+    let full = books.admit_in_line(&session("d"), node::clock::now).await;
+    assert_eq!(full, Err(Full { is_soon: false }), "it works, and nobody is being made");
 }
