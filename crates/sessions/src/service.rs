@@ -53,7 +53,6 @@ use self::books::Books;
 pub use self::create::Extras;
 use self::entry::Entry;
 pub(crate) use self::exec::signal_name;
-pub(crate) use self::exec::signal_name;
 pub use self::exec::{ExecEvent, ExecStream};
 pub use self::files::{SandboxGuard, SessionFiles};
 pub use self::lifecycle::{DeadlineAction, SessionUpdate};
