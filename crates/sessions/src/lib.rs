@@ -21,6 +21,7 @@ mod agent;
 mod config;
 mod error;
 mod events;
+pub mod faces;
 pub mod http;
 mod metrics;
 mod model;

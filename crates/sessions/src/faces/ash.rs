@@ -1,0 +1,242 @@
+//! Ash's interface: `/api/*` and `/health`, as its published clients speak it.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `call` | who asks, bodies, and errors in Ash's words |
+//! | `ids`, `time`, `media` | UUIDs of our ids, times and media types as they are written there |
+//! | `agents`, `versions`, `folder` | agents, versions of their prompts, folders of the server |
+//! | `sessions` | the life of sessions, and commands in them |
+//! | `messages`, `sse`, `history` | a turn as it is told, and what is told of it later |
+//! | `files` | the workspace |
+//! | `records` | credentials, attachments, usage |
+//! | `queue`, `evals` | prompts for later, and agents put to the test |
+
+mod agents;
+mod call;
+mod evals;
+mod files;
+mod folder;
+mod history;
+mod ids;
+mod media;
+mod messages;
+mod records;
+mod sessions;
+mod sse;
+mod time;
+mod versions;
+
+use std::fmt;
+use std::hash::{BuildHasher as _, Hash, RandomState};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::{delete, get, patch, post};
+use axum::{Json, Router};
+use node::clock::{self, Ids};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, MutexGuard};
+
+use self::call::{Caller, Failure};
+use crate::service::{Document, Sessions};
+
+/// What sessions that were made here say of that.
+const FACE: &str = "ash";
+/// Documents that are read at a time.
+const PAGE: usize = 500;
+/// Locks of what is changed in several steps.
+const LOCKS: usize = 64;
+
+/// Routes whose bodies are larger than others.
+pub const STREAMING: [&str; 2] = ["/api/sessions/{id}/workspace", "/api/sessions/{id}/files"];
+
+/// The `[compat.ash]` table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// The directory below which there are agents that callers may deploy by naming their folder;
+    /// none: they send the files.
+    pub agents: Option<PathBuf>,
+}
+
+/// What the handlers share.
+#[derive(Clone)]
+struct Face {
+    sessions: Sessions,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Face {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Face")
+    }
+}
+
+struct Shared {
+    config: Config,
+    ids: Ids,
+    started: Instant,
+    locks: Locks,
+}
+
+/// Lets one request at a time change what is changed in several steps.
+struct Locks {
+    locks: [Mutex<()>; LOCKS],
+    hasher: RandomState,
+}
+
+impl Locks {
+    fn new() -> Locks {
+        Locks { locks: std::array::from_fn(|_| Mutex::new(())), hasher: RandomState::new() }
+    }
+
+    /// Whoever wants the same waits; some who want something else do, too.
+    async fn lock(&self, what: &impl Hash) -> MutexGuard<'_, ()> {
+        let hash = self.hasher.hash_one(what);
+        let place = usize::try_from(hash % LOCKS as u64).unwrap_or(0);
+        self.locks[place].lock().await
+    }
+}
+
+/// All of Ash's paths, for [`node::http::Shell`] to wrap: `/api` is for who has a token, `/health`
+/// for everybody.
+///
+/// # Errors
+/// When the kernel gives no random bytes.
+pub fn routes(sessions: Sessions, config: Config) -> io::Result<Router> {
+    let ids = Ids::new()?;
+    let shared = Shared { config, ids, started: clock::now(), locks: Locks::new() };
+    let face = Face { sessions, shared: Arc::new(shared) };
+    let routes = Router::new()
+        .route("/health", get(health))
+        .merge(of_agents())
+        .merge(of_sessions())
+        .merge(of_records());
+    Ok(routes.with_state(face))
+}
+
+/// What the shell says by itself (no token, too large, shutting down), in Ash's shape: for
+/// [`node::http::Face::render`].
+pub fn render_error(error: &node::http::Error) -> Response {
+    call::render(error)
+}
+
+fn of_agents() -> Router<Face> {
+    let version = get(versions::get).patch(versions::update).delete(versions::remove);
+    Router::new()
+        .route("/api/agents", post(agents::deploy).get(agents::list))
+        .route("/api/agents/{name}", get(agents::get).patch(agents::update).delete(agents::remove))
+        .route("/api/agents/{name}/config", get(agents::config).patch(agents::configure))
+        .route("/api/agents/{name}/files", get(agents::files).post(agents::upload))
+        .route("/api/agents/{name}/files/{*path}", get(agents::file).delete(agents::remove_file))
+        .route("/api/agents/{name}/versions", get(versions::list).post(versions::create))
+        .route("/api/agents/{name}/versions/{version}", version)
+        .route("/api/agents/{name}/versions/{version}/activate", post(versions::activate))
+}
+
+fn of_sessions() -> Router<Face> {
+    Router::new()
+        .route("/api/sessions", post(sessions::create).get(sessions::list))
+        .route("/api/sessions/{id}", get(sessions::get).delete(sessions::end))
+        .route("/api/sessions/{id}/config", patch(sessions::configure))
+        .route("/api/sessions/{id}/pause", post(sessions::pause))
+        .route("/api/sessions/{id}/stop", post(sessions::stop))
+        .route("/api/sessions/{id}/resume", post(sessions::resume))
+        .route("/api/sessions/{id}/fork", post(sessions::fork))
+        .route("/api/sessions/{id}/exec", post(sessions::exec))
+        .route("/api/sessions/{id}/messages", post(messages::send).get(history::messages))
+        .route("/api/sessions/{id}/events", get(history::events))
+        .route("/api/sessions/{id}/logs", get(history::logs))
+        .route("/api/sessions/{id}/files", get(files::list).post(files::write))
+        .route("/api/sessions/{id}/files/{*path}", get(files::read).delete(files::remove))
+        .route(
+            "/api/sessions/{id}/workspace",
+            get(files::download_bundle).post(files::upload_bundle),
+        )
+        .route("/api/sessions/{id}/attachments", get(records::attachments).post(records::attach))
+}
+
+fn of_records() -> Router<Face> {
+    Router::new()
+        .route("/api/credentials", post(records::create_credential).get(records::credentials))
+        .route("/api/credentials/{id}", delete(records::remove_credential))
+        .route(
+            "/api/attachments/{id}",
+            get(records::download_attachment).delete(records::remove_attachment),
+        )
+        .route("/api/usage", get(records::usage))
+        .route("/api/usage/stats", get(records::usage_stats))
+        .route("/api/analytics", get(records::analytics))
+}
+
+/// `GET /health`: for everybody, and with nothing that is a secret.
+async fn health(State(face): State<Face>) -> Json<Value> {
+    let counts = face.sessions.counts();
+    let resident = counts.total.saturating_sub(counts.cold);
+    let uptime = clock::now().duration_since(face.shared.started).as_secs();
+    let status = match face.sessions.why_unavailable() {
+        None => "ok",
+        Some(_) => "unavailable",
+    };
+    Json(json!({
+        "status": status,
+        "version": env!("CARGO_PKG_VERSION"),
+        "coordinatorId": face.sessions.server(),
+        "activeSessions": resident,
+        "activeSandboxes": resident,
+        "remoteRunners": 0,
+        "uptime": uptime,
+        "pool": {
+            "total": counts.total,
+            "cold": counts.cold,
+            "warming": counts.warming,
+            "warm": counts.warm,
+            "waiting": counts.waiting,
+            "running": counts.running,
+            "maxCapacity": counts.capacity,
+            "resumeWarmHits": counts.resumed_warm,
+            "resumeColdHits": counts.resumed_local + counts.resumed_remote,
+            "resumeColdLocalHits": counts.resumed_local,
+            "resumeColdCloudHits": counts.resumed_remote,
+            // Nothing is ever resumed without its files.
+            "resumeColdFreshHits": 0,
+            "preWarmHits": counts.prewarm_hits,
+        },
+    }))
+}
+
+impl Caller {
+    /// A name for something new, which comes after those of before.
+    fn new_id(&self) -> String {
+        ids::uuid(&self.face.shared.ids.next(""))
+    }
+
+    /// Everything that is kept of a kind: of one parent, or of all.
+    async fn documents(&self, kind: &str, parent: Option<&str>) -> Result<Vec<Document>, Failure> {
+        let mut all: Vec<Document> = Vec::new();
+        loop {
+            let after = all.last().map(|last| last.id.clone());
+            let sessions = &self.face.sessions;
+            let page =
+                sessions.documents(&self.tenant, kind, parent, after.as_deref(), PAGE).await?;
+            let is_last = page.len() < PAGE;
+            all.extend(page);
+            if is_last {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Removes everything of a kind that belongs to one parent.
+    async fn forget(&self, kind: &str, parent: &str) -> Result<(), Failure> {
+        for kept in self.documents(kind, Some(parent)).await? {
+            self.face.sessions.delete_document(&self.tenant, kind, &kept.id).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! What a handler is given, and what it answers when something is wrong.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use node::auth::Principal;
+use node::http::Upload;
+use sandbox::FilesError;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Face, ids};
+use crate::error::Error;
+use crate::service::Sessions;
+
+/// Bytes of a body, where the server itself does not want less.
+const BODY_BYTES_MAX: u64 = 144 << 20;
+
+/// What most handlers answer.
+pub(super) type Answer = Result<Json<Value>, Failure>;
+
+/// Who asks, and whom.
+#[derive(Clone, Debug)]
+pub(super) struct Caller {
+    pub(super) face: Face,
+    pub(super) tenant: Arc<str>,
+}
+
+impl Caller {
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.face.sessions
+    }
+}
+
+impl FromRequestParts<Face> for Caller {
+    type Rejection = node::http::Error;
+
+    async fn from_request_parts(parts: &mut Parts, face: &Face) -> Result<Self, Self::Rejection> {
+        let who = Principal::from_request_parts(parts, face).await?;
+        Ok(Caller { face: face.clone(), tenant: who.tenant })
+    }
+}
+
+/// A body of JSON. None at all is as good as an empty object: Python's client says that it sends
+/// JSON and sends nothing.
+#[derive(Debug)]
+pub(super) struct Body<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequest<Face> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, face: &Face) -> Result<Self, Failure> {
+        let bytes = Upload::from_request(request, face).await?.all(BODY_BYTES_MAX).await?;
+        let text: &[u8] = if bytes.trim_ascii().is_empty() { b"{}" } else { &bytes };
+        match serde_json::from_slice(text) {
+            Ok(body) => Ok(Body(body)),
+            Err(error) => Err(Failure::bad(format!("body: {error}"))),
+        }
+    }
+}
+
+/// What stands behind the `?`.
+#[derive(Debug)]
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned> FromRequestParts<Face> for Query<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Face) -> Result<Self, Failure> {
+        Ok(Query(node::http::query(&parts.uri)?))
+    }
+}
+
+/// An answer that says what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    status: StatusCode,
+    error: String,
+    retry_after: Option<HeaderValue>,
+}
+
+impl Failure {
+    pub(super) fn new(status: StatusCode, error: impl Into<String>) -> Failure {
+        Failure { status, error: error.into(), retry_after: None }
+    }
+
+    pub(super) fn bad(error: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::BAD_REQUEST, error)
+    }
+
+    pub(super) fn not_found(error: impl Into<String>) -> Failure {
+        Failure::new(StatusCode::NOT_FOUND, error)
+    }
+
+    /// Cove failed; the cause is for the log.
+    pub(super) fn internal(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
+        Failure::from(Error::internal(cause))
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        match error {
+            Error::NotFound(what) => {
+                let what = match what {
+                    "agent version" => "Version",
+                    "folder" | "file" => "File",
+                    "agent" => "Agent",
+                    "session" => "Session",
+                    "credential" => "Credential",
+                    "attachment" => "Attachment",
+                    other => return Failure::not_found(format!("there is no such {other}")),
+                };
+                Failure::not_found(format!("{what} not found"))
+            }
+            // There, a session in another state and an agent that cannot be made are the caller's
+            // mistakes.
+            Error::Conflict(text) | Error::Agent(text) => Failure::bad(text),
+            Error::SandboxEnded(_) => {
+                Failure::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+            }
+            other @ (Error::Refused(_)
+            | Error::Ended
+            | Error::TooMany(_)
+            | Error::Capacity
+            | Error::NotHere(_)
+            | Error::Unavailable(_)
+            | Error::Internal(_)) => Failure::from(node::http::Error::from(other)),
+        }
+    }
+}
+
+impl From<node::http::Error> for Failure {
+    fn from(error: node::http::Error) -> Failure {
+        let mut failure = Failure::new(error.status(), error.to_string());
+        let native = error.into_response();
+        failure.retry_after = native.headers().get(header::RETRY_AFTER).cloned();
+        failure
+    }
+}
+
+impl From<FilesError> for Failure {
+    fn from(error: FilesError) -> Failure {
+        let text = error.to_string();
+        match error {
+            FilesError::NotFound | FilesError::NotADirectory => {
+                Failure::not_found("File not found")
+            }
+            FilesError::IsADirectory => Failure::bad("Path is not a file"),
+            FilesError::Exists
+            | FilesError::PermissionDenied
+            | FilesError::NotEmpty
+            | FilesError::NoSpace
+            | FilesError::TooLarge(_)
+            | FilesError::Invalid(_) => Failure::bad(text),
+            FilesError::TooMany(_) => Failure::new(StatusCode::TOO_MANY_REQUESTS, text),
+            FilesError::Lost => Failure::new(StatusCode::INTERNAL_SERVER_ERROR, text),
+            FilesError::Io(cause) => Failure::internal(cause),
+        }
+    }
+}
+
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let body = json!({ "error": self.error, "statusCode": self.status.as_u16() });
+        let mut response = (self.status, Json(body)).into_response();
+        if let Some(value) = self.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, value);
+        }
+        response
+    }
+}
+
+/// What the shell says by itself, in Ash's shape.
+pub(super) fn render(error: &node::http::Error) -> Response {
+    let mut failure = Failure::from(error.clone());
+    if failure.status == StatusCode::UNAUTHORIZED {
+        // What Ash's clients are told, and look for.
+        let text = match error.detail().field {
+            Some(_) => "Invalid API key",
+            None => "Missing Authorization header",
+        };
+        failure.error = text.to_owned();
+    }
+    failure.into_response()
+}
+
+/// The id of a session that a path names.
+pub(super) fn session_id(uuid: &str) -> Result<String, Failure> {
+    ids::ours(ids::SESSION, uuid).ok_or_else(|| Failure::not_found("Session not found"))
+}
+
+/// An answer to what made something.
+pub(super) fn created(body: Value) -> Response {
+    (StatusCode::CREATED, Json(body)).into_response()
+}
+
+/// An answer to what removed something. Not an empty one: clients read JSON from every answer.
+pub(super) fn removed() -> Json<Value> {
+    Json(json!({ "ok": true }))
+}
+
+/// An object with its fields twice: as they are, and under a name of their own. Ash's server says
+/// one and its clients want the other.
+pub(super) fn flat_and_named(name: &str, value: Value) -> Value {
+    let mut all = value.clone();
+    if let Value::Object(fields) = &mut all {
+        fields.insert(name.to_owned(), value);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    //! Errors, by what is said and with which status.
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+
+    async fn check(response: Response, status: u16, error: &str) {
+        assert_eq!(response.status().as_u16(), status, "{error}");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body, json!({ "error": error, "statusCode": status }));
+    }
+
+    #[tokio::test]
+    async fn errors_have_ashs_shape() {
+        let full = "sandbox capacity reached and no evictable sandboxes (all running)";
+        for (error, status, text) in [
+            (Error::NotFound("session"), 404, "Session not found"),
+            (Error::NotFound("agent version"), 404, "Version not found"),
+            (Error::Conflict("busy".to_owned()), 400, "busy"),
+            (Error::invalid("env.A", "is bad"), 400, "env.A: is bad"),
+            (Error::Ended, 410, "the session has ended"),
+            (Error::TooMany("many".to_owned()), 429, "many"),
+            (Error::Capacity, 503, full),
+        ] {
+            check(Failure::from(error).into_response(), status, text).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn who_has_no_key_is_told_apart_from_who_has_a_wrong_one() {
+        let nobody = node::http::Error::unauthenticated();
+        check(render(&nobody), 401, "Missing Authorization header").await;
+        check(render(&nobody.at("authorization")), 401, "Invalid API key").await;
+    }
+
+    #[test]
+    fn an_error_says_when_to_come_back() {
+        let response = Failure::from(Error::Capacity).into_response();
+        assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+    }
+}

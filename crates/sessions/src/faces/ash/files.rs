@@ -1,0 +1,402 @@
+//! Files of a session's workspace, one by one and as a bundle.
+
+use std::io::{self, Read as _, Write as _};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use api::{SandboxState, Session};
+use axum::Json;
+use axum::body;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+use futures_util::stream;
+use sandbox::{
+    Depth, EntryKind, FilesError, Follow, LIST_ENTRIES_MAX, Parents, TarReader, WriteMode,
+};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
+
+use super::call::{Answer, Body, Caller, Failure, Query};
+use super::{ids, media, time};
+use crate::error::Error;
+use crate::service::SessionFiles;
+
+/// Where the files are.
+const WORKSPACE: &str = "/workspace";
+/// How deep a listing goes: as deep as there is.
+const DEPTH_MAX: u32 = 64;
+/// Bytes of a file that is answered as JSON.
+const JSON_BYTES_MAX: u64 = 1 << 20;
+/// Files of one request, bytes of each, and of all.
+const WRITE_MAX: usize = 500;
+const WRITE_BYTES_MAX: usize = 50 << 20;
+const WRITE_ALL_BYTES_MAX: usize = 100 << 20;
+/// Bytes of a bundle, packed.
+const BUNDLE_BYTES_MAX: usize = 100 << 20;
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Directories that are left out where hidden files are not wanted.
+const HIDDEN: [&str; 8] =
+    [".cache", ".npm", ".pnpm-store", ".yarn", ".venv", "venv", ".tmp", "tmp"];
+/// Says where the content comes from.
+const SOURCE: HeaderName = HeaderName::from_static("x-ash-source");
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Listing {
+    include_hidden: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Format {
+    pub(super) format: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Write {
+    files: Vec<NewFile>,
+    target_path: Option<String>,
+}
+
+/// A file that somebody sends.
+#[derive(Debug, Deserialize)]
+pub(super) struct NewFile {
+    pub(super) path: String,
+    pub(super) content: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Bundle {
+    bundle: String,
+}
+
+impl Caller {
+    /// The files of a session, and where they are found.
+    async fn files(&self, uuid: &str) -> Result<(Session, SessionFiles, &'static str), Failure> {
+        let session = self.session(uuid).await?;
+        // Before it is looked at: afterwards there is one.
+        let source = match session.sandbox {
+            SandboxState::Cold => "snapshot",
+            SandboxState::Warming
+            | SandboxState::Warm
+            | SandboxState::Running
+            | SandboxState::Waiting => "sandbox",
+        };
+        match self.sessions().files(&self.tenant, &session.id).await {
+            Ok(files) => Ok((session, files, source)),
+            Err(Error::Ended) => Err(Failure::not_found("No workspace available for this session")),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// `GET /api/sessions/{id}/files`.
+pub(super) async fn list(
+    caller: Caller,
+    Path(uuid): Path<String>,
+    Query(listing): Query<Listing>,
+) -> Answer {
+    let (_, files, source) = caller.files(&uuid).await?;
+    let found = files.list(WORKSPACE, DEPTH_MAX, LIST_ENTRIES_MAX).await?;
+    let with_hidden = listing.include_hidden.as_deref() != Some("false");
+    let mut entries = Vec::new();
+    for entry in found.entries {
+        let path = entry.path.strip_prefix(WORKSPACE).unwrap_or(&entry.path);
+        let path = path.trim_start_matches('/');
+        let is_wanted = with_hidden || !path.split('/').any(|part| HIDDEN.contains(&part));
+        if entry.kind == EntryKind::File && is_wanted {
+            let modified_ms = u64::try_from(entry.modified_ns / 1_000_000).unwrap_or(0);
+            entries.push(json!({
+                "path": path,
+                "size": entry.size,
+                "modifiedAt": time::shown(modified_ms),
+            }));
+        }
+    }
+    Ok(Json(json!({ "files": entries, "source": source })))
+}
+
+/// `GET /api/sessions/{id}/files/{path}`.
+pub(super) async fn read(
+    caller: Caller,
+    Path((uuid, path)): Path<(String, String)>,
+    Query(Format { format }): Query<Format>,
+) -> Result<Response, Failure> {
+    let full = inside(&path)?;
+    let (_, files, source) = caller.files(&uuid).await?;
+    let mut open = match files.read(&full).await {
+        Ok(open) => open,
+        // A pipe or a device is there, and is none.
+        Err(FilesError::Invalid(_)) => return Err(Failure::bad("Path is not a file")),
+        Err(error) => return Err(error.into()),
+    };
+    if format.as_deref() == Some("json") {
+        let mut content = Vec::new();
+        // It may grow while it is read.
+        (&mut open.file).take(JSON_BYTES_MAX + 1).read_to_end(&mut content).await.map_err(lost)?;
+        let size = u64::try_from(content.len()).unwrap_or(u64::MAX).max(open.len);
+        if size > JSON_BYTES_MAX {
+            return Err(Failure::bad(too_large(size)));
+        }
+        let text = String::from_utf8_lossy(&content);
+        let answer = json!({ "path": path, "content": text, "size": size, "source": source });
+        return Ok(Json(answer).into_response());
+    }
+    let mut headers = download(media::type_of(&path), &path);
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(open.len));
+    headers.insert(SOURCE, HeaderValue::from_static(source));
+    // Not a byte more than was said, though it may grow.
+    let content = open.file.take(open.len);
+    Ok((headers, body_of(content, files)).into_response())
+}
+
+/// `POST /api/sessions/{id}/files`.
+pub(super) async fn write(
+    caller: Caller,
+    Path(uuid): Path<String>,
+    Body(body): Body<Write>,
+) -> Answer {
+    if body.files.is_empty() || body.files.len() > WRITE_MAX {
+        return Err(Failure::bad(format!("files: must be 1 to {WRITE_MAX}")));
+    }
+    let (_, files, _) = caller.files(&uuid).await?;
+    let target = body.target_path.as_deref().unwrap_or(".");
+    let mut written = Vec::with_capacity(body.files.len());
+    let mut total = 0_usize;
+    for file in body.files {
+        let path = match target {
+            "." | "" => file.path.clone(),
+            target => format!("{}/{}", target.trim_end_matches('/'), file.path),
+        };
+        let result = write_one(&files, &path, &file.content, &mut total).await;
+        written.push(match result {
+            Ok(size) => json!({ "path": file.path, "written": true, "size": size }),
+            Err(error) => json!({ "path": file.path, "written": false, "error": error }),
+        });
+    }
+    Ok(Json(json!({ "files": written })))
+}
+
+/// Writes one file, and answers its size or what is wrong.
+async fn write_one(
+    files: &SessionFiles,
+    path: &str,
+    content: &str,
+    total: &mut usize,
+) -> Result<u64, String> {
+    if !is_inside(path) {
+        return Err("Invalid file path".to_owned());
+    }
+    let content = BASE64.decode(content).map_err(|error| format!("is not Base64: {error}"))?;
+    if content.len() > WRITE_BYTES_MAX {
+        return Err(format!("File too large ({} bytes, max {WRITE_BYTES_MAX})", content.len()));
+    }
+    *total = total.saturating_add(content.len());
+    if *total > WRITE_ALL_BYTES_MAX {
+        return Err("Batch size limit exceeded".to_owned());
+    }
+    put(files, path, &content).await.map_err(|error| error.to_string())
+}
+
+/// Writes a file of the workspace, and answers its size.
+pub(super) async fn put(
+    files: &SessionFiles,
+    path: &str,
+    content: &[u8],
+) -> Result<u64, FilesError> {
+    let full = format!("{WORKSPACE}/{path}");
+    let mut writer = files.write(full, Parents::Make, WriteMode::Replace).await?;
+    writer.write_all(content).await?;
+    Ok(writer.finish().await?.size)
+}
+
+/// `DELETE /api/sessions/{id}/files/{path}`.
+pub(super) async fn remove(caller: Caller, Path((uuid, path)): Path<(String, String)>) -> Answer {
+    let full = inside(&path)?;
+    let (_, files, _) = caller.files(&uuid).await?;
+    // What a link leads to is not what is removed.
+    let entry = files.stat(&full, Follow::Nothing).await?;
+    if entry.kind == EntryKind::Dir {
+        return Err(Failure::bad("Path is not a file"));
+    }
+    files.remove(&full, Depth::Single).await?;
+    Ok(Json(json!({ "path": path, "deleted": true })))
+}
+
+/// `GET /api/sessions/{id}/workspace`.
+pub(super) async fn download_bundle(
+    caller: Caller,
+    Path(uuid): Path<String>,
+) -> Result<Response, Failure> {
+    let (session, files, _) = caller.files(&uuid).await?;
+    let archive = files.export_tar(WORKSPACE).await?;
+    let name = format!("{}.tar.gz", ids::uuid(&session.id));
+    let headers = download("application/gzip", &name);
+    let packing = Packing {
+        archive,
+        packer: Some(GzEncoder::new(Vec::new(), Compression::fast())),
+        _files: files,
+    };
+    let pieces = stream::try_unfold(packing, Packing::next);
+    Ok((headers, body::Body::from_stream(pieces)).into_response())
+}
+
+/// An archive that is packed as it is read.
+struct Packing {
+    archive: TarReader,
+    /// None when all is packed.
+    packer: Option<GzEncoder<Vec<u8>>>,
+    /// Keeps the sandbox.
+    _files: SessionFiles,
+}
+
+impl Packing {
+    async fn next(mut self) -> io::Result<Option<(Bytes, Packing)>> {
+        let mut buf = vec![0; CHUNK_BYTES];
+        while let Some(mut packer) = self.packer.take() {
+            let count = self.archive.read(&mut buf).await?;
+            let packed = if count == 0 {
+                packer.finish()?
+            } else {
+                packer.write_all(buf.get(..count).unwrap_or_default())?;
+                let packed = std::mem::take(packer.get_mut());
+                self.packer = Some(packer);
+                packed
+            };
+            if !packed.is_empty() {
+                return Ok(Some((Bytes::from(packed), self)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// `POST /api/sessions/{id}/workspace`.
+pub(super) async fn upload_bundle(
+    caller: Caller,
+    Path(uuid): Path<String>,
+    Body(body): Body<Bundle>,
+) -> Answer {
+    let bundle = BASE64.decode(&body.bundle);
+    let bundle = bundle.map_err(|error| Failure::bad(format!("bundle: is not Base64: {error}")))?;
+    drop(body);
+    if bundle.is_empty() {
+        return Err(Failure::bad("Empty bundle"));
+    }
+    if bundle.len() > BUNDLE_BYTES_MAX {
+        let message = format!("Bundle too large (max {BUNDLE_BYTES_MAX} bytes)");
+        return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    let (_, files, _) = caller.files(&uuid).await?;
+    let unpacked = Unpacking(MultiGzDecoder::new(io::Cursor::new(bundle)));
+    match files.import_tar(WORKSPACE, unpacked).await {
+        Ok(_) => Ok(Json(json!({ "message": "Workspace restored to live sandbox" }))),
+        Err(FilesError::Io(error)) if is_broken(&error) => {
+            Err(Failure::bad(format!("bundle: is no tar.gz: {error}")))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_broken(error: &io::Error) -> bool {
+    use io::ErrorKind as K;
+    matches!(error.kind(), K::InvalidInput | K::InvalidData | K::UnexpectedEof)
+}
+
+/// What is packed in memory, unpacked as it is read. The disk bounds what comes out.
+struct Unpacking(MultiGzDecoder<io::Cursor<Vec<u8>>>);
+
+impl AsyncRead for Unpacking {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let count = self.0.read(buf.initialize_unfilled())?;
+        buf.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A body of what is read; `keep` lasts as long as it does.
+fn body_of<K: Send + 'static>(
+    reader: impl AsyncRead + Send + Unpin + 'static,
+    keep: K,
+) -> body::Body {
+    let pieces = stream::try_unfold((reader, keep), |(mut reader, keep)| async move {
+        let mut buf = vec![0; CHUNK_BYTES];
+        let count = reader.read(&mut buf).await?;
+        buf.truncate(count);
+        Ok::<_, io::Error>((count > 0).then(|| (Bytes::from(buf), (reader, keep))))
+    });
+    body::Body::from_stream(pieces)
+}
+
+/// Headers of something that is saved as a file.
+pub(super) fn download(media_type: &str, path: &str) -> HeaderMap {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let mut headers = HeaderMap::new();
+    let of_anything = HeaderValue::from_static("application/octet-stream");
+    let media_type = HeaderValue::from_str(media_type).unwrap_or(of_anything);
+    headers.insert(header::CONTENT_TYPE, media_type);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let disposition = format!("attachment; filename*=UTF-8''{}", media::encoded(name));
+    if let Ok(value) = HeaderValue::from_str(&disposition) {
+        headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    headers
+}
+
+pub(super) fn too_large(size: u64) -> String {
+    format!("File too large ({size} bytes, max {JSON_BYTES_MAX})")
+}
+
+/// Whether a path stays in the workspace.
+pub(super) fn is_inside(path: &str) -> bool {
+    !path.is_empty() && !path.starts_with(['/', '~']) && path.split('/').all(|part| part != "..")
+}
+
+fn inside(path: &str) -> Result<String, Failure> {
+    match is_inside(path) {
+        true => Ok(format!("{WORKSPACE}/{path}")),
+        false => Err(Failure::bad("Invalid file path")),
+    }
+}
+
+fn lost(error: io::Error) -> Failure {
+    Failure::from(FilesError::Io(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_stay_in_the_workspace() {
+        for path in ["a", "a/b.txt", ".hidden", "a..b", "..a", "a b"] {
+            assert!(is_inside(path), "{path}");
+        }
+        for path in ["", "/a", "..", "../a", "a/../b", "a/..", "~", "~/x"] {
+            assert!(!is_inside(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn names_of_downloads_cannot_become_headers() {
+        let headers = download("text/plain", "a/b \"c\"\r\nx.txt");
+        let expected = "attachment; filename*=UTF-8''b%20%22c%22%0D%0Ax.txt";
+        assert_eq!(headers[header::CONTENT_DISPOSITION], expected);
+        let headers = download("text/\nplain", "x");
+        assert_eq!(headers[header::CONTENT_TYPE], "application/octet-stream");
+    }
+}

@@ -1,0 +1,257 @@
+//! Versions of an agent as Ash has them: prompts with a number, one of which is active. The folder's
+//! own versions are something else, and counted in the agent's `version`.
+
+use api::{Agent, AgentUpdate};
+use axum::Json;
+use axum::extract::Path;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::agents::Extra;
+use super::call::{Answer, Body, Caller, Failure, created, flat_and_named, removed};
+use super::time;
+use crate::service::Document;
+
+/// Kind of their documents; the parent is the agent.
+pub(super) const KIND: &str = "ash.version";
+/// Versions of one agent.
+const VERSIONS_MAX: usize = 1000;
+/// Bytes of a name, of notes, of a prompt; knowledge files.
+const NAME_BYTES_MAX: usize = 255;
+const NOTES_BYTES_MAX: usize = 10_000;
+const PROMPT_BYTES_MAX: usize = 500_000;
+const KNOWLEDGE_MAX: usize = 1000;
+
+/// What is kept of one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Version {
+    number: u32,
+    name: String,
+    prompt: Option<String>,
+    notes: Option<String>,
+    knowledge: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Fields {
+    name: Option<String>,
+    system_prompt: Option<String>,
+    release_notes: Option<String>,
+    knowledge_files: Option<Vec<String>>,
+    /// A number, or the id of a version.
+    clone_from: Option<Value>,
+}
+
+impl Fields {
+    fn check(&self) -> Result<(), Failure> {
+        let rows = [
+            ("name", &self.name, NAME_BYTES_MAX),
+            ("systemPrompt", &self.system_prompt, PROMPT_BYTES_MAX),
+            ("releaseNotes", &self.release_notes, NOTES_BYTES_MAX),
+        ];
+        for (name, text, max) in rows {
+            if text.as_ref().is_some_and(|text| text.len() > max) {
+                return Err(Failure::bad(format!("{name}: has more than {max} bytes")));
+            }
+        }
+        if self.knowledge_files.as_ref().is_some_and(|files| files.len() > KNOWLEDGE_MAX) {
+            return Err(Failure::bad(format!("knowledgeFiles: has more than {KNOWLEDGE_MAX}")));
+        }
+        Ok(())
+    }
+}
+
+/// A version, and where it is kept.
+struct Kept {
+    document: Document,
+    version: Version,
+}
+
+impl Caller {
+    async fn versions(&self, agent: &Agent) -> Result<Vec<Kept>, Failure> {
+        let documents = self.documents(KIND, Some(&agent.id)).await?;
+        let kept = |document: Document| {
+            let version = serde_json::from_value(document.body.clone()).ok()?;
+            Some(Kept { document, version })
+        };
+        Ok(documents.into_iter().filter_map(kept).collect())
+    }
+
+    /// One that is named by its number or its id.
+    async fn version(&self, agent: &Agent, wanted: &str) -> Result<Kept, Failure> {
+        let versions = self.versions(agent).await?;
+        let is_it =
+            |kept: &Kept| kept.document.id == wanted || kept.version.number.to_string() == wanted;
+        let found = versions.into_iter().find(is_it);
+        found.ok_or_else(|| Failure::not_found("Version not found"))
+    }
+
+    async fn keep_version(
+        &self,
+        agent: &Agent,
+        id: &str,
+        version: &Version,
+    ) -> Result<(), Failure> {
+        let body = serde_json::to_value(version).map_err(Failure::internal)?;
+        let parent = Some(&*agent.id);
+        Ok(self.sessions().put_document(&self.tenant, KIND, id, parent, body).await?)
+    }
+
+    /// Gives new sessions this prompt.
+    async fn prompt(&self, agent: &Agent, prompt: Option<String>) -> Result<(), Failure> {
+        if agent.options.system_prompt == prompt {
+            return Ok(());
+        }
+        let options = api::AgentOptions { system_prompt: prompt, ..agent.options.clone() };
+        let update = AgentUpdate { options: Some(options), ..AgentUpdate::default() };
+        self.sessions().update_agent(&self.tenant, &agent.name, update).await?;
+        Ok(())
+    }
+
+    /// The prompt of a version, which is that of its agent when it has none.
+    pub(super) async fn prompt_of(
+        &self,
+        agent: &Agent,
+        number: u32,
+    ) -> Result<Option<String>, Failure> {
+        Ok(self.version(agent, &number.to_string()).await?.version.prompt)
+    }
+}
+
+/// `GET /api/agents/{name}/versions`.
+pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let extra = caller.extra(&agent).await?;
+    let versions = caller.versions(&agent).await?;
+    // The newest first.
+    let shown: Vec<Value> = versions.iter().rev().map(|kept| shape(&agent, &extra, kept)).collect();
+    Ok(Json(json!({ "versions": shown })))
+}
+
+/// `POST /api/agents/{name}/versions`.
+pub(super) async fn create(
+    caller: Caller,
+    Path(name): Path<String>,
+    Body(fields): Body<Fields>,
+) -> Result<Response, Failure> {
+    fields.check()?;
+    let _one_at_a_time = caller.lock_agent(&name).await;
+    let agent = caller.agent(&name).await?;
+    let mut extra = caller.extra(&agent).await?;
+    let origin = match &fields.clone_from {
+        None | Some(Value::Null) => None,
+        Some(wanted) => {
+            let wanted = wanted.as_str().map_or_else(|| wanted.to_string(), str::to_owned);
+            let missing = |_| {
+                Failure::bad(format!(
+                    "Source version {} not found",
+                    super::sessions::shown(&wanted)
+                ))
+            };
+            Some(caller.version(&agent, &wanted).await.map_err(missing)?.version)
+        }
+    };
+    if caller.versions(&agent).await?.len() >= VERSIONS_MAX {
+        return Err(Failure::bad(format!("an agent has at most {VERSIONS_MAX} versions")));
+    }
+    extra.last_version += 1;
+    let (prompt, knowledge) =
+        origin.map_or((None, None), |origin| (origin.prompt, origin.knowledge));
+    let version = Version {
+        number: extra.last_version,
+        name: fields.name.unwrap_or_else(|| format!("v{}", extra.last_version)),
+        prompt: fields.system_prompt.or(prompt),
+        notes: fields.release_notes,
+        knowledge: fields.knowledge_files.or(knowledge),
+    };
+    let id = caller.new_id();
+    // The number first, so that none is given twice.
+    caller.keep_extra(&agent, &extra).await?;
+    caller.keep_version(&agent, &id, &version).await?;
+    let kept = caller.version(&agent, &id).await?;
+    Ok(created(flat_and_named("version", shape(&agent, &extra, &kept))))
+}
+
+/// `GET /api/agents/{name}/versions/{version}`.
+pub(super) async fn get(caller: Caller, Path((name, wanted)): Path<(String, String)>) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let extra = caller.extra(&agent).await?;
+    let kept = caller.version(&agent, &wanted).await?;
+    Ok(Json(flat_and_named("version", shape(&agent, &extra, &kept))))
+}
+
+/// `PATCH /api/agents/{name}/versions/{version}`.
+pub(super) async fn update(
+    caller: Caller,
+    Path((name, wanted)): Path<(String, String)>,
+    Body(fields): Body<Fields>,
+) -> Answer {
+    fields.check()?;
+    let _one_at_a_time = caller.lock_agent(&name).await;
+    let agent = caller.agent(&name).await?;
+    let extra = caller.extra(&agent).await?;
+    let Kept { document, version } = caller.version(&agent, &wanted).await?;
+    let version = Version {
+        number: version.number,
+        name: fields.name.unwrap_or(version.name),
+        prompt: fields.system_prompt.or(version.prompt),
+        notes: fields.release_notes.or(version.notes),
+        knowledge: fields.knowledge_files.or(version.knowledge),
+    };
+    caller.keep_version(&agent, &document.id, &version).await?;
+    if extra.active_version == Some(version.number) {
+        caller.prompt(&agent, version.prompt).await?;
+    }
+    let kept = caller.version(&agent, &document.id).await?;
+    Ok(Json(flat_and_named("version", shape(&agent, &extra, &kept))))
+}
+
+/// `DELETE /api/agents/{name}/versions/{version}`.
+pub(super) async fn remove(caller: Caller, Path((name, wanted)): Path<(String, String)>) -> Answer {
+    let _one_at_a_time = caller.lock_agent(&name).await;
+    let agent = caller.agent(&name).await?;
+    let mut extra = caller.extra(&agent).await?;
+    let kept = caller.version(&agent, &wanted).await?;
+    if extra.active_version == Some(kept.version.number) {
+        extra.active_version = None;
+        caller.keep_extra(&agent, &extra).await?;
+        caller.prompt(&agent, None).await?;
+    }
+    caller.sessions().delete_document(&caller.tenant, KIND, &kept.document.id).await?;
+    Ok(removed())
+}
+
+/// `POST /api/agents/{name}/versions/{version}/activate`.
+pub(super) async fn activate(
+    caller: Caller,
+    Path((name, wanted)): Path<(String, String)>,
+) -> Answer {
+    let _one_at_a_time = caller.lock_agent(&name).await;
+    let agent = caller.agent(&name).await?;
+    let mut extra = caller.extra(&agent).await?;
+    let Kept { version, .. } = caller.version(&agent, &wanted).await?;
+    caller.prompt(&agent, version.prompt).await?;
+    extra.active_version = Some(version.number);
+    caller.keep_extra(&agent, &extra).await?;
+    Ok(Json(json!({ "activated": true, "versionNumber": version.number })))
+}
+
+fn shape(agent: &Agent, extra: &Extra, kept: &Kept) -> Value {
+    let Kept { document, version } = kept;
+    json!({
+        "id": document.id,
+        "tenantId": agent.tenant,
+        "agentName": agent.name,
+        "versionNumber": version.number,
+        "name": version.name,
+        "systemPrompt": version.prompt,
+        "releaseNotes": version.notes,
+        "isActive": extra.active_version == Some(version.number),
+        "knowledgeFiles": version.knowledge,
+        "createdBy": null,
+        "createdAt": time::shown(document.created_ms),
+        "updatedAt": time::shown(document.updated_ms),
+    })
+}
