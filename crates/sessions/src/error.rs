@@ -91,7 +91,11 @@ impl From<StoreError> for Error {
 
 impl From<SandboxError> for Error {
     fn from(error: SandboxError) -> Error {
-        Error::Internal(Box::new(error))
+        match error {
+            // Nobody has noticed yet, or it ended meanwhile.
+            SandboxError::Lost(how) => Error::SandboxEnded(how.to_owned()),
+            other => Error::Internal(Box::new(other)),
+        }
     }
 }
 

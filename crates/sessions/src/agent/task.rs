@@ -369,10 +369,7 @@ impl Task {
             TurnEnd::Died => Some(self.died()),
         };
         let conversation_lost = self.translator.conversation_lost;
-        // A message that never reached a conversation is told again, and has not failed yet.
-        if let Some(error) = error.as_ref().filter(|_| !conversation_lost) {
-            self.outlet.event(Some(&turn.id), Kind::Error, json!({"error": error}));
-        }
+        // Whoever sent the message says what became of it: it may be told again.
         let usage = turn.usage;
         let outcome = TurnOutcome { end, error, usage, conversation_lost, is_untold: false };
         // Whoever sent the message may have gone; the turn is over all the same.
