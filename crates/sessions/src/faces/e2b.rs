@@ -1,0 +1,215 @@
+//! E2B: sandboxes with processes, files and ports, for its unmodified clients.
+//!
+//! A sandbox is a session without an agent whose id is in this face's own form. One listener serves
+//! everything at its root, since the clients build some addresses from there: where a request goes,
+//! the name of its host says, or two headers, and what is left is REST.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `rest` | life of sandboxes: create, connect, pause, fork, list |
+//! | `envd` | what E2B has inside of a sandbox, by Connect: calls and streams |
+//! | `process`, `filesystem`, `transfer` | processes; files; their content |
+//! | `ports` | ports of a sandbox by names of hosts |
+//! | `sandboxes`, `tokens` | what is known of those that live, and what opens them |
+//! | `frames`, `errors`, `query` | messages of streams; errors in two forms; parameters |
+//!
+//! `docs/e2b.md` lists what is different from E2B.
+
+mod config;
+mod envd;
+mod errors;
+mod filesystem;
+mod frames;
+mod ports;
+mod process;
+mod query;
+mod rest;
+mod sandboxes;
+mod tokens;
+mod transfer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
+use node::auth::Tokens;
+
+pub use self::config::Config;
+pub use self::errors::render as render_error;
+use self::ports::{ENVD_PORT, Target};
+use self::sandboxes::Sandboxes;
+use self::tokens::Keys;
+use crate::error::Error;
+use crate::service::Sessions;
+
+/// The routes, as they are matched: the shell has to know that their bodies may have any length.
+pub const ROUTES: [&str; 2] = ["/", "/{*path}"];
+
+/// The version of E2B's own program in sandboxes that this stands in for. Clients choose by it what
+/// they do.
+const ENVD_VERSION: &str = "0.6.4";
+/// The name that every machine has for itself.
+const LOCALHOST: &str = "localhost";
+/// What this face's keys are derived for.
+const KEY_PURPOSE: &str = "compat.e2b";
+
+/// What requests share.
+struct E2b {
+    sessions: Sessions,
+    tokens: Tokens,
+    config: Config,
+    keys: Keys,
+    sandboxes: Sandboxes,
+}
+
+impl fmt::Debug for E2b {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("E2b").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// E2B's paths. The shell is to let every request pass: this face has tokens of two kinds, and
+/// requests that are for programs in sandboxes.
+///
+/// # Errors
+/// When the kernel gives no random bytes for a key, where sessions have none.
+pub fn routes(sessions: Sessions, tokens: Tokens, config: Config) -> Result<Router, Error> {
+    let key = match sessions.derived_key(KEY_PURPOSE) {
+        Some(key) => key,
+        // There are no sandboxes that it could open.
+        None => node::auth::random_key().map_err(Error::internal)?,
+    };
+    let keys = Keys::new(&key);
+    let sandboxes = Sandboxes::default();
+    let face = Arc::new(E2b { sessions, tokens, config, keys, sandboxes });
+    let [root, below] = ROUTES;
+    Ok(Router::new()
+        .route(root, any(answer))
+        .route(below, any(answer))
+        // Files have the limit of the disk they are written to.
+        .layer(DefaultBodyLimit::disable())
+        .with_state(face))
+}
+
+async fn answer(State(face): State<Arc<E2b>>, request: Request) -> Response {
+    let target = match ports::target(request.headers(), request.uri()) {
+        Ok(target) => target,
+        Err(error) => return error.into_response(),
+    };
+    // Boxed: they differ much in size, and every connection holds one.
+    match target {
+        Target::Sandbox { id, port: ENVD_PORT } => {
+            Box::pin(envd::answer(&face, &id, request)).await
+        }
+        Target::Sandbox { id, port } => Box::pin(ports::forward(&face, &id, port, request)).await,
+        Target::Server if request.uri().path() == "/files" => {
+            Box::pin(transfer::answer(&face, None, request)).await
+        }
+        Target::Server => Box::pin(rest::answer(&face, request)).await,
+    }
+}
+
+/// Figures of a sandbox at one time.
+struct Sample {
+    at_ms: u64,
+    cpu_count: usize,
+    cpu_used_pct: f64,
+    memory_used: u64,
+    memory_total: u64,
+    disk_used: u64,
+    disk_total: u64,
+}
+
+impl E2b {
+    /// What names of hosts of ports end with.
+    fn domain(&self, headers: &HeaderMap) -> String {
+        if let Some(domain) = &self.config.domain {
+            return domain.clone();
+        }
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        domain_of(host.unwrap_or(LOCALHOST))
+    }
+
+    /// What a sandbox uses; none when it does not run. The use of the CPU is that since somebody
+    /// looked last.
+    async fn sample(&self, tenant: &str, id: &str) -> Result<Option<Sample>, Error> {
+        let Some(now) = self.sessions.metrics(tenant, id).await? else { return Ok(None) };
+        let session = self.sessions.get(tenant, id).await?;
+        let live = self.sandboxes.known(id);
+        let before = live.and_then(|live| live.looked.lock().replace((now.at_ms, now.cpu_ms)));
+        let cpu_used_pct = match before {
+            Some((at_ms, cpu_ms)) => {
+                percent(now.cpu_ms.saturating_sub(cpu_ms), now.at_ms.saturating_sub(at_ms))
+            }
+            None => 0.0,
+        };
+        Ok(Some(Sample {
+            at_ms: now.at_ms,
+            cpu_count: cpu_count(),
+            cpu_used_pct,
+            memory_used: now.memory_bytes,
+            memory_total: session.limits.memory_bytes.unwrap_or(0),
+            disk_used: now.disk_bytes,
+            disk_total: now.disk_total_bytes,
+        }))
+    }
+}
+
+/// CPUs that a sandbox may use: those of the machine.
+fn cpu_count() -> usize {
+    thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// One figure as a part of another one, with two digits.
+fn percent(part: u64, whole: u64) -> f64 {
+    let hundredths = part.saturating_mul(10_000).checked_div(whole).unwrap_or(0);
+    f64::from(u32::try_from(hundredths).unwrap_or(u32::MAX)) / 100.0
+}
+
+/// What the server was reached by, where ports of sandboxes can be reached by it as well: names
+/// stand before names, not before addresses.
+fn domain_of(host: &str) -> String {
+    let (name, port) = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => (name, port),
+        _ => (host, ""),
+    };
+    let is_address = name.starts_with('[') || name.parse::<std::net::IpAddr>().is_ok();
+    let name = if is_address || name.is_empty() { LOCALHOST } else { name };
+    match port {
+        "" => name.to_owned(),
+        port => format!("{name}:{port}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Names and figures.
+
+    use super::*;
+
+    #[test]
+    fn ports_are_named_below_what_the_server_was_reached_by() {
+        for (host, expected) in [
+            ("127.0.0.1:4600", "localhost:4600"),
+            ("[::1]:4600", "localhost:4600"),
+            ("127.0.0.1", "localhost"),
+            ("e2b.example.com", "e2b.example.com"),
+            ("e2b.example.com:80", "e2b.example.com:80"),
+            ("", "localhost"),
+        ] {
+            assert_eq!(domain_of(host), expected);
+        }
+    }
+
+    #[test]
+    fn parts_are_percents() {
+        for (part, whole, expected) in [(0, 0, 0.0), (1, 3, 33.33), (2, 1, 200.0)] {
+            assert!((percent(part, whole) - expected).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Settings of this face.
+
+use serde::Deserialize;
+
+/// The `[compat.e2b.settings]` table.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// What `PORT-ID.` stands before in names of hosts, with a port where it needs one. Left out:
+    /// what the caller reached the server by, or `localhost` where that was an address.
+    pub domain: Option<String>,
+    /// Longest time to live that a sandbox may ask for at a time.
+    pub timeout_s_max: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config { domain: None, timeout_s_max: 24 * 60 * 60 }
+    }
+}

@@ -1,0 +1,396 @@
+//! Files of a sandbox over Connect: what there is, what happens to it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream;
+use node::clock;
+use parking_lot::Mutex;
+use sandbox::{
+    Depth, Entry, EntryKind, Files, FilesError, Follow, Parents, Watch, WatchEvent, WatchKind,
+};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tokio::task::AbortHandle;
+
+use super::errors::RpcError;
+
+/// Where relative paths begin.
+const HOME: &str = "/home/user";
+/// Entries of one listing.
+const ENTRIES_MAX: usize = 10_000;
+/// How deep a listing goes.
+const DEPTH_MAX: u32 = 100;
+/// Events of one watch that wait to be asked for; older ones are dropped.
+const EVENTS_MAX: usize = 10_000;
+/// What the names of attributes begin with that hold metadata.
+const METADATA_PREFIX: &str = "e2b.";
+/// Entries of metadata of one file, and bytes of one value.
+pub(super) const METADATA_MAX: usize = 64;
+/// Entries whose metadata is read at the same time.
+const LOOKS_MAX: usize = 16;
+
+/// A path as the sandbox has it: relative ones begin at home.
+pub(super) fn at_home(path: &str) -> String {
+    match path {
+        "" | "." => HOME.to_owned(),
+        _ if path.starts_with('/') || path == "~" || path.starts_with("~/") => path.to_owned(),
+        _ => format!("{HOME}/{path}"),
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct PathRequest {
+    path: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct MoveRequest {
+    source: String,
+    destination: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ListRequest {
+    path: String,
+    depth: u32,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct WatchRequest {
+    path: String,
+    recursive: bool,
+    include_entry: bool,
+}
+
+pub(super) async fn stat(files: &Files, request: PathRequest) -> Result<Value, RpcError> {
+    let path = at_home(&request.path);
+    Ok(json!({ "entry": look(files, &path).await? }))
+}
+
+pub(super) async fn make_dir(files: &Files, request: PathRequest) -> Result<Value, RpcError> {
+    let path = at_home(&request.path);
+    if !files.make_dir(&path, Parents::Make).await? {
+        return Err(RpcError::new("already_exists", format!("directory already exists: {path}")));
+    }
+    Ok(json!({ "entry": look(files, &path).await? }))
+}
+
+pub(super) async fn rename(files: &Files, request: MoveRequest) -> Result<Value, RpcError> {
+    let (source, destination) = (at_home(&request.source), at_home(&request.destination));
+    // The directory that it goes to is made, as E2B does.
+    if let Some((parent, _)) = destination.rsplit_once('/').filter(|(parent, _)| !parent.is_empty())
+    {
+        files.stat(&source, Follow::Nothing).await.map_err(|error| about(error, &source))?;
+        files.make_dir(parent, Parents::Make).await?;
+    }
+    let renamed = files.rename(&source, &destination).await;
+    renamed.map_err(|error| about(error, &source))?;
+    Ok(json!({ "entry": look(files, &destination).await? }))
+}
+
+pub(super) async fn remove(files: &Files, request: PathRequest) -> Result<Value, RpcError> {
+    let path = at_home(&request.path);
+    match files.remove(&path, Depth::Recursive).await {
+        // What is not there is as good as removed, as for E2B.
+        Ok(()) | Err(FilesError::NotFound) => Ok(json!({})),
+        Err(error) => Err(about(error, &path)),
+    }
+}
+
+pub(super) async fn list(files: &Files, request: ListRequest) -> Result<Value, RpcError> {
+    let path = at_home(&request.path);
+    let depth = request.depth.clamp(1, DEPTH_MAX);
+    // The directory that a link leads to is what is meant.
+    let listing = files.list(&path, depth, ENTRIES_MAX).await;
+    let listing = listing.map_err(|error| about(error, &path))?;
+    if listing.cut {
+        let message = format!("{path} has more than {ENTRIES_MAX} entries at this depth");
+        return Err(RpcError::new("resource_exhausted", message));
+    }
+    let described = listing.entries.into_iter().map(|entry| describe(files, entry));
+    let entries: Vec<Value> = stream::iter(described).buffered(LOOKS_MAX).collect().await;
+    Ok(json!({ "entries": entries }))
+}
+
+/// What is at a path.
+async fn look(files: &Files, path: &str) -> Result<Value, RpcError> {
+    let entry = files.stat(path, Follow::Nothing).await.map_err(|error| about(error, path))?;
+    Ok(describe(files, entry).await)
+}
+
+/// Says which path an error is about.
+fn about(error: FilesError, path: &str) -> RpcError {
+    match error {
+        FilesError::NotFound => RpcError::not_found(format!("path not found: {path}")),
+        FilesError::NotADirectory => RpcError::invalid(format!("path is not a directory: {path}")),
+        other => other.into(),
+    }
+}
+
+/// An entry with its metadata, as clients see it.
+pub(super) async fn describe(files: &Files, entry: Entry) -> Value {
+    let metadata = match entry.kind {
+        EntryKind::File => metadata(files, &entry.path).await,
+        EntryKind::Dir | EntryKind::Symlink | EntryKind::Other => Map::new(),
+    };
+    let mut shown = shown(&entry);
+    if !metadata.is_empty() {
+        shown["metadata"] = Value::Object(metadata);
+    }
+    shown
+}
+
+/// The metadata of a file. None where it cannot be read: it is an extra.
+pub(super) async fn metadata(files: &Files, path: &str) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    let names = files.attributes(path).await.unwrap_or_default();
+    let names = names.iter().filter_map(|name| name.strip_prefix(METADATA_PREFIX));
+    for key in names.take(METADATA_MAX) {
+        let name = format!("{METADATA_PREFIX}{key}");
+        if let Ok(value) = files.attribute(path, &name).await {
+            metadata.insert(key.to_owned(), String::from_utf8_lossy(&value).into());
+        }
+    }
+    metadata
+}
+
+/// Gives a file its metadata.
+///
+/// # Errors
+/// When the file system has no room for it.
+pub(super) async fn set_metadata(
+    files: &Files,
+    path: &str,
+    metadata: &[(String, String)],
+) -> Result<(), FilesError> {
+    for (key, value) in metadata {
+        let name = format!("{METADATA_PREFIX}{key}");
+        files.set_attribute(path, &name, Some(value.as_bytes())).await?;
+    }
+    Ok(())
+}
+
+fn shown(entry: &Entry) -> Value {
+    let kind = match entry.kind {
+        EntryKind::File | EntryKind::Other => "FILE_TYPE_FILE",
+        EntryKind::Dir => "FILE_TYPE_DIRECTORY",
+        EntryKind::Symlink => "FILE_TYPE_SYMLINK",
+    };
+    let mut shown = json!({
+        "name": entry.name,
+        "type": kind,
+        "path": entry.path,
+        // A number of 64 bits is a text in the JSON of protocol buffers.
+        "size": entry.size.to_string(),
+        "mode": entry.mode & 0o777,
+        "permissions": permissions(entry),
+        "owner": owner(entry.uid),
+        "group": owner(entry.gid),
+        "modifiedTime": modified(entry.modified_ns),
+    });
+    if let Some(target) = &entry.symlink_target {
+        shown["symlinkTarget"] = json!(target);
+        shown["isSymlink"] = json!(true);
+    }
+    shown
+}
+
+/// Names of the two users that a sandbox has.
+fn owner(id: u32) -> String {
+    match id {
+        0 => "root".to_owned(),
+        1000 => "user".to_owned(),
+        65534 => "nobody".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// As `ls` shows them.
+fn permissions(entry: &Entry) -> String {
+    let mut text = String::from(match entry.kind {
+        EntryKind::File => '-',
+        EntryKind::Dir => 'd',
+        EntryKind::Symlink => 'L',
+        EntryKind::Other => 'p',
+    });
+    for (index, letter) in "rwxrwxrwx".chars().enumerate() {
+        text.push(if entry.mode >> (8 - index) & 1 == 1 { letter } else { '-' });
+    }
+    text
+}
+
+/// Programs may set any time; what RFC 3339 has no form for is its beginning.
+fn modified(ns: i64) -> String {
+    let since = u64::try_from(ns).map_or(Duration::ZERO, Duration::from_nanos);
+    clock::rfc3339_ms(std::time::UNIX_EPOCH + since)
+}
+
+/// Begins to watch a directory.
+///
+/// # Errors
+/// When it is none, is not there, or too many are watched.
+pub(super) async fn watch(files: &Files, request: &WatchRequest) -> Result<Watch, RpcError> {
+    let path = at_home(&request.path);
+    let entry = files.stat(&path, Follow::Links).await.map_err(|error| about(error, &path))?;
+    if entry.kind != EntryKind::Dir {
+        return Err(about(FilesError::NotADirectory, &path));
+    }
+    let depth = if request.recursive { Depth::Recursive } else { Depth::Single };
+    files.watch(&path, depth).await.map_err(|error| about(error, &path))
+}
+
+/// An event as clients see it; none for what they have no word for.
+pub(super) async fn event(
+    files: &Files,
+    request: &WatchRequest,
+    event: WatchEvent,
+) -> Option<Value> {
+    let (kind, is_there) = match event.kind {
+        WatchKind::Create => ("EVENT_TYPE_CREATE", true),
+        WatchKind::Write => ("EVENT_TYPE_WRITE", true),
+        WatchKind::Chmod => ("EVENT_TYPE_CHMOD", true),
+        WatchKind::Remove => ("EVENT_TYPE_REMOVE", false),
+        WatchKind::Rename => ("EVENT_TYPE_RENAME", false),
+        WatchKind::Overflow => return None,
+    };
+    let mut shown = json!({ "name": event.path, "type": kind });
+    if request.include_entry && is_there {
+        let path = format!("{}/{}", at_home(&request.path), event.path);
+        // It may have gone meanwhile.
+        if let Ok(entry) = look(files, &path).await {
+            shown["entry"] = entry;
+        }
+    }
+    Some(shown)
+}
+
+/// Watches that collect what happens until somebody asks.
+#[derive(Debug, Default)]
+pub(super) struct Watchers(Mutex<Collectors>);
+
+#[derive(Debug, Default)]
+struct Collectors {
+    next: u64,
+    by_id: HashMap<String, Collector>,
+}
+
+#[derive(Debug)]
+struct Collector {
+    events: Arc<Mutex<VecDeque<Value>>>,
+    task: AbortHandle,
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watchers {
+    /// Begins to collect. The number of watches is bounded by that of the sandbox's.
+    ///
+    /// # Errors
+    /// As [`watch`].
+    pub(super) async fn create(
+        &self,
+        files: Files,
+        request: WatchRequest,
+    ) -> Result<Value, RpcError> {
+        let mut watch = watch(&files, &request).await?;
+        let events = Arc::new(Mutex::new(VecDeque::new()));
+        let collected = Arc::clone(&events);
+        let task = tokio::spawn(async move {
+            while let Some(next) = watch.next().await {
+                if let Some(next) = event(&files, &request, next).await {
+                    let mut events = collected.lock();
+                    if events.len() >= EVENTS_MAX {
+                        events.pop_front();
+                    }
+                    events.push_back(next);
+                }
+            }
+        });
+        let mut collectors = self.0.lock();
+        collectors.next += 1;
+        let id = format!("w{}", collectors.next);
+        let collector = Collector { events, task: task.abort_handle() };
+        collectors.by_id.insert(id.clone(), collector);
+        Ok(json!({ "watcherId": id }))
+    }
+
+    /// Takes what has happened.
+    ///
+    /// # Errors
+    /// When there is no such watch.
+    pub(super) fn take(&self, id: &str) -> Result<Value, RpcError> {
+        let collectors = self.0.lock();
+        let collector = collectors.by_id.get(id).ok_or_else(|| unknown(id))?;
+        let events: Vec<Value> = collector.events.lock().drain(..).collect();
+        Ok(json!({ "events": events }))
+    }
+
+    /// Stops one.
+    ///
+    /// # Errors
+    /// When there is no such watch.
+    pub(super) fn remove(&self, id: &str) -> Result<Value, RpcError> {
+        self.0.lock().by_id.remove(id).map(|_| json!({})).ok_or_else(|| unknown(id))
+    }
+}
+
+fn unknown(id: &str) -> RpcError {
+    RpcError::not_found(format!("watcher {} not found", super::errors::shown(id)))
+}
+
+#[cfg(test)]
+mod tests {
+    //! How entries look.
+
+    use super::*;
+
+    #[test]
+    fn relative_paths_begin_at_home() {
+        for (path, expected) in [
+            ("", "/home/user"),
+            (".", "/home/user"),
+            ("a/b", "/home/user/a/b"),
+            ("/a", "/a"),
+            ("~", "~"),
+            ("~/a", "~/a"),
+            ("~a", "/home/user/~a"),
+        ] {
+            assert_eq!(at_home(path), expected);
+        }
+    }
+
+    #[test]
+    fn entries_look_as_in_the_json_of_protocol_buffers() {
+        let entry = Entry {
+            name: "link".to_owned(),
+            path: "/home/user/link".to_owned(),
+            kind: EntryKind::Symlink,
+            size: 1 << 40,
+            mode: 0o4754,
+            uid: 1000,
+            gid: 0,
+            modified_ns: 1_500_000_000,
+            symlink_target: Some("to".to_owned()),
+        };
+        let expected = json!({
+            "name": "link", "type": "FILE_TYPE_SYMLINK", "path": "/home/user/link",
+            "size": "1099511627776", "mode": 0o754, "permissions": "Lrwxr-xr--",
+            "owner": "user", "group": "root", "modifiedTime": "1970-01-01T00:00:01.500Z",
+            "symlinkTarget": "to", "isSymlink": true,
+        });
+        assert_eq!(shown(&entry), expected);
+        let before = Entry { modified_ns: -1, ..entry };
+        assert_eq!(shown(&before)["modifiedTime"], "1970-01-01T00:00:00.000Z");
+    }
+}

@@ -1,0 +1,245 @@
+//! Ports of a sandbox, by names of hosts: `PORT-ID.domain`, or E2B's two headers.
+//!
+//! Requests are passed on as they are, upgrades among them; nothing is looked for in them.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::client::conn::http1;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+
+use super::E2b;
+use super::errors::{RestError, not_running, port_closed};
+use super::tokens::{is_id, same};
+use crate::error::Error;
+use crate::service::SandboxGuard;
+
+/// The port that stands for what E2B itself has in a sandbox.
+pub(super) const ENVD_PORT: u16 = 49983;
+/// What opens ports that are not everybody's.
+const TRAFFIC_TOKEN: HeaderName = HeaderName::from_static("e2b-traffic-access-token");
+/// Headers that are about one connection (RFC 9110 §7.6.1); upgrades have their own way.
+const OF_CONNECTION: [HeaderName; 6] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+/// Where a request goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To the server.
+    Server,
+    /// Into a sandbox.
+    Sandbox { id: String, port: u16 },
+}
+
+/// Where a request goes: the host's name says it, or the headers of E2B's clients.
+///
+/// # Errors
+/// When the headers make no sense.
+pub(super) fn target(headers: &HeaderMap, uri: &Uri) -> Result<Target, RestError> {
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    if let Some(target) = host.or_else(|| uri.host()).and_then(named) {
+        return Ok(target);
+    }
+    let Some(id) = headers.get("e2b-sandbox-id") else { return Ok(Target::Server) };
+    let id = id.to_str().map_err(|_| RestError::invalid("e2b-sandbox-id: is no text"))?;
+    let port = match headers.get("e2b-sandbox-port") {
+        None => ENVD_PORT,
+        Some(port) => {
+            let port = port.to_str().ok().and_then(|port| port.parse().ok());
+            port.ok_or_else(|| RestError::invalid("e2b-sandbox-port: is no port"))?
+        }
+    };
+    Ok(Target::Sandbox { id: id.to_owned(), port })
+}
+
+/// Where a name of a host leads.
+fn named(host: &str) -> Option<Target> {
+    let (name, _domain) = host.split_once('.')?;
+    let (port, id) = name.split_once('-')?;
+    let id = id.to_ascii_lowercase();
+    let port = port.parse().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit()))?;
+    is_id(&id).then_some(Target::Sandbox { id, port })
+}
+
+/// Passes a request on to a port of a sandbox.
+pub(super) async fn forward(face: &E2b, id: &str, port: u16, mut request: Request) -> Response {
+    let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, id).await {
+        Ok(open) => open,
+        Err(closed) => return closed.answer(id),
+    };
+    let token = request.headers_mut().remove(TRAFFIC_TOKEN);
+    if live.kept.private_ports {
+        let token = token.as_ref().and_then(|token| token.to_str().ok());
+        if !token.is_some_and(|token| same(token, &face.keys.traffic(id))) {
+            let message = "the ports of this sandbox need its traffic access token";
+            return RestError::new(StatusCode::FORBIDDEN, message).into_response();
+        }
+    }
+    let stream = match guard.connect(port).await {
+        Ok(stream) => stream,
+        Err(Error::Conflict(_)) => return port_closed(id, port),
+        Err(Error::SandboxEnded(_)) => return not_running(id),
+        Err(error) => return RestError::from(error).into_response(),
+    };
+    match pass(stream, guard, request).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::debug!(%error, "a port of a sandbox did not answer");
+            let message = "the program at this port of the sandbox did not answer as HTTP does";
+            RestError::new(StatusCode::BAD_GATEWAY, message).into_response()
+        }
+    }
+}
+
+async fn pass(
+    stream: tokio::net::TcpStream,
+    guard: SandboxGuard,
+    mut request: Request,
+) -> Result<Response, hyper::Error> {
+    let upgrade = request.headers().get(header::UPGRADE).cloned();
+    let ours = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with the answer, or with what it was upgraded to, at the latest with the sandbox.
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection to a port of a sandbox broke");
+        }
+    });
+    prepare(request.headers_mut(), upgrade.as_ref());
+    let target = request.uri().path_and_query().map_or("/", |it| it.as_str());
+    if let Ok(uri) = Uri::try_from(target) {
+        *request.uri_mut() = uri;
+    }
+    let mut response = sender.send_request(request).await?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(ours) = ours
+    {
+        let theirs = hyper::upgrade::on(&mut response);
+        tokio::spawn(join(ours, theirs, guard));
+        return Ok(response.map(|_| Body::empty()));
+    }
+    for name in &OF_CONNECTION {
+        response.headers_mut().remove(name);
+    }
+    Ok(response.map(|body| Body::new(Passing { body, _guard: guard, _sender: sender })))
+}
+
+/// Takes away what is about the client's connection.
+fn prepare(headers: &mut HeaderMap, upgrade: Option<&HeaderValue>) {
+    let also: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    for name in OF_CONNECTION.iter().chain(&also) {
+        headers.remove(name);
+    }
+    if let Some(upgrade) = upgrade {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(header::UPGRADE, upgrade.clone());
+    }
+}
+
+/// Passes bytes on in both directions until both sides have closed.
+async fn join(ours: OnUpgrade, theirs: OnUpgrade, _guard: SandboxGuard) {
+    let (ours, theirs) = match tokio::try_join!(ours, theirs) {
+        Ok(both) => both,
+        Err(error) => return tracing::debug!(%error, "an upgrade of a connection failed"),
+    };
+    let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+    // Whichever side breaks, both are closed.
+    drop(tokio::io::copy_bidirectional(&mut ours, &mut theirs).await);
+}
+
+/// An answer under way. Keeps its sandbox, and the connection that it comes on.
+struct Passing {
+    body: Incoming,
+    _guard: SandboxGuard,
+    _sender: http1::SendRequest<Body>,
+}
+
+impl hyper::body::Body for Passing {
+    type Data = bytes::Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<bytes::Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Names of hosts.
+
+    use super::*;
+    use crate::faces::e2b::tokens::new_id;
+
+    #[test]
+    fn a_host_or_two_headers_name_a_port() {
+        let id = new_id().unwrap();
+        let sandbox = |port| Target::Sandbox { id: id.clone(), port };
+        let upper = id.to_uppercase();
+        for (host, port_header, expected) in [
+            (format!("8000-{id}.example.com:81"), None, sandbox(8000)),
+            (format!("49983-{upper}.localhost"), None, sandbox(ENVD_PORT)),
+            (format!("8000-{id}.localhost"), Some("1"), sandbox(8000)),
+            (format!("8000-{id}"), None, sandbox(ENVD_PORT)),
+            (format!("+80-{id}.a"), None, sandbox(ENVD_PORT)),
+            (format!("70000-{id}.a"), None, sandbox(ENVD_PORT)),
+            ("8000-ses_1.a".to_owned(), Some("49999"), sandbox(49999)),
+            ("127.0.0.1:5".to_owned(), None, sandbox(ENVD_PORT)),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, host.parse().unwrap());
+            headers.insert("e2b-sandbox-id", id.parse().unwrap());
+            if let Some(port) = port_header {
+                headers.insert("e2b-sandbox-port", port.parse().unwrap());
+            }
+            let found = target(&headers, &Uri::from_static("/"));
+            assert_eq!(found.unwrap(), expected, "{host}");
+        }
+        assert_eq!(target(&HeaderMap::new(), &Uri::from_static("/")).unwrap(), Target::Server);
+    }
+
+    #[test]
+    fn what_is_about_one_connection_is_not_passed_on() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CONNECTION, "X-Private, upgrade".parse().unwrap());
+        headers.insert(header::UPGRADE, "websocket".parse().unwrap());
+        headers.insert("x-private", "1".parse().unwrap());
+        headers.insert("authorization", "Bearer of-the-program".parse().unwrap());
+        let mut plain = headers.clone();
+        prepare(&mut plain, None);
+        assert_eq!(plain.len(), 1);
+        let upgrade = HeaderValue::from_static("websocket");
+        prepare(&mut headers, Some(&upgrade));
+        assert_eq!(headers.get(header::CONNECTION).unwrap(), "upgrade");
+        assert_eq!(headers.get(header::UPGRADE).unwrap(), "websocket");
+        assert!(!headers.contains_key("x-private"));
+    }
+}

@@ -1,0 +1,684 @@
+//! Processes of a sandbox: their output goes to whoever listens, and they outlive every listener.
+//!
+//! Each has one task that reads its streams and hands ready messages to all listeners. A listener
+//! that is slow holds the program up, as a pipe would; one that is gone is forgotten. When nobody
+//! listens, output is read and thrown away.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use sandbox::{Pipes, ProcessEnd, ProcessHandle, Program, Streams, Terminal, TerminalSize};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::time;
+
+use super::errors::{RpcError, shown};
+use super::frames;
+use crate::service::SandboxGuard;
+
+/// Processes of one sandbox that were started from outside and have not ended.
+const PROCESSES_MAX: usize = 256;
+/// Listeners of one process.
+const LISTENERS_MAX: usize = 64;
+/// Messages that wait for a listener; then the program waits.
+const MESSAGES_MAX: usize = 8;
+/// Bytes that are read at a time.
+const CHUNK_BYTES: usize = 32 << 10;
+/// How long nothing may come out of the streams of a process that has ended, before they are left:
+/// what it left behind may never close them.
+const OUTPUT_GRACE: Duration = Duration::from_millis(100);
+/// Bytes that are read of a process that has ended: the most that a pipe holds.
+const OUTPUT_LEFT_BYTES_MAX: u64 = 1 << 20;
+/// How long a process that was killed may take to go.
+const KILL_MAX: Duration = Duration::from_secs(5);
+/// The signal that nobody ignores.
+const SIGKILL: i32 = 9;
+/// Bytes of one argument or variable, and of all of them.
+const STRING_BYTES_MAX: usize = 128 << 10;
+const CONFIG_BYTES_MAX: usize = 2 << 20;
+/// Where processes start when nobody says where.
+const HOME: &str = "/home/user";
+
+/// What a process is started with, as the client says it and is told.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct ProcessConfig {
+    cmd: String,
+    args: Vec<String>,
+    envs: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cwd: Option<String>,
+}
+
+/// The size of a terminal.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Size {
+    cols: u16,
+    rows: u16,
+}
+
+/// A terminal that is asked for.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Pty {
+    size: Option<Size>,
+}
+
+impl Pty {
+    /// Its size, if one was given.
+    pub(super) fn size(self) -> Option<Size> {
+        self.size
+    }
+}
+
+/// Body of `Start`.
+#[derive(Debug, Deserialize)]
+pub(super) struct StartRequest {
+    process: ProcessConfig,
+    pty: Option<Pty>,
+    tag: Option<String>,
+    /// Left out by clients from before one could choose.
+    stdin: Option<bool>,
+}
+
+/// Which process is meant.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Selector {
+    pid: Option<u32>,
+    tag: Option<String>,
+}
+
+/// What listeners are told.
+#[derive(Clone, Debug)]
+pub(super) enum Told {
+    /// A message, ready to be sent.
+    Message(Bytes),
+    /// Nothing comes any more; why, if that is an error.
+    Over(Option<RpcError>),
+}
+
+/// Processes of one sandbox, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Processes(Mutex<Vec<Arc<Running>>>);
+
+/// A process that has not ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    pid: u32,
+    config: ProcessConfig,
+    tag: Option<String>,
+    handle: ProcessHandle,
+    input: tokio::sync::Mutex<Input>,
+    /// None when it is over.
+    listeners: Mutex<Option<Vec<mpsc::Sender<Told>>>>,
+    progress: Progress,
+}
+
+/// Where input goes.
+#[derive(Debug)]
+enum Input {
+    Pipe(pipe::Sender),
+    Terminal(Terminal),
+    /// It was closed, or never open.
+    Closed,
+}
+
+/// What became of its output.
+#[derive(Debug, Default)]
+struct Progress {
+    bytes: AtomicU64,
+    /// A listener is being waited for.
+    is_waiting: AtomicBool,
+}
+
+/// One of the streams.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Stdout,
+    Stderr,
+    Pty,
+}
+
+impl Kind {
+    fn message(self, bytes: &[u8]) -> Bytes {
+        let kind = match self {
+            Kind::Stdout => "stdout",
+            Kind::Stderr => "stderr",
+            Kind::Pty => "pty",
+        };
+        let data = STANDARD.encode(bytes);
+        frames::message_of_text(&format!(r#"{{"event":{{"data":{{"{kind}":"{data}"}}}}}}"#))
+    }
+}
+
+impl Processes {
+    /// Starts a process; what it does is told to the answer. After `time` it is killed, whether or
+    /// not somebody still listens.
+    ///
+    /// # Errors
+    /// What is wrong with the request; when the sandbox has too many, or is gone.
+    pub(super) async fn start(
+        self: &Arc<Self>,
+        guard: SandboxGuard,
+        request: StartRequest,
+        own: &BTreeMap<String, String>,
+        time: Option<Duration>,
+    ) -> Result<mpsc::Receiver<Told>, RpcError> {
+        let program = program(&guard, &request, own).await?;
+        if self.0.lock().len() >= PROCESSES_MAX {
+            let message = format!("the sandbox has {PROCESSES_MAX} processes, which is its limit");
+            return Err(RpcError::new("resource_exhausted", message));
+        }
+        let process = guard.start(program).await?;
+        let (input, outputs) = match process.streams {
+            Streams::Pipes(Pipes { stdin, stdout, stderr }) => {
+                let input = stdin.map_or(Input::Closed, Input::Pipe);
+                (input, Outputs::Pipes(stdout, stderr))
+            }
+            Streams::Terminal(terminal) => {
+                (Input::Terminal(terminal.clone()), Outputs::Terminal(terminal))
+            }
+        };
+        let (first, told) = mpsc::channel(MESSAGES_MAX);
+        let running = Arc::new(Running {
+            pid: process.pid,
+            config: request.process,
+            tag: request.tag,
+            handle: process.handle,
+            input: tokio::sync::Mutex::new(input),
+            listeners: Mutex::new(Some(vec![first.clone()])),
+            progress: Progress::default(),
+        });
+        // There is room: it is empty.
+        let _told = first.try_send(Told::Message(running.started()));
+        self.0.lock().push(Arc::clone(&running));
+        let all = Arc::clone(self);
+        // Ends with the process, which ends with its sandbox at the latest.
+        tokio::spawn(async move { running.follow(outputs, time, &all, guard).await });
+        Ok(told)
+    }
+
+    /// Listens to a process from now on.
+    ///
+    /// # Errors
+    /// When there is no such process, or too many listen.
+    pub(super) fn connect(&self, selector: &Selector) -> Result<mpsc::Receiver<Told>, RpcError> {
+        let running = self.find(selector)?;
+        let (listener, told) = mpsc::channel(MESSAGES_MAX);
+        let _told = listener.try_send(Told::Message(running.started()));
+        let mut listeners = running.listeners.lock();
+        let Some(listeners) = &mut *listeners else { return Err(gone(selector)) };
+        listeners.retain(|listener| !listener.is_closed());
+        if listeners.len() >= LISTENERS_MAX {
+            let message = format!("{LISTENERS_MAX} listen to the process, which is the limit");
+            return Err(RpcError::new("resource_exhausted", message));
+        }
+        listeners.push(listener);
+        Ok(told)
+    }
+
+    /// What has not ended.
+    pub(super) fn list(&self) -> Value {
+        let one = |running: &Arc<Running>| {
+            let mut one = json!({ "pid": running.pid, "config": running.config });
+            if let Some(tag) = &running.tag {
+                one["tag"] = json!(tag);
+            }
+            one
+        };
+        json!({ "processes": self.0.lock().iter().map(one).collect::<Vec<_>>() })
+    }
+
+    /// Tells all who listen that the sandbox is paused, and forgets them. The processes go on later.
+    pub(super) fn hang_up(&self) {
+        let paused = RpcError::new("unavailable", "the sandbox was paused");
+        for running in self.0.lock().iter() {
+            let listeners = running.listeners.lock().as_mut().map(std::mem::take);
+            for listener in listeners.into_iter().flatten() {
+                // One that has no room finds its stream at an end all the same.
+                let _told = listener.try_send(Told::Over(Some(paused.clone())));
+            }
+        }
+    }
+
+    /// A process that has not ended.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(super) fn find(&self, selector: &Selector) -> Result<Arc<Running>, RpcError> {
+        let is_meant = |running: &&Arc<Running>| match (selector.pid, &selector.tag) {
+            (Some(pid), _) => running.pid == pid,
+            (None, Some(tag)) => running.tag.as_ref() == Some(tag),
+            (None, None) => false,
+        };
+        self.0.lock().iter().find(is_meant).cloned().ok_or_else(|| gone(selector))
+    }
+}
+
+fn gone(selector: &Selector) -> RpcError {
+    match (selector.pid, &selector.tag) {
+        (Some(pid), _) => RpcError::not_found(format!("process with pid {pid} not found")),
+        (None, Some(tag)) => {
+            RpcError::not_found(format!("process with tag {} not found", shown(tag)))
+        }
+        (None, None) => RpcError::invalid("process: neither `pid` nor `tag` is given"),
+    }
+}
+
+async fn program(
+    guard: &SandboxGuard,
+    request: &StartRequest,
+    own: &BTreeMap<String, String>,
+) -> Result<Program, RpcError> {
+    let ProcessConfig { cmd, args, envs, cwd } = &request.process;
+    if cmd.is_empty() {
+        return Err(RpcError::invalid("process.cmd: is empty"));
+    }
+    check(&request.process)?;
+    let mut env = own.clone();
+    env.extend(envs.clone());
+    let terminal = request.pty.map(|pty| {
+        let size = pty.size.unwrap_or(Size { cols: 80, rows: 24 });
+        TerminalSize { rows: size.rows, cols: size.cols }
+    });
+    let cwd = cwd.as_deref().filter(|cwd| !cwd.is_empty());
+    let mut argv = vec![cmd.clone().into_bytes()];
+    argv.extend(args.iter().map(|arg| arg.clone().into_bytes()));
+    Ok(Program {
+        argv,
+        env: guard.environment(&env).await?,
+        cwd: Some(super::filesystem::at_home(cwd.unwrap_or(HOME)).into_bytes()),
+        terminal,
+        stdin: request.stdin.unwrap_or(true),
+        merged: false,
+    })
+}
+
+/// Refuses what no process can be started with.
+fn check(config: &ProcessConfig) -> Result<(), RpcError> {
+    let ProcessConfig { cmd, args, envs, cwd } = config;
+    let names = || envs.keys().map(String::as_str);
+    let all = [cmd.as_str()].into_iter().chain(args.iter().map(String::as_str)).chain(names());
+    let all = all.chain(envs.values().map(String::as_str)).chain(cwd.as_deref());
+    let mut bytes = 0;
+    for text in all {
+        if text.contains('\0') {
+            return Err(RpcError::invalid("process: nothing in it has a NUL character"));
+        }
+        // The kernel's own bound for one string (MAX_ARG_STRLEN, execve(2)), its end included.
+        if text.len() >= STRING_BYTES_MAX {
+            let message = format!("process: a text in it has {STRING_BYTES_MAX} bytes or more");
+            return Err(RpcError::invalid(message));
+        }
+        bytes += text.len();
+    }
+    if bytes > CONFIG_BYTES_MAX {
+        let message = format!("process: more than {CONFIG_BYTES_MAX} bytes in all");
+        return Err(RpcError::invalid(message));
+    }
+    if names().any(|name| name.is_empty() || name.contains('=')) {
+        return Err(RpcError::invalid("process.envs: a name is empty or has a `=`"));
+    }
+    Ok(())
+}
+
+/// What is read of a process.
+enum Outputs {
+    Pipes(pipe::Receiver, Option<pipe::Receiver>),
+    Terminal(Terminal),
+}
+
+/// How it came to an end.
+enum End {
+    Ended(ProcessEnd),
+    /// Its time was over, and it was killed.
+    TimedOut,
+    /// The sandbox is gone.
+    Lost,
+}
+
+impl Running {
+    fn started(&self) -> Bytes {
+        frames::message(&json!({ "event": { "start": { "pid": self.pid } } }))
+    }
+
+    /// Writes to its input.
+    ///
+    /// # Errors
+    /// When that is closed, or of the other kind.
+    pub(super) async fn write(&self, data: &Data) -> Result<(), RpcError> {
+        let mut input = self.input.lock().await;
+        let written = match (&mut *input, data) {
+            (Input::Pipe(pipe), Data::Stdin(bytes)) => pipe.write_all(bytes).await,
+            (Input::Terminal(terminal), Data::Pty(bytes)) => terminal.write_all(bytes).await,
+            (Input::Closed, Data::Stdin(_)) => {
+                return Err(RpcError::new("failed_precondition", "its input is closed"));
+            }
+            (Input::Terminal(_), Data::Stdin(_)) => {
+                let message = "the process has a terminal; write to that";
+                return Err(RpcError::new("failed_precondition", message));
+            }
+            (Input::Pipe(_) | Input::Closed, Data::Pty(_)) => {
+                return Err(RpcError::new("failed_precondition", "the process has no terminal"));
+            }
+        };
+        written.map_err(|_broken| {
+            RpcError::new("failed_precondition", "the process does not read its input any more")
+        })
+    }
+
+    /// Ends its input.
+    ///
+    /// # Errors
+    /// A terminal has no end but the character that stands for it.
+    pub(super) async fn close(&self) -> Result<(), RpcError> {
+        let mut input = self.input.lock().await;
+        if matches!(*input, Input::Terminal(_)) {
+            let message = "a terminal is not closed; write the character 4 (Ctrl-D)";
+            return Err(RpcError::new("failed_precondition", message));
+        }
+        *input = Input::Closed;
+        Ok(())
+    }
+
+    /// Sends a signal to it and to what it has started.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(super) async fn signal(&self, signal: i32) -> Result<(), RpcError> {
+        self.handle.signal(signal).await.map_err(crate::Error::from)?;
+        Ok(())
+    }
+
+    /// Gives its terminal another size.
+    ///
+    /// # Errors
+    /// When it has none.
+    pub(super) async fn resize(&self, size: Size) -> Result<(), RpcError> {
+        match &*self.input.lock().await {
+            Input::Terminal(terminal) => {
+                let size = TerminalSize { rows: size.rows, cols: size.cols };
+                terminal.resize(size).map_err(|error| RpcError::invalid(error.to_string()))
+            }
+            Input::Pipe(_) | Input::Closed => {
+                Err(RpcError::new("failed_precondition", "the process has no terminal"))
+            }
+        }
+    }
+
+    /// Reads its output up to its end, and tells both. The guard keeps its sandbox meanwhile.
+    async fn follow(
+        &self,
+        outputs: Outputs,
+        time: Option<Duration>,
+        all: &Processes,
+        guard: SandboxGuard,
+    ) {
+        let streams = async {
+            match outputs {
+                Outputs::Pipes(stdout, stderr) => {
+                    let stderr = async {
+                        if let Some(stderr) = stderr {
+                            self.relay(stderr, Kind::Stderr).await;
+                        }
+                    };
+                    tokio::join!(self.relay(stdout, Kind::Stdout), stderr);
+                }
+                Outputs::Terminal(terminal) => self.relay(terminal, Kind::Pty).await,
+            }
+        };
+        let mut streams = Box::pin(streams);
+        let mut ended = Box::pin(self.end(time));
+        let mut is_drained = false;
+        let end = loop {
+            tokio::select! {
+                end = &mut ended => break end,
+                () = &mut streams, if !is_drained => is_drained = true,
+            }
+        };
+        if !is_drained && matches!(end, End::Ended(_)) {
+            self.drain(&mut streams).await;
+        }
+        drop(streams);
+        all.0.lock().retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
+        // Before the last word: who hears it may want room.
+        drop(guard);
+        let listeners = self.listeners.lock().take();
+        for told in last_words(&end) {
+            for listener in listeners.iter().flatten() {
+                let _gone = listener.send(told.clone()).await;
+            }
+        }
+    }
+
+    async fn end(&self, time: Option<Duration>) -> End {
+        let mut handle = self.handle.clone();
+        let ended = match time {
+            Some(time) => time::timeout(time, handle.wait()).await,
+            None => Ok(handle.wait().await),
+        };
+        match ended {
+            Ok(Ok(end)) => End::Ended(end),
+            Ok(Err(_)) => End::Lost,
+            Err(_) => {
+                let _gone = handle.signal(SIGKILL).await;
+                // Whatever comes of it, its listeners do not wait any longer.
+                drop(time::timeout(KILL_MAX, handle.wait()).await);
+                End::TimedOut
+            }
+        }
+    }
+
+    /// Reads what is left in the streams of a process that has ended.
+    async fn drain(&self, streams: &mut (impl Future<Output = ()> + Unpin)) {
+        let until = self.progress.bytes.load(Ordering::Relaxed) + OUTPUT_LEFT_BYTES_MAX;
+        loop {
+            let before = self.progress.bytes.load(Ordering::Relaxed);
+            if time::timeout(OUTPUT_GRACE, &mut *streams).await.is_ok() {
+                return;
+            }
+            let now = self.progress.bytes.load(Ordering::Relaxed);
+            let is_silent = now == before && !self.progress.is_waiting.load(Ordering::Relaxed);
+            if is_silent || now >= until {
+                return;
+            }
+        }
+    }
+
+    /// Hands over what comes out of one stream.
+    async fn relay(&self, mut from: impl AsyncRead + Unpin, kind: Kind) {
+        let mut buf = vec![0; CHUNK_BYTES];
+        loop {
+            let count = match from.read(&mut buf).await {
+                Ok(count @ 1..) => count,
+                Ok(_) | Err(_) => return,
+            };
+            let bytes = buf.get(..count).unwrap_or_default();
+            self.progress.bytes.fetch_add(count as u64, Ordering::Relaxed);
+            let listeners = self.listeners.lock().clone().unwrap_or_default();
+            if listeners.is_empty() {
+                continue;
+            }
+            let message = Told::Message(kind.message(bytes));
+            let mut has_lost = false;
+            self.progress.is_waiting.store(true, Ordering::Relaxed);
+            for listener in &listeners {
+                has_lost |= listener.send(message.clone()).await.is_err();
+            }
+            self.progress.is_waiting.store(false, Ordering::Relaxed);
+            if has_lost && let Some(listeners) = &mut *self.listeners.lock() {
+                listeners.retain(|listener| !listener.is_closed());
+            }
+        }
+    }
+}
+
+/// What is told at the end of a process.
+fn last_words(end: &End) -> Vec<Told> {
+    let over = |error| vec![Told::Over(Some(error))];
+    match end {
+        End::TimedOut => {
+            over(RpcError::new("deadline_exceeded", "the process took longer than it may"))
+        }
+        End::Lost => over(RpcError::new("unavailable", "the sandbox has ended")),
+        End::Ended(end) => match (end.directory_errno, end.exec_errno, &end.failure) {
+            (Some(_), _, _) => over(RpcError::invalid("cwd: there is no such directory")),
+            (None, Some(errno), _) => {
+                let error = std::io::Error::from_raw_os_error(errno);
+                over(RpcError::invalid(format!("process.cmd: {error}")))
+            }
+            (None, None, Some(failure)) => {
+                tracing::error!(%failure, "a process of a sandbox was not started");
+                over(RpcError::new("internal", "the process was not started"))
+            }
+            (None, None, None) => {
+                let event = json!({ "event": { "end": end_event(end) } });
+                vec![Told::Message(frames::message(&event)), Told::Over(None)]
+            }
+        },
+    }
+}
+
+/// How a process ended, in the words of Go's `os.ProcessState`, which clients know.
+fn end_event(end: &ProcessEnd) -> Value {
+    match (end.code, end.signal) {
+        (Some(0), _) => json!({ "exited": true, "status": "exit status 0" }),
+        (Some(code), _) => {
+            let status = format!("exit status {code}");
+            json!({ "exitCode": code, "exited": true, "status": status, "error": status })
+        }
+        (None, signal) => {
+            let status = format!("signal: {}", signal_words(signal.unwrap_or(0)));
+            json!({ "exitCode": -1, "exited": false, "status": status, "error": status })
+        }
+    }
+}
+
+fn signal_words(number: i32) -> String {
+    let words = match number {
+        1 => "hangup",
+        2 => "interrupt",
+        3 => "quit",
+        4 => "illegal instruction",
+        6 => "aborted",
+        7 => "bus error",
+        8 => "floating point exception",
+        9 => "killed",
+        11 => "segmentation fault",
+        13 => "broken pipe",
+        14 => "alarm clock",
+        15 => "terminated",
+        other => return format!("signal {other}"),
+    };
+    words.to_owned()
+}
+
+/// Bytes for the input of a process.
+#[derive(Debug)]
+pub(super) enum Data {
+    Stdin(Vec<u8>),
+    Pty(Vec<u8>),
+}
+
+impl Data {
+    /// Reads `{"stdin": "…"}` or `{"pty": "…"}`.
+    ///
+    /// # Errors
+    /// When it is neither, or no base64.
+    pub(super) fn parse(value: &Value) -> Result<Data, RpcError> {
+        let bytes = |name: &str| {
+            let text = value.get(name)?.as_str()?;
+            Some(
+                STANDARD
+                    .decode(text)
+                    .map_err(|_| RpcError::invalid(format!("input.{name}: is not base64"))),
+            )
+        };
+        match (bytes("stdin"), bytes("pty")) {
+            (Some(stdin), None) => Ok(Data::Stdin(stdin?)),
+            (None, Some(pty)) => Ok(Data::Pty(pty?)),
+            _ => Err(RpcError::invalid("input: either `stdin` or `pty` is needed")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Words and messages, without a sandbox.
+
+    use super::*;
+
+    fn ended(code: Option<i32>, signal: Option<i32>) -> ProcessEnd {
+        ProcessEnd {
+            code,
+            signal,
+            exec_errno: None,
+            directory_errno: None,
+            failure: None,
+            oom_kills: 0,
+        }
+    }
+
+    #[test]
+    fn ends_have_gos_words() {
+        for (end, expected) in [
+            (ended(Some(0), None), json!({ "exited": true, "status": "exit status 0" })),
+            (
+                ended(Some(3), None),
+                json!({ "exitCode": 3, "exited": true, "status": "exit status 3", "error": "exit status 3" }),
+            ),
+            (
+                ended(None, Some(9)),
+                json!({ "exitCode": -1, "exited": false, "status": "signal: killed", "error": "signal: killed" }),
+            ),
+            (
+                ended(None, Some(40)),
+                json!({ "exitCode": -1, "exited": false, "status": "signal: signal 40", "error": "signal: signal 40" }),
+            ),
+        ] {
+            assert_eq!(end_event(&end), expected);
+        }
+    }
+
+    #[test]
+    fn what_could_not_be_started_is_an_error_and_not_an_end() {
+        let code = |end: ProcessEnd| match last_words(&End::Ended(end)).as_slice() {
+            [Told::Over(Some(error))] => error.code(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            code(ProcessEnd { exec_errno: Some(2), ..ended(None, None) }),
+            "invalid_argument"
+        );
+        let directory = ProcessEnd { directory_errno: Some(2), ..ended(None, None) };
+        assert_eq!(code(directory), "invalid_argument");
+    }
+
+    #[test]
+    fn input_is_of_one_kind() {
+        assert!(
+            matches!(Data::parse(&json!({ "stdin": "aGk=" })), Ok(Data::Stdin(b)) if b == b"hi")
+        );
+        assert!(matches!(Data::parse(&json!({ "pty": "" })), Ok(Data::Pty(b)) if b.is_empty()));
+        for wrong in
+            [json!({}), json!({ "stdin": "?" }), json!({ "stdin": "", "pty": "" }), json!(1)]
+        {
+            assert_eq!(Data::parse(&wrong).unwrap_err().code(), "invalid_argument", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn output_is_a_message_with_base64() {
+        let bytes = Kind::Stdout.message(b"hi\xff");
+        assert_eq!(&bytes[5..], br#"{"event":{"data":{"stdout":"aGn/"}}}"#);
+    }
+}

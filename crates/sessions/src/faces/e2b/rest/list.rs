@@ -1,0 +1,250 @@
+//! Lists: pages of sandboxes and of snapshots, with E2B's filters.
+
+use std::collections::BTreeMap;
+
+use api::SessionState;
+use axum::Json;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::Value;
+
+use super::{Answer, Asked, shapes};
+use crate::faces::e2b::errors::RestError;
+use crate::faces::e2b::query::{parameters, quoted_pairs};
+use crate::faces::e2b::sandboxes::{FACE, Kept};
+use crate::service::ListQuery;
+
+/// Items of a page, unless the client wants fewer.
+pub(super) const PAGE_MAX: usize = 100;
+/// Sandboxes that are looked at for one page.
+const LOOKED_AT_MAX: usize = 20_000;
+/// Where the next page begins.
+const NEXT: HeaderName = HeaderName::from_static("x-next-token");
+/// States that E2B calls paused.
+const PAUSED: [SessionState; 4] =
+    [SessionState::Starting, SessionState::Paused, SessionState::Stopped, SessionState::Error];
+
+/// What a list is to have.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    metadata: BTreeMap<String, String>,
+    states: Vec<SessionState>,
+    template: Option<String>,
+    /// In the form of `created_at`, without the letter at its end.
+    started_after: Option<String>,
+    oldest_first: bool,
+    limit: usize,
+    next: Option<String>,
+    sandbox: Option<String>,
+    name: Option<String>,
+}
+
+impl Wanted {
+    fn parse(query: &str) -> Result<Wanted, RestError> {
+        let mut wanted = Wanted {
+            metadata: BTreeMap::new(),
+            states: [&[SessionState::Active][..], &PAUSED].concat(),
+            template: None,
+            started_after: None,
+            oldest_first: false,
+            limit: PAGE_MAX,
+            next: None,
+            sandbox: None,
+            name: None,
+        };
+        let mut states = Vec::new();
+        for (name, value) in parameters(query) {
+            match name.as_str() {
+                "metadata" => wanted.metadata = quoted_pairs(&value),
+                "state" => {
+                    for state in value.split(',').filter(|state| !state.is_empty()) {
+                        match state {
+                            "running" => states.push(SessionState::Active),
+                            "paused" => states.extend(PAUSED),
+                            _ => return Err(wrong("state", "must be running or paused")),
+                        }
+                    }
+                }
+                "template" => wanted.template = Some(value),
+                "startedAfter" => {
+                    let time = utc(&value);
+                    let message = "must be a time in UTC, as in RFC 3339";
+                    wanted.started_after =
+                        Some(time.ok_or_else(|| wrong("startedAfter", message))?);
+                }
+                "order" => match value.as_str() {
+                    "asc" => wanted.oldest_first = true,
+                    "desc" => wanted.oldest_first = false,
+                    _ => return Err(wrong("order", "must be asc or desc")),
+                },
+                "limit" => {
+                    let limit = value.parse().ok().filter(|limit| *limit > 0);
+                    let limit: usize = limit.ok_or_else(|| wrong("limit", "must be a number"))?;
+                    wanted.limit = limit.min(PAGE_MAX);
+                }
+                "nextToken" => wanted.next = Some(value).filter(|next| !next.is_empty()),
+                "sandboxID" => wanted.sandbox = Some(value),
+                "name" => wanted.name = Some(value),
+                _ => {}
+            }
+        }
+        if !states.is_empty() {
+            wanted.states = states;
+        }
+        Ok(wanted)
+    }
+}
+
+fn wrong(field: &str, message: &str) -> RestError {
+    RestError::invalid(format!("{field}: {message}"))
+}
+
+/// A time in UTC, so that it compares as text.
+fn utc(text: &str) -> Option<String> {
+    let text = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")).unwrap_or(text);
+    let shape = b"0000-00-00T00:00:00";
+    let (fixed, fraction) = text.split_at_checked(shape.len())?;
+    let fits = fixed.bytes().zip(shape).all(|(byte, shape)| match shape {
+        b'0' => byte.is_ascii_digit(),
+        other => byte == *other,
+    });
+    let has_fraction = fraction.is_empty()
+        || fraction.strip_prefix('.').is_some_and(|it| it.bytes().all(|b| b.is_ascii_digit()));
+    (fits && has_fraction).then(|| text.to_owned())
+}
+
+fn page(items: Vec<Value>, next: Option<String>) -> Response {
+    let mut response = (StatusCode::OK, Json(items)).into_response();
+    if let Some(next) = next.and_then(|next| HeaderValue::try_from(next).ok()) {
+        response.headers_mut().insert(NEXT, next);
+    }
+    response
+}
+
+impl Asked<'_> {
+    /// All that run, for older clients.
+    pub(super) async fn list_running(&self) -> Answer {
+        let mut wanted = Wanted::parse(self.uri.query().unwrap_or_default())?;
+        wanted.states = vec![SessionState::Active];
+        wanted.limit = LOOKED_AT_MAX;
+        let (items, _) = self.sandboxes(&wanted).await?;
+        Ok(page(items, None))
+    }
+
+    /// A page of sandboxes.
+    pub(super) async fn list_page(&self) -> Answer {
+        let wanted = Wanted::parse(self.uri.query().unwrap_or_default())?;
+        let (items, next) = self.sandboxes(&wanted).await?;
+        Ok(page(items, next))
+    }
+
+    async fn sandboxes(&self, wanted: &Wanted) -> Result<(Vec<Value>, Option<String>), RestError> {
+        let mut found: Vec<(String, Value)> = Vec::new();
+        // The store has the newest first; where the oldest are wanted, all are looked at.
+        let mut cursor = wanted.next.clone().filter(|_| !wanted.oldest_first);
+        let enough = if wanted.oldest_first { usize::MAX } else { wanted.limit };
+        let mut looked_at = 0;
+        loop {
+            let query = ListQuery {
+                states: wanted.states.clone(),
+                metadata: wanted.metadata.clone(),
+                face: Some(Some(FACE.to_owned())),
+                cursor,
+                limit: PAGE_MAX,
+                ..ListQuery::default()
+            };
+            let list = self.face.sessions.list(self.tenant, query).await?;
+            looked_at += list.sessions.len();
+            for session in &list.sessions {
+                let extras = self.face.sessions.extras(self.tenant, &session.id).await?;
+                let kept: Kept = serde_json::from_value(extras.extra).unwrap_or_default();
+                let created = session.created_at.trim_end_matches('Z');
+                let is_wanted = wanted.template.as_ref().is_none_or(|it| *it == kept.template)
+                    && wanted.started_after.as_ref().is_none_or(|after| created > after.as_str());
+                if is_wanted {
+                    let item = shapes::listed(session, extras.deadline_ms, &kept);
+                    found.push((session.id.clone(), item));
+                }
+                if found.len() > enough {
+                    break;
+                }
+            }
+            cursor = list.next_cursor;
+            if cursor.is_none() || found.len() > enough || looked_at >= LOOKED_AT_MAX {
+                break;
+            }
+        }
+        if wanted.oldest_first {
+            found.reverse();
+            let after = wanted.next.as_deref().unwrap_or_default();
+            found.retain(|(id, _)| id.as_str() > after);
+        }
+        let has_more = found.len() > wanted.limit;
+        found.truncate(wanted.limit);
+        let next = found.last().map(|(id, _)| id.clone()).filter(|_| has_more);
+        Ok((found.into_iter().map(|(_, item)| item).collect(), next))
+    }
+
+    /// A page of snapshots.
+    pub(super) async fn snapshots(&self) -> Answer {
+        let wanted = Wanted::parse(self.uri.query().unwrap_or_default())?;
+        let (mut found, mut before) = (Vec::new(), wanted.next.clone());
+        let sessions = &self.face.sessions;
+        loop {
+            let session = wanted.sandbox.as_deref();
+            let all = sessions.snapshots(self.tenant, session, before.as_deref(), PAGE_MAX).await?;
+            let is_last = all.len() < PAGE_MAX;
+            before = all.last().map(|snapshot| snapshot.id.clone());
+            found.extend(
+                all.into_iter()
+                    .filter(|snapshot| wanted.name.is_none() || wanted.name == snapshot.name),
+            );
+            if is_last || found.len() > wanted.limit {
+                break;
+            }
+        }
+        let has_more = found.len() > wanted.limit;
+        found.truncate(wanted.limit);
+        let next = found.last().map(|snapshot| snapshot.id.clone()).filter(|_| has_more);
+        Ok(page(found.iter().map(shapes::snapshot).collect(), next))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Filters as clients write them.
+
+    use super::*;
+
+    #[test]
+    fn filters_are_read() {
+        let wanted = Wanted::parse("").unwrap();
+        assert_eq!((wanted.limit, wanted.states.len(), wanted.next), (PAGE_MAX, 5, None));
+        let wanted = Wanted::parse(
+            "metadata=user%3D%2525C3%2525A4&state=running&limit=2&nextToken=x&order=asc&template=t\
+             &startedAfter=2026-11-21T22%3A00%3A00.123456%2B00%3A00",
+        )
+        .unwrap();
+        assert_eq!(wanted.metadata.get("user").map(String::as_str), Some("ä"));
+        assert_eq!(wanted.states, [SessionState::Active]);
+        assert_eq!((wanted.limit, wanted.next.as_deref()), (2, Some("x")));
+        assert_eq!((wanted.oldest_first, wanted.template.as_deref()), (true, Some("t")));
+        assert_eq!(wanted.started_after.as_deref(), Some("2026-11-21T22:00:00.123456"));
+        assert_eq!(Wanted::parse("state=running,paused").unwrap().states.len(), 5);
+        assert_eq!(Wanted::parse("limit=1000").unwrap().limit, PAGE_MAX);
+    }
+
+    #[test]
+    fn wrong_filters_are_refused() {
+        for query in [
+            "state=dead",
+            "limit=0",
+            "limit=x",
+            "order=up",
+            "startedAfter=yesterday",
+            "startedAfter=2026-11-21T22:00:00-05:00",
+        ] {
+            assert!(Wanted::parse(query).is_err(), "{query}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Bodies of requests, and what is shown of a sandbox.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, UNIX_EPOCH};
+
+use api::{Session, SessionState, Snapshot};
+use node::clock;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::BASE;
+use crate::faces::e2b::errors::RestError;
+use crate::faces::e2b::sandboxes::Kept;
+use crate::faces::e2b::{ENVD_VERSION, Sample, cpu_count};
+use crate::service::{LogLevel, LogLine};
+
+/// What a new sandbox is to be.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct NewSandbox {
+    #[serde(rename = "templateID")]
+    template_id: String,
+    pub(super) timeout: Option<u64>,
+    auto_pause: Option<bool>,
+    auto_resume: Option<AutoResume>,
+    pub(super) metadata: Option<BTreeMap<String, String>>,
+    pub(super) env_vars: Option<BTreeMap<String, String>>,
+    network: Option<Value>,
+    mcp: Option<Value>,
+    iam: Option<Value>,
+    volume_mounts: Option<Vec<Value>>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+struct AutoResume {
+    enabled: bool,
+}
+
+impl NewSandbox {
+    /// Refuses what sandboxes here do not have.
+    ///
+    /// # Errors
+    /// Names the field.
+    pub(super) fn check(&self) -> Result<(), RestError> {
+        if let Some(network) = &self.network {
+            check_network(network)?;
+        }
+        let others = [("mcp", self.mcp.is_some()), ("iam", self.iam.is_some())];
+        let has_volumes = self.volume_mounts.as_ref().is_some_and(|all| !all.is_empty());
+        for (field, is_given) in others.into_iter().chain([("volumeMounts", has_volumes)]) {
+            if is_given {
+                return Err(RestError::invalid(format!("{field}: is not supported here")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is kept with it.
+    pub(super) fn kept(&self) -> Kept {
+        let template = match self.template_id.as_str() {
+            "" => BASE.to_owned(),
+            other => other.to_owned(),
+        };
+        let network = self.network.as_ref();
+        let public = network.and_then(|network| network.get("allowPublicTraffic"));
+        Kept {
+            template,
+            auto_resume: self.auto_resume.is_some_and(|it| it.enabled),
+            pauses: self.auto_pause.unwrap_or(false),
+            private_ports: public == Some(&Value::Bool(false)),
+        }
+    }
+}
+
+/// Refuses what would let a sandbox reach something. What denies is fulfilled already.
+///
+/// # Errors
+/// Names the field.
+pub(super) fn check_network(network: &Value) -> Result<(), RestError> {
+    for field in ["allowOut", "egressProxy", "rules", "maskRequestHost"] {
+        let is_empty = match network.get(field) {
+            None | Some(Value::Null) => true,
+            Some(Value::Array(items)) => items.is_empty(),
+            Some(Value::Object(items)) => items.is_empty(),
+            Some(_) => false,
+        };
+        if !is_empty {
+            let message = format!("network.{field}: sandboxes here have no network");
+            return Err(RestError::invalid(message));
+        }
+    }
+    Ok(())
+}
+
+/// Body of `connect` and `resume`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Connecting {
+    pub(super) timeout: Option<u64>,
+}
+
+/// Body of `pause`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Pausing {
+    pub(super) memory: Option<bool>,
+}
+
+/// Body of `timeout`.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(super) struct Timeout {
+    pub(super) timeout: u64,
+}
+
+/// Body of `refreshes`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Refreshing {
+    pub(super) duration: Option<u64>,
+}
+
+/// Body of `fork`.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Forking {
+    pub(super) timeout: Option<u64>,
+    pub(super) count: Option<usize>,
+}
+
+/// Body of `snapshots`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Snapshotting {
+    pub(super) name: Option<String>,
+}
+
+/// A sandbox in a list.
+pub(super) fn listed(session: &Session, deadline_ms: Option<u64>, kept: &Kept) -> Value {
+    let mebibytes = |bytes: Option<u64>| bytes.unwrap_or(0) >> 20;
+    // What is paused has no end; E2B's clients want one all the same.
+    let end_at = deadline_ms.map_or_else(|| session.last_active_at.clone(), time);
+    json!({
+        "templateID": kept.template,
+        "alias": kept.template,
+        "sandboxID": session.id,
+        "clientID": "cove",
+        "startedAt": session.created_at,
+        "endAt": end_at,
+        "envdVersion": ENVD_VERSION,
+        "cpuCount": cpu_count(),
+        "memoryMB": mebibytes(session.limits.memory_bytes),
+        "diskSizeMB": mebibytes(session.limits.disk_bytes),
+        "state": if session.state == SessionState::Active { "running" } else { "paused" },
+        "metadata": session.metadata,
+    })
+}
+
+/// Milliseconds since 1970 as RFC 3339.
+fn time(ms: u64) -> String {
+    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
+}
+
+/// A snapshot.
+pub(super) fn snapshot(snapshot: &Snapshot) -> Value {
+    json!({ "snapshotID": snapshot.id, "names": snapshot.name.iter().collect::<Vec<_>>() })
+}
+
+/// Figures of a sandbox.
+pub(super) fn metric(sample: &Sample) -> Value {
+    json!({
+        "timestamp": time(sample.at_ms),
+        "timestampUnix": sample.at_ms / 1000,
+        "cpuCount": sample.cpu_count,
+        "cpuUsedPct": sample.cpu_used_pct,
+        "memUsed": sample.memory_used,
+        "memTotal": sample.memory_total,
+        "memCache": 0,
+        "diskUsed": sample.disk_used,
+        "diskTotal": sample.disk_total,
+    })
+}
+
+/// A line of a log, for older clients.
+pub(super) fn log_line(line: &LogLine) -> Value {
+    json!({ "timestamp": time(line.at_ms), "line": line.text })
+}
+
+/// A line of a log.
+pub(super) fn log_entry(line: &LogLine) -> Value {
+    let level = match line.level {
+        LogLevel::Stderr => "error",
+        LogLevel::System => "info",
+    };
+    json!({ "timestamp": time(line.at_ms), "message": line.text, "level": level, "fields": {} })
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is asked for is kept, or refused with its name.
+
+    use super::*;
+
+    fn new(value: Value) -> NewSandbox {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_kept() {
+        let kept = |value| new(value).kept();
+        let plain = Kept { template: "base".to_owned(), ..Kept::default() };
+        assert_eq!(kept(json!({})), plain);
+        assert_eq!(kept(json!({ "templateID": "base", "unknown": 1, "autoPause": null })), plain);
+        let all = json!({
+            "templateID": "mine", "autoPause": true, "autoResume": { "enabled": true },
+            "network": { "allowPublicTraffic": false },
+        });
+        let expected = Kept {
+            template: "mine".to_owned(),
+            auto_resume: true,
+            pauses: true,
+            private_ports: true,
+        };
+        assert_eq!(kept(all), expected);
+    }
+
+    #[test]
+    fn what_there_is_not_is_refused() {
+        for (value, is_good) in [
+            (json!({ "network": { "denyOut": ["0.0.0.0/0"], "allowOut": [] } }), true),
+            (json!({ "allow_internet_access": false, "volumeMounts": [] }), true),
+            (json!({ "network": { "allowOut": ["1.1.1.1"] } }), false),
+            (json!({ "network": { "rules": { "a": [] } } }), false),
+            (json!({ "mcp": {} }), false),
+            (json!({ "iam": {} }), false),
+            (json!({ "volumeMounts": [{}] }), false),
+        ] {
+            assert_eq!(new(value.clone()).check().is_ok(), is_good, "{value}");
+        }
+    }
+}

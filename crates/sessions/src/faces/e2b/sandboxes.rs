@@ -1,0 +1,207 @@
+//! Sandboxes that are in use: what is known of each between two requests.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::filesystem::Watchers;
+use super::process::Processes;
+use super::tokens::{Keys, Operation, Signed, is_id};
+use crate::error::Error;
+use crate::service::{DeadlineAction, SandboxGuard, Sessions};
+
+/// The name of this face.
+pub(super) const FACE: &str = "e2b";
+/// Sandboxes whose tokens are tried on a signature that does not say which sandbox it is for.
+const TRIED_MAX: usize = 4096;
+/// Seconds that a sandbox lives on when nobody says how long.
+pub(super) const TIMEOUT_S: u64 = 300;
+
+/// What is kept with a session of this face.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Kept {
+    /// What it was made from.
+    pub(super) template: String,
+    /// Whatever comes for it brings it back when it is paused.
+    #[serde(default)]
+    pub(super) auto_resume: bool,
+    /// What happens when its time is over. Also when that is none at present, as in a pause.
+    #[serde(default)]
+    pub(super) pauses: bool,
+    /// Its ports are only for those who have its traffic token.
+    #[serde(default)]
+    pub(super) private_ports: bool,
+}
+
+impl Kept {
+    pub(super) fn on_deadline(&self) -> DeadlineAction {
+        if self.pauses { DeadlineAction::Pause } else { DeadlineAction::End }
+    }
+}
+
+/// A sandbox that lives.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) tenant: String,
+    pub(super) kept: Kept,
+    token: String,
+    pub(super) processes: Arc<Processes>,
+    pub(super) watchers: Watchers,
+    /// Milliseconds since 1970 and CPU milliseconds, when somebody looked last.
+    pub(super) looked: Mutex<Option<(u64, u64)>>,
+    /// Keeps it until its time is over, however long nobody uses it.
+    held: Mutex<Option<SandboxGuard>>,
+}
+
+/// All of them, by id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sandboxes(Arc<Mutex<HashMap<String, Arc<Live>>>>);
+
+/// Why a sandbox cannot be used.
+#[derive(Debug)]
+pub(super) enum Closed {
+    /// It is not there, not of this face, or does not run.
+    NotRunning,
+    /// Something else.
+    Failed(Error),
+}
+
+impl From<Error> for Closed {
+    fn from(error: Error) -> Closed {
+        match error {
+            Error::NotFound(_) | Error::Ended | Error::Conflict(_) | Error::SandboxEnded(_) => {
+                Closed::NotRunning
+            }
+            other @ (Error::Refused(_)
+            | Error::TooMany(_)
+            | Error::Capacity
+            | Error::NotHere(_)
+            | Error::Agent(_)
+            | Error::Unavailable(_)
+            | Error::Internal(_)) => Closed::Failed(other),
+        }
+    }
+}
+
+impl Sandboxes {
+    /// A sandbox that lives, or is brought back when it wants that. Whoever calls has seen that the
+    /// caller may.
+    pub(super) async fn open(
+        &self,
+        sessions: &Sessions,
+        keys: &Keys,
+        id: &str,
+    ) -> Result<(Arc<Live>, SandboxGuard), Closed> {
+        if !is_id(id) {
+            return Err(Closed::NotRunning);
+        }
+        let known = self.0.lock().get(id).cloned();
+        let (tenant, kept) = match &known {
+            Some(live) => (live.tenant.clone(), live.kept.clone()),
+            None => {
+                let tenant = sessions.tenant_of(id).await?;
+                let extras = sessions.extras(&tenant, id).await?;
+                if extras.face.as_deref() != Some(FACE) {
+                    return Err(Closed::NotRunning);
+                }
+                (tenant, serde_json::from_value(extras.extra).unwrap_or_default())
+            }
+        };
+        let guard = match sessions.sandbox(&tenant, id).await {
+            Err(Error::Conflict(_)) if kept.auto_resume => {
+                resume(sessions, &tenant, id, &kept, None).await?;
+                sessions.sandbox(&tenant, id).await?
+            }
+            other => other?,
+        };
+        let live = self.keep(keys, &tenant, id, kept, guard.clone());
+        Ok((live, guard))
+    }
+
+    /// Knows a sandbox for as long as it lives, and keeps it that long.
+    pub(super) fn keep(
+        &self,
+        keys: &Keys,
+        tenant: &str,
+        id: &str,
+        kept: Kept,
+        guard: SandboxGuard,
+    ) -> Arc<Live> {
+        let mut all = self.0.lock();
+        if let Some(live) = all.get(id) {
+            live.held.lock().get_or_insert(guard);
+            return Arc::clone(live);
+        }
+        let ended = guard.ended();
+        let live = Arc::new(Live {
+            tenant: tenant.to_owned(),
+            kept,
+            token: keys.access(id),
+            processes: Arc::default(),
+            watchers: Watchers::default(),
+            looked: Mutex::default(),
+            held: Mutex::new(Some(guard)),
+        });
+        all.insert(id.to_owned(), Arc::clone(&live));
+        let (all, this, id) = (Arc::downgrade(&self.0), Arc::downgrade(&live), id.to_owned());
+        // Ends with the sandbox.
+        tokio::spawn(async move {
+            ended.await;
+            forget(&all, &this, &id);
+        });
+        live
+    }
+
+    /// Lets a sandbox go that is paused: it may give up its place.
+    pub(super) fn release(&self, id: &str) {
+        let live = self.0.lock().get(id).cloned();
+        if let Some(live) = live {
+            live.held.lock().take();
+        }
+    }
+
+    /// What is known of a sandbox, if it lives.
+    pub(super) fn known(&self, id: &str) -> Option<Arc<Live>> {
+        self.0.lock().get(id).cloned()
+    }
+
+    /// The sandbox that an address was signed for: no part of the address says which one that is.
+    pub(super) fn signer(&self, signed: &Signed<'_>, operation: Operation) -> Option<String> {
+        let tried: Vec<(String, Arc<Live>)> = {
+            let all = self.0.lock();
+            all.iter().take(TRIED_MAX).map(|(id, live)| (id.clone(), Arc::clone(live))).collect()
+        };
+        let mut signers = tried.into_iter().filter(|(_, it)| signed.is_of(operation, &it.token));
+        signers.next().map(|(id, _)| id)
+    }
+}
+
+/// A sandbox has ended: nothing of it is known any more.
+fn forget(all: &Weak<Mutex<HashMap<String, Arc<Live>>>>, this: &Weak<Live>, id: &str) {
+    let (Some(all), Some(this)) = (all.upgrade(), this.upgrade()) else { return };
+    this.held.lock().take();
+    let mut all = all.lock();
+    if all.get(id).is_some_and(|live| Arc::ptr_eq(live, &this)) {
+        all.remove(id);
+    }
+}
+
+/// Brings a sandbox back that is paused, for so many seconds.
+pub(super) async fn resume(
+    sessions: &Sessions,
+    tenant: &str,
+    id: &str,
+    kept: &Kept,
+    timeout_s: Option<u64>,
+) -> Result<(), Error> {
+    sessions.resume(tenant, id).await?;
+    let at_ms = deadline(timeout_s.unwrap_or(TIMEOUT_S));
+    sessions.set_deadline(tenant, id, Some(at_ms), kept.on_deadline()).await
+}
+
+/// So many seconds from now, in milliseconds since 1970.
+pub(super) fn deadline(timeout_s: u64) -> u64 {
+    node::clock::wall_ms().saturating_add(timeout_s.saturating_mul(1000))
+}

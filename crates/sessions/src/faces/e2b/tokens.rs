@@ -1,0 +1,201 @@
+//! What opens a sandbox: its token, signatures of that, and its id.
+//!
+//! Tokens are not stored: each is a keyed hash of the sandbox's id, so that every server with the
+//! same key knows them, and a request with a wrong one is refused before anything is looked up.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use hmac::{Hmac, Mac as _};
+use node::{auth, clock};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::Error;
+
+/// What every id begins with. Ids of other faces do not.
+const ID_PREFIX: char = 'i';
+/// Digits of an id that are its time, and those that nobody can guess: ports of a sandbox are open
+/// to whoever knows its id. Together a part of a host name, which has room for 63.
+const TIME_DIGITS: u32 = 10;
+const RANDOM_DIGITS: usize = 16;
+/// Digits of ids, in the order of their characters. Host names know no upper case.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// What a signature begins with: the version of its form.
+const SIGNATURE_PREFIX: &str = "v1_";
+
+/// What tokens are made with.
+#[derive(Clone)]
+pub(super) struct Keys(Hmac<Sha256>);
+
+impl Keys {
+    /// With a key of one's own, which all servers that share the store have.
+    pub(super) fn new(key: &[u8; 32]) -> Keys {
+        // HMAC takes keys of any length; it has no other reason to refuse one.
+        Keys(Hmac::new_from_slice(key).expect("HMAC takes every key"))
+    }
+
+    /// Opens files and processes of a sandbox.
+    pub(super) fn access(&self, id: &str) -> String {
+        self.of("access", id)
+    }
+
+    /// Opens ports of a sandbox that are not everybody's.
+    pub(super) fn traffic(&self, id: &str) -> String {
+        self.of("traffic", id)
+    }
+
+    fn of(&self, purpose: &str, id: &str) -> String {
+        let mut mac = self.0.clone();
+        mac.update(purpose.as_bytes());
+        mac.update(b":");
+        mac.update(id.as_bytes());
+        let bytes = mac.finalize().into_bytes();
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+/// Compares secrets in a time that says nothing of where they differ.
+pub(super) fn same(given: &str, expected: &str) -> bool {
+    // Hashes have one length, and where they differ tells nothing of what was hashed.
+    Sha256::digest(given.as_bytes()) == Sha256::digest(expected.as_bytes())
+}
+
+/// What a signed address is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Read,
+    Write,
+}
+
+/// What an address claims.
+#[derive(Clone, Debug)]
+pub(super) struct Signed<'a> {
+    pub(super) path: &'a str,
+    pub(super) user: &'a str,
+    /// Seconds since 1970 after which it is no good.
+    pub(super) expires_s: Option<u64>,
+    pub(super) signature: &'a str,
+}
+
+impl Signed<'_> {
+    /// Whether whoever has this token has signed it.
+    pub(super) fn is_of(&self, operation: Operation, token: &str) -> bool {
+        let operation = match operation {
+            Operation::Read => "read",
+            Operation::Write => "write",
+        };
+        let mut text = format!("{}:{operation}:{}:{token}", self.path, self.user);
+        if let Some(expires_s) = self.expires_s {
+            text.push_str(&format!(":{expires_s}"));
+        }
+        let hash = STANDARD_NO_PAD.encode(Sha256::digest(text.as_bytes()));
+        let expected = format!("{SIGNATURE_PREFIX}{hash}");
+        same(self.signature, &expected)
+    }
+
+    /// Whether its time is over.
+    pub(super) fn is_stale(&self, now_ms: u64) -> bool {
+        self.expires_s.is_some_and(|at| at <= now_ms / 1000)
+    }
+}
+
+/// An id for a new sandbox; later ones are greater.
+///
+/// # Errors
+/// When the kernel gives no random bytes.
+pub(super) fn new_id() -> Result<String, Error> {
+    let random = auth::random_key().map_err(Error::internal)?;
+    let now_ms = clock::wall_ms();
+    let digit =
+        |value: u8| char::from(DIGITS.get(usize::from(value & 31)).copied().unwrap_or(b'0'));
+    let mut id = String::from(ID_PREFIX);
+    for place in (0..TIME_DIGITS).rev() {
+        let [low, ..] = (now_ms >> (5 * place)).to_le_bytes();
+        id.push(digit(low));
+    }
+    id.extend(random.iter().take(RANDOM_DIGITS).map(|byte| digit(*byte)));
+    Ok(id)
+}
+
+/// Whether a text can be the id of a sandbox of this face.
+pub(super) fn is_id(text: &str) -> bool {
+    let length = 1 + usize::try_from(TIME_DIGITS).unwrap_or(0) + RANDOM_DIGITS;
+    text.len() == length
+        && text
+            .strip_prefix(ID_PREFIX)
+            .is_some_and(|rest| rest.bytes().all(|b| DIGITS.contains(&b)))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Nothing opens what it is not for.
+
+    use super::*;
+
+    #[test]
+    fn ids_are_names_of_hosts_and_grow() {
+        let mut last = String::new();
+        for _ in 0..100 {
+            let id = new_id().unwrap();
+            assert!(is_id(&id), "{id}");
+            assert!(id[..11] >= last[..last.len().min(11)], "{last} {id}");
+            last = id;
+        }
+        for wrong in ["", "i", "ses_01JD5N3V9Q4ZK6T8R2W7XY", "j00000000000000000000000000"] {
+            assert!(!is_id(wrong), "{wrong}");
+        }
+        assert!(!is_id(&last.to_uppercase()));
+        assert!(!is_id(&format!("{last}0")));
+    }
+
+    #[test]
+    fn every_sandbox_and_purpose_has_its_own_token() {
+        let keys = Keys::new(&[1; 32]);
+        let all = [
+            keys.access("a"),
+            keys.access("b"),
+            keys.traffic("a"),
+            Keys::new(&[2; 32]).access("a"),
+        ];
+        let distinct: std::collections::BTreeSet<_> = all.iter().collect();
+        assert_eq!(distinct.len(), all.len());
+        assert_eq!(keys.access("a"), keys.access("a"));
+        assert_eq!(all[0].len(), 64);
+    }
+
+    #[test]
+    fn a_signature_is_for_one_path_one_operation_and_one_time() {
+        // As the Python client 2.63.0 makes it.
+        let signature = "v1_dDNoBxe3rZ1nrOBZr/EsqnxVvmZ1lm1vvfrnyeDBxEA";
+        let token = "token";
+        let claim = |path, user, expires_s| Signed { path, user, expires_s, signature };
+        let made = {
+            let text = "/a b:read::token:5";
+            format!("v1_{}", STANDARD_NO_PAD.encode(Sha256::digest(text.as_bytes())))
+        };
+        let good = Signed { signature: &made, ..claim("/a b", "", Some(5)) };
+        assert!(good.is_of(Operation::Read, token));
+        assert!(!good.is_of(Operation::Write, token));
+        assert!(!good.is_of(Operation::Read, "other"));
+        for wrong in [
+            Signed { path: "/a", ..good.clone() },
+            Signed { user: "root", ..good.clone() },
+            Signed { expires_s: Some(6), ..good.clone() },
+            Signed { expires_s: None, ..good.clone() },
+            claim("/a b", "", Some(5)),
+        ] {
+            assert!(!wrong.is_of(Operation::Read, token), "{wrong:?}");
+        }
+        assert!(!good.is_stale(4999));
+        assert!(good.is_stale(5000));
+        assert!(!Signed { expires_s: None, ..good }.is_stale(u64::MAX));
+    }
+
+    #[test]
+    fn secrets_are_compared_as_a_whole() {
+        for (given, expected, equal) in
+            [("a", "a", true), ("a", "b", false), ("", "a", false), ("a", "aa", false)]
+        {
+            assert_eq!(same(given, expected), equal, "{given} {expected}");
+        }
+    }
+}

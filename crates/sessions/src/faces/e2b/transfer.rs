@@ -1,0 +1,382 @@
+//! Content of files, up and down: `/files`.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::multipart::{Field, Multipart};
+use axum::extract::{FromRequest as _, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use flate2::write::GzDecoder;
+use futures_util::stream;
+use node::clock;
+use node::http::Upload;
+use sandbox::{Entry, FileWriter, Files, OpenFile, Parents, WriteMode};
+use serde_json::{Map, Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::time;
+
+use super::E2b;
+use super::envd::{USER, has_token};
+use super::errors::RestError;
+use super::filesystem::{METADATA_MAX, at_home, metadata, set_metadata};
+use super::query::parameters;
+use super::tokens::{Operation, Signed};
+use crate::service::SandboxGuard;
+
+/// Longest pause between two pieces of an upload.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Files of one upload.
+const FILES_MAX: usize = 1000;
+/// Parts of one upload, those that are no files among them.
+const PARTS_MAX: usize = 2000;
+/// Bytes that are read of a file at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+/// Packed bytes that are unpacked at a time: each may become a thousand.
+const PACKED_BYTES: usize = 4 << 10;
+/// Bytes of one value of metadata.
+const METADATA_BYTES_MAX: usize = 4 << 10;
+/// What headers begin with that are metadata.
+const METADATA_HEADER: &str = "x-metadata-";
+
+/// What stands behind the `?`.
+#[derive(Debug, Default)]
+struct Query {
+    path: Option<String>,
+    username: String,
+    signature: Option<String>,
+    expires_s: Option<u64>,
+}
+
+impl Query {
+    fn parse(text: &str) -> Result<Query, RestError> {
+        let mut query = Query::default();
+        for (name, value) in parameters(text) {
+            match name.as_str() {
+                "path" => query.path = Some(value),
+                "username" => query.username = value,
+                "signature" => query.signature = Some(value),
+                "signature_expiration" => {
+                    let seconds = value.parse();
+                    query.expires_s = Some(seconds.map_err(|_| {
+                        RestError::invalid("signature_expiration: is not a number of seconds")
+                    })?);
+                }
+                // Others have meant nothing so far.
+                _ => {}
+            }
+        }
+        Ok(query)
+    }
+}
+
+/// Answers a request for the content of files, of this sandbox or of the one that signed it.
+pub(super) async fn answer(face: &E2b, id: Option<&str>, request: Request) -> Response {
+    let operation = match *request.method() {
+        Method::GET => Operation::Read,
+        Method::POST => Operation::Write,
+        _ => return StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    };
+    let query = match Query::parse(request.uri().query().unwrap_or_default()) {
+        Ok(query) => query,
+        Err(error) => return error.into_response(),
+    };
+    let id = match admit(face, id, operation, &query, request.headers()) {
+        Ok(id) => id,
+        Err(error) => return error.into_response(),
+    };
+    if !matches!(query.username.as_str(), "" | USER) {
+        let message = "username: the only user of a sandbox is `user`";
+        return RestError::invalid(message).into_response();
+    }
+    let (_, guard) = match face.sandboxes.open(&face.sessions, &face.keys, &id).await {
+        Ok(open) => open,
+        Err(closed) => return closed.answer(&id),
+    };
+    let answered = match operation {
+        Operation::Read => download(guard, query.path).await,
+        Operation::Write => upload(&guard, query.path, request).await,
+    };
+    answered.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// Which sandbox a request is for, when it may be made.
+fn admit(
+    face: &E2b,
+    id: Option<&str>,
+    operation: Operation,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<String, RestError> {
+    if let Some(id) = id
+        && has_token(face, id, headers)
+    {
+        return Ok(id.to_owned());
+    }
+    let signature = query.signature.as_deref().ok_or_else(RestError::unauthenticated)?;
+    let signed = Signed {
+        path: query.path.as_deref().unwrap_or_default(),
+        user: &query.username,
+        expires_s: query.expires_s,
+        signature,
+    };
+    if signed.is_stale(clock::wall_ms()) {
+        return Err(RestError::new(StatusCode::UNAUTHORIZED, "the signature has expired"));
+    }
+    let signer = match id {
+        Some(id) => signed.is_of(operation, &face.keys.access(id)).then(|| id.to_owned()),
+        None => face.sandboxes.signer(&signed, operation),
+    };
+    signer.ok_or_else(RestError::unauthenticated)
+}
+
+async fn download(guard: SandboxGuard, path: Option<String>) -> Result<Response, RestError> {
+    let path = path.ok_or_else(|| RestError::invalid("path: is missing"))?;
+    let path = at_home(&path);
+    let files = guard.files().await?;
+    let open = files.read(&path).await.map_err(|error| about(error, &path))?;
+    let headers = [
+        // Never shown by a browser as what a program made it look like.
+        (header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream")),
+        (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+        (header::CONTENT_DISPOSITION, HeaderValue::from_static("attachment")),
+        (header::CONTENT_LENGTH, HeaderValue::from(open.len)),
+    ];
+    Ok((headers, Body::from_stream(content(open, guard))).into_response())
+}
+
+/// What is in a file, as much as was there when it was opened: so much was promised.
+fn content(
+    open: OpenFile,
+    guard: SandboxGuard,
+) -> impl futures_util::Stream<Item = std::io::Result<Bytes>> {
+    stream::unfold((open, guard), |(mut open, guard)| async move {
+        if open.len == 0 {
+            return None;
+        }
+        let room = usize::try_from(open.len).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let mut buf = vec![0; room];
+        match open.file.read(&mut buf).await {
+            // It was made shorter meanwhile; the client sees that its answer is not whole.
+            Ok(0) => Some((Err(std::io::ErrorKind::UnexpectedEof.into()), (open, guard))),
+            Ok(count) => {
+                buf.truncate(count);
+                open.len = open.len.saturating_sub(count as u64);
+                Some((Ok(buf.into()), (open, guard)))
+            }
+            Err(error) => Some((Err(error), (open, guard))),
+        }
+    })
+}
+
+fn about(error: sandbox::FilesError, path: &str) -> RestError {
+    match error {
+        sandbox::FilesError::NotFound => {
+            RestError::new(StatusCode::NOT_FOUND, format!("path '{path}' does not exist"))
+        }
+        sandbox::FilesError::IsADirectory => {
+            RestError::invalid(format!("path '{path}' is a directory"))
+        }
+        other => other.into(),
+    }
+}
+
+/// What comes with every file of an upload.
+struct Uploading<'a> {
+    files: &'a Files,
+    metadata: Vec<(String, String)>,
+    is_packed: bool,
+}
+
+async fn upload(
+    guard: &SandboxGuard,
+    path: Option<String>,
+    request: Request,
+) -> Result<Response, RestError> {
+    let is_packed = match request.headers().get(header::CONTENT_ENCODING) {
+        None => false,
+        Some(value) if value == "identity" => false,
+        Some(value) if value == "gzip" => true,
+        Some(_) => return Err(RestError::invalid("content-encoding: must be gzip or identity")),
+    };
+    let files = guard.files().await?;
+    let metadata = metadata_of(request.headers())?;
+    let uploading = Uploading { files: &files, metadata, is_packed };
+    let kind = request.headers().get(header::CONTENT_TYPE);
+    let kind = kind.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let written = if kind.starts_with("multipart/form-data") {
+        let form = Multipart::from_request(request, &()).await;
+        let form = form.map_err(|error| RestError::new(error.status(), error.body_text()))?;
+        uploading.take_form(form, path).await?
+    } else {
+        let path = path.ok_or_else(|| RestError::invalid("path: is missing"))?;
+        let body = Upload::from_request(request, &()).await?;
+        vec![uploading.take(Source::Body(body), &path).await?]
+    };
+    Ok(Json(written).into_response())
+}
+
+/// Metadata that a request has in its headers.
+fn metadata_of(headers: &HeaderMap) -> Result<Vec<(String, String)>, RestError> {
+    let mut metadata = Vec::new();
+    for (name, value) in headers {
+        let Some(key) = name.as_str().strip_prefix(METADATA_HEADER) else { continue };
+        let fits = !key.is_empty() && value.len() <= METADATA_BYTES_MAX;
+        let value = value.to_str().ok().filter(|_| fits && metadata.len() < METADATA_MAX);
+        let value = value.ok_or_else(|| {
+            RestError::invalid(format!("{name}: is too long, too many, or no plain text"))
+        })?;
+        metadata.push((key.to_owned(), value.to_owned()));
+    }
+    Ok(metadata)
+}
+
+/// Where content comes from.
+enum Source<'a> {
+    Body(Upload),
+    Part(Field<'a>),
+}
+
+impl Source<'_> {
+    async fn chunk(&mut self) -> Result<Option<Bytes>, RestError> {
+        match self {
+            Source::Body(body) => Ok(body.chunk().await?),
+            Source::Part(part) => {
+                let chunk = time::timeout(PAUSE_MAX, part.chunk()).await.map_err(|_| late())?;
+                chunk.map_err(|error| RestError::new(error.status(), error.body_text()))
+            }
+        }
+    }
+}
+
+fn late() -> RestError {
+    let seconds = PAUSE_MAX.as_secs();
+    RestError::invalid(format!("nothing of the upload arrived for {seconds} s"))
+}
+
+impl Uploading<'_> {
+    /// Takes all files of a form.
+    async fn take_form(
+        &self,
+        mut form: Multipart,
+        path: Option<String>,
+    ) -> Result<Vec<Value>, RestError> {
+        let mut written = Vec::new();
+        for _ in 0..PARTS_MAX {
+            let part = time::timeout(PAUSE_MAX, form.next_field()).await.map_err(|_| late())?;
+            let part = part.map_err(|error| RestError::new(error.status(), error.body_text()))?;
+            let Some(part) = part else {
+                if written.is_empty() {
+                    return Err(RestError::invalid("the form has no part `file`"));
+                }
+                return Ok(written);
+            };
+            if part.name() != Some("file") {
+                continue;
+            }
+            if written.len() >= FILES_MAX || (path.is_some() && !written.is_empty()) {
+                let message = if path.is_some() {
+                    "path: names one file, and the form has more"
+                } else {
+                    "the form has too many files"
+                };
+                return Err(RestError::invalid(message));
+            }
+            let named = part.file_name().map(unescaped);
+            let to = path.clone().or(named).filter(|to| !to.is_empty());
+            let to = to.ok_or_else(|| RestError::invalid("path: a file has none"))?;
+            written.push(self.take(Source::Part(part), &to).await?);
+        }
+        Err(RestError::invalid(format!("the form has more than {PARTS_MAX} parts")))
+    }
+
+    /// Takes one file.
+    async fn take(&self, mut source: Source<'_>, path: &str) -> Result<Value, RestError> {
+        let path = at_home(path);
+        let opened = self.files.write(&path, Parents::Make, WriteMode::Replace).await;
+        let mut writer = opened.map_err(|error| about(error, &path))?;
+        let entry = if self.is_packed {
+            let mut unpacker = GzDecoder::new(Vec::new());
+            while let Some(chunk) = source.chunk().await? {
+                for packed in chunk.chunks(PACKED_BYTES) {
+                    unpacker.write_all(packed).map_err(not_packed)?;
+                    write(&mut writer, unpacker.get_ref()).await?;
+                    unpacker.get_mut().clear();
+                }
+            }
+            let rest = unpacker.finish().map_err(not_packed)?;
+            write(&mut writer, &rest).await?;
+            writer.finish().await?
+        } else {
+            while let Some(chunk) = source.chunk().await? {
+                write(&mut writer, &chunk).await?;
+            }
+            writer.finish().await?
+        };
+        set_metadata(self.files, &entry.path, &self.metadata).await?;
+        Ok(self.shown(&entry).await)
+    }
+
+    async fn shown(&self, entry: &Entry) -> Value {
+        let mut shown = json!({ "path": entry.path, "name": entry.name, "type": "file" });
+        if !self.metadata.is_empty() {
+            let all: Map<String, Value> = metadata(self.files, &entry.path).await;
+            shown["metadata"] = Value::Object(all);
+        }
+        shown
+    }
+}
+
+async fn write(writer: &mut FileWriter, bytes: &[u8]) -> Result<(), RestError> {
+    writer.write_all(bytes).await.map_err(sandbox::FilesError::from)?;
+    Ok(())
+}
+
+fn not_packed(_: std::io::Error) -> RestError {
+    RestError::invalid("content-encoding: the body is not gzip, or not whole")
+}
+
+/// Names of files in forms have these three written so (WHATWG HTML, multipart/form-data).
+fn unescaped(name: &str) -> String {
+    name.replace("%22", "\"").replace("%0D", "\r").replace("%0A", "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    //! What can be said without a sandbox.
+
+    use super::*;
+
+    #[test]
+    fn queries_are_decoded() {
+        let text = "path=%2Fa%20b&username=user&signature=v1_a%2Bb&signature_expiration=5";
+        let query = Query::parse(text).unwrap();
+        assert_eq!(query.path.as_deref(), Some("/a b"));
+        assert_eq!((query.username.as_str(), query.expires_s), ("user", Some(5)));
+        assert_eq!(query.signature.as_deref(), Some("v1_a+b"));
+        assert!(Query::parse("signature_expiration=soon").is_err());
+        assert_eq!(Query::parse("").unwrap().path, None);
+    }
+
+    #[test]
+    fn metadata_is_bounded() {
+        let headers = |count: usize, bytes: usize| {
+            let pairs = (0..count).map(|index| {
+                let name = format!("x-metadata-key{index}");
+                (name.parse().unwrap(), HeaderValue::from_str(&"v".repeat(bytes)).unwrap())
+            });
+            pairs.collect::<HeaderMap>()
+        };
+        assert_eq!(metadata_of(&headers(2, 3)).unwrap().len(), 2);
+        assert!(metadata_of(&headers(METADATA_MAX + 1, 3)).is_err());
+        assert!(metadata_of(&headers(1, METADATA_BYTES_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn names_of_forms_are_taken_back() {
+        assert_eq!(unescaped("a%22b%0D%0Ac%20"), "a\"b\r\nc%20");
+    }
+}
