@@ -1,6 +1,7 @@
 //! The command line: what there is to type, and the help that teaches it.
 
 mod remote;
+mod sessions;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,11 @@ use crate::values;
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
     ServerArgs, SubmitArgs, WatchArgs,
+};
+pub(crate) use self::sessions::{
+    AgentArgs, AgentCommand, ChatArgs, CreateArgs, DeployArgs, Disconnect, FilesCommand, NewArgs,
+    Place, SendArgs, SessionArgs, SessionCommand, SessionExecArgs, SessionListArgs, TailArgs,
+    TopArgs,
 };
 
 const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
@@ -35,6 +41,8 @@ Examples:
   cove run -- /bin/ls -l            run a command
   cove serve                        start the server and see what to try
   cove exec submit --wait hello.py  have a server run it, and wait for the verdict
+  cove agent deploy my-agent        make an agent of a folder
+  cove session chat --agent my-agent
   cove doctor                       which isolation is active here, and what is missing"
 )]
 pub(crate) struct Cli {
@@ -53,6 +61,12 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     /// Look at a server's queue; pause it, drain it, retry what failed
     Queue(QueueArgs),
+    /// Deploy agents to a server, list, show and delete them
+    Agent(AgentArgs),
+    /// Make sessions on a server, talk to them, run commands in them, end them
+    Session(Box<SessionArgs>),
+    /// Watch a server's sessions and their sandboxes
+    Top(TopArgs),
     /// Show, make and revoke API tokens
     Token(TokenArgs),
     /// List the languages and which of them can be used here
@@ -99,6 +113,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<String>,
+    /// Where to listen for E2B's clients; nowhere when it is left out
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) e2b: Option<String>,
     /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     pub(crate) log_level: Option<String>,

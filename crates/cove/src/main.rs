@@ -13,6 +13,7 @@
 //! | `run/remote.rs`, `run/terminal.rs` | one program, on a server, and the terminal it is given |
 //! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
+//! | `agent.rs`, `session.rs`, `top.rs` | agents and sessions of a server |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
@@ -21,6 +22,7 @@
 //! | `engine.rs`, `host.rs`, `values.rs` | what several of them need |
 #![forbid(unsafe_code)]
 
+mod agent;
 mod cli;
 mod compat;
 mod config;
@@ -34,9 +36,11 @@ mod queue;
 mod remote;
 mod run;
 mod serve;
+mod session;
 mod sessions;
 mod storage;
 mod token;
+mod top;
 mod values;
 
 use std::io::{self, Write as _};
@@ -99,6 +103,18 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Queue(args) => {
             let config = load(&args.command.server().config, Flags::new())?;
             return Ok(queue::run(args.command, &config, &environment));
+        }
+        Command::Agent(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(agent::run(&args, &config, &environment));
+        }
+        Command::Session(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(session::run(&args, &config, &environment));
+        }
+        Command::Top(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(top::run(&args, &config, &environment));
         }
         Command::Token(args) => {
             token::run(&load(&args.config, Flags::new())?.data_dir, args.command, args.e2b)?

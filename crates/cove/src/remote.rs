@@ -3,6 +3,7 @@
 //! Nothing here follows a redirect or sends a token to a server that nobody named: the data
 //! directory's own token goes to this machine only.
 
+pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod progress;
 pub(crate) mod show;
@@ -186,19 +187,35 @@ impl Remote {
         body: &impl Serialize,
         key: Option<&str>,
     ) -> Result<T, Failure> {
-        let mut request = self.request(Method::POST, path);
-        let body = serde_json::to_vec(body).map_err(|error| {
-            Failure::new(Fault::Refused, format!("the request cannot be written down: {error}"))
-        })?;
-        request.body = body.into();
-        let json = HeaderValue::from_static("application/json");
-        request.headers.insert(header::CONTENT_TYPE, json);
+        let mut request = self.request_with(Method::POST, path, body)?;
         if let Some(key) = key {
             let value = HeaderValue::from_str(key).map_err(|_| {
                 Failure::new(Fault::Refused, "--idempotency-key: it must be printable ASCII")
             })?;
             request.headers.insert("idempotency-key", value);
         }
+        self.answer(self.open(request).await?).await
+    }
+
+    /// A request with a document as its body.
+    pub(crate) fn request_with(
+        &self,
+        method: Method,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Request, Failure> {
+        let mut request = self.request(method, path);
+        let body = serde_json::to_vec(body).map_err(|error| {
+            Failure::new(Fault::Refused, format!("the request cannot be written down: {error}"))
+        })?;
+        request.body = body.into();
+        let json = HeaderValue::from_static("application/json");
+        request.headers.insert(header::CONTENT_TYPE, json);
+        Ok(request)
+    }
+
+    /// Sends a request whose answer is a document.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, request: Request) -> Result<T, Failure> {
         self.answer(self.open(request).await?).await
     }
 

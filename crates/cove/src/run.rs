@@ -3,7 +3,7 @@
 
 mod remote;
 pub(crate) mod request;
-mod terminal;
+pub(crate) mod terminal;
 
 use std::io::{self, IsTerminal as _, Read, Write};
 use std::process::ExitCode;
@@ -253,7 +253,7 @@ fn live(input: Box<dyn Read + Send>) -> Stdin {
 }
 
 /// Reads on a thread of its own, which ends with the input, the program or the process.
-fn read_ahead(mut input: Box<dyn Read + Send>) -> mpsc::Receiver<Vec<u8>> {
+pub(crate) fn read_ahead(mut input: Box<dyn Read + Send>) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(STDIN_CHUNKS_MAX);
     std::thread::spawn(move || {
         let mut chunk = vec![0; STDIN_CHUNK_BYTES];

@@ -1,4 +1,4 @@
-//! Durations and sizes as people write them.
+//! Durations, sizes and tables as people write them.
 
 use std::time::Duration;
 
@@ -75,6 +75,19 @@ pub(crate) fn human_bytes(bytes: u64) -> String {
         }
     }
     format!("{bytes} bytes")
+}
+
+/// Rows with their columns below each other.
+pub(crate) fn columns<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
+    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        text.push_str(&format!("{indent}{}\n", line.trim_end()));
+    }
+    text
 }
 
 fn split(text: &str) -> (&str, &str) {

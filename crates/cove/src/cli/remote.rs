@@ -13,10 +13,10 @@ use crate::values;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
     /// Address of the server [default: COVE_URL, or the server of the data directory]
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", global = true)]
     pub(crate) server: Option<String>,
     /// File with the token [default: COVE_TOKEN, or the data directory's for a local server]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub(crate) token_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) config: ConfigArgs,

@@ -4,7 +4,7 @@ use api::{ExecutionRecord, Outcome};
 
 use crate::remote::{place, plain};
 use crate::run::judgement;
-use crate::values::human_bytes;
+use crate::values::{columns, human_bytes};
 
 /// Everything that is known of one execution but what its program wrote.
 pub(super) fn summary(record: &ExecutionRecord) -> String {
@@ -85,19 +85,6 @@ pub(super) fn table(records: &[ExecutionRecord], heading: bool) -> String {
         ]);
     }
     columns(&rows, "")
-}
-
-/// Rows with their columns below each other.
-fn columns<const N: usize>(rows: &[[String; N]], indent: &str) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max();
-    let widths: [usize; N] = std::array::from_fn(|column| width(column).unwrap_or(0));
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        text.push_str(&format!("{indent}{}\n", line.trim_end()));
-    }
-    text
 }
 
 #[cfg(test)]

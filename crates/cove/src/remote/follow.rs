@@ -164,7 +164,7 @@ impl Stream {
 
 /// Bytes that become lines.
 #[derive(Debug, Default)]
-struct Lines {
+pub(super) struct Lines {
     bytes: Vec<u8>,
     /// What was handed out already.
     start: usize,
@@ -174,7 +174,7 @@ struct Lines {
 
 impl Lines {
     /// Takes more bytes; `false` when a line is too long.
-    fn push(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> bool {
         self.bytes.drain(..self.start);
         self.searched -= self.start;
         self.start = 0;
@@ -183,7 +183,7 @@ impl Lines {
     }
 
     /// The next whole line, without its end.
-    fn next(&mut self) -> Option<&[u8]> {
+    pub(super) fn next(&mut self) -> Option<&[u8]> {
         let fresh = self.bytes.get(self.searched..)?;
         let Some(length) = fresh.iter().position(|byte| *byte == b'\n') else {
             self.searched = self.bytes.len();

@@ -7,13 +7,13 @@ use api::TerminalSize;
 use rustix::termios::{self, OptionalActions, Termios};
 
 /// The terminal passes every key on, until this is dropped.
-pub(super) struct Raw {
+pub(crate) struct Raw {
     before: Termios,
 }
 
 impl Raw {
     /// Remembers how the terminal is, and makes it raw.
-    pub(super) fn enter() -> io::Result<Raw> {
+    pub(crate) fn enter() -> io::Result<Raw> {
         let before = termios::tcgetattr(io::stdin())?;
         let mut raw = before.clone();
         raw.make_raw();
@@ -30,12 +30,12 @@ impl Drop for Raw {
 }
 
 /// Whether both what is typed and what is shown are on a terminal.
-pub(super) fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     io::stdin().is_terminal() && io::stdout().is_terminal()
 }
 
 /// Its size now.
-pub(super) fn size() -> io::Result<TerminalSize> {
+pub(crate) fn size() -> io::Result<TerminalSize> {
     let size = termios::tcgetwinsize(io::stdout())?;
     // A terminal that does not know its size, such as that of a script, has none.
     Ok(match (size.ws_row, size.ws_col) {

@@ -1,0 +1,259 @@
+//! `cove agent`: folders that become agents of a server.
+
+mod folder;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use api::{
+    Agent, AgentFileList, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentVersionList,
+    DeployRequest, SessionLimits,
+};
+use axum::http::Method;
+use serde::Deserialize;
+
+use self::folder::Folder;
+use crate::cli::{AgentArgs, AgentCommand, DeployArgs};
+use crate::config::{Config, Environment};
+use crate::remote::progress::Progress;
+use crate::remote::{self, Remote, plain};
+use crate::run::print_json;
+use crate::run::request::Usage;
+use crate::values::{columns, human_bytes};
+
+/// What the folder says of its agent.
+const MANIFEST: &str = "agent.toml";
+/// Largest of them.
+const MANIFEST_BYTES_MAX: u64 = 1 << 20;
+/// Time for the answer: the server runs `install.sh` first, for as long as it allows.
+const DEPLOY_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+
+/// Runs one command.
+pub(crate) fn run(args: &AgentArgs, config: &Config, environment: &Environment) -> ExitCode {
+    remote::with_server(&args.server, config, environment, async |server| {
+        obey(args, &server).await.map(|()| 0)
+    })
+}
+
+async fn obey(args: &AgentArgs, server: &Remote) -> Result<()> {
+    match &args.command {
+        AgentCommand::Deploy(deployed) => deploy(deployed, server, args.json).await,
+        AgentCommand::List => {
+            let list: AgentList = server.call(Method::GET, "/v1/agents").await?;
+            if args.json {
+                return list.agents.iter().try_for_each(print_line);
+            }
+            Ok(write!(io::stdout(), "{}", table(&list.agents))?)
+        }
+        AgentCommand::Info { name, files: false, .. } => info(server, name, args.json).await,
+        AgentCommand::Info { name, version, .. } => {
+            let query = version.map(|number| format!("?version={number}")).unwrap_or_default();
+            let path = format!("/v1/agents/{name}/files{query}");
+            let list: AgentFileList = server.call(Method::GET, &path).await?;
+            if args.json {
+                return Ok(print_json(&list)?);
+            }
+            for file in &list.files {
+                let mode = if file.executable { "x" } else { "-" };
+                writeln!(io::stdout(), "{mode} {:>10}  {}", file.size, plain(&file.path))?;
+            }
+            Ok(())
+        }
+        AgentCommand::Delete { names } => {
+            for name in names {
+                let request = server.request(Method::DELETE, &format!("/v1/agents/{name}"));
+                server.open(request).await?;
+                if !args.json {
+                    writeln!(io::stdout(), "{name} is deleted")?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+/// One document on a line.
+pub(crate) fn print_line(document: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(document)?;
+    Ok(writeln!(io::stdout(), "{text}")?)
+}
+
+/// `agent.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Manifest {
+    name: Option<String>,
+    description: Option<String>,
+    runtime: Option<AgentRuntime>,
+    env: BTreeMap<String, String>,
+    limits: SessionLimits,
+    settings: AgentSettings,
+    options: AgentOptions,
+}
+
+impl Manifest {
+    fn read(directory: &Path) -> Result<Manifest> {
+        let path = directory.join(MANIFEST);
+        let shown = path.display();
+        match std::fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Manifest::default()),
+            Err(error) => return Err(error).with_context(|| format!("read `{shown}`")),
+            Ok(found) if found.len() > MANIFEST_BYTES_MAX => {
+                return Err(Usage(format!("`{shown}` is too large")).into());
+            }
+            Ok(_) => {}
+        }
+        let text = std::fs::read_to_string(&path).with_context(|| format!("read `{shown}`"))?;
+        toml::from_str(&text).map_err(|error| Usage(format!("`{shown}`: {error}")).into())
+    }
+}
+
+async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
+    let mut progress = Progress::new(json);
+    progress.say("reading the folder");
+    let (request, bytes) = request(args)?;
+    let size = format!("{} files, {}", request.files.len(), human_bytes(bytes));
+    progress.say(&format!("deploying {}: {size}", request.name));
+    let mut request = server.request_with(Method::POST, "/v1/agents", &request)?;
+    request.timeout = DEPLOY_TIMEOUT;
+    let agent: Agent = server.ask(request).await?;
+    progress.clear();
+    if json {
+        return Ok(print_json(&agent)?);
+    }
+    writeln!(io::stdout(), "{} is version {} ({size})", plain(&agent.name), agent.version)?;
+    Ok(())
+}
+
+/// What is sent, and the bytes of its files.
+fn request(args: &DeployArgs) -> Result<(DeployRequest, u64)> {
+    let manifest = Manifest::read(&args.directory)?;
+    let folder = Folder::read(&args.directory, &[MANIFEST, folder::IGNORE])?;
+    let name = match args.name.clone().or(manifest.name) {
+        Some(name) => name,
+        None => folder::name_of(&args.directory)?,
+    };
+    let mut env = manifest.env;
+    env.extend(args.env.iter().cloned());
+    let request = DeployRequest {
+        name,
+        description: args.description.clone().or(manifest.description),
+        files: folder.files,
+        env,
+        runtime: manifest.runtime,
+        limits: manifest.limits,
+        settings: manifest.settings,
+        options: manifest.options,
+    };
+    Ok((request, folder.bytes))
+}
+
+async fn info(server: &Remote, name: &str, json: bool) -> Result<()> {
+    let agent: Agent = server.call(Method::GET, &format!("/v1/agents/{name}")).await?;
+    let path = format!("/v1/agents/{name}/versions");
+    let list: AgentVersionList = server.call(Method::GET, &path).await?;
+    if json {
+        let document = serde_json::json!({ "agent": agent, "versions": list.versions });
+        return Ok(print_json(&document)?);
+    }
+    write!(io::stdout(), "{}", details(&agent, &list))?;
+    Ok(())
+}
+
+/// What is started, in a few words.
+fn runtime(runtime: &AgentRuntime) -> String {
+    match runtime {
+        AgentRuntime::Claude => "claude".to_owned(),
+        AgentRuntime::Command { argv } => plain(&argv.join(" ")),
+        AgentRuntime::None => "none".to_owned(),
+    }
+}
+
+fn table(agents: &[Agent]) -> String {
+    let mut rows =
+        vec![["name", "version", "runtime", "updated", "description"].map(str::to_owned)];
+    for agent in agents {
+        rows.push([
+            plain(&agent.name),
+            agent.version.to_string(),
+            runtime(&agent.runtime),
+            plain(&agent.updated_at),
+            plain(agent.description.as_deref().unwrap_or_default()),
+        ]);
+    }
+    columns(&rows, "")
+}
+
+fn details(agent: &Agent, versions: &AgentVersionList) -> String {
+    let mut text = format!("{}  {}\n", plain(&agent.name), plain(&agent.id));
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            text.push_str(&format!("  {name:<12}{}\n", plain(value)));
+        }
+    };
+    line("description", agent.description.as_deref().unwrap_or_default());
+    line("runtime", &runtime(&agent.runtime));
+    line("env", &agent.env.join(", "));
+    let set = |document: serde_json::Result<String>| {
+        document.ok().filter(|text| text != "{}").unwrap_or_default()
+    };
+    line("limits", &set(serde_json::to_string(&agent.limits)));
+    line("settings", &set(serde_json::to_string(&agent.settings)));
+    line("options", &set(serde_json::to_string(&agent.options)));
+    line("created", &agent.created_at);
+    line("updated", &agent.updated_at);
+    let mut rows = vec![["version", "", "files", "size", "created"].map(str::to_owned)];
+    for version in &versions.versions {
+        let mark = if version.active { "active" } else { "" };
+        rows.push([
+            version.version.to_string(),
+            mark.to_owned(),
+            version.files.to_string(),
+            human_bytes(version.bytes),
+            plain(&version.created_at),
+        ]);
+    }
+    text.push_str(&columns(&rows, "  "));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is read of a folder, and what a person reads of an agent.
+
+    use testkit::Scratch;
+
+    use super::*;
+
+    #[test]
+    fn a_manifest_says_what_the_command_line_does_not() {
+        let scratch = Scratch::new();
+        let manifest = "name = \"echo\"\nruntime = { type = \"command\", argv = [\"a\", \"b\"] }\n\
+            env = { A = \"1\", B = \"2\" }\nsettings = { prewarm_agents = 1 }\n";
+        scratch.file("agent.toml", manifest);
+        scratch.file("a.txt", "a");
+        let args = DeployArgs {
+            directory: scratch.path().to_owned(),
+            name: None,
+            env: vec![("B".to_owned(), "3".to_owned())],
+            description: Some("d".to_owned()),
+        };
+        let (found, bytes) = request(&args).unwrap();
+        assert_eq!((found.name.as_str(), found.description.as_deref()), ("echo", Some("d")));
+        let argv = vec!["a".to_owned(), "b".to_owned()];
+        assert_eq!(found.runtime, Some(AgentRuntime::Command { argv }));
+        let env: Vec<_> = found.env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(env, [("A", "1"), ("B", "3")]);
+        assert_eq!(found.settings.prewarm_agents, 1);
+        let files: Vec<_> = found.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(files, ["a.txt"], "what is for deploying is not deployed");
+        assert_eq!(bytes, 1);
+        scratch.file("agent.toml", "nmae = \"echo\"\n");
+        let error = request(&args).unwrap_err();
+        assert!(error.is::<Usage>() && format!("{error:#}").contains("nmae"), "{error:#}");
+    }
+}

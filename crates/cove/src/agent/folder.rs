@@ -1,0 +1,310 @@
+//! A folder on this machine, as it is deployed: every file, hidden ones, too.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use api::AgentFile;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::run::request::Usage;
+
+/// What names files that are not deployed.
+pub(super) const IGNORE: &str = ".coveignore";
+/// Files of one folder, and bytes of all of them: a little more than any server takes, so that its
+/// own answer is heard where it takes less.
+const FILES_MAX: usize = 20_000;
+const BYTES_MAX: u64 = 256 << 20;
+/// Directories within each other.
+const DEPTH_MAX: usize = 64;
+
+/// What is in a folder.
+#[derive(Debug, Default)]
+pub(super) struct Folder {
+    /// By path.
+    pub(super) files: Vec<AgentFile>,
+    /// Bytes of all of them.
+    pub(super) bytes: u64,
+}
+
+/// What is read of a folder.
+struct Rules<'a> {
+    root: &'a Path,
+    /// Names at the top that are left out.
+    without: &'a [&'a str],
+    ignored: Patterns,
+}
+
+impl Folder {
+    /// Reads it, without the files of these names at its top.
+    pub(super) fn read(directory: &Path, without: &[&str]) -> Result<Folder> {
+        let root = fs::canonicalize(directory)
+            .with_context(|| format!("read `{}`", directory.display()))?;
+        let ignored = match fs::read_to_string(root.join(IGNORE)) {
+            Ok(text) => Patterns::new(&text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Patterns::default(),
+            Err(error) => {
+                return Err(error).with_context(|| format!("read `{IGNORE}` of the folder"));
+            }
+        };
+        let mut folder = Folder::default();
+        let rules = Rules { root: &root, without, ignored };
+        folder.walk(&rules, &root, "", 0)?;
+        folder.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(folder)
+    }
+
+    fn walk(
+        &mut self,
+        rules: &Rules<'_>,
+        directory: &Path,
+        prefix: &str,
+        depth: usize,
+    ) -> Result<()> {
+        if depth > DEPTH_MAX {
+            return Err(Usage(format!("`{prefix}` is deeper than {DEPTH_MAX} levels")).into());
+        }
+        let failed = || format!("read `{}`", directory.display());
+        for entry in fs::read_dir(directory).with_context(failed)? {
+            let entry = entry.with_context(failed)?;
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else {
+                let shown = entry.path().display().to_string();
+                return Err(Usage(format!("the name of `{shown}` is not UTF-8")).into());
+            };
+            if prefix.is_empty() && rules.without.contains(&name) {
+                continue;
+            }
+            let path = format!("{prefix}{name}");
+            let kind = entry.file_type().with_context(failed)?;
+            if rules.ignored.has(&path, kind.is_dir()) {
+                continue;
+            }
+            if kind.is_dir() {
+                let below = format!("{path}/");
+                self.walk(rules, &entry.path(), &below, depth + 1)?;
+            } else {
+                self.add(rules.root, &entry.path(), path)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a file. A link is what it leads to, if that is a file of this folder: nothing of
+    /// elsewhere goes along unnoticed.
+    fn add(&mut self, root: &Path, file: &Path, path: String) -> Result<()> {
+        let real = fs::canonicalize(file).with_context(|| format!("follow `{path}`"))?;
+        let found = fs::metadata(&real).with_context(|| format!("read `{path}`"))?;
+        if !found.is_file() || !real.starts_with(root) {
+            let message = format!(
+                "`{path}` is neither a file nor a link to one in this folder; `{IGNORE}` can name it"
+            );
+            return Err(Usage(message).into());
+        }
+        self.bytes = self.bytes.saturating_add(found.len());
+        if self.files.len() >= FILES_MAX || self.bytes > BYTES_MAX {
+            let message = format!(
+                "the folder has more than {FILES_MAX} files or {} MiB; `{IGNORE}` can name what \
+                 is not needed",
+                BYTES_MAX >> 20
+            );
+            return Err(Usage(message).into());
+        }
+        let mut content = Vec::new();
+        let opened = fs::File::open(&real).with_context(|| format!("read `{path}`"))?;
+        opened
+            .take(BYTES_MAX)
+            .read_to_end(&mut content)
+            .with_context(|| format!("read `{path}`"))?;
+        let executable = found.permissions().mode() & 0o111 != 0;
+        let (content, base64) = match String::from_utf8(content) {
+            Ok(text) => (text, false),
+            Err(error) => (BASE64.encode(error.as_bytes()), true),
+        };
+        self.files.push(AgentFile { path, content, base64, executable });
+        Ok(())
+    }
+}
+
+/// What the agent of a folder is called when nobody says it.
+pub(super) fn name_of(directory: &Path) -> Result<String> {
+    let real =
+        fs::canonicalize(directory).with_context(|| format!("read `{}`", directory.display()))?;
+    let name = real.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if name.is_empty() || !name.bytes().all(is_plain) {
+        let message = "the folder's name has other characters than letters, digits, `_` and `-`; \
+                       give --name";
+        return Err(Usage(message.to_owned()).into());
+    }
+    Ok(name.to_owned())
+}
+
+/// Names of what is not deployed.
+#[derive(Debug, Default)]
+struct Patterns(Vec<Pattern>);
+
+#[derive(Debug)]
+struct Pattern {
+    /// Parts between slashes, each with `*` for anything.
+    parts: Vec<String>,
+    /// It begins at the top; otherwise it is a name anywhere.
+    is_anchored: bool,
+    /// It is for directories.
+    is_directory: bool,
+}
+
+impl Patterns {
+    /// One on a line; empty lines and those with `#` in front say nothing.
+    fn new(text: &str) -> Patterns {
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let pattern = |line: &str| {
+            let is_directory = line.ends_with('/');
+            let inner = line.trim_end_matches('/');
+            let is_anchored = inner.contains('/');
+            let parts = inner.split('/').filter(|part| !part.is_empty()).map(str::to_owned);
+            Pattern { parts: parts.collect(), is_anchored, is_directory }
+        };
+        Patterns(lines.map(pattern).filter(|pattern| !pattern.parts.is_empty()).collect())
+    }
+
+    /// Whether it names what is at this path.
+    fn has(&self, path: &str, is_directory: bool) -> bool {
+        self.0.iter().any(|pattern| {
+            if pattern.is_directory && !is_directory {
+                return false;
+            }
+            let parts: Vec<&str> = path.split('/').collect();
+            match pattern.is_anchored {
+                true => {
+                    parts.len() == pattern.parts.len()
+                        && parts.iter().zip(&pattern.parts).all(|(part, it)| fits(it, part))
+                }
+                false => {
+                    let name = parts.last().copied().unwrap_or_default();
+                    pattern.parts.first().is_some_and(|it| fits(it, name))
+                }
+            }
+        })
+    }
+}
+
+/// Whether a name fits a pattern, in which `*` stands for anything.
+fn fits(pattern: &str, name: &str) -> bool {
+    let mut pieces = pattern.split('*');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = name.strip_prefix(first) else { return false };
+    let Some(last) = pattern.contains('*').then(|| pieces.next_back().unwrap_or_default()) else {
+        return rest.is_empty();
+    };
+    // The earliest place of each piece leaves most for those behind it.
+    for piece in pieces {
+        let Some(at) = rest.find(piece) else { return false };
+        rest = rest.get(at + piece.len()..).unwrap_or_default();
+    }
+    rest.ends_with(last)
+}
+
+#[cfg(test)]
+mod tests {
+    //! What goes along and what does not.
+
+    use std::os::unix::fs::symlink;
+
+    use testkit::Scratch;
+
+    use super::*;
+
+    fn make(scratch: &Scratch, path: &str, content: &[u8]) {
+        let path = scratch.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+
+    #[test]
+    fn every_file_goes_along_and_what_is_named_stays() {
+        let scratch = Scratch::new();
+        for path in
+            [".git/HEAD", ".env", "src/a.py", "src/a.pyc", "build/x", "src/build/y", "b.lock"]
+        {
+            make(&scratch, path, b"x");
+        }
+        make(&scratch, "bin/tool", b"\xff\x00");
+        let tool = scratch.path().join("bin/tool");
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+        symlink("src/a.py", scratch.path().join("link.py")).unwrap();
+        let paths = |folder: &Folder| -> Vec<String> {
+            folder.files.iter().map(|file| file.path.clone()).collect()
+        };
+        let folder = Folder::read(scratch.path(), &[]).unwrap();
+        let all = [
+            ".env",
+            ".git/HEAD",
+            "b.lock",
+            "bin/tool",
+            "build/x",
+            "link.py",
+            "src/a.py",
+            "src/a.pyc",
+            "src/build/y",
+        ];
+        assert_eq!(paths(&folder), all);
+        let tool = &folder.files[3];
+        assert!(tool.base64 && tool.executable, "{tool:?}");
+        assert!(!folder.files[0].base64 && !folder.files[0].executable);
+        make(&scratch, IGNORE, b"# not these\n*.pyc\n/build/\n\n");
+        let folder = Folder::read(scratch.path(), &[IGNORE]).unwrap();
+        let left =
+            [".env", ".git/HEAD", "b.lock", "bin/tool", "link.py", "src/a.py", "src/build/y"];
+        assert_eq!(paths(&folder), left);
+    }
+
+    #[test]
+    fn nothing_of_elsewhere_goes_along() {
+        let scratch = Scratch::new();
+        symlink("/etc/hostname", scratch.path().join("leak")).unwrap();
+        let error = Folder::read(scratch.path(), &[]).unwrap_err();
+        assert!(format!("{error:#}").contains("`leak`"), "{error:#}");
+        make(&scratch, IGNORE, b"leak\n");
+        assert!(Folder::read(scratch.path(), &[IGNORE]).unwrap().files.is_empty());
+    }
+
+    #[test]
+    fn stars_stand_for_anything() {
+        for (pattern, name, expected) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("*", "", true),
+            ("*.o", "x.o", true),
+            ("*.o", ".o", true),
+            ("*.o", "x.os", false),
+            ("a*b*c", "a--b--c", true),
+            ("a*b*c", "ac", false),
+            ("a*a", "a", false),
+            ("*a*", "bab", true),
+        ] {
+            assert_eq!(fits(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn patterns_begin_at_the_top_or_are_names_anywhere() {
+        let patterns = Patterns::new("node_modules/\n/dist\nsrc/*.tmp\n");
+        for (path, is_directory, expected) in [
+            ("node_modules", true, true),
+            ("web/node_modules", true, true),
+            ("node_modules", false, false),
+            ("src/a.tmp", false, true),
+            ("x/src/a.tmp", false, false),
+            ("src/x/a.tmp", false, false),
+            ("dist", false, true),
+            ("web/dist", false, false),
+        ] {
+            assert_eq!(patterns.has(path, is_directory), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,615 @@
+//! What there is to type for agents and sessions: `cove agent`, `cove session` and `cove top`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{HELP_TEMPLATE, ServerArgs};
+use crate::values;
+
+/// Longest id or name that is sent.
+const NAME_BYTES_MAX: usize = 128;
+
+/// `cove agent`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+An agent is a folder. With a CLAUDE.md in it, sessions start Claude's command line; an
+agent.toml says what else they start, with which environment, limits and options.
+`cove exec --help` says which server it is and where the token is from.
+
+Examples:
+  cove agent deploy examples/agents/echo
+  cove agent deploy . --name helper -e LOG_LEVEL=debug
+  cove agent list
+  cove agent info echo --files
+  cove agent delete echo
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct AgentArgs {
+    #[command(subcommand)]
+    pub(crate) command: AgentCommand,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do with agents.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum AgentCommand {
+    /// Upload a folder: a new agent, or a new version of one
+    Deploy(DeployArgs),
+    /// List agents
+    List,
+    /// Show an agent and its versions
+    #[command(help_template = HELP_TEMPLATE)]
+    Info {
+        /// Its name
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: String,
+        /// List the files of its folder, too
+        #[arg(long)]
+        files: bool,
+        /// Those of an earlier version
+        #[arg(long, value_name = "NUMBER", requires = "files")]
+        version: Option<u32>,
+    },
+    /// Remove agents with all their versions; their sessions keep their files
+    #[command(help_template = HELP_TEMPLATE)]
+    Delete {
+        /// Their names
+        #[arg(required = true, value_name = "NAME", value_parser = name)]
+        names: Vec<String>,
+    },
+}
+
+/// `cove agent deploy`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Every file of the folder is uploaded, hidden ones, too, but for agent.toml and what
+.coveignore names: one pattern on a line, `*` for anything within a name, a `/` in it
+or at its front for a place in the folder, at its end for directories. A file
+install.sh is run once, in a sandbox, and what it makes is part of the version.
+
+agent.toml, every line of which may be left out:
+  name = \"echo\"
+  description = \"says what it hears\"
+  runtime = { type = \"command\", argv = [\"python3\", \"agent.py\"] }
+  env = { LOG_LEVEL = \"info\" }
+  limits = { memory_bytes = 1073741824, processes = 128 }
+  settings = { prewarm_sandboxes = 2, prewarm_agents = 1 }
+  options = { model = \"sonnet\", system_prompt = \"be brief\" }
+
+Examples:
+  cove agent deploy examples/agents/echo
+  cove agent deploy . --name helper -e LOG_LEVEL=debug --json | jq .version"
+)]
+pub(crate) struct DeployArgs {
+    /// The folder
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Name of the agent [default: that of agent.toml, or of the folder]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) name: Option<String>,
+    /// Environment variable of its sessions
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// What it is, for people
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) description: Option<String>,
+}
+
+/// `cove session`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+`cove exec --help` says which server it is and where the token is from.
+
+Examples:
+  id=$(cove session create echo)
+  cove session send $id 'hello'
+  cove session chat --agent echo
+  cove session exec $id -- ls -la
+  cove session exec --tty $id
+  cove session files put data.csv $id:in/data.csv
+  cove session stop $id; cove session resume $id
+  cove session end $id
+
+Exit codes: 0 done, 1 the turn failed, 2 wrong usage or refused, 125 no server answers or
+it has no room; `exec` exits like the command."
+)]
+pub(crate) struct SessionArgs {
+    #[command(subcommand)]
+    pub(crate) command: SessionCommand,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print answers as JSON: one document, or one on a line where many come
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do with sessions.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SessionCommand {
+    /// Make a session and print its id
+    Create(CreateArgs),
+    /// Say something to a session's agent and show what it does
+    Send(SendArgs),
+    /// Talk to an agent, line by line; Ctrl-C interrupts what it does
+    Chat(ChatArgs),
+    /// List sessions, the newest first
+    List(SessionListArgs),
+    /// Show a session
+    Info(OneArgs),
+    /// Take no messages for now; the sandbox stays while there is room
+    Pause(ManyArgs),
+    /// Take no messages and give up the sandbox; files and conversation are kept
+    Stop(ManyArgs),
+    /// Go on with sessions that are paused or stopped
+    Resume(ManyArgs),
+    /// Copy a session with its files and its conversation; prints the ids
+    #[command(help_template = HELP_TEMPLATE)]
+    Fork {
+        /// Id of the session
+        #[arg(value_name = "ID", value_parser = name)]
+        id: String,
+        /// How many copies
+        #[arg(long, value_name = "COUNT", default_value_t = 1)]
+        count: u32,
+    },
+    /// End sessions for ever; their files are gone
+    End(ManyArgs),
+    /// Run a command in a session, as if it ran here
+    Exec(SessionExecArgs),
+    /// List, fetch, write and remove files of a session
+    Files(FilesArgs),
+    /// Show what the agent writes to its standard error
+    Logs(OneArgs),
+    /// Follow everything that happens in a session
+    Tail(TailArgs),
+}
+
+/// One session.
+#[derive(Clone, Debug, Args)]
+#[command(help_template = HELP_TEMPLATE)]
+pub(crate) struct OneArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+}
+
+/// Several sessions.
+#[derive(Clone, Debug, Args)]
+#[command(help_template = HELP_TEMPLATE)]
+pub(crate) struct ManyArgs {
+    /// Ids of the sessions
+    #[arg(required = true, value_name = "ID", value_parser = name)]
+    pub(crate) ids: Vec<String>,
+}
+
+/// What becomes of a turn that nobody listens to.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Disconnect {
+    /// It goes on.
+    Continue,
+    /// It is interrupted.
+    Interrupt,
+}
+
+/// What a new session is; the same for `create` and `chat`.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "The new session")]
+pub(crate) struct NewArgs {
+    /// Environment variable
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Something to find it by
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// Id of a credential whose secret the agent gets
+    #[arg(long, value_name = "ID", value_parser = name)]
+    pub(crate) credential: Option<String>,
+    /// Id of a snapshot to take its files from
+    #[arg(long, value_name = "ID", value_parser = name)]
+    pub(crate) snapshot: Option<String>,
+    /// Model that the agent uses
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// In place of the agent's own system prompt
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system_prompt: Option<String>,
+    /// bypassPermissions, acceptEdits, plan or default
+    #[arg(long, value_name = "MODE")]
+    pub(crate) permission_mode: Option<String>,
+    /// Memory of all its processes, such as 512M
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub(crate) memory: Option<u64>,
+    /// Size of its disk, such as 2G
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub(crate) disk: Option<u64>,
+    /// Processes and threads at one time
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) processes: Option<u64>,
+    /// Time without a message after which it gives up its sandbox, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) idle: Option<Duration>,
+    /// What becomes of a turn when its last listener goes away [default: continue]
+    #[arg(long, value_name = "WHAT")]
+    pub(crate) on_disconnect: Option<Disconnect>,
+}
+
+/// `cove session create`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Standard output is the session's id and nothing else; --json prints the session instead.
+
+Examples:
+  id=$(cove session create echo --metadata user=7)
+  cove session create --disk 4G                  a workspace without an agent
+  cove session create helper --model opus --credential cred_01J9ZQ4M7T"
+)]
+pub(crate) struct CreateArgs {
+    /// Name of the agent; none for a workspace without one
+    #[arg(value_name = "AGENT", value_parser = name)]
+    pub(crate) agent: Option<String>,
+    #[command(flatten)]
+    pub(crate) new: NewArgs,
+}
+
+/// `cove session send`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+What the agent says goes to standard output, what it does to standard error. --json
+prints one document at the end, --raw every event as it comes.
+
+Examples:
+  cove session send $id 'what is in this directory?'
+  cove session send $id - < question.txt
+  cove session send --raw $id 'hello' | jq -r 'select(.type == \"text\").data.text'
+
+Exit codes: 0 answered, 1 the turn failed, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct SendArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+    /// What to say; `-` reads it from standard input
+    #[arg(required = true, value_name = "TEXT")]
+    pub(crate) text: Vec<String>,
+    /// Model from this message on
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    /// Print every event as a line of JSON
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) raw: bool,
+    /// Show only what the agent says
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// `cove session chat`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    override_usage = "cove session chat [OPTIONS] ID
+       cove session chat [OPTIONS] --agent NAME",
+    after_help = "\
+Every line is a message. Ctrl-C interrupts the agent while it works, and ends the chat
+when it does not; so does Ctrl-D. The session stays; `cove session end` ends it.
+
+Examples:
+  cove session chat --agent echo
+  cove session chat ses_01J9ZQ4M7T0000000000000000"
+)]
+pub(crate) struct ChatArgs {
+    /// Id of the session; one that is paused or stopped is resumed
+    #[arg(
+        value_name = "ID",
+        value_parser = name,
+        required_unless_present = "agent",
+        conflicts_with_all = ["agent", "env", "metadata", "credential", "snapshot", "model",
+            "system_prompt", "permission_mode", "memory", "disk", "processes", "idle",
+            "on_disconnect"]
+    )]
+    pub(crate) id: Option<String>,
+    /// Make a session of this agent
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub(crate) agent: Option<String>,
+    #[command(flatten)]
+    pub(crate) new: NewArgs,
+}
+
+/// `cove session list`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+States: starting, active, paused, stopped, ended, error.
+
+Examples:
+  cove session list --state active,paused
+  cove session list --agent echo --metadata user=7 --json | jq -r .id"
+)]
+pub(crate) struct SessionListArgs {
+    /// Only those in one of these states, separated by commas
+    #[arg(long, value_name = "STATES")]
+    pub(crate) state: Option<String>,
+    /// Only those of this agent
+    #[arg(long, value_name = "NAME")]
+    pub(crate) agent: Option<String>,
+    /// Only those with this entry
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) metadata: Vec<(String, String)>,
+    /// Sessions on a page [default: 50]
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<u32>,
+    /// Go on until there are no more
+    #[arg(long)]
+    pub(crate) all_pages: bool,
+}
+
+/// `cove session exec`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    override_usage = "cove session exec [OPTIONS] ID -- COMMAND [ARGUMENTS...]
+       cove session exec --tty ID [-- COMMAND [ARGUMENTS...]]",
+    after_help = "\
+Output comes as it is written, and the exit code is the command's. Ctrl-C ends it. With
+--tty it has the terminal that you type at; without a command that is a shell.
+
+Examples:
+  cove session exec $id -- ls -la
+  echo 'print(6*7)' | cove session exec --stdin $id -- python3 -
+  cove session exec --tty $id
+  cove session exec --json $id -- make test | jq .exit_code
+
+Exit codes: the command's; 124 its time was up, 125 no server answers or the sandbox ended,
+126 it cannot be executed, 127 there is no such command, 128+N signal N ended it; 2 wrong usage
+or refused."
+)]
+pub(crate) struct SessionExecArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+    /// The command
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "tty")]
+    pub(crate) argv: Vec<String>,
+    /// Give it the terminal that you type at
+    #[arg(long, short, conflicts_with_all = ["json", "stdin", "env", "timeout"])]
+    pub(crate) tty: bool,
+    /// Give it what comes in here as its standard input
+    #[arg(long, short = 'i')]
+    pub(crate) stdin: bool,
+    /// Environment variable
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Directory to start in [default: /workspace]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// Time after which it is killed, such as 30s [default: 30m]
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// `cove session files`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A file of a session is ID:PATH; a relative PATH begins in /workspace, `~/` is /home/user.
+
+Examples:
+  cove session files ls $id
+  cove session files ls $id:src --depth 3
+  cove session files get $id:out/report.pdf
+  cove session files get $id:notes.txt -
+  cove session files put data.csv $id:in/
+  cove session files rm -r $id:build"
+)]
+pub(crate) struct FilesArgs {
+    #[command(subcommand)]
+    pub(crate) command: FilesCommand,
+}
+
+/// What to do with files.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum FilesCommand {
+    /// List a directory
+    #[command(help_template = HELP_TEMPLATE)]
+    Ls {
+        /// The directory [default: /workspace]
+        #[arg(value_name = "ID[:PATH]", value_parser = place)]
+        place: Place,
+        /// How deep
+        #[arg(long, value_name = "LEVELS", default_value_t = 1)]
+        depth: u32,
+    },
+    /// Fetch a file
+    #[command(help_template = HELP_TEMPLATE)]
+    Get {
+        /// The file
+        #[arg(value_name = "ID:PATH", value_parser = file)]
+        place: Place,
+        /// Where to; `-` is standard output [default: its own name, here]
+        #[arg(value_name = "FILE")]
+        local: Option<PathBuf>,
+    },
+    /// Write a file
+    #[command(help_template = HELP_TEMPLATE)]
+    Put {
+        /// The file here; `-` is standard input
+        #[arg(value_name = "FILE")]
+        local: PathBuf,
+        /// Where to; behind a `/` at its end goes the file's own name
+        #[arg(value_name = "ID:PATH", value_parser = file)]
+        place: Place,
+    },
+    /// Remove a file, or an empty directory
+    #[command(help_template = HELP_TEMPLATE)]
+    Rm {
+        /// What
+        #[arg(value_name = "ID:PATH", value_parser = file)]
+        place: Place,
+        /// A directory with everything in it
+        #[arg(long, short)]
+        recursive: bool,
+    },
+}
+
+/// A place in a session's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) id: String,
+    /// None for the workspace as a whole.
+    pub(crate) path: Option<String>,
+}
+
+/// `cove session tail`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+A lost connection is made again, and nothing is missed or shown twice. Ctrl-C ends the
+watching and nothing else.
+
+Examples:
+  cove session tail $id
+  cove session tail --raw --after 0 $id | jq -c '[.seq, .type]'"
+)]
+pub(crate) struct TailArgs {
+    /// Id of the session
+    #[arg(value_name = "ID", value_parser = name)]
+    pub(crate) id: String,
+    /// Number of the event to begin after [default: the latest]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) after: Option<u64>,
+    /// Print every event as a line of JSON
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+/// `cove top`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+On a terminal the figures stay where they are and change; Ctrl-C ends it. Elsewhere they
+are printed once.
+
+Examples:
+  cove top
+  cove top --interval 500ms
+  cove top --json | jq .sandboxes
+
+Exit codes: 0 shown, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct TopArgs {
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
+    pub(crate) interval: Duration,
+    /// Sessions that are shown
+    #[arg(long, value_name = "COUNT", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=200))]
+    pub(crate) limit: u32,
+    /// Look once and print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// A name or id: it becomes a part of an address as it is.
+fn name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {
+        return Err("ids and names are letters, digits, `_` and `-`".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+/// `ID` or `ID:PATH`.
+fn place(text: &str) -> Result<Place, String> {
+    match text.split_once(':') {
+        Some((id, path)) if !path.is_empty() => {
+            Ok(Place { id: name(id)?, path: Some(path.to_owned()) })
+        }
+        Some((id, _)) => Ok(Place { id: name(id)?, path: None }),
+        None => Ok(Place { id: name(text)?, path: None }),
+    }
+}
+
+/// `ID:PATH`.
+fn file(text: &str) -> Result<Place, String> {
+    let place = place(text)?;
+    match &place.path {
+        Some(_) => Ok(place),
+        None => Err("a file of a session is ID:PATH".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Places, and what the documentation shows.
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn files_are_named_with_their_session() {
+        let check = |text: &str, id: &str, path: Option<&str>| {
+            let found = place(text).unwrap();
+            assert_eq!((found.id.as_str(), found.path.as_deref()), (id, path), "{text}");
+        };
+        check("ses_1", "ses_1", None);
+        check("ses_1:", "ses_1", None);
+        check("ses_1:a:b", "ses_1", Some("a:b"));
+        check("ses_1:/etc/hosts", "ses_1", Some("/etc/hosts"));
+        assert!(place("a/b:c").is_err() && place(":x").is_err());
+        assert!(file("ses_1").is_err() && file("ses_1:x").is_ok());
+    }
+
+    #[test]
+    fn the_server_may_stand_behind_the_command() {
+        for line in ["cove session list --server http://a", "cove session --server http://a list"] {
+            let Command::Session(args) = Cli::try_parse_from(line.split(' ')).unwrap().command
+            else {
+                panic!("{line} is a command for sessions");
+            };
+            assert_eq!(args.server.server.as_deref(), Some("http://a"), "{line}");
+        }
+    }
+
+    #[test]
+    fn mistakes_are_explained() {
+        let check = |line: &str, words: &str| {
+            let message = Cli::try_parse_from(line.split(' ')).unwrap_err().to_string();
+            assert!(message.contains(words), "{line}: {message}");
+        };
+        check("cove session exec ses_1", "COMMAND");
+        check("cove session chat", "ID");
+        check("cove session chat ses_1 --agent a", "--agent");
+        check("cove session chat ses_1 --model a", "--model");
+        check("cove session send ses_1", "TEXT");
+        check("cove session info a/b", "letters, digits");
+        check("cove session files get ses_1", "ID:PATH");
+        check("cove top --limit 0", "1..=200");
+    }
+}

@@ -1,0 +1,63 @@
+//! Server-sent events of any kind (WHATWG HTML §9.2), as documents.
+
+use axum::http::{HeaderValue, header};
+use node::client::{Request, Response};
+use serde::de::DeserializeOwned;
+
+use super::follow::Lines;
+use super::{Failure, Fault, Remote};
+
+/// One answer of events.
+pub(crate) struct Events {
+    response: Response,
+    remote: Remote,
+    lines: Lines,
+}
+
+impl Remote {
+    /// Sends a request whose answer is events.
+    pub(crate) async fn events(&self, mut request: Request) -> Result<Events, Failure> {
+        let events = HeaderValue::from_static("text/event-stream");
+        request.headers.insert(header::ACCEPT, events);
+        request.response_bytes_max = u64::MAX;
+        let response = self.open(request).await?;
+        Ok(Events { response, remote: self.clone(), lines: Lines::default() })
+    }
+}
+
+impl Events {
+    /// The text of the next event; none at the end of the answer. May be dropped and called again.
+    pub(crate) async fn next_text(&mut self) -> Result<Option<String>, Failure> {
+        loop {
+            while let Some(line) = self.lines.next() {
+                // Number and name are in the document as well.
+                let Some(data) = line.strip_prefix(b"data:") else { continue };
+                let text = std::str::from_utf8(data).map_err(|error| odd(&error.to_string()))?;
+                return Ok(Some(text.trim_start().to_owned()));
+            }
+            let chunk = self.response.chunk().await;
+            let Some(chunk) = chunk.map_err(|error| self.remote.explain(error))? else {
+                return Ok(None);
+            };
+            if !self.lines.push(&chunk) {
+                return Err(odd("a line is too long"));
+            }
+        }
+    }
+
+    /// The next event; none at the end of the answer.
+    pub(crate) async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Failure> {
+        let Some(text) = self.next_text().await? else { return Ok(None) };
+        read(&text).map(Some)
+    }
+}
+
+/// Reads one event.
+pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+    serde_json::from_str(text).map_err(|error| odd(&error.to_string()))
+}
+
+fn odd(what: &str) -> Failure {
+    let message = format!("the server's events are not those of a Cove server: {what}");
+    Failure::new(Fault::Unavailable, message)
+}

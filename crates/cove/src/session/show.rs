@@ -1,0 +1,206 @@
+//! What happens in a turn, as a person reads it: what the agent says on standard output, what it
+//! does on standard error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use anyhow::Result;
+use api::{SessionEvent, SessionEventKind};
+use serde_json::Value;
+
+use super::EXIT_TURN;
+use crate::complain;
+use crate::remote::plain;
+
+/// Characters of a tool's input, or of what came of it, that are shown.
+const DETAIL_CHARS_MAX: usize = 100;
+
+/// What is shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown {
+    /// What the agent says.
+    pub(super) says: bool,
+    /// What it does.
+    pub(super) does: bool,
+}
+
+/// Shows events one after the other.
+pub(super) struct Show {
+    shown: Shown,
+    /// Nothing of others may steer the terminal.
+    is_terminal: bool,
+    /// The text that is being said came in pieces.
+    in_pieces: bool,
+    /// Something was said in this turn.
+    has_spoken: bool,
+    failed: bool,
+    is_done: bool,
+}
+
+impl Show {
+    pub(super) fn new(shown: Shown) -> Show {
+        Show {
+            shown,
+            is_terminal: io::stdout().is_terminal(),
+            in_pieces: false,
+            has_spoken: false,
+            failed: false,
+            is_done: false,
+        }
+    }
+
+    /// Whether somebody looks while it is said.
+    pub(super) fn is_live(&self) -> bool {
+        self.shown.says && self.is_terminal
+    }
+
+    /// Shows one event; whether its turn is over with it.
+    pub(super) fn event(&mut self, event: &SessionEvent) -> Result<bool> {
+        let text = |name: &str| event.data.get(name).and_then(Value::as_str).unwrap_or_default();
+        match event.kind {
+            SessionEventKind::TurnStart => {
+                (self.in_pieces, self.has_spoken, self.is_done) = (false, false, false);
+            }
+            SessionEventKind::TextDelta => {
+                (self.in_pieces, self.has_spoken) = (true, true);
+                self.say(text("delta"))?;
+            }
+            SessionEventKind::Text => {
+                self.has_spoken = true;
+                match std::mem::take(&mut self.in_pieces) {
+                    true => self.say("\n")?,
+                    false => self.say_line(text("text"))?,
+                }
+            }
+            SessionEventKind::ToolUse => {
+                let input = event.data.get("input").filter(|input| !input.is_null());
+                let input = input.map(Value::to_string).unwrap_or_default();
+                self.note(&format!("· {} {}", text("name"), input));
+            }
+            SessionEventKind::ToolResult => {
+                let content = event.data.get("content").map(flat).unwrap_or_default();
+                let failed = event.data.get("is_error").and_then(Value::as_bool) == Some(true);
+                self.note(&format!("  {} {content}", if failed { "failed:" } else { "→" }));
+            }
+            SessionEventKind::TurnComplete => {
+                if !self.has_spoken {
+                    self.say_line(text("result"))?;
+                }
+                self.failed |= event.data.get("is_error").and_then(Value::as_bool) == Some(true);
+            }
+            SessionEventKind::Error => {
+                self.failed = true;
+                if self.shown.says {
+                    complain(&plain(text("error")));
+                }
+            }
+            SessionEventKind::Lifecycle => {
+                self.note(&format!("the session is {}: {}", text("state"), text("reason")));
+            }
+            SessionEventKind::Done => {
+                self.is_done = true;
+                return Ok(true);
+            }
+            SessionEventKind::ThinkingDelta
+            | SessionEventKind::InputJsonDelta
+            | SessionEventKind::Reasoning
+            | SessionEventKind::Message => {}
+        }
+        Ok(false)
+    }
+
+    /// The exit code of a turn.
+    pub(super) fn end(&self) -> Result<u8> {
+        if !self.is_done {
+            anyhow::bail!("the server ended the events before the turn was over");
+        }
+        Ok(if self.failed { EXIT_TURN } else { 0 })
+    }
+
+    fn say_line(&self, text: &str) -> io::Result<()> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.say(text)?;
+        if text.ends_with('\n') { Ok(()) } else { self.say("\n") }
+    }
+
+    fn say(&self, text: &str) -> io::Result<()> {
+        if !self.shown.says {
+            return Ok(());
+        }
+        let mut out = io::stdout().lock();
+        match self.is_terminal {
+            true => out.write_all(lines(text).as_bytes())?,
+            false => out.write_all(text.as_bytes())?,
+        }
+        out.flush()
+    }
+
+    fn note(&self, text: &str) {
+        if self.shown.does {
+            let mut text = plain(text);
+            if text.chars().count() > DETAIL_CHARS_MAX {
+                text = text.chars().take(DETAIL_CHARS_MAX - 1).chain(['…']).collect();
+            }
+            // Nobody is left to tell when standard error is closed.
+            drop(writeln!(io::stderr(), "{}", text.trim_end()));
+        }
+    }
+}
+
+/// Text of others with its lines, and without anything else that would steer a terminal.
+fn lines(text: &str) -> String {
+    let shown = |it: char| match it {
+        '\n' | '\t' => it,
+        it if it.is_control() => '\u{fffd}',
+        it => it,
+    };
+    text.chars().map(shown).collect()
+}
+
+/// What a tool gave, as one text: it is a text or blocks of text.
+fn flat(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            let texts = blocks.iter().filter_map(|block| block.get("text")?.as_str());
+            texts.collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a person may read.
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn text_of_others_does_not_steer_the_terminal() {
+        assert_eq!(lines("a\tb\nc\x1b[2Jd\r"), "a\tb\nc\u{fffd}[2Jd\u{fffd}");
+    }
+
+    #[test]
+    fn what_tools_give_is_one_text() {
+        assert_eq!(flat(&json!("a")), "a");
+        assert_eq!(flat(&json!([{"type": "text", "text": "a"}, {"type": "image"}])), "a");
+        assert_eq!(flat(&json!({"a": 1})), r#"{"a":1}"#);
+    }
+
+    #[test]
+    fn a_turn_has_an_end_and_a_code() {
+        let event = |kind, data| SessionEvent { seq: 1, at_ms: 0, turn: None, kind, data };
+        let quiet = Shown { says: false, does: false };
+        let mut show = Show::new(quiet);
+        assert!(!show.event(&event(SessionEventKind::TurnStart, json!({}))).unwrap());
+        assert!(show.end().is_err(), "it is not over");
+        assert!(!show.event(&event(SessionEventKind::Text, json!({"text": "a"}))).unwrap());
+        assert!(show.event(&event(SessionEventKind::Done, json!({}))).unwrap());
+        assert_eq!(show.end().unwrap(), 0);
+        show.event(&event(SessionEventKind::Error, json!({"error": "x"}))).unwrap();
+        assert_eq!(show.end().unwrap(), EXIT_TURN);
+    }
+}
