@@ -50,7 +50,8 @@ struct State {
     ceiling_asked: u64,
     /// All that is kept with numbers up to this one is in the store.
     durable: u64,
-    /// Numbers of `done`s that are not durable: nothing from the first one on is told.
+    /// Numbers of beginnings and ends of turns that are not durable: nothing from the first one on
+    /// is told.
     held: VecDeque<u64>,
     ring: VecDeque<Entry>,
     ring_bytes: usize,
@@ -179,10 +180,14 @@ impl Log {
                 };
                 state.pending.events.push(row);
                 state.pending.last_seq = seq;
-                if kind == SessionEventKind::Done {
+                // A turn of which anybody was told is found again after a crash, and ended; and
+                // whoever is told of its end finds all of it.
+                let is_border =
+                    matches!(kind, SessionEventKind::TurnStart | SessionEventKind::Done);
+                if is_border {
                     state.held.push_back(seq);
                 }
-                self.ask(&mut state, bytes, kind == SessionEventKind::Done);
+                self.ask(&mut state, bytes, is_border);
             } else if state.durable + 1 == seq {
                 // There is nothing to write of it.
                 state.durable = seq;
