@@ -11,7 +11,8 @@
 //!   store what is not in memory any more; pieces of messages it may miss.
 //! - **No number is told before the store knows a ceiling above it**, so that none is told twice,
 //!   whatever is lost ([`crate::store`]).
-//! - **`done` is told when everything up to it is durable.** Other events are told at once.
+//! - **The beginning and the end of a turn are told when everything up to them is durable.** Other
+//!   events are told at once.
 //! - One [`Writer`] writes for all sessions: what came while it wrote is its next transaction.
 //!   While the store cannot be reached, what waits grows to a limit; then [`Log::room`] makes the
 //!   reader of the agent wait, and so the agent.
