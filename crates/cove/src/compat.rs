@@ -5,8 +5,9 @@ use axum::Router;
 use axum::response::Response;
 use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
-use node::auth::{Principal, Scope};
+use node::auth::{Principal, Scope, Tokens};
 use node::http::{self, Access, Face, Listener, Shell};
+use sessions::faces::{ash, e2b};
 
 use crate::config::CompatConfig;
 
@@ -56,6 +57,36 @@ pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<Foreign> {
             listen: go_judge.listen,
         },
     ]
+}
+
+/// Ash's interface, which is at its own paths of the main listener, and how it is protected there.
+pub(crate) fn ash(
+    config: &CompatConfig,
+    sessions: sessions::Sessions,
+) -> Result<(Router, Vec<(&'static str, Face)>)> {
+    let routes = ash::routes(sessions, config.ash.clone()).context("failed to seed ids")?;
+    let face = |scope| Face { access: Access::Token, render: Some(ash::render_error), scope };
+    let shapes =
+        vec![("/api", face(Some(Scope::Sessions))), ("/api/agents", face(Some(Scope::Agents)))];
+    Ok((routes, shapes))
+}
+
+/// E2B's interface, which has a listener of its own or is nowhere: its clients make some addresses
+/// from the root. It looks at every request itself.
+pub(crate) async fn e2b(
+    config: &CompatConfig,
+    shell: &Shell,
+    sessions: sessions::Sessions,
+    tokens: &Tokens,
+) -> Result<Option<(Listener, Router)>> {
+    let Some(address) = &config.e2b.listen else { return Ok(None) };
+    let listener = Listener::bind(address).await.context("failed to listen for e2b")?;
+    let routes = e2b::routes(sessions, tokens.clone(), config.e2b.settings.clone());
+    let routes = routes.context("failed to make keys for e2b")?;
+    tracing::info!(face = "e2b", address = %listener.address(), "listening");
+    let face = Face { access: Access::Own, render: Some(e2b::render_error), scope: None };
+    let shell = shell.clone().streaming(&e2b::ROUTES);
+    Ok(Some((listener, shell.wrap_face(routes, face))))
 }
 
 /// Mounts them beside the native routes, and says how each is protected there.

@@ -17,6 +17,7 @@ use node::http::Limits;
 use node::store::Durability;
 use node::telemetry::{LevelFilter, LogFormat};
 use serde::{Deserialize, Deserializer, de};
+use sessions::faces::{ash, e2b};
 use toml::{Table, Value};
 
 /// Where the HTTP interface listens unless told otherwise.
@@ -97,6 +98,8 @@ pub(crate) struct CompatConfig {
     pub(crate) piston: FaceConfig<piston::Config>,
     pub(crate) judge0: FaceConfig<judge0::Config>,
     pub(crate) go_judge: FaceConfig<gojudge::Config>,
+    pub(crate) ash: ash::Config,
+    pub(crate) e2b: FaceConfig<e2b::Config>,
     /// Serve whoever reaches a listener of a face, not only programs of this machine, without a
     /// token.
     pub(crate) insecure_open: bool,

@@ -53,6 +53,7 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
         flags.extend(value.map(|value| (path, Value::from(value), flag)));
     };
     set("http", args.http.clone(), "--http");
+    set("compat.e2b.listen", args.e2b.clone(), "--e2b");
     set("log.level", args.log_level.clone(), "--log-level");
     set("log.format", args.log_format.clone(), "--log-format");
     if args.insecure_no_limits {
@@ -174,23 +175,31 @@ impl Parts<'_> {
             let limits = config.limits.limits();
             let ids = Ids::new().context("failed to seed the id generator")?;
             let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
-                .streaming(&sessions::http::STREAMING);
+                .streaming(&sessions::http::STREAMING)
+                .streaming(&sessions::faces::ash::STREAMING);
             let faces = compat::faces(&config.compat, &jobs);
             let routes = Router::new()
                 .merge(open_routes(&drain, Metrics::new(registry)))
                 .merge(executions::http::routes(jobs.clone()))
                 .merge(sessions::http::routes(sessions.clone()));
             let (routes, mut shapes) = compat::mount(routes, &faces);
+            let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone())?;
+            let routes = routes.merge(of_ash);
+            shapes.extend(shapes_of_ash);
             shapes.extend(SCOPES.map(|(path, scope)| (path, Face::native_for(scope))));
             let of_sessions = Face::native_for(Scope::Sessions);
             shapes.extend(sessions::http::PATHS.map(|path| (path, of_sessions.clone())));
             let address = listener.address();
-            data_dir.write_addresses(address).context("failed to say where the server listens")?;
+            let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
+            let others: Vec<_> = e2b.iter().map(|(it, _)| ("e2b", it.address())).collect();
+            let written = data_dir.write_addresses(address, &others);
+            written.context("failed to say where the server listens")?;
             tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
             let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
             greet(address, own_data_dir, config.log.format);
 
             let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
+            listeners.extend(e2b);
             listeners.push((listener, shell.wrap_with(routes, shapes)));
             let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
             let working = async {

@@ -15,6 +15,7 @@ use crate::auth::Scope;
 pub struct Error {
     detail: ErrorDetail,
     retry_after: Option<Duration>,
+    is_unknown_token: bool,
 }
 
 impl Error {
@@ -23,6 +24,7 @@ impl Error {
         Error {
             detail: ErrorDetail { code, message: message.into(), field: None, retry: false },
             retry_after: None,
+            is_unknown_token: false,
         }
     }
 
@@ -41,6 +43,16 @@ impl Error {
         let message = "a valid token is needed: `authorization: Bearer <token>`; \
                        the owner of the server gets one with `cove token`";
         Error::new(ErrorCode::Unauthenticated, message)
+    }
+
+    /// A token that is not known. Natively that is said in the same words as that there is none.
+    pub fn unknown_token() -> Error {
+        Error { is_unknown_token: true, ..Error::unauthenticated() }
+    }
+
+    /// Whether there was a token, which is not known: some faces tell that apart.
+    pub fn is_unknown_token(&self) -> bool {
+        self.is_unknown_token
     }
 
     /// The token is not for this.

@@ -25,13 +25,23 @@ const NAME_BYTES_MAX: usize = 500;
 /// Bytes of one document of a face.
 const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
-/// The kinds of credentials, and the variable in which an agent gets the secret; none for the key
+/// The kinds of credentials, and the variables in which an agent gets the secret; none for the key
 /// of the model, which is added on the way and never enters a sandbox.
-const KINDS: [(&str, Option<&str>); 4] = [
-    ("anthropic", None),
-    ("openai", Some("OPENAI_API_KEY")),
-    ("bedrock", Some("AWS_BEARER_TOKEN_BEDROCK")),
-    ("custom", Some("CREDENTIAL")),
+const KINDS: [(&str, &[&str]); 4] = [
+    ("anthropic", &[]),
+    ("openai", &["OPENAI_API_KEY"]),
+    ("bedrock", &["AWS_BEARER_TOKEN_BEDROCK"]),
+    // The second one is Ash's name for it.
+    ("custom", &["CREDENTIAL", "ASH_CUSTOM_API_KEY"]),
+];
+/// What makes Claude use Bedrock.
+const USE_BEDROCK: &str = "CLAUDE_CODE_USE_BEDROCK";
+/// The variables of a key of Bedrock that is an object, by its fields.
+const BEDROCK: [(&str, &str); 4] = [
+    ("accessKeyId", "AWS_ACCESS_KEY_ID"),
+    ("secretAccessKey", "AWS_SECRET_ACCESS_KEY"),
+    ("region", "AWS_REGION"),
+    ("sessionToken", "AWS_SESSION_TOKEN"),
 ];
 
 /// A file given along with a session.
@@ -126,6 +136,28 @@ pub struct Document {
     pub updated_ms: u64,
 }
 
+/// What an agent finds of a credential in its environment.
+fn variables(kind: &str, secret: &str) -> Vec<(String, String)> {
+    let mut variables = Vec::new();
+    let mut add = |name: &str, value: &str| variables.push((name.to_owned(), value.to_owned()));
+    if kind == "bedrock" {
+        add(USE_BEDROCK, "1");
+        if let Ok(Value::Object(fields)) = serde_json::from_str(secret) {
+            for (field, name) in BEDROCK {
+                if let Some(value) = fields.get(field).and_then(Value::as_str) {
+                    add(name, value);
+                }
+            }
+            return variables;
+        }
+    }
+    let names = KINDS.iter().find(|(known, _)| *known == kind).map_or(&[][..], |(_, names)| names);
+    for name in names {
+        add(name, secret);
+    }
+    variables
+}
+
 impl Inner {
     /// Adds what a credential gives to what programs are started with.
     pub(super) async fn add_credential(
@@ -138,10 +170,9 @@ impl Inner {
         let row = row.ok_or(Error::NotFound("credential"))?;
         let plain = self.secrets.open_credential(&row)?;
         let secret = plain.expose_text().unwrap_or_default().to_owned();
-        let variable = KINDS.iter().find(|(kind, _)| *kind == row.kind);
-        match variable.and_then(|(_, variable)| *variable) {
-            Some(variable) => drop(launch.env.insert(variable.to_owned(), secret)),
-            None => launch.model_key = Some(secret),
+        match variables(&row.kind, &secret) {
+            variables if variables.is_empty() => launch.model_key = Some(secret),
+            variables => launch.env.extend(variables),
         }
         self.store.touch_credential(tenant, id, clock::wall_ms()).await
     }
@@ -465,5 +496,35 @@ fn document(row: DocumentRow) -> Document {
         body: row.body,
         created_ms: row.created_ms,
         updated_ms: row.updated_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Where secrets are found.
+
+    use super::*;
+
+    #[test]
+    fn secrets_are_where_programs_look_for_them() {
+        let check = |kind: &str, secret: &str, expected: &[(&str, &str)]| {
+            let found = variables(kind, secret);
+            let found: Vec<_> =
+                found.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+            assert_eq!(found, expected, "{kind}");
+        };
+        check("anthropic", "k", &[]);
+        check("openai", "k", &[("OPENAI_API_KEY", "k")]);
+        check("custom", "k", &[("CREDENTIAL", "k"), ("ASH_CUSTOM_API_KEY", "k")]);
+        let bedrock = (USE_BEDROCK, "1");
+        check("bedrock", "k", &[bedrock, ("AWS_BEARER_TOKEN_BEDROCK", "k")]);
+        let key = r#"{"accessKeyId": "a", "secretAccessKey": "b", "region": "c", "more": 1}"#;
+        let expected = [
+            bedrock,
+            ("AWS_ACCESS_KEY_ID", "a"),
+            ("AWS_SECRET_ACCESS_KEY", "b"),
+            ("AWS_REGION", "c"),
+        ];
+        check("bedrock", key, &expected);
     }
 }

@@ -180,9 +180,9 @@ pub(super) fn render(error: &node::http::Error) -> Response {
     let mut failure = Failure::from(error.clone());
     if failure.status == StatusCode::UNAUTHORIZED {
         // What Ash's clients are told, and look for.
-        let text = match error.detail().field {
-            Some(_) => "Invalid API key",
-            None => "Missing Authorization header",
+        let text = match error.is_unknown_token() {
+            true => "Invalid API key",
+            false => "Missing Authorization header",
         };
         failure.error = text.to_owned();
     }
@@ -249,7 +249,8 @@ mod tests {
     async fn who_has_no_key_is_told_apart_from_who_has_a_wrong_one() {
         let nobody = node::http::Error::unauthenticated();
         check(render(&nobody), 401, "Missing Authorization header").await;
-        check(render(&nobody.at("authorization")), 401, "Invalid API key").await;
+        let wrong = node::http::Error::unknown_token();
+        check(render(&wrong), 401, "Invalid API key").await;
     }
 
     #[test]
