@@ -181,7 +181,7 @@ impl Inner {
 
     /// Ends a sandbox and detaches its disk, which is complete on this machine then.
     pub(super) async fn end_body(&self, body: &Arc<Body>) -> Option<String> {
-        // What stands still cannot end by itself. When it is gone already, there is nothing to move.
+        // What stands still cannot end by itself; what is gone already needs no help.
         let _gone = body.thaw().await;
         let agent = time::timeout(AGENT_START_GRACE, body.agent.lock()).await;
         if let Some(agent) = agent.ok().and_then(|mut agent| agent.take()) {

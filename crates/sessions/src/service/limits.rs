@@ -28,8 +28,8 @@ const TMP_BYTES_PER_INODE: u64 = 4096;
 /// Stack of a main thread, as the kernel's own default is.
 const STACK_BYTES: u64 = 8 << 20;
 
-/// Variables of an environment, and bytes of all of them. Sealed as one secret, whose bound is twice
-/// that ([`node::sealed::SECRET_BYTES_MAX`]); quotes make it longer.
+/// Variables of an environment, and bytes of all of them. They are sealed as one secret, which may
+/// have twice as many ([`node::sealed::SECRET_BYTES_MAX`]): quotes make it longer.
 const ENV_COUNT_MAX: usize = 256;
 const ENV_BYTES_MAX: usize = 32 << 10;
 /// Metadata entries, and bytes of all of them.

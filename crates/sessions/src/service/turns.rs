@@ -76,7 +76,7 @@ impl Turns {
     }
 
     /// Stops the turn that runs, and says which that is.
-    pub(super) fn stop_current(&mut self) -> Option<Arc<Turn>> {
+    pub(super) fn stop_current(&self) -> Option<Arc<Turn>> {
         let turn = self.current.clone()?;
         turn.stop();
         Some(turn)
