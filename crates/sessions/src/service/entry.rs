@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use api::SessionState;
@@ -91,6 +91,8 @@ pub(crate) struct Body {
     pub(crate) agent: Arc<tokio::sync::Mutex<Option<RunningAgent>>>,
     /// The way to the model, once an agent needs it.
     pub(crate) relay: Mutex<Option<Relaying>>,
+    /// Its programs stand still.
+    is_frozen: AtomicBool,
 }
 
 impl fmt::Debug for Entry {
@@ -164,6 +166,7 @@ impl Body {
             used_ms: AtomicU64::new(clock::wall_ms()),
             agent: Arc::default(),
             relay: Mutex::default(),
+            is_frozen: AtomicBool::new(false),
         }
     }
 
@@ -192,6 +195,26 @@ impl Body {
                 None => "it was stopped".to_owned(),
             }
         }
+    }
+
+    /// Stops every program where it is.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(crate) async fn freeze(&self) -> Result<(), Error> {
+        self.is_frozen.store(true, Ordering::Release);
+        Ok(self.sandbox()?.freeze().await?)
+    }
+
+    /// Lets programs go on that were stopped.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub(crate) async fn thaw(&self) -> Result<(), Error> {
+        if self.is_frozen.swap(false, Ordering::AcqRel) {
+            self.sandbox()?.thaw().await?;
+        }
+        Ok(())
     }
 
     /// Its disk; none when the sandbox has been ended.

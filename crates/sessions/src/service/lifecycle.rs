@@ -132,6 +132,7 @@ impl Sessions {
                 | SessionState::Stopped
                 | SessionState::Error => {}
             }
+            at_work.body.thaw().await?;
             inner.enter(&entry, "resumed");
             drop(at_work);
             inner.metrics.took(Timed::ResumeWarm, clock::now().duration_since(began));
