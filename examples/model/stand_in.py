@@ -146,7 +146,8 @@ class Conversation:
         return results
 
     def directives(self):
-        for line in self.text.splitlines():
+        # Not splitlines(): it ends lines at characters that are text here.
+        for line in self.text.split("\n"):
             name, colon, rest = line.strip().partition(":")
             if colon and name in DIRECTIVES:
                 yield name, rest.strip()
