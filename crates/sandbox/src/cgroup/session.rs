@@ -6,6 +6,12 @@ use std::os::fd::OwnedFd;
 use super::{Groups, Role, field, number, optional, read, write};
 use crate::sys;
 
+/// Most bytes that wait in TCP and UDP sockets of a session (version 1). A connection on which
+/// nobody reads holds up to 10 MiB with the kernel's defaults.
+const SOCKET_BYTES_MAX: u64 = 64 << 20;
+/// The part of a session's memory that they come to at most.
+const SOCKET_SHARE: u64 = 4;
+
 /// What is in use in groups at this moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct InUse {
@@ -18,6 +24,12 @@ impl Groups {
     /// and not all: an agent survives what a tool of it does.
     pub(crate) fn set_session_limits(&self, memory_bytes: u64, processes: u64) -> io::Result<()> {
         self.set_limits(memory_bytes, processes)?;
+        if let Some(dir) = self.dir(Role::Memory) {
+            // Version 1 counts it apart from all other memory, and otherwise not at all: what waits
+            // in connections could fill the memory of the host. Version 2 counts it as memory.
+            let bytes = (memory_bytes / SOCKET_SHARE).min(SOCKET_BYTES_MAX).to_string();
+            optional(write(dir, c"memory.kmem.tcp.limit_in_bytes", &bytes))?;
+        }
         match (self.dir(Role::Unified), self.unified_limits) {
             (Some(dir), true) => optional(write(dir, c"memory.oom.group", "0")),
             _ => Ok(()),
