@@ -38,6 +38,9 @@ const _: () = assert!(PROGRAMS_MAX < FailurePage::PLACES);
 
 /// Connections that wait for the server to take them.
 const BACKLOG: c_int = 128;
+/// Ended processes that are reaped between two looks at the connection: programs can leave them
+/// behind faster than they are reaped.
+const REAPED_AT_ONCE: usize = 256;
 /// How often it is looked whether everything has stopped, a millisecond apart.
 const FREEZE_LOOKS_MAX: u32 = 20;
 
@@ -192,16 +195,20 @@ impl Session {
     /// Serves until the server or the spawner is gone, or the session cannot be set up.
     fn serve(mut self, guest: &Guest<'_>) -> c_int {
         let mut buf = [0u8; codec::MESSAGE_BYTES_MAX];
+        let mut are_all_reaped = true;
         loop {
             let watched = [guest.control.as_fd(), guest.lifeline, self.sigchld.as_fd()];
-            let Ok(ready) = sys::poll(&watched, None) else { return 1 };
+            let timeout = (!are_all_reaped).then_some(Duration::ZERO);
+            let Ok(ready) = sys::poll(&watched, timeout) else { return 1 };
             let is_ready = |i: usize| ready.get(i).copied().unwrap_or(false);
             if is_ready(1) {
                 return 0;
             }
             if is_ready(2) {
                 sys::drain_signals(self.sigchld.as_fd());
-                self.reap(guest);
+            }
+            if is_ready(2) || !are_all_reaped {
+                are_all_reaped = self.reap(guest);
             }
             if is_ready(0) {
                 match sys::receive(guest.control.as_fd(), &mut buf) {
@@ -410,6 +417,10 @@ impl Session {
         let step = "stop every program";
         let Some(freezer) = &self.freezer else {
             sys_session::signal_all_others(libc::SIGSTOP).or_else(super::ignore_none).step(step)?;
+            // Files can be had meanwhile; a control group would not have stopped it either.
+            if let Some(helper) = self.helper {
+                sys_session::signal_one(helper, libc::SIGCONT).step(step)?;
+            }
             return Ok((done(id), None));
         };
         sys::write_all(freezer.as_fd(), b"1").step(step)?;
@@ -438,9 +449,11 @@ impl Session {
 
     // ---- ends ----------------------------------------------------------------------------------
 
-    /// Reaps whatever has ended, orphans among it, and tells of the programs.
-    fn reap(&mut self, guest: &Guest<'_>) {
-        while let Ok(Some((pid, how))) = sys::reap_any() {
+    /// Reaps what has ended, orphans among it, and tells of the programs. Tells whether that was
+    /// all.
+    fn reap(&mut self, guest: &Guest<'_>) -> bool {
+        for _ in 0..REAPED_AT_ONCE {
+            let Ok(Some((pid, how))) = sys::reap_any() else { return true };
             if let Some(at) = self.running.iter().position(|it| it.pid == pid) {
                 let Running { id, note, oom_kills_before, .. } = self.running.swap_remove(at);
                 let mut end = program::end(how, &note);
@@ -456,6 +469,7 @@ impl Session {
                 self.helper = None;
             }
         }
+        false
     }
 
     /// Takes back what a parked process had that has ended without a program.
