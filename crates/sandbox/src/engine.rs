@@ -272,10 +272,8 @@ impl Link {
     async fn listen(&self, spawner: &Spawner) {
         let mut buf = [0u8; 4096];
         loop {
-            let received = self
-                .socket
-                .async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), &mut buf))
-                .await;
+            let receive = |fd: &OwnedFd| sys::receive_what_fits(fd.as_fd(), &mut buf);
+            let received = self.socket.async_io(Interest::READABLE, receive).await;
             let Ok((n, fds)) = received else { return };
             if n == 0 {
                 return;
@@ -299,6 +297,11 @@ impl Link {
         };
         match (kind, fds.into_iter().next()) {
             (from_spawner::PREPARED, Some(control)) => answer(Ok(control)),
+            // This process had no room for it. The sandbox ends, because nobody has its connection.
+            (from_spawner::PREPARED, None) => {
+                let step = "take a sandbox over".to_owned();
+                answer(Err(Failure { step, errno: libc::EMFILE }));
+            }
             (from_spawner::NOT_PREPARED, _) => {
                 spawner.load.fetch_sub(1, Ordering::Relaxed);
                 let failure = r.bytes().and_then(|b| {

@@ -335,8 +335,8 @@ impl Connection {
     async fn read(self: Arc<Self>) {
         let mut buf = [0u8; FRAME_BYTES_MAX];
         let reason = loop {
-            let received =
-                self.socket.async_io(Interest::READABLE, |fd| sys::receive(fd.as_fd(), &mut buf));
+            let receive = |fd: &OwnedFd| sys::receive_what_fits(fd.as_fd(), &mut buf);
+            let received = self.socket.async_io(Interest::READABLE, receive);
             match received.await {
                 Ok((n @ 1.., fds)) => match self.take(buf.get(..n).unwrap_or(&[]), fds) {
                     Ok(()) => {}

@@ -1098,8 +1098,29 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
 }
 
-/// Receives one message with its descriptors; zero bytes at end of file.
+/// Receives one message with its descriptors; zero bytes at end of file. `EMSGSIZE` when there is
+/// no room for the bytes, or in this process for the descriptors: then the message is lost.
 pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+    match receive_message(socket, buf)? {
+        (n, Some(fds)) => Ok((n, fds)),
+        (_, None) => Err(io::Error::from_raw_os_error(libc::EMSGSIZE)),
+    }
+}
+
+/// As [`receive`]; but where this process has no room for all descriptors the message comes without
+/// any: who has many connections does not give one up for that.
+pub(crate) fn receive_what_fits(
+    socket: BorrowedFd<'_>,
+    buf: &mut [u8],
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_message(socket, buf).map(|(n, fds)| (n, fds.unwrap_or_default()))
+}
+
+/// Receives one message, with all of its descriptors or none.
+fn receive_message(
+    socket: BorrowedFd<'_>,
+    buf: &mut [u8],
+) -> io::Result<(usize, Option<Vec<OwnedFd>>)> {
     let mut iov = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     let mut control = ControlBuffer([0; 24 + 4 * MESSAGE_FDS_MAX]);
     // SAFETY: all-zero is a valid msghdr.
@@ -1143,10 +1164,10 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, buf: &mut [u8]) -> io::Result<(usi
         // SAFETY: walks within `control` as `message` describes it.
         header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
     }
-    if message.msg_flags & (libc::MSG_TRUNC | libc::MSG_CTRUNC) != 0 {
+    if message.msg_flags & libc::MSG_TRUNC != 0 {
         return Err(io::Error::from_raw_os_error(libc::EMSGSIZE));
     }
-    Ok((n, fds))
+    Ok((n, (message.msg_flags & libc::MSG_CTRUNC == 0).then_some(fds)))
 }
 
 /// Makes the runtime watch a descriptor, which becomes non-blocking.

@@ -158,7 +158,7 @@ impl Link {
     async fn receive(&self, buf: &mut [u8]) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
         loop {
             let mut guard = self.socket.readable().await?;
-            match guard.try_io(|fd| sys::receive(fd.as_fd(), buf)) {
+            match guard.try_io(|fd| sys::receive_what_fits(fd.as_fd(), buf)) {
                 Ok(received) => return received.map(|(n, fds)| (n > 0).then_some((n, fds))),
                 Err(_would_block) => {}
             }
