@@ -237,7 +237,7 @@ impl Helper {
         }
         let helper = self.clone();
         let spawned = spawn(move || {
-            let result = perform(job);
+            let result = answered(|| perform(job));
             // The server may send the next one when it has the answer.
             *helper.state.lock().threads(class).0 -= 1;
             helper.answer(id, result);
@@ -250,7 +250,7 @@ impl Helper {
 
     fn run(&self, job: Job) {
         let id = job.id;
-        self.answer(id, perform(job));
+        self.answer(id, answered(|| perform(job)));
     }
 
     fn answer(&self, id: u64, result: Outcome<Done>) {
@@ -264,6 +264,13 @@ impl Helper {
         let message = wire::encode_answer(id, &result);
         let _gone = sys::send(self.socket.as_fd(), &message, &handles);
     }
+}
+
+/// Does it, and has an answer in any case: a thread that ended without one would have its caller
+/// wait for ever.
+fn answered(body: impl FnOnce() -> Outcome<Done>) -> Outcome<Done> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(body))
+        .unwrap_or_else(|_| Err(Refusal::new(libc::EIO, "the file helper failed")))
 }
 
 /// Does what is asked. Its pipe is closed by then.

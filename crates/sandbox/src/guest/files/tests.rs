@@ -342,6 +342,13 @@ async fn who_does_not_read_holds_up_nobody() {
     assert!(fifth.len() > 4 << 20);
 }
 
+/// Whoever asked waits for nothing else.
+#[test]
+fn a_request_that_fails_unforeseen_is_answered() {
+    let refused = super::answered(|| panic!("on purpose")).unwrap_err();
+    assert_eq!(refused, super::Refusal::new(libc::EIO, "the file helper failed"));
+}
+
 #[tokio::test]
 async fn attributes_are_kept() {
     let place = Place::new();

@@ -122,7 +122,12 @@ impl Watcher {
     }
 
     fn tell(&mut self, kind: u8, path: &[u8]) {
-        self.out.extend_from_slice(&wire::record(&[&[kind], path].concat()));
+        let mut event = [&[kind], path].concat();
+        if event.len() > wire::RECORD_BYTES_MAX {
+            // Programs can make paths of any length, one directory at a time.
+            event = vec![OVERFLOW];
+        }
+        self.out.extend_from_slice(&wire::record(&event));
     }
 
     /// Whether the watch goes on.
