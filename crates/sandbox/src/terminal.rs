@@ -17,8 +17,9 @@ const PLACE: &CStr = c"/dev/pts";
 /// programs such as `script`; each belongs to its user.
 const OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=16";
 
-/// The same for a session, which has several programs at once.
-const SESSION_OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=256";
+/// The same for a session, which has several programs at once. So few that it takes many sessions
+/// to use up the kernel's (`kernel.pty.max`, 4096, less those that it keeps for the host).
+const SESSION_OPTIONS: &CStr = c"newinstance,ptmxmode=0666,mode=0600,max=64";
 
 /// Both sides of a terminal.
 #[derive(Debug)]
