@@ -12,6 +12,7 @@ mod files;
 mod hostile;
 mod session;
 mod session_files;
+mod session_hostile;
 mod streams;
 mod support;
 mod terminals;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         hostile::TESTS,
         session::TESTS,
         session_files::TESTS,
+        session_hostile::TESTS,
         streams::TESTS,
         terminals::TESTS,
         warm::TESTS,

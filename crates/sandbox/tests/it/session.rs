@@ -46,21 +46,21 @@ const PARKED: u64 = 1;
 /// What a program sees of the session: itself.
 const PS: &str = "bash ps 1\n";
 /// How long anything may take on a busy machine.
-const SOON: Duration = Duration::from_secs(30);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// A session with a disk of its own, in a directory that goes with it.
-struct Live {
-    session: Session,
-    disk: Option<Disk>,
+pub(crate) struct Live {
+    pub(crate) session: Session,
+    pub(crate) disk: Option<Disk>,
     directory: PathBuf,
 }
 
 impl Live {
-    async fn new(engine: &Engine) -> Live {
+    pub(crate) async fn new(engine: &Engine) -> Live {
         Live::with(engine, SessionLimits::default()).await
     }
 
-    async fn with(engine: &Engine, limits: SessionLimits) -> Live {
+    pub(crate) async fn with(engine: &Engine, limits: SessionLimits) -> Live {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let own = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let directory = std::env::temp_dir().join(format!("cove-session-{}-{}", own.0, own.1));
@@ -75,11 +75,11 @@ impl Live {
         Live { session, disk: Some(disk), directory }
     }
 
-    async fn start(&self, program: Program) -> Process {
+    pub(crate) async fn start(&self, program: Program) -> Process {
         self.session.start(program).await.unwrap()
     }
 
-    async fn shell(&self, script: &str) -> Output {
+    pub(crate) async fn shell(&self, script: &str) -> Output {
         Output::of(self.start(shell(script)).await).await
     }
 }
@@ -91,14 +91,14 @@ impl Drop for Live {
     }
 }
 
-struct Output {
-    end: ProcessEnd,
-    stdout: String,
-    stderr: String,
+pub(crate) struct Output {
+    pub(crate) end: ProcessEnd,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
 impl Output {
-    async fn of(mut process: Process) -> Output {
+    pub(crate) async fn of(mut process: Process) -> Output {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let Streams::Pipes(pipes) = &mut process.streams else { panic!("a terminal") };
         drop(pipes.stdin.take());
@@ -111,7 +111,7 @@ impl Output {
     }
 }
 
-fn program(argv: &[&str]) -> Program {
+pub(crate) fn program(argv: &[&str]) -> Program {
     let words = |list: &[&str]| list.iter().map(|word| word.as_bytes().to_vec()).collect();
     Program {
         argv: words(argv),
@@ -120,12 +120,12 @@ fn program(argv: &[&str]) -> Program {
     }
 }
 
-fn shell(script: &str) -> Program {
+pub(crate) fn shell(script: &str) -> Program {
     program(&["/bin/bash", "-c", script])
 }
 
 /// What a program writes to its standard output.
-fn pipe(process: &mut Process) -> &mut pipe::Receiver {
+pub(crate) fn pipe(process: &mut Process) -> &mut pipe::Receiver {
     match &mut process.streams {
         Streams::Pipes(pipes) => &mut pipes.stdout,
         Streams::Terminal(_) => panic!("a terminal"),
@@ -133,7 +133,7 @@ fn pipe(process: &mut Process) -> &mut pipe::Receiver {
 }
 
 /// Reads until this has come.
-async fn read_until(from: &mut (impl AsyncRead + Unpin), end: &str) -> String {
+pub(crate) async fn read_until(from: &mut (impl AsyncRead + Unpin), end: &str) -> String {
     let mut seen = String::new();
     while !seen.contains(end) {
         let mut byte = [0];
@@ -163,7 +163,7 @@ async fn echo(process: &mut Process, line: &str) -> String {
 }
 
 /// Waits until something is so.
-async fn eventually<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
+pub(crate) async fn eventually<F: Future<Output = bool>>(is_so: impl Fn() -> F) {
     let wait = async {
         while !is_so().await {
             time::sleep(Duration::from_millis(5)).await;
