@@ -53,6 +53,12 @@ enum Answer {
         says: &'static str,
         example: Value,
     },
+    /// Either, as the caller wants it: schemas and examples of both.
+    EventsOr {
+        says: &'static str,
+        events: (&'static str, Value),
+        document: (&'static str, Value),
+    },
     /// A WebSocket, for which OpenAPI has no words.
     Socket {
         says: &'static str,
@@ -75,9 +81,10 @@ pub(crate) fn write(root: &Path) -> Result<String> {
 /// The document, as it should stand in the file.
 fn openapi() -> Result<String> {
     let schemas = schemas()?;
-    let mut paths = Map::new();
+    let (mut paths, mut errors) = (Map::new(), Map::new());
     for operation in operations::all() {
         check_references(&operation, &schemas)?;
+        errors.extend(operation.failures().map(|it| (it.to_string(), error_response(*it))));
         let methods = paths.entry(operation.path).or_insert_with(|| json!({}));
         let method = operation.method;
         methods[method] = operation.into_value();
@@ -99,12 +106,18 @@ fn openapi() -> Result<String> {
         "tags": [
             { "name": "executions", "description": "Programs in, verdicts out." },
             { "name": "queue", "description": "Asynchronous executions as a whole." },
+            { "name": "agents", "description": "What sessions run: folders with versions." },
+            {
+                "name": "sessions",
+                "description": "Agents that keep their process, their files and their conversation."
+            },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }
         ],
         "paths": paths,
         "webhooks": operations::webhooks(),
         "components": {
             "schemas": schemas,
+            "responses": errors,
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -142,14 +155,75 @@ fn schemas() -> Result<Map<String, Value>> {
     define::<api::WebhookSecret>(&mut answers);
     define::<api::LanguageList>(&mut answers);
     define::<api::ErrorBody>(&mut answers);
+    define_sessions(&mut requests, &mut answers);
     let mut schemas = requests.take_definitions(true);
     for (name, schema) in answers.take_definitions(true) {
-        if schemas.get(&name).is_some_and(|other| *other != schema) {
-            bail!("`{name}` is read and written differently and needs two names");
+        match schemas.get(&name) {
+            // What is read says less of what must be there, and holds for both.
+            Some(read) if is_like(read, &schema) => {}
+            Some(_) => bail!("`{name}` is read and written differently and needs two names"),
+            None => drop(schemas.insert(name, schema)),
         }
-        schemas.insert(name, schema);
     }
     Ok(schemas)
+}
+
+/// Whether what is read and what is written differ at most in which fields must be there, and what
+/// they are when they are not.
+fn is_like(read: &Value, written: &Value) -> bool {
+    let bare = |schema: &Value| {
+        let mut schema = schema.clone();
+        if let Some(map) = schema.as_object_mut() {
+            map.remove("required");
+            map.remove("additionalProperties");
+            let fields = map.get_mut("properties").and_then(Value::as_object_mut);
+            for field in fields.into_iter().flat_map(Map::values_mut) {
+                field.as_object_mut().and_then(|field| field.remove("default"));
+            }
+        }
+        schema
+    };
+    bare(read) == bare(written)
+}
+
+/// What agents and sessions take and give.
+fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator) {
+    define::<api::DeployRequest>(requests);
+    define::<api::AgentUpdate>(requests);
+    define::<api::CreateSession>(requests);
+    define::<api::MessageRequest>(requests);
+    define::<api::SessionExec>(requests);
+    define::<api::ForkRequest>(requests);
+    define::<api::MoveFile>(requests);
+    define::<api::SnapshotRequest>(requests);
+    define::<api::CreateCredential>(requests);
+    define::<api::Agent>(answers);
+    define::<api::AgentList>(answers);
+    define::<api::AgentVersionList>(answers);
+    define::<api::AgentFileList>(answers);
+    define::<api::Session>(answers);
+    define::<api::SessionList>(answers);
+    define::<api::SessionMetrics>(answers);
+    define::<api::SandboxCounts>(answers);
+    define::<api::SessionEvent>(answers);
+    define::<api::SessionEventList>(answers);
+    define::<api::MessageAnswer>(answers);
+    define::<api::SessionMessageList>(answers);
+    define::<api::Interrupted>(answers);
+    define::<api::SessionLogs>(answers);
+    define::<api::SessionExecResult>(answers);
+    define::<api::SessionExecEvent>(answers);
+    define::<api::FileEntry>(answers);
+    define::<api::FileList>(answers);
+    define::<api::ArchiveImported>(answers);
+    define::<api::FileChange>(answers);
+    define::<api::Snapshot>(answers);
+    define::<api::SnapshotList>(answers);
+    define::<api::Credential>(answers);
+    define::<api::CredentialList>(answers);
+    define::<api::SessionAttachment>(answers);
+    define::<api::SessionAttachmentList>(answers);
+    define::<api::UsageReport>(answers);
 }
 
 fn define<T: JsonSchema>(generator: &mut SchemaGenerator) {
@@ -159,10 +233,11 @@ fn define<T: JsonSchema>(generator: &mut SchemaGenerator) {
 
 fn check_references(operation: &Operation, schemas: &Map<String, Value>) -> Result<()> {
     let request = operation.request.as_ref().map(|(schema, _)| *schema);
-    let answers = operation.answers.iter().filter_map(|(_, answer)| match answer {
-        Answer::Json { schema, .. } | Answer::Events { schema, .. } => Some(*schema),
-        Answer::Socket { receives, .. } => Some(*receives),
-        Answer::Text { .. } => None,
+    let answers = operation.answers.iter().flat_map(|(_, answer)| match answer {
+        Answer::Json { schema, .. } | Answer::Events { schema, .. } => vec![*schema],
+        Answer::EventsOr { events, document, .. } => vec![events.0, document.0],
+        Answer::Socket { receives, .. } => vec![*receives],
+        Answer::Text { .. } => Vec::new(),
     });
     for name in request.into_iter().chain(answers) {
         if !schemas.contains_key(name) {
@@ -173,14 +248,20 @@ fn check_references(operation: &Operation, schemas: &Map<String, Value>) -> Resu
 }
 
 impl Operation {
+    /// Every status of an error that it answers with.
+    fn failures(&self) -> impl Iterator<Item = &u16> {
+        let with_token: &[u16] = if self.token { &[401, 503] } else { &[] };
+        self.errors.iter().chain(with_token)
+    }
+
     fn into_value(self) -> Value {
         let mut responses = Map::new();
+        for status in self.failures() {
+            let place = format!("#/components/responses/{status}");
+            responses.insert(status.to_string(), json!({ "$ref": place }));
+        }
         for (status, answer) in self.answers {
             responses.insert(status.to_string(), answer.into_value());
-        }
-        let with_token: &[u16] = if self.token { &[401, 503] } else { &[] };
-        for status in self.errors.iter().chain(with_token) {
-            responses.insert(status.to_string(), error_response(*status));
         }
         let mut value = json!({
             "operationId": self.id,
@@ -228,6 +309,13 @@ impl Answer {
                     "text/event-stream": { "schema": reference(schema), "example": example }
                 }
             }),
+            Answer::EventsOr { says, events, document } => json!({
+                "description": says,
+                "content": {
+                    "text/event-stream": { "schema": reference(events.0), "example": events.1 },
+                    "application/json": { "schema": reference(document.0), "example": document.1 }
+                }
+            }),
             Answer::Socket { says, receives } => json!({
                 "description": says,
                 // A link that tools can follow, for there is no place for what a socket takes.
@@ -245,12 +333,15 @@ fn error_response(status: u16) -> Value {
     let description = match status {
         400 => "The request is malformed; `field` says where.",
         401 => "No token, or one that is not known.",
-        403 => "Needs an operator's token.",
-        404 => "There is no such execution, or it is another token's.",
+        403 => "This token may not do this; or the file is not the session's user's to touch.",
+        404 => "There is no such thing, or it is another's.",
+        405 => "Not at this path.",
         409 => "It is not in a state that allows this; or the idempotency key was used before.",
+        410 => "The session has ended, for ever.",
         413 => "The body is larger than the server takes.",
         415 => "The body is not JSON by its content type.",
-        426 => "An execution can be attached to a WebSocket only.",
+        416 => "The file is shorter than that.",
+        426 => "Only on a WebSocket.",
         429 => "This caller has too much waiting already; try again after `Retry-After`.",
         503 => "The server is full or shutting down; try again after `Retry-After`.",
         _ => "An error.",
@@ -295,13 +386,14 @@ mod tests {
         }
     }
 
+    fn again<T: serde::de::DeserializeOwned + serde::Serialize>(
+        value: &Value,
+    ) -> serde_json::Result<Value> {
+        serde_json::to_value(serde_json::from_value::<T>(value.clone())?)
+    }
+
     /// Whether the type of this name reads the value and writes the same again.
     fn check(schema: &str, value: &Value, place: &str) {
-        fn again<T: serde::de::DeserializeOwned + serde::Serialize>(
-            value: &Value,
-        ) -> serde_json::Result<Value> {
-            serde_json::to_value(serde_json::from_value::<T>(value.clone())?)
-        }
         let again = match schema {
             "ExecutionRequest" => again::<api::ExecutionRequest>(value),
             "BatchRequest" => again::<api::BatchRequest>(value),
@@ -314,6 +406,51 @@ mod tests {
             "QueueChange" => again::<api::QueueChange>(value),
             "WebhookSecret" => again::<api::WebhookSecret>(value),
             "Event" => again::<api::Event>(value),
+            other => return check_sessions(other, value, place),
+        };
+        let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
+        contains(&again, value, place);
+    }
+
+    /// The same for types of agents and sessions.
+    fn check_sessions(schema: &str, value: &Value, place: &str) {
+        let again = match schema {
+            "DeployRequest" => again::<api::DeployRequest>(value),
+            "AgentUpdate" => again::<api::AgentUpdate>(value),
+            "CreateSession" => again::<api::CreateSession>(value),
+            "MessageRequest" => again::<api::MessageRequest>(value),
+            "SessionExec" => again::<api::SessionExec>(value),
+            "ForkRequest" => again::<api::ForkRequest>(value),
+            "MoveFile" => again::<api::MoveFile>(value),
+            "SnapshotRequest" => again::<api::SnapshotRequest>(value),
+            "CreateCredential" => again::<api::CreateCredential>(value),
+            "Agent" => again::<api::Agent>(value),
+            "AgentList" => again::<api::AgentList>(value),
+            "AgentVersionList" => again::<api::AgentVersionList>(value),
+            "AgentFileList" => again::<api::AgentFileList>(value),
+            "Session" => again::<api::Session>(value),
+            "SessionList" => again::<api::SessionList>(value),
+            "SessionMetrics" => again::<api::SessionMetrics>(value),
+            "SandboxCounts" => again::<api::SandboxCounts>(value),
+            "SessionEvent" => again::<api::SessionEvent>(value),
+            "SessionEventList" => again::<api::SessionEventList>(value),
+            "MessageAnswer" => again::<api::MessageAnswer>(value),
+            "SessionMessageList" => again::<api::SessionMessageList>(value),
+            "Interrupted" => again::<api::Interrupted>(value),
+            "SessionLogs" => again::<api::SessionLogs>(value),
+            "SessionExecResult" => again::<api::SessionExecResult>(value),
+            "SessionExecEvent" => again::<api::SessionExecEvent>(value),
+            "FileEntry" => again::<api::FileEntry>(value),
+            "FileList" => again::<api::FileList>(value),
+            "ArchiveImported" => again::<api::ArchiveImported>(value),
+            "FileChange" => again::<api::FileChange>(value),
+            "Snapshot" => again::<api::Snapshot>(value),
+            "SnapshotList" => again::<api::SnapshotList>(value),
+            "Credential" => again::<api::Credential>(value),
+            "CredentialList" => again::<api::CredentialList>(value),
+            "SessionAttachment" => again::<api::SessionAttachment>(value),
+            "SessionAttachmentList" => again::<api::SessionAttachmentList>(value),
+            "UsageReport" => again::<api::UsageReport>(value),
             other => panic!("{place}: no type for {other}"),
         };
         let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -355,6 +492,11 @@ mod tests {
                     | Answer::Events { schema, example, .. } => {
                         check(schema, &example, &format!("{id}: {status}"));
                     }
+                    Answer::EventsOr { events, document, .. } => {
+                        for (schema, example) in [events, document] {
+                            check(schema, &example, &format!("{id}: {status}"));
+                        }
+                    }
                     Answer::Text { .. } | Answer::Socket { .. } => {}
                 }
             }
@@ -390,20 +532,25 @@ mod tests {
         }
     }
 
-    /// The router is in another crate that this one does not use; its source says what is routed.
+    /// The routers are in other crates that this one does not use; their source says what is
+    /// routed.
     #[test]
     fn every_route_is_described() {
-        let source = crate::root().join("crates/executions/src/http.rs");
-        let source = fs::read_to_string(source).unwrap();
-        let routes: Vec<&str> =
-            source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
-        assert!(routes.len() > 10);
+        let mut routes = Vec::new();
+        for source in ["crates/executions/src/http.rs", "crates/sessions/src/http.rs"] {
+            let source = fs::read_to_string(crate::root().join(source)).unwrap();
+            let before = routes.len();
+            let paths = source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).unwrap());
+            // Whatever stands behind an asterisk is a parameter like any other there.
+            routes.extend(paths.map(|path| path.replace("{*", "{")));
+            assert!(routes.len() > before + 10);
+        }
         let described: Vec<&str> = operations::all().iter().map(|it| it.path).collect();
         for route in &routes {
-            assert!(described.contains(route), "{route}");
+            assert!(described.contains(&route.as_str()), "{route}");
         }
         for path in described.iter().filter(|path| path.starts_with("/v1")) {
-            assert!(routes.contains(path), "{path}");
+            assert!(routes.iter().any(|route| route == path), "{path}");
         }
     }
 }

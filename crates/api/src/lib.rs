@@ -18,8 +18,8 @@ mod session;
 mod workspace;
 
 pub use agent::{
-    Agent, AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate, AgentVersion,
-    AgentVersionList, DeployRequest, SessionLimits,
+    Agent, AgentFile, AgentList, AgentOptions, AgentRuntime, AgentSettings, AgentUpdate,
+    AgentVersion, AgentVersionList, DeployRequest, SessionLimits,
 };
 pub use conversation::{
     Interrupted, MessageAnswer, SessionEventList, SessionLogLine, SessionLogs, SessionMessage,

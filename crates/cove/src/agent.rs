@@ -116,7 +116,8 @@ async fn deploy(args: &DeployArgs, server: &Remote, json: bool) -> Result<()> {
     let mut progress = Progress::new(json);
     progress.say("reading the folder");
     let (request, bytes) = request(args)?;
-    let size = format!("{} files, {}", request.files.len(), human_bytes(bytes));
+    let noun = if request.files.len() == 1 { "file" } else { "files" };
+    let size = format!("{} {noun}, {}", request.files.len(), human_bytes(bytes));
     progress.say(&format!("deploying {}: {size}", request.name));
     let mut request = server.request_with(Method::POST, "/v1/agents", &request)?;
     request.timeout = DEPLOY_TIMEOUT;

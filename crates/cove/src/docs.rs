@@ -26,7 +26,7 @@ pub(crate) async fn document() -> Response {
 pub(crate) async fn page(headers: HeaderMap) -> Response {
     static PAGE: OnceLock<String> = OnceLock::new();
     let page = PAGE.get_or_init(|| match serde_json::from_str(OPENAPI) {
-        Ok(document) => render(&document),
+        Ok(document) => render(&inlined(document)),
         Err(error) => {
             tracing::error!(%error, "failed to parse the built-in openapi.json");
             String::new()
@@ -52,6 +52,21 @@ fn origin(headers: &HeaderMap) -> String {
         }
         _ => ORIGIN_DEFAULT.to_owned(),
     }
+}
+
+/// The document with the answers that many operations share in their places.
+fn inlined(mut document: Value) -> Value {
+    let shared = document["components"]["responses"].take();
+    let methods = document["paths"].as_object_mut().into_iter().flat_map(Map::values_mut);
+    let operations = methods.filter_map(Value::as_object_mut).flat_map(Map::values_mut);
+    let answers = operations.filter_map(|it| it.get_mut("responses")?.as_object_mut());
+    for answer in answers.flat_map(Map::values_mut) {
+        let place = answer["$ref"].as_str().and_then(|place| place.rsplit('/').next());
+        if let Some(found) = place.and_then(|name| shared.get(name)) {
+            *answer = found.clone();
+        }
+    }
+    document
 }
 
 /// The whole page.
@@ -388,7 +403,7 @@ mod tests {
     use super::*;
 
     fn rendered() -> String {
-        render(&serde_json::from_str(OPENAPI).unwrap())
+        render(&inlined(serde_json::from_str(OPENAPI).unwrap()))
     }
 
     #[test]

@@ -115,7 +115,7 @@ fn text(view: &View) -> String {
          resumed    {} warm, {} from this server's disk, {} from the object store; {} were ready\n\n",
         it.resumed_warm, it.resumed_local, it.resumed_remote, it.prewarm_hits
     );
-    let heading = ["session", "agent", "state", "sandbox", "cpu", "memory", "disk", "processes"];
+    let heading = ["session", "agent", "state", "cpu", "memory", "disk", "processes"];
     let mut rows = vec![heading.map(str::to_owned)];
     for Row { session, metrics } in &view.sessions {
         let figure = |figure: fn(&SessionMetrics) -> String| {
@@ -125,8 +125,7 @@ fn text(view: &View) -> String {
         rows.push([
             plain(&session.id),
             agent.chars().take(AGENT_CHARS_MAX).collect(),
-            session.state.as_str().to_owned(),
-            session.sandbox.as_str().to_owned(),
+            format!("{}, {}", session.state.as_str(), session.sandbox.as_str()),
             figure(|it| span(it.cpu_ms)),
             figure(|it| human_bytes(it.memory_bytes)),
             figure(|it| human_bytes(it.disk_bytes)),

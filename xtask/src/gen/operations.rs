@@ -3,6 +3,8 @@
 //! Every example is checked against its type by a test. What is not here cannot be found in the
 //! document, so a route that is added belongs here as well.
 
+mod sessions;
+
 use serde_json::{Value, json};
 
 use super::{Answer, Operation};
@@ -15,6 +17,7 @@ pub(super) fn all() -> Vec<Operation> {
     let mut all = vec![submit(), list(), batch(), fetch(), cancel(), events(), retry()];
     all.extend([webhook_secret(), list_languages(), stats()]);
     all.extend(queue_changes());
+    all.extend(sessions::all());
     all.extend(server());
     all
 }

@@ -1,0 +1,546 @@
+//! The operations on agents and sessions; those on what is in a session and beside it are in
+//! `workspace`.
+
+mod workspace;
+
+use serde_json::{Value, json};
+
+use super::super::{Answer, Operation};
+
+/// Ids that examples are about.
+const SESSION: &str = "ses_01M8043SZTDJQ6VZDQQ834JB4F";
+const AGENT: &str = "ag_01M8043SMSCXSHCZWNQ1ZXC72M";
+const TENANT: &str = "tok_GGMGM9JB47";
+const TURN: &str = "turn_01M8044N3PBZAP9SH39ZM0327E";
+const SNAPSHOT: &str = "snap_01M8044RG542EBSAESYSKCR7WW";
+const CREDENTIAL: &str = "cred_01M8044RKXF06PMRPRBSBKXEVT";
+const ATTACHMENT: &str = "att_01M8044RHM2X2MJSWG1QB86H2C";
+const TIME: &str = "2026-11-21T22:37:28.954Z";
+const MS: u64 = 1_795_300_676_726;
+
+/// All of them, in the order of the page.
+pub(super) fn all() -> Vec<Operation> {
+    let mut all = agents();
+    all.extend(lifecycle());
+    all.extend(conversation());
+    all.extend(commands());
+    all.extend(workspace::all());
+    all
+}
+
+/// What most of them have.
+fn operation(
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+    description: &'static str,
+) -> Operation {
+    let tag = if path.starts_with("/v1/agents") { "agents" } else { "sessions" };
+    Operation {
+        method,
+        path,
+        id,
+        tag,
+        token: true,
+        summary,
+        description,
+        parameters: in_path(path),
+        request: None,
+        answers: Vec::new(),
+        errors: if path.contains('{') { &[404] } else { &[] },
+    }
+}
+
+/// What stands in the path.
+fn in_path(path: &str) -> Value {
+    let names = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+    let parameter = |name: &str| {
+        let name = name.trim_start_matches('*');
+        let (description, example) = match name {
+            "name" => ("Name of the agent.", "echo"),
+            "path" => (
+                "Path of a file, from `/workspace` on; one that begins with `%2F` is absolute, \
+                 `~/` is `/home/user`.",
+                "src/main.py",
+            ),
+            _ if path.contains("/snapshots/") => ("Id of the snapshot.", SNAPSHOT),
+            _ if path.contains("/credentials/") => ("Id of the credential.", CREDENTIAL),
+            _ if path.starts_with("/v1/attachments/") => ("Id of the attachment.", ATTACHMENT),
+            _ => ("Id of the session.", SESSION),
+        };
+        json!({
+            "name": name, "in": "path", "required": true, "example": example,
+            "description": description, "schema": { "type": "string" }
+        })
+    };
+    names.map(parameter).collect()
+}
+
+impl Operation {
+    fn takes(mut self, schema: &'static str, name: &str, summary: &str, value: Value) -> Self {
+        self.request = Some((schema, json!({ name: { "summary": summary, "value": value } })));
+        self.errors = if self.errors.is_empty() { &[400, 413, 415] } else { &[400, 404, 409, 415] };
+        self
+    }
+
+    fn answers(mut self, status: u16, schema: &'static str, says: &'static str, it: Value) -> Self {
+        self.answers.push((status, Answer::json(schema, says, it)));
+        self
+    }
+
+    fn tells(mut self, schema: &'static str, says: &'static str, example: Value) -> Self {
+        self.answers.push((200, Answer::Events { schema, says, example }));
+        self
+    }
+
+    /// Events or a document, as the caller wants it.
+    fn tells_or(
+        mut self,
+        says: &'static str,
+        events: (&'static str, Value),
+        document: (&'static str, Value),
+    ) -> Self {
+        self.answers.push((200, Answer::EventsOr { says, events, document }));
+        self
+    }
+
+    fn gives(mut self, status: u16, content_type: &'static str, says: &'static str) -> Self {
+        self.answers.push((status, Answer::Text { content_type, says }));
+        self
+    }
+
+    fn asks(mut self, name: &str, kind: &str, description: &str) -> Self {
+        if let Some(all) = self.parameters.as_array_mut() {
+            all.push(json!({
+                "name": name, "in": "query", "required": false, "description": description,
+                "schema": { "type": kind }
+            }));
+        }
+        self
+    }
+
+    fn fails(mut self, errors: &'static [u16]) -> Self {
+        self.errors = errors;
+        self
+    }
+}
+
+fn command() -> Value {
+    json!({ "type": "command", "argv": ["python3", "agent.py"] })
+}
+
+fn agent() -> Value {
+    json!({
+        "id": AGENT, "name": "echo", "tenant": TENANT, "version": 1, "runtime": command(),
+        "limits": {}, "settings": { "prewarm_sandboxes": 0, "prewarm_agents": 0, "lazy": false },
+        "options": {}, "env": ["LOG_LEVEL"], "created_at": TIME, "updated_at": TIME
+    })
+}
+
+fn agents() -> Vec<Operation> {
+    let version = json!({
+        "version": 1, "runtime": command(), "created_at": TIME, "active": true, "files": 1,
+        "bytes": 2692
+    });
+    let all = "/v1/agents";
+    let one = "/v1/agents/{name}";
+    vec![
+        operation(
+            "post",
+            all,
+            "deployAgent",
+            "Deploy an agent",
+            "Makes an agent, or a new \
+            version of one, of a folder: complete, so that what an earlier version had and this \
+            one has not is gone. `install.sh` runs once, in a sandbox, and the answer waits for \
+            it. New sessions get the new version; those that exist keep theirs.",
+        )
+        .takes(
+            "DeployRequest",
+            "command",
+            "A program that speaks the agent protocol",
+            json!({
+                "name": "echo",
+                "files": [{ "path": "agent.py", "content": "import sys\n…" }],
+                "runtime": command(),
+                "env": { "LOG_LEVEL": "info" }
+            }),
+        )
+        .answers(201, "Agent", "It is deployed.", agent())
+        .fails(&[400, 409, 413, 415, 429]),
+        operation("get", all, "listAgents", "List agents", "Those of this token's tenant.")
+            .answers(200, "AgentList", "By name.", json!({ "agents": [agent()] })),
+        operation(
+            "get",
+            one,
+            "getAgent",
+            "Look at an agent",
+            "Values of its environment are \
+            never shown.",
+        )
+        .answers(200, "Agent", "What is known of it.", agent()),
+        operation(
+            "patch",
+            one,
+            "updateAgent",
+            "Change an agent",
+            "Without a new version: \
+            description, environment, limits, settings, options, or which version is active. \
+            Sessions that exist keep what they have.",
+        )
+        .takes(
+            "AgentUpdate",
+            "warm",
+            "Keep two sandboxes ready",
+            json!({
+                "settings": { "prewarm_sandboxes": 2, "prewarm_agents": 0, "lazy": false }
+            }),
+        )
+        .answers(200, "Agent", "As it is now.", agent()),
+        operation(
+            "delete",
+            one,
+            "deleteAgent",
+            "Delete an agent",
+            "With all its versions. Its \
+            sessions keep their files.",
+        )
+        .gives(204, "text/plain", "It is gone."),
+        operation(
+            "get",
+            "/v1/agents/{name}/versions",
+            "listAgentVersions",
+            "List versions of an agent",
+            "With the end of what `install.sh` wrote.",
+        )
+        .answers(
+            200,
+            "AgentVersionList",
+            "Newest first.",
+            json!({ "versions": [version] }),
+        ),
+        operation(
+            "get",
+            "/v1/agents/{name}/files",
+            "listAgentFiles",
+            "List the files of an agent",
+            "As they were deployed.",
+        )
+        .asks("version", "integer", "Those of this version rather than the active one.")
+        .answers(
+            200,
+            "AgentFileList",
+            "By path.",
+            json!({
+                "files": [{ "path": "agent.py", "size": 2692, "executable": false }]
+            }),
+        ),
+        operation(
+            "get",
+            "/v1/agents/{name}/files/{path}",
+            "getAgentFile",
+            "Fetch a file of an agent",
+            "As it was deployed.",
+        )
+        .asks("version", "integer", "Of this version rather than the active one.")
+        .gives(200, "application/octet-stream", "Its bytes."),
+    ]
+}
+
+fn session() -> Value {
+    json!({
+        "id": SESSION, "tenant": TENANT, "agent": "echo", "agent_version": 1, "state": "active",
+        "sandbox": "warm", "options": {},
+        "limits": {
+            "memory_bytes": 2_147_483_648_u64, "processes": 256, "disk_bytes": 1_073_741_824,
+            "disk_inodes": 131_072, "tmp_bytes": 268_435_456, "open_files": 4096
+        },
+        "metadata": { "user": "7" }, "on_disconnect": "continue", "created_at": TIME,
+        "last_active_at": TIME, "last_seq": 1
+    })
+}
+
+fn in_state(state: &str, sandbox: &str) -> Value {
+    let mut session = session();
+    session["state"] = json!(state);
+    session["sandbox"] = json!(sandbox);
+    session
+}
+
+fn lifecycle() -> Vec<Operation> {
+    let all = "/v1/sessions";
+    let one = "/v1/sessions/{id}";
+    let mut copy = session();
+    copy["parent"] = json!(SESSION);
+    let metrics = json!({
+        "at_ms": MS, "cpu_ms": 76, "memory_bytes": 5_242_880, "memory_peak_bytes": 6_291_456,
+        "processes": 4, "oom_kills": 0, "disk_bytes": 36864, "disk_total_bytes": 1_042_000_000
+    });
+    let counts = json!({
+        "total": 3, "warming": 0, "warm": 2, "running": 0, "waiting": 1, "cold": 0,
+        "capacity": 1000, "resumed_warm": 12, "resumed_local": 3, "resumed_remote": 0,
+        "prewarm_hits": 40
+    });
+    let verb = |path, id, summary, description, state: (&str, &str)| {
+        operation("post", path, id, summary, description)
+            .answers(200, "Session", "It is.", in_state(state.0, state.1))
+            .fails(&[404, 409, 410])
+    };
+    vec![
+        operation(
+            "post",
+            all,
+            "createSession",
+            "Create a session",
+            "One sandbox, one workspace, \
+            one conversation. Answered when it is durable and its sandbox is ready; the agent \
+            starts meanwhile, unless it is `lazy`. Without an `agent` it is a workspace.",
+        )
+        .takes(
+            "CreateSession",
+            "agent",
+            "A session of an agent",
+            json!({
+                "agent": "echo", "metadata": { "user": "7" }
+            }),
+        )
+        .answers(201, "Session", "It takes messages.", session())
+        .fails(&[400, 404, 413, 415, 429]),
+        operation(
+            "get",
+            all,
+            "listSessions",
+            "List sessions",
+            "Those of this token's tenant. \
+            `metadata.NAME=VALUE` asks for those with this entry.",
+        )
+        .asks("state", "string", "Only those in one of these states, separated by commas.")
+        .asks("agent", "string", "Only those of this agent.")
+        .asks("limit", "integer", "How many on a page: 1 to 200, 50 when it is not said.")
+        .asks("cursor", "string", "`next_cursor` of the page before.")
+        .answers(
+            200,
+            "SessionList",
+            "Newest first.",
+            json!({
+                "sessions": [session()], "next_cursor": SESSION
+            }),
+        )
+        .fails(&[400]),
+        operation(
+            "get",
+            one,
+            "getSession",
+            "Look at a session",
+            "Where it is, and where its \
+            sandbox is.",
+        )
+        .answers(200, "Session", "What is known of it.", session()),
+        operation(
+            "delete",
+            one,
+            "endSession",
+            "End a session",
+            "For ever: its turn, its \
+            processes, its files. Its events and messages can still be read.",
+        )
+        .answers(200, "Session", "It has ended.", in_state("ended", "cold")),
+        verb(
+            "/v1/sessions/{id}/pause",
+            "pauseSession",
+            "Pause a session",
+            "It takes no messages \
+            until it is resumed. The turn that runs goes on; the sandbox stays while there is room.",
+            ("paused", "waiting"),
+        ),
+        verb(
+            "/v1/sessions/{id}/stop",
+            "stopSession",
+            "Stop a session",
+            "Its turn is interrupted, \
+            its sandbox ends, its files go to the object store. Any server may resume it.",
+            ("stopped", "cold"),
+        ),
+        verb(
+            "/v1/sessions/{id}/resume",
+            "resumeSession",
+            "Resume a session",
+            "It takes messages \
+            again, with its files and its conversation, under the same id.",
+            ("active", "warm"),
+        ),
+        operation(
+            "post",
+            "/v1/sessions/{id}/fork",
+            "forkSession",
+            "Copy a session",
+            "Its files, \
+            its conversation and its settings, as they are now. The session itself goes on \
+            untouched.",
+        )
+        .takes("ForkRequest", "two", "Two copies", json!({ "count": 2 }))
+        .answers(
+            201,
+            "SessionList",
+            "All copies; none is left when one fails.",
+            json!({ "sessions": [copy.clone(), copy] }),
+        )
+        .fails(&[400, 404, 409, 410, 415]),
+        operation(
+            "get",
+            "/v1/sessions/{id}/metrics",
+            "getSessionMetrics",
+            "What a session uses",
+            "One that has no sandbox at present is a 409.",
+        )
+        .answers(200, "SessionMetrics", "Now.", metrics)
+        .fails(&[404, 409]),
+        operation(
+            "get",
+            "/v1/sandboxes",
+            "countSandboxes",
+            "Count sandboxes",
+            "Of all tenants of \
+            this server.",
+        )
+        .answers(200, "SandboxCounts", "The figures.", counts),
+    ]
+}
+
+fn conversation() -> Vec<Operation> {
+    let event = json!({
+        "seq": 5, "at_ms": MS, "turn": TURN, "type": "text", "data": { "text": "You said: hello" }
+    });
+    let answer = json!({
+        "session": SESSION, "turn": TURN, "seq": 10, "result": "You said: hello",
+        "is_error": false, "num_turns": 1
+    });
+    let message = json!({
+        "seq": 4, "at_ms": MS, "turn": TURN, "role": "user", "content": "hello"
+    });
+    let events = "/v1/sessions/{id}/events";
+    let messages = "/v1/sessions/{id}/messages";
+    vec![
+        operation(
+            "post",
+            messages,
+            "sendMessage",
+            "Say something to the agent",
+            "Answered with \
+            the events of its turn, as server-sent events, up to `done`; every stream ends with \
+            that. Messages of one session wait for each other. A listener that goes away can come \
+            back at `…/events`; `on_disconnect` says what becomes of the turn meanwhile.",
+        )
+        .asks("wait", "boolean", "Answer with one document when the turn is over.")
+        .takes("MessageRequest", "text", "A message", json!({ "content": "hello" }))
+        .tells_or(
+            "Every event of the turn: `id` is the number, `event` the type; or, with \
+                `wait=true`, what came of it.",
+            ("SessionEvent", event.clone()),
+            ("MessageAnswer", answer),
+        )
+        .fails(&[400, 404, 409, 410, 413, 415, 429]),
+        operation(
+            "get",
+            messages,
+            "listMessages",
+            "Read the conversation",
+            "Whole messages, the \
+            caller's and the agent's.",
+        )
+        .asks("after", "integer", "Number of the last one that was read.")
+        .asks("limit", "integer", "How many: 1 to 1000, 200 when it is not said.")
+        .answers(200, "SessionMessageList", "Oldest first.", json!({ "messages": [message] }))
+        .fails(&[400, 404]),
+        operation(
+            "get",
+            events,
+            "followSession",
+            "Follow a session",
+            "Everything that happens, \
+            from the event after `after` on, until the session ends. With `accept: \
+            application/json` a page of what is kept (`SessionEventList`).",
+        )
+        .asks(
+            "after",
+            "integer",
+            "Number of the last event that was seen; `Last-Event-ID` \
+                says the same.",
+        )
+        .asks("types", "string", "Only these types, separated by commas.")
+        .asks("limit", "integer", "How many on a page.")
+        .tells_or(
+            "Server-sent events: `id` is the number, `event` the type; or a page.",
+            ("SessionEvent", event.clone()),
+            ("SessionEventList", json!({ "events": [event], "next_after": 5 })),
+        )
+        .fails(&[400, 404]),
+        operation(
+            "post",
+            "/v1/sessions/{id}/interrupt",
+            "interruptSession",
+            "Interrupt the agent",
+            "The turn that runs comes to its end; the session goes on.",
+        )
+        .answers(
+            200,
+            "Interrupted",
+            "Whether there was one.",
+            json!({ "interrupted": true }),
+        ),
+        operation(
+            "get",
+            "/v1/sessions/{id}/logs",
+            "getSessionLogs",
+            "Read the agent's log",
+            "What it wrote to its standard error since the server started.",
+        )
+        .asks("from", "integer", "Number of the first line that is wanted.")
+        .answers(
+            200,
+            "SessionLogs",
+            "Oldest first.",
+            json!({
+                "lines": [{ "index": 0, "level": "stderr", "text": "ready", "at_ms": MS }],
+                "next": 1
+            }),
+        ),
+    ]
+}
+
+fn commands() -> Vec<Operation> {
+    let result = json!({
+        "exit_code": 0, "timed_out": false, "stdout": "agent.py\n", "stderr": "",
+        "truncated": false
+    });
+    vec![
+        operation("post", "/v1/sessions/{id}/exec", "execInSession", "Run a command", "Beside the \
+            agent, in the same sandbox. Answered when it has ended; with `accept: \
+            text/event-stream` its output comes as it is written, as `SessionExecEvent`s. A caller \
+            that goes away takes it along.")
+            .takes("SessionExec", "line", "A line for the shell", json!({ "command": "ls" }))
+            .tells_or("It has ended, whatever its code; or what it does, as it does it.",
+                ("SessionExecEvent", json!({ "type": "stdout", "data_base64": "YQo=" })),
+                ("SessionExecResult", result))
+            .fails(&[400, 404, 409, 410, 413, 415]),
+        Operation {
+            answers: vec![(101, Answer::Socket {
+                says: "A WebSocket. Output comes as binary messages, `SessionExecEvent`s as text. \
+                    Closed with 1000 after the end, 1001 when the server shuts down, 4400 for a \
+                    message that is none.",
+                receives: "ClientMessage",
+            })],
+            ..operation("get", "/v1/sessions/{id}/terminal", "openTerminal", "Open a terminal",
+                "A program with a terminal, on a WebSocket: binary messages are typed as they are. \
+                 It hangs up with the WebSocket. A browser gives its token as the subprotocol \
+                 `bearer.<token>`.")
+        }
+        .asks("argv", "string", "Program and arguments, one for each `argv`; a shell when there \
+            is none.")
+        .asks("cwd", "string", "Where it starts; `/workspace` when absent.")
+        .asks("rows", "integer", "Its size: 24 when absent.")
+        .asks("cols", "integer", "Likewise: 80.")
+        .fails(&[400, 404, 409, 410, 426]),
+    ]
+}
