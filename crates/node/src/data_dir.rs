@@ -83,12 +83,20 @@ impl DataDir {
         &self.path
     }
 
-    /// Writes where the server listens, for those who let the kernel choose the port.
+    /// Writes where the server listens, for those who let the kernel choose the port: `http`, and
+    /// other interfaces that have an address of their own, by name.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn write_addresses(&self, http: SocketAddr) -> Result<(), Error> {
-        let document = serde_json::json!({ "http": http.to_string() });
+    pub fn write_addresses(
+        &self,
+        http: SocketAddr,
+        others: &[(&str, SocketAddr)],
+    ) -> Result<(), Error> {
+        let mut document = serde_json::json!({ "http": http.to_string() });
+        for (name, address) in others {
+            document[name] = address.to_string().into();
+        }
         write_atomic(&self.path.join(ADDRESSES_FILE), format!("{document}\n").as_bytes())
     }
 

@@ -24,6 +24,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::hmac;
 use sha2::{Digest as _, Sha256};
 
 use crate::auth;
@@ -42,6 +43,8 @@ const HEADER_BYTES: usize = 1 + KEY_ID_BYTES + NONCE_LEN;
 
 /// What the id of a key is a hash of, beside the key: no other use of the key hashes the same.
 const KEY_ID_OF: &[u8] = b"cove sealed secrets 1";
+/// What stands before the purposes of derived keys.
+const DERIVED_FOR: &str = "cove derived key 1: ";
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -95,6 +98,8 @@ pub enum SealError {
 pub struct Sealer {
     key: LessSafeKey,
     id: [u8; KEY_ID_BYTES],
+    /// Makes other keys of it.
+    root: hmac::Key,
 }
 
 impl fmt::Debug for Sealer {
@@ -137,10 +142,22 @@ impl Sealer {
         let hash: [u8; 32] = hash.finalize().into();
         let mut id = [0; KEY_ID_BYTES];
         id.copy_from_slice(&hash[..KEY_ID_BYTES]);
+        let root = hmac::Key::new(hmac::HMAC_SHA256, key);
         let key = UnboundKey::new(&AES_256_GCM, key);
         // It has no other reason to refuse one, see its documentation.
         let key = key.expect("AES-256 takes every key of 32 bytes");
-        Sealer { key: LessSafeKey::new(key), id }
+        Sealer { key: LessSafeKey::new(key), id, root }
+    }
+
+    /// A key for something else, the same one on every server that seals with this key. Says nothing
+    /// of this one, or of those for other purposes.
+    #[must_use]
+    pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        let tag = hmac::sign(&self.root, format!("{DERIVED_FOR}{purpose}").as_bytes());
+        let mut key = [0; 32];
+        // Both have 32 bytes: the length of SHA-256.
+        key.copy_from_slice(tag.as_ref());
+        key
     }
 
     /// With a key that the configuration says: 64 hexadecimal digits.
@@ -258,6 +275,16 @@ mod tests {
 
     fn sealer(byte: u8) -> Sealer {
         Sealer::new(&[byte; 32])
+    }
+
+    #[test]
+    fn derived_keys_are_for_one_purpose_each() {
+        let sealer = Sealer::new(&[7; 32]);
+        let key = sealer.derived_key("a");
+        assert_eq!(key, Sealer::new(&[7; 32]).derived_key("a"));
+        for other in [sealer.derived_key("b"), Sealer::new(&[8; 32]).derived_key("a"), [7; 32]] {
+            assert_ne!(key, other);
+        }
     }
 
     #[test]

@@ -4,3 +4,4 @@
 //! its own words. What only it knows of something, it keeps as documents.
 
 pub mod ash;
+pub mod e2b;

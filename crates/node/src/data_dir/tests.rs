@@ -44,7 +44,7 @@ fn addresses_are_there_while_the_server_runs() {
     fs::write(&file, "stale").unwrap();
     let data_dir = DataDir::open(temp.path()).unwrap();
     assert!(!file.exists());
-    data_dir.write_addresses("127.0.0.1:4100".parse().unwrap()).unwrap();
+    data_dir.write_addresses("127.0.0.1:4100".parse().unwrap(), &[]).unwrap();
     assert_eq!(fs::read_to_string(&file).unwrap(), "{\"http\":\"127.0.0.1:4100\"}\n");
     data_dir.remove_addresses().unwrap();
     data_dir.remove_addresses().unwrap();

@@ -31,6 +31,9 @@ pub enum Access {
     /// Whoever has a token, and everybody else as this principal. Programs of strangers are what
     /// Cove is for; who sends them is then not known, and nobody is limited by it.
     Open(Principal),
+    /// Whoever the face itself finds to be allowed, with [`authenticate`] or otherwise: it has
+    /// requests with secrets of another kind, and some whose headers are for others.
+    Own,
 }
 
 /// How a face differs from the native one, as far as the shell is concerned.
@@ -76,6 +79,20 @@ pub(super) fn admit(
     Ok(admitted)
 }
 
+/// Finds out whose token a request has, for faces that [do that themselves](Access::Own).
+///
+/// # Errors
+/// When it has none, a wrong one, several, or one that is for something else.
+pub fn authenticate(
+    tokens: &Tokens,
+    headers: &HeaderMap,
+    scope: Scope,
+) -> Result<Principal, Error> {
+    let Admitted { principal, .. } = identify(&Access::Token, tokens, headers, None)?;
+    principal.require(scope)?;
+    Ok(principal)
+}
+
 fn identify(
     access: &Access,
     tokens: &Tokens,
@@ -85,11 +102,11 @@ fn identify(
     let found = find(headers)?;
     if let Some((token, protocol)) = found {
         // A token that is wrong is not as good as none: its owner would not learn of it.
-        let principal = tokens.verify(token).ok_or_else(Error::unauthenticated)?;
+        let principal = tokens.verify(token).ok_or_else(Error::unknown_token)?;
         return Ok(Admitted { principal, protocol });
     }
     let principal = match access {
-        Access::Token => None,
+        Access::Token | Access::Own => None,
         Access::Loopback(principal) => is_local(headers, peer).then_some(principal),
         Access::Open(principal) => Some(principal),
     };
@@ -200,6 +217,27 @@ mod tests {
             let found = found.map(|admitted| admitted.principal.tenant.to_string());
             let found = found.map_err(|error| error.detail().code);
             assert_eq!(found.as_deref().map_err(|code| *code), expected, "{face:?} {sent:?}");
+        }
+    }
+
+    #[test]
+    fn a_face_may_ask_for_itself() {
+        let temp = TempDir::new();
+        let tokens = Tokens::open(temp.path()).unwrap();
+        let scopes: Scopes = [Scope::Sessions].into_iter().collect();
+        let new = NewToken { name: "sdk", operator: false, tenant: Some("team"), scopes };
+        let (_, secret) = tokens.create_as(&new).unwrap();
+        for (sent, scope, expected) in [
+            (Some(secret.expose_as_e2b()), Scope::Sessions, Ok("team")),
+            (Some(secret.expose_as_e2b()), Scope::Agents, Err(ErrorCode::Forbidden)),
+            (Some("e2b_00".to_owned()), Scope::Sessions, Err(ErrorCode::Unauthenticated)),
+            (None, Scope::Sessions, Err(ErrorCode::Unauthenticated)),
+        ] {
+            let headers = sent.iter().map(|key| (X_API_KEY, key.parse().unwrap())).collect();
+            let found = authenticate(&tokens, &headers, scope);
+            let found = found.map(|principal| principal.tenant.to_string());
+            let found = found.map_err(|error| error.detail().code);
+            assert_eq!(found.as_deref().map_err(|code| *code), expected, "{sent:?} {scope:?}");
         }
     }
 

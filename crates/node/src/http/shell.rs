@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::access::{self, Face};
+use super::access::{self, Access, Face};
 use super::connection::Peer;
 use super::error::Error;
 use super::json::{BodyBudget, content_length};
@@ -164,10 +164,12 @@ impl Shared {
     ) -> Result<Admission, Error> {
         let mut admission = Admission { working: None, place: None, protocol: None };
         if let Some(face) = face {
-            let peer = request.extensions().get::<Peer>().copied();
-            let admitted = access::admit(face, &self.tokens, request.headers(), peer)?;
-            request.extensions_mut().insert(admitted.principal);
-            admission.protocol = admitted.protocol;
+            if face.access != Access::Own {
+                let peer = request.extensions().get::<Peer>().copied();
+                let admitted = access::admit(face, &self.tokens, request.headers(), peer)?;
+                request.extensions_mut().insert(admitted.principal);
+                admission.protocol = admitted.protocol;
+            }
             admission.working = Some(self.drain.work().ok_or_else(Error::draining)?);
         }
         let budget = BodyBudget {

@@ -105,6 +105,14 @@ impl SandboxGuard {
         Ok(self.at_work.body.sandbox()?.files().await?)
     }
 
+    /// Stops every program where it is, until somebody works with the session again.
+    ///
+    /// # Errors
+    /// When the sandbox is gone.
+    pub async fn freeze(&self) -> Result<(), Error> {
+        self.at_work.body.freeze().await
+    }
+
     /// Resolves with the reason when the sandbox is gone.
     pub fn ended(&self) -> impl Future<Output = String> + Send + use<> {
         self.at_work.body.ended()
@@ -134,22 +142,24 @@ impl Sessions {
         Ok(SandboxGuard { at_work })
     }
 
-    /// The sandbox of a session that is active and alive, by its id alone: for whoever has proved
-    /// otherwise that it may be used.
+    /// Whose session it is: for whoever has proved otherwise that it may be used.
     ///
     /// # Errors
-    /// When this server has no such session, or it is not active.
-    pub async fn sandbox_of_anybody(&self, id: &str) -> Result<(String, SandboxGuard), Error> {
+    /// When there is no such session.
+    pub async fn tenant_of(&self, id: &str) -> Result<String, Error> {
         let inner = self.ready()?;
-        let row = match inner.known(id) {
-            Some(entry) => entry.tenant.to_string(),
+        match inner.known(id) {
+            Some(entry) => Ok(entry.tenant.to_string()),
             None => {
                 let row = inner.store.session_of_anybody(id).await?;
-                row.ok_or(Error::NotFound("session"))?.tenant
+                Ok(row.ok_or(Error::NotFound("session"))?.tenant)
             }
-        };
-        let guard = self.sandbox(&row, id).await?;
-        Ok((row, guard))
+        }
+    }
+
+    /// A key for a face, the same one on all servers that share what sessions seal secrets with.
+    pub fn derived_key(&self, purpose: &str) -> Option<[u8; 32]> {
+        self.ready().ok().map(|inner| inner.secrets.derived_key(purpose))
     }
 
     /// What a session uses at present. None when it has no sandbox.

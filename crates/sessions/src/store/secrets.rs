@@ -32,6 +32,11 @@ impl Secrets {
         Secrets(Arc::new(sealer))
     }
 
+    /// A key for something else.
+    pub(crate) fn derived_key(&self, purpose: &str) -> [u8; 32] {
+        self.0.derived_key(purpose)
+    }
+
     /// Seals the environment of an agent or a session of this id. None for an empty one.
     ///
     /// # Errors

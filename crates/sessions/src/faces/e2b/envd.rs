@@ -15,7 +15,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use node::clock;
 use node::http::Upload;
-use sandbox::{Files, Watch};
+use sandbox::Files;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::errors::{RestError, RpcError, not_running};
-use super::filesystem::{self, WatchRequest};
+use super::filesystem::{self, WatchRequest, Watching};
 use super::frames::{self, Incoming};
 use super::process::{Data, Pty, Selector, StartRequest, Told};
 use super::sandboxes::{Closed, Live};
@@ -381,17 +381,14 @@ impl Call<'_> {
     async fn watch(self, body: Upload) -> Result<Response, RpcError> {
         let request: WatchRequest = first(body).await?;
         let files = self.files().await?;
-        let watch = filesystem::watch(&files, &request).await?;
-        let watching = Watching {
-            watch,
-            files,
-            request,
+        let watching = Directory {
+            watching: Watching::start(files, request).await?,
             keepalive: self.keepalive(),
             until: self.time().map(|time| Instant::from_std(clock::now()) + time),
             has_begun: false,
             is_over: false,
         };
-        Ok(streamed(Body::from_stream(stream::unfold(watching, Watching::next))))
+        Ok(streamed(Body::from_stream(stream::unfold(watching, Directory::next))))
     }
 }
 
@@ -458,18 +455,16 @@ impl Following {
 }
 
 /// A client that hears of a directory.
-struct Watching {
-    watch: Watch,
-    files: Files,
-    request: WatchRequest,
+struct Directory {
+    watching: Watching,
     keepalive: Interval,
     until: Option<Instant>,
     has_begun: bool,
     is_over: bool,
 }
 
-impl Watching {
-    async fn next(mut self) -> Step<Watching> {
+impl Directory {
+    async fn next(mut self) -> Step<Directory> {
         if self.is_over {
             return None;
         }
@@ -477,30 +472,25 @@ impl Watching {
             self.has_begun = true;
             return Some((Ok(frames::message(&json!({ "start": {} }))), self));
         }
-        loop {
-            tokio::select! {
-                biased;
-                () = timer(self.until) => {
-                    self.is_over = true;
-                    return Some((Ok(frames::end(Some(&took_too_long()))), self));
-                }
-                event = self.watch.next() => {
-                    let Some(event) = event else {
-                        // What was watched is gone, or the sandbox.
-                        self.is_over = true;
-                        return Some((Ok(frames::end(None)), self));
-                    };
-                    let shown = filesystem::event(&self.files, &self.request, event).await;
-                    if let Some(shown) = shown {
-                        self.keepalive.reset();
-                        let message = frames::message(&json!({ "filesystem": shown }));
-                        return Some((Ok(message), self));
-                    }
-                }
-                _ = self.keepalive.tick() => {
-                    return Some((Ok(frames::message(&json!({ "keepalive": {} }))), self));
-                }
+        let bytes = tokio::select! {
+            biased;
+            () = timer(self.until) => {
+                self.is_over = true;
+                frames::end(Some(&took_too_long()))
             }
-        }
+            told = self.watching.next() => match told {
+                Some(told) => {
+                    self.keepalive.reset();
+                    frames::message(&json!({ "filesystem": told }))
+                }
+                // What was watched is gone, or the sandbox.
+                None => {
+                    self.is_over = true;
+                    frames::end(None)
+                }
+            },
+            _ = self.keepalive.tick() => frames::message(&json!({ "keepalive": {} })),
+        };
+        Some((Ok(bytes), self))
     }
 }

@@ -1,6 +1,6 @@
 //! Files of a sandbox over Connect: what there is, what happens to it.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,8 @@ const ENTRIES_MAX: usize = 10_000;
 const DEPTH_MAX: u32 = 100;
 /// Events of one watch that wait to be asked for; older ones are dropped.
 const EVENTS_MAX: usize = 10_000;
+/// Names that one watch remembers; what is beyond is told as new each time.
+const NAMES_MAX: usize = 50_000;
 /// What the names of attributes begin with that hold metadata.
 const METADATA_PREFIX: &str = "e2b.";
 /// Entries of metadata of one file, and bytes of one value.
@@ -232,43 +234,110 @@ fn modified(ns: i64) -> String {
     clock::rfc3339_ms(std::time::UNIX_EPOCH + since)
 }
 
-/// Begins to watch a directory.
+/// What happens in a directory, in E2B's words.
 ///
-/// # Errors
-/// When it is none, is not there, or too many are watched.
-pub(super) async fn watch(files: &Files, request: &WatchRequest) -> Result<Watch, RpcError> {
-    let path = at_home(&request.path);
-    let entry = files.stat(&path, Follow::Links).await.map_err(|error| about(error, &path))?;
-    if entry.kind != EntryKind::Dir {
-        return Err(about(FilesError::NotADirectory, &path));
-    }
-    let depth = if request.recursive { Depth::Recursive } else { Depth::Single };
-    files.watch(&path, depth).await.map_err(|error| about(error, &path))
+/// E2B writes into files that are there; here a file is replaced in one step, which the kernel
+/// tells as a new one. So it is remembered what is there, and content that comes at once is told as
+/// new and written, or as written.
+#[derive(Debug)]
+pub(super) struct Watching {
+    watch: Watch,
+    files: Files,
+    request: WatchRequest,
+    names: HashSet<String>,
+    /// Being told at present.
+    event: Option<WatchEvent>,
+    /// Told next.
+    pending: VecDeque<Value>,
 }
 
-/// An event as clients see it; none for what they have no word for.
-pub(super) async fn event(
-    files: &Files,
-    request: &WatchRequest,
-    event: WatchEvent,
-) -> Option<Value> {
-    let (kind, is_there) = match event.kind {
-        WatchKind::Create => ("EVENT_TYPE_CREATE", true),
-        WatchKind::Write => ("EVENT_TYPE_WRITE", true),
-        WatchKind::Chmod => ("EVENT_TYPE_CHMOD", true),
-        WatchKind::Remove => ("EVENT_TYPE_REMOVE", false),
-        WatchKind::Rename => ("EVENT_TYPE_RENAME", false),
-        WatchKind::Overflow => return None,
-    };
-    let mut shown = json!({ "name": event.path, "type": kind });
-    if request.include_entry && is_there {
-        let path = format!("{}/{}", at_home(&request.path), event.path);
-        // It may have gone meanwhile.
-        if let Ok(entry) = look(files, &path).await {
-            shown["entry"] = entry;
+impl Watching {
+    /// Begins to watch.
+    ///
+    /// # Errors
+    /// When it is no directory, is not there, or too many are watched.
+    pub(super) async fn start(files: Files, request: WatchRequest) -> Result<Watching, RpcError> {
+        let path = at_home(&request.path);
+        let depth = if request.recursive { DEPTH_MAX } else { 1 };
+        // Before the watch begins: what is new in between is in neither, and does no harm.
+        let there = files.list(&path, depth, ENTRIES_MAX).await;
+        let there = there.map_err(|error| about(error, &path))?;
+        let below = format!("{}/", files.stat(&path, Follow::Links).await?.path);
+        let names = there.entries.iter().filter_map(|entry| entry.path.strip_prefix(&below));
+        let names = names.map(str::to_owned).collect();
+        let depth = if request.recursive { Depth::Recursive } else { Depth::Single };
+        let watch = files.watch(&path, depth).await.map_err(|error| about(error, &path))?;
+        Ok(Watching { watch, files, request, names, event: None, pending: VecDeque::new() })
+    }
+
+    /// What happens next; none when the directory is gone, or the sandbox. Cancel-safe.
+    pub(super) async fn next(&mut self) -> Option<Value> {
+        loop {
+            if let Some(told) = self.pending.pop_front() {
+                return Some(told);
+            }
+            if self.event.is_none() {
+                self.event = Some(self.watch.next().await?);
+            }
+            let Some(event) = &self.event else { continue };
+            let told = self.told(event).await;
+            if let Some(WatchEvent { kind, path }) = self.event.take() {
+                self.remember(kind, path);
+            }
+            self.pending.extend(told);
         }
     }
-    Some(shown)
+
+    /// An event as clients hear of it.
+    async fn told(&self, event: &WatchEvent) -> Vec<Value> {
+        let kinds: &[&str] = match event.kind {
+            WatchKind::Create => {
+                let there = self.files.stat(self.full(&event.path), Follow::Nothing).await.ok();
+                let has_content = there.is_some_and(|it| it.kind == EntryKind::File && it.size > 0);
+                match (self.names.contains(&event.path), has_content) {
+                    (true, _) => &["EVENT_TYPE_WRITE"],
+                    (false, true) => &["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"],
+                    (false, false) => &["EVENT_TYPE_CREATE"],
+                }
+            }
+            WatchKind::Write => &["EVENT_TYPE_WRITE"],
+            WatchKind::Chmod => &["EVENT_TYPE_CHMOD"],
+            WatchKind::Remove => &["EVENT_TYPE_REMOVE"],
+            WatchKind::Rename => &["EVENT_TYPE_RENAME"],
+            // Clients have no word for this.
+            WatchKind::Overflow => &[],
+        };
+        let is_gone = matches!(event.kind, WatchKind::Remove | WatchKind::Rename);
+        let mut entry = None;
+        if self.request.include_entry && !is_gone {
+            // It may have gone meanwhile.
+            entry = look(&self.files, &self.full(&event.path)).await.ok();
+        }
+        let one = |kind: &&str| {
+            let mut told = json!({ "name": event.path, "type": kind });
+            if let Some(entry) = &entry {
+                told["entry"] = entry.clone();
+            }
+            told
+        };
+        kinds.iter().map(one).collect()
+    }
+
+    fn remember(&mut self, kind: WatchKind, path: String) {
+        match kind {
+            WatchKind::Create if self.names.len() < NAMES_MAX => {
+                self.names.insert(path);
+            }
+            WatchKind::Remove | WatchKind::Rename => {
+                self.names.remove(&path);
+            }
+            WatchKind::Create | WatchKind::Write | WatchKind::Chmod | WatchKind::Overflow => {}
+        }
+    }
+
+    fn full(&self, path: &str) -> String {
+        format!("{}/{path}", at_home(&self.request.path))
+    }
 }
 
 /// Watches that collect what happens until somebody asks.
@@ -297,24 +366,22 @@ impl Watchers {
     /// Begins to collect. The number of watches is bounded by that of the sandbox's.
     ///
     /// # Errors
-    /// As [`watch`].
+    /// As [`Watching::start`].
     pub(super) async fn create(
         &self,
         files: Files,
         request: WatchRequest,
     ) -> Result<Value, RpcError> {
-        let mut watch = watch(&files, &request).await?;
+        let mut watching = Watching::start(files, request).await?;
         let events = Arc::new(Mutex::new(VecDeque::new()));
         let collected = Arc::clone(&events);
         let task = tokio::spawn(async move {
-            while let Some(next) = watch.next().await {
-                if let Some(next) = event(&files, &request, next).await {
-                    let mut events = collected.lock();
-                    if events.len() >= EVENTS_MAX {
-                        events.pop_front();
-                    }
-                    events.push_back(next);
+            while let Some(told) = watching.next().await {
+                let mut events = collected.lock();
+                if events.len() >= EVENTS_MAX {
+                    events.pop_front();
                 }
+                events.push_back(told);
             }
         });
         let mut collectors = self.0.lock();
