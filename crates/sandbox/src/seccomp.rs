@@ -262,6 +262,7 @@ pub(crate) const POLICY: &[Rule] = &[
     answer(sessions(when(deny("socket", libc::SYS_socket, "kinds that local sockets, TCP and UDP have no use for"), When::NoneOf { arg: 1, mask: SOCKET_KIND, values: KINDS })), Answer::Errno(libc::ESOCKTNOSUPPORT)),
     answer(sessions(when(deny("socket", libc::SYS_socket, "other protocols: SCTP, DCCP, MPTCP and their like"), When::NoneOf { arg: 2, mask: u32::MAX, values: PROTOCOLS })), Answer::Errno(libc::EPROTONOSUPPORT)),
     answer(sessions(when(deny("socketpair", libc::SYS_socketpair, "only local sockets"), When::NoneOf { arg: 0, mask: u32::MAX, values: LOCAL })), Answer::Errno(libc::EAFNOSUPPORT)),
+    answer(sessions(when(deny("setsockopt", libc::SYS_setsockopt, "TCP_ULP: TLS and others in the kernel, with a history"), When::OneOf { arg: 2, mask: u32::MAX, values: &[31 /* TCP_ULP */] })), Answer::Errno(libc::ENOPROTOOPT)),
 ];
 
 /// The policy for people: each call that is denied, wholly or for some arguments, and why.

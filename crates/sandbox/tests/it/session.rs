@@ -484,13 +484,16 @@ async fn there_is_no_way_to_the_host_or_the_network(engine: Engine) {
          (10, 3, 58), (40, 1, 0), (38, 5, 0), (2, 2, 136)]\n\
          print(*[answer(lambda: socket.socket(*kind)) for kind in kinds])\n\
          print(*[answer(lambda: socket.socket(*kind)) for kind in\n    \
-         [(1, 1, 0), (1, 5, 0), (2, 1, 0), (2, 2, 0), (2, 1, 6), (2, 2, 17), (10, 1, 0)]])"
+         [(1, 1, 0), (1, 5, 0), (2, 1, 0), (2, 2, 0), (2, 1, 6), (2, 2, 17), (10, 1, 0)]])\n\
+         print(*[answer(lambda: socket.socket().setsockopt(6, 31, name)) for name in\n    \
+         [b'tls', b'mptcp']], answer(lambda: socket.socket().setsockopt(6, 1, 1)))"
     );
     let output = Output::of(live.start(program(&["/usr/bin/python3", "-c", &script])).await).await;
     let expected = "ECONNREFUSED ENETUNREACH ENETUNREACH ECONNREFUSED\n\
                     EAFNOSUPPORT EAFNOSUPPORT ESOCKTNOSUPPORT EPROTONOSUPPORT EPROTONOSUPPORT \
                     ESOCKTNOSUPPORT ESOCKTNOSUPPORT EAFNOSUPPORT EAFNOSUPPORT EPROTONOSUPPORT\n\
-                    DONE DONE DONE DONE DONE DONE DONE\n";
+                    DONE DONE DONE DONE DONE DONE DONE\n\
+                    ENOPROTOOPT ENOPROTOOPT DONE\n";
     assert_eq!(output.stdout, expected, "{}", output.stderr);
     // No execution has a loopback, whatever its slot was used for before.
     let script = "import socket\ntry: socket.create_server(('127.0.0.1', 8000))\n\
