@@ -361,16 +361,21 @@ impl Workspaces {
 
 /// Copies a disk that is in use. Programs that never stop writing are held for as long as it takes.
 async fn copy(attached: &Attached, user: Option<&Session>, to: &Path) -> Result<(), Error> {
-    let once = || {
-        let (disk, to) = (Arc::clone(&attached.disk), to.to_owned());
+    let (disk, to) = (Arc::clone(&attached.disk), to.to_owned());
+    let once = move || {
+        let (disk, to) = (Arc::clone(&disk), to.clone());
         task::spawn_blocking(move || disk.copy_to(&to))
     };
-    match (once().await.map_err(Error::internal)?, user) {
+    match (once().await.map_err(Error::internal)?, user.cloned()) {
         (Err(DiskError::Busy { .. }), Some(user)) => {
-            user.freeze().await?;
-            let copied = once().await;
-            user.thaw().await?;
-            copied.map_err(Error::internal)?.map_err(Error::internal)
+            // A task of its own: whoever waits may go away, and the programs must go on.
+            let held = tokio::spawn(async move {
+                user.freeze().await?;
+                let copied = once().await;
+                user.thaw().await?;
+                copied.map_err(Error::internal)?.map_err(Error::internal)
+            });
+            held.await.map_err(Error::internal)?
         }
         (copied, _) => copied.map_err(Error::internal),
     }
