@@ -6,6 +6,7 @@ use axum::response::Response;
 use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
 use node::auth::{Principal, Scope, Tokens};
+use node::drain::Drain;
 use node::http::{self, Access, Face, Listener, Shell};
 use sessions::faces::{ash, e2b};
 
@@ -63,8 +64,9 @@ pub(crate) fn faces(config: &CompatConfig, jobs: &Jobs) -> Vec<Foreign> {
 pub(crate) fn ash(
     config: &CompatConfig,
     sessions: sessions::Sessions,
+    drain: &Drain,
 ) -> Result<(Router, Vec<(&'static str, Face)>)> {
-    let routes = ash::routes(sessions, config.ash.clone()).context("failed to seed ids")?;
+    let routes = ash::routes(sessions, config.ash.clone(), drain).context("failed to seed ids")?;
     let face = |scope| Face { access: Access::Token, render: Some(ash::render_error), scope };
     let shapes =
         vec![("/api", face(Some(Scope::Sessions))), ("/api/agents", face(Some(Scope::Agents)))];

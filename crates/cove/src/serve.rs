@@ -183,7 +183,7 @@ impl Parts<'_> {
                 .merge(executions::http::routes(jobs.clone()))
                 .merge(sessions::http::routes(sessions.clone()));
             let (routes, mut shapes) = compat::mount(routes, &faces);
-            let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone())?;
+            let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
             let routes = routes.merge(of_ash);
             shapes.extend(shapes_of_ash);
             shapes.extend(SCOPES.map(|(path, scope)| (path, Face::native_for(scope))));

@@ -9,7 +9,7 @@
 //! | `messages`, `sse`, `history` | a turn as it is told, and what is told of it later |
 //! | `files` | the workspace |
 //! | `records` | credentials, attachments, usage |
-//! | `queue`, `evals` | prompts for later, and agents put to the test |
+//! | `queue`, `evals`, `turn` | prompts for later, agents put to the test; a turn that only we hear |
 
 mod agents;
 mod call;
@@ -20,10 +20,12 @@ mod history;
 mod ids;
 mod media;
 mod messages;
+mod queue;
 mod records;
 mod sessions;
 mod sse;
 mod time;
+mod turn;
 mod versions;
 
 use std::fmt;
@@ -38,6 +40,7 @@ use axum::response::Response;
 use axum::routing::{delete, get, patch, post};
 use axum::{Json, Router};
 use node::clock::{self, Ids};
+use node::drain::Drain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -82,6 +85,8 @@ struct Shared {
     ids: Ids,
     started: Instant,
     locks: Locks,
+    queue: queue::Queue,
+    runs: evals::Runs,
 }
 
 /// Lets one request at a time change what is changed in several steps.
@@ -104,17 +109,24 @@ impl Locks {
 }
 
 /// All of Ash's paths, for [`node::http::Shell`] to wrap: `/api` is for who has a token, `/health`
-/// for everybody.
+/// for everybody. To be called inside the runtime: its queue is worked off from then on.
 ///
 /// # Errors
 /// When the kernel gives no random bytes.
-pub fn routes(sessions: Sessions, config: Config) -> io::Result<Router> {
-    let ids = Ids::new()?;
-    let shared = Shared { config, ids, started: clock::now(), locks: Locks::new() };
+pub fn routes(sessions: Sessions, config: Config, drain: &Drain) -> io::Result<Router> {
+    let queue = queue::Queue::new(drain.clone());
+    let runs = evals::Runs::new(drain.clone());
+    if sessions.why_unavailable().is_none() {
+        tokio::spawn(queue.clone().keep(sessions.clone()));
+        tokio::spawn(evals::keep(runs.clone(), sessions.clone()));
+    }
+    let (ids, started) = (Ids::new()?, clock::now());
+    let shared = Shared { config, ids, started, locks: Locks::new(), queue, runs };
     let face = Face { sessions, shared: Arc::new(shared) };
     let routes = Router::new()
         .route("/health", get(health))
         .merge(of_agents())
+        .merge(of_evals())
         .merge(of_sessions())
         .merge(of_records());
     Ok(routes.with_state(face))
@@ -137,6 +149,21 @@ fn of_agents() -> Router<Face> {
         .route("/api/agents/{name}/versions", get(versions::list).post(versions::create))
         .route("/api/agents/{name}/versions/{version}", version)
         .route("/api/agents/{name}/versions/{version}/activate", post(versions::activate))
+}
+
+fn of_evals() -> Router<Face> {
+    let case = get(evals::get_case).patch(evals::update_case).delete(evals::remove_case);
+    Router::new()
+        .route("/api/agents/{name}/eval-cases", post(evals::create_case).get(evals::list_cases))
+        .route("/api/agents/{name}/eval-cases/import", post(evals::import))
+        .route("/api/agents/{name}/eval-cases/export", get(evals::export))
+        .route("/api/agents/{name}/eval-cases/{id}", case)
+        .route("/api/agents/{name}/eval-runs", post(evals::start).get(evals::list))
+        .route("/api/agents/{name}/eval-runs/compare", get(evals::compare))
+        .route("/api/agents/{name}/eval-runs/{id}", get(evals::get))
+        .route("/api/agents/{name}/eval-runs/{id}/results", get(evals::results))
+        .route("/api/agents/{name}/eval-runs/{id}/score", post(evals::score))
+        .route("/api/agents/{name}/eval-results/{id}", patch(evals::score_result))
 }
 
 fn of_sessions() -> Router<Face> {
@@ -169,6 +196,9 @@ fn of_records() -> Router<Face> {
             "/api/attachments/{id}",
             get(records::download_attachment).delete(records::remove_attachment),
         )
+        .route("/api/queue", post(queue::enqueue).get(queue::list))
+        .route("/api/queue/stats", get(queue::stats))
+        .route("/api/queue/{id}", get(queue::get).delete(queue::cancel))
         .route("/api/usage", get(records::usage))
         .route("/api/usage/stats", get(records::usage_stats))
         .route("/api/analytics", get(records::analytics))

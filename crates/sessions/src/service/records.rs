@@ -419,6 +419,60 @@ impl Sessions {
         inner.store.put_document(row).await
     }
 
+    /// Changes something that a face keeps, unless somebody else has changed it meanwhile: then
+    /// there is none to go on with.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub(crate) async fn replace_document(
+        &self,
+        tenant: &str,
+        known: &Document,
+        parent: Option<&str>,
+        body: Value,
+    ) -> Result<Option<Document>, Error> {
+        let inner = self.ready()?;
+        let updated_ms = clock::wall_ms().max(known.updated_ms + 1);
+        let parent = parent.map(str::to_owned);
+        let changed = Document { parent, body, updated_ms, ..known.clone() };
+        let row = DocumentRow {
+            tenant: tenant.to_owned(),
+            kind: changed.kind.clone(),
+            id: changed.id.clone(),
+            parent: changed.parent.clone(),
+            body: changed.body.clone(),
+            created_ms: changed.created_ms,
+            updated_ms,
+        };
+        let is_done = inner.store.replace_document(row, known.updated_ms).await?;
+        Ok(is_done.then_some(changed))
+    }
+
+    /// How many things a face keeps of one kind: of one parent or of all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn count_documents(
+        &self,
+        tenant: &str,
+        kind: &str,
+        parent: Option<&str>,
+    ) -> Result<u64, Error> {
+        self.ready()?.store.count_documents(tenant, kind, parent).await
+    }
+
+    /// Whose things of one kind belong to one parent.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(crate) async fn tenants_of_documents(
+        &self,
+        kind: &str,
+        parent: &str,
+    ) -> Result<Vec<String>, Error> {
+        self.ready()?.store.tenants_of_documents(kind, parent).await
+    }
+
     /// What a face keeps.
     ///
     /// # Errors

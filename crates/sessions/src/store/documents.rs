@@ -174,6 +174,61 @@ impl SessionStore {
         .await
     }
 
+    /// Changes a document, if it is what it was at `known_ms`, its `updated_ms`. Whether it was.
+    pub(crate) async fn replace_document(
+        &self,
+        row: DocumentRow,
+        known_ms: u64,
+    ) -> Result<bool, Error> {
+        self.write("documents.replace", move |it| {
+            let sql = "UPDATE session_documents SET parent = $1, body = $2, updated_ms = $3 \
+                WHERE tenant = $4 AND kind = $5 AND id = $6 AND updated_ms = $7";
+            let parameters = [
+                text_or_null(row.parent.as_deref()),
+                json(&row.body)?,
+                number(row.updated_ms),
+                text(&row.tenant),
+                text(&row.kind),
+                text(&row.id),
+                number(known_ms),
+            ];
+            Ok(it.execute(sql, &parameters)? == 1)
+        })
+        .await
+    }
+
+    /// How many documents of a kind a tenant has: of one parent, or of all.
+    pub(crate) async fn count_documents(
+        &self,
+        tenant: &str,
+        kind: &str,
+        parent: Option<&str>,
+    ) -> Result<u64, Error> {
+        let mut conditions = Conditions::equal("tenant", text(tenant));
+        conditions.and("kind = $", Some(text(kind)));
+        conditions.and("parent = $", parent.map(text));
+        let sql = format!("SELECT COUNT(*) FROM session_documents WHERE {}", conditions.sql);
+        self.read("documents.count", move |it| {
+            let row = it.query_one(&sql, &conditions.parameters)?;
+            row.map_or(Ok(0), |row| row.get::<u64>(0))
+        })
+        .await
+    }
+
+    /// Whose documents of a kind belong to a parent. Reads all documents, so not for every request.
+    pub(crate) async fn tenants_of_documents(
+        &self,
+        kind: &str,
+        parent: &str,
+    ) -> Result<Vec<String>, Error> {
+        let sql = "SELECT DISTINCT tenant FROM session_documents WHERE kind = $1 AND parent = $2";
+        let parameters = [text(kind), text(parent)];
+        self.read("documents.tenants", move |it| {
+            it.query(sql, &parameters)?.iter().map(|row| Columns::of(row).text()).collect()
+        })
+        .await
+    }
+
     /// A document of a tenant.
     pub(crate) async fn document(
         &self,

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use super::call::{Answer, Body, Caller, Failure, Query, created, removed};
 use super::files::{Format, NewFile, download, too_large};
 use super::sessions::shown;
-use super::{folder, ids, media, versions};
+use super::{evals, folder, ids, media, versions};
 use crate::error::Error;
 
 /// Kind of the documents in which there is what only Ash knows of agents.
@@ -292,6 +292,7 @@ pub(super) async fn remove(caller: Caller, Path(name): Path<String>) -> Answer {
     let agent = caller.agent(&name).await?;
     caller.sessions().delete_agent(&caller.tenant, &name).await?;
     caller.forget(versions::KIND, &agent.id).await?;
+    evals::forget(&caller, &agent.id).await?;
     caller.sessions().delete_document(&caller.tenant, KIND, &agent.id).await?;
     Ok(removed())
 }

@@ -1,18 +1,360 @@
-//! Evaluations of agents.
+//! Agents put to the test: questions, runs of them, and what came of each.
+//!
+//! A run is worked off by the server that took it, a question after the other, each in a session of
+//! its own that ends with it. What a server leaves undone it goes on with when it is started again.
+
+mod cases;
+mod run;
 
 use std::collections::BTreeMap;
 
-use super::call::{Caller, Failure};
+use axum::Json;
+use axum::extract::Path;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-/// Kind of the documents of runs; the parent is the agent.
-pub(super) const RUN: &str = "ash.eval_run";
+use self::cases::Case;
+pub(super) use self::cases::{
+    create as create_case, export, get as get_case, import, list as list_cases,
+    remove as remove_case, update as update_case,
+};
+pub(super) use self::run::{Runs, keep};
+use super::call::{Answer, Body, Caller, Failure, Query, created, flat_and_named};
+use super::{time, versions};
+use crate::error::Error;
+use crate::service::Document;
+
+/// Kind of the documents of questions; the parent is the agent.
+pub(super) const CASE: &str = "ash.eval_case";
+/// Kind of those of runs; the parent is the agent, too.
+const RUN: &str = "ash.eval_run";
+/// Kind of those of results; the parent is the run.
+const RESULT: &str = "ash.eval_result";
+/// Kind of what says that a run is not over; the parent is [`OPEN_RUNS`].
+const OPEN: &str = "ash.eval_open";
+const OPEN_RUNS: &str = "runs";
+/// Runs of one agent.
+const RUNS_MAX: u64 = 1000;
+/// Scores that people give.
+const SCORES: std::ops::RangeInclusive<f64> = 1.0..=5.0;
+/// Bytes of their notes.
+const NOTES_BYTES_MAX: usize = 10_000;
+
+/// What is kept of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Run {
+    version: Option<u32>,
+    /// `pending`, `running`, `completed` or `failed`.
+    status: String,
+    total: usize,
+    completed: usize,
+    summary: Option<Value>,
+    started_ms: Option<u64>,
+    completed_ms: Option<u64>,
+}
+
+/// What is kept of a result.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Outcome {
+    case: String,
+    /// `pending`, `running`, `completed` or `error`.
+    status: String,
+    response: Option<String>,
+    topic_score: Option<f64>,
+    safety_score: Option<f64>,
+    latency_ms: Option<u64>,
+    error: Option<String>,
+    human_score: Option<f64>,
+    human_notes: Option<String>,
+    completed_ms: Option<u64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Start {
+    version_number: Option<u32>,
+    categories: Option<Vec<String>>,
+    tags: Option<Vec<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Score {
+    result_id: Option<String>,
+    human_score: Option<f64>,
+    human_notes: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Compare {
+    run_a: String,
+    run_b: String,
+}
+
+impl Score {
+    fn check(&self) -> Result<(), Failure> {
+        if self.human_score.is_none() && self.human_notes.is_none() {
+            return Err(Failure::bad("Provide humanScore and/or humanNotes"));
+        }
+        if self.human_score.is_some_and(|score| !SCORES.contains(&score)) {
+            return Err(Failure::bad("humanScore: must be between 1 and 5"));
+        }
+        if self.human_notes.as_ref().is_some_and(|notes| notes.len() > NOTES_BYTES_MAX) {
+            return Err(Failure::bad(format!("humanNotes: has more than {NOTES_BYTES_MAX} bytes")));
+        }
+        Ok(())
+    }
+}
+
+/// `POST /api/agents/{name}/eval-runs`.
+pub(super) async fn start(
+    caller: Caller,
+    Path(name): Path<String>,
+    Body(start): Body<Start>,
+) -> Result<Response, Failure> {
+    let agent = caller.agent(&name).await?;
+    if let Some(number) = start.version_number {
+        let known = versions::prompt(caller.sessions(), &caller.tenant, &agent.id, number).await;
+        known.map_err(|error| match error {
+            Error::NotFound(_) => Failure::not_found(format!("Agent version {number} not found")),
+            other => other.into(),
+        })?;
+    }
+    let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
+    if sessions.count_documents(tenant, RUN, Some(&agent.id)).await? >= RUNS_MAX {
+        return Err(Failure::bad(format!("an agent has at most {RUNS_MAX} runs")));
+    }
+    let wanted = |case: &Case| {
+        let in_category = start.categories.as_ref().is_none_or(|categories| {
+            categories.is_empty()
+                || case.category.as_ref().is_some_and(|it| categories.contains(it))
+        });
+        let tagged = start.tags.as_ref().is_none_or(|tags| {
+            tags.is_empty() || case.tags.iter().flatten().any(|tag| tags.contains(tag))
+        });
+        case.is_active && in_category && tagged
+    };
+    let cases = cases::of(&caller, &agent).await?;
+    let cases = cases.into_iter().filter(|(_, case)| wanted(case));
+    let cases: Vec<String> = cases.map(|(document, _)| document.id).collect();
+    let id = caller.new_id();
+    for case in &cases {
+        let outcome =
+            Outcome { case: case.clone(), status: "pending".to_owned(), ..Outcome::default() };
+        let body = serde_json::to_value(outcome).map_err(Failure::internal)?;
+        sessions.put_document(tenant, RESULT, &caller.new_id(), Some(&id), body).await?;
+    }
+    let run = Run {
+        version: start.version_number,
+        status: "pending".to_owned(),
+        total: cases.len(),
+        ..Run::default()
+    };
+    let body = serde_json::to_value(run).map_err(Failure::internal)?;
+    sessions.put_document(tenant, RUN, &id, Some(&agent.id), body).await?;
+    let open = json!({ "agent": agent.name, "server": sessions.server() });
+    sessions.put_document(tenant, OPEN, &id, Some(OPEN_RUNS), open).await?;
+    let document = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
+    let shown = run_shape(&agent.name, &document);
+    caller.face.shared.runs.work(&caller.face.sessions, &caller.tenant, &id, &agent.name);
+    Ok(created(flat_and_named("run", shown)))
+}
+
+/// `GET /api/agents/{name}/eval-runs`.
+pub(super) async fn list(caller: Caller, Path(name): Path<String>) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let runs = caller.documents(RUN, Some(&agent.id)).await?;
+    let runs: Vec<Value> = runs.iter().rev().map(|run| run_shape(&name, run)).collect();
+    Ok(Json(json!({ "runs": runs })))
+}
+
+/// `GET /api/agents/{name}/eval-runs/{id}`.
+pub(super) async fn get(caller: Caller, Path((name, id)): Path<(String, String)>) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let run = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
+    Ok(Json(flat_and_named("run", run_shape(&name, &run))))
+}
+
+/// `GET /api/agents/{name}/eval-runs/{id}/results`.
+pub(super) async fn results(caller: Caller, Path((name, id)): Path<(String, String)>) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let run = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
+    let results = caller.documents(RESULT, Some(&run.id)).await?;
+    let results: Vec<Value> = results.iter().map(result_shape).collect();
+    Ok(Json(json!({ "results": results })))
+}
+
+/// `GET /api/agents/{name}/eval-runs/compare`.
+pub(super) async fn compare(
+    caller: Caller,
+    Path(name): Path<String>,
+    Query(compare): Query<Compare>,
+) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let run_a = find(&caller, RUN, &agent.id, &compare.run_a, "Eval run A").await?;
+    let run_b = find(&caller, RUN, &agent.id, &compare.run_b, "Eval run B").await?;
+    // By question: what came of it in each.
+    let mut pairs: BTreeMap<String, [Value; 2]> = BTreeMap::new();
+    for (place, run) in [&run_a, &run_b].into_iter().enumerate() {
+        for result in caller.documents(RESULT, Some(&run.id)).await? {
+            let case = outcome_of(&result).case;
+            let pair = pairs.entry(case).or_insert([Value::Null, Value::Null]);
+            pair[place] = result_shape(&result);
+        }
+    }
+    let mut results = Vec::with_capacity(pairs.len());
+    for (case, [result_a, result_b]) in pairs {
+        let known = caller.sessions().document(&caller.tenant, CASE, &case).await?;
+        let question = known.map(|known| cases::case_of(&known).question).unwrap_or_default();
+        results.push(json!({
+            "caseId": case, "question": question, "resultA": result_a, "resultB": result_b,
+        }));
+    }
+    let comparison = json!({
+        "runA": run_shape(&name, &run_a),
+        "runB": run_shape(&name, &run_b),
+        "results": results,
+    });
+    Ok(Json(flat_and_named("comparison", comparison)))
+}
+
+/// `POST /api/agents/{name}/eval-runs/{id}/score`.
+pub(super) async fn score(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+    Body(score): Body<Score>,
+) -> Answer {
+    score.check()?;
+    let agent = caller.agent(&name).await?;
+    let run = find(&caller, RUN, &agent.id, &id, "Eval run").await?;
+    let mut results = caller.documents(RESULT, Some(&run.id)).await?;
+    if let Some(wanted) = &score.result_id {
+        results.retain(|result| result.id == *wanted);
+        if results.is_empty() {
+            return Err(Failure::not_found("Eval result not found in this run"));
+        }
+    }
+    let mut scored = Vec::with_capacity(results.len());
+    for result in results {
+        scored.push(result_shape(&judge(&caller, &result.id, &score).await?));
+    }
+    Ok(Json(json!({ "scored": scored.len(), "results": scored })))
+}
+
+/// `PATCH /api/agents/{name}/eval-results/{id}`.
+pub(super) async fn score_result(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+    Body(score): Body<Score>,
+) -> Answer {
+    score.check()?;
+    let agent = caller.agent(&name).await?;
+    let missing = || Failure::not_found("Eval result not found");
+    let known = caller.sessions().document(&caller.tenant, RESULT, &id).await?;
+    let run = known.ok_or_else(missing)?.parent.ok_or_else(missing)?;
+    find(&caller, RUN, &agent.id, &run, "Eval result").await?;
+    let changed = judge(&caller, &id, &score).await?;
+    Ok(Json(json!({ "result": result_shape(&changed) })))
+}
+
+/// Adds what a person says to a result, whatever else happens to it meanwhile.
+async fn judge(caller: &Caller, id: &str, score: &Score) -> Result<Document, Failure> {
+    let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
+    loop {
+        let known = sessions.document(tenant, RESULT, id).await?;
+        let known = known.ok_or_else(|| Failure::not_found("Eval result not found"))?;
+        let mut outcome = outcome_of(&known);
+        outcome.human_score = score.human_score.or(outcome.human_score);
+        outcome.human_notes = score.human_notes.clone().or(outcome.human_notes);
+        let body = serde_json::to_value(outcome).map_err(Failure::internal)?;
+        let parent = known.parent.as_deref();
+        if let Some(done) = sessions.replace_document(tenant, &known, parent, body).await? {
+            return Ok(done);
+        }
+    }
+}
+
+/// A document of this parent.
+async fn find(
+    caller: &Caller,
+    kind: &str,
+    parent: &str,
+    id: &str,
+    what: &str,
+) -> Result<Document, Failure> {
+    let found = caller.sessions().document(&caller.tenant, kind, id).await?;
+    let found = found.filter(|document| document.parent.as_deref() == Some(parent));
+    found.ok_or_else(|| Failure::not_found(format!("{what} not found")))
+}
+
+/// Removes all that belongs to an agent.
+pub(super) async fn forget(caller: &Caller, agent: &str) -> Result<(), Failure> {
+    for run in caller.documents(RUN, Some(agent)).await? {
+        caller.forget(RESULT, &run.id).await?;
+    }
+    caller.forget(RUN, agent).await?;
+    caller.forget(CASE, agent).await
+}
 
 /// How many runs there are, by their status.
 pub(super) async fn count(caller: &Caller) -> Result<BTreeMap<String, u64>, Failure> {
     let mut counts = BTreeMap::new();
     for run in caller.documents(RUN, None).await? {
-        let status = run.body["status"].as_str().unwrap_or_default().to_owned();
-        *counts.entry(status).or_default() += 1;
+        *counts.entry(run_of(&run).status).or_default() += 1;
     }
     Ok(counts)
+}
+
+fn run_of(document: &Document) -> Run {
+    serde_json::from_value(document.body.clone()).unwrap_or_default()
+}
+
+fn outcome_of(document: &Document) -> Outcome {
+    serde_json::from_value(document.body.clone()).unwrap_or_default()
+}
+
+fn run_shape(agent: &str, document: &Document) -> Value {
+    let run = run_of(document);
+    json!({
+        "id": document.id,
+        "agentName": agent,
+        "versionNumber": run.version,
+        "status": run.status,
+        "totalCases": run.total,
+        "completedCases": run.completed,
+        "summary": run.summary,
+        "createdAt": time::shown(document.created_ms),
+        "startedAt": run.started_ms.map(time::shown),
+        "completedAt": run.completed_ms.map(time::shown),
+    })
+}
+
+fn result_shape(document: &Document) -> Value {
+    let outcome = outcome_of(document);
+    json!({
+        "id": document.id,
+        "evalRunId": document.parent,
+        "evalCaseId": outcome.case,
+        "agentResponse": outcome.response,
+        "topicScore": outcome.topic_score,
+        "safetyScore": outcome.safety_score,
+        // No model judges here, as in Ash.
+        "llmJudgeScore": null,
+        "latencyMs": outcome.latency_ms,
+        "status": outcome.status,
+        "error": outcome.error,
+        "humanScore": outcome.human_score,
+        "humanNotes": outcome.human_notes,
+        "createdAt": time::shown(document.created_ms),
+        "completedAt": outcome.completed_ms.map(time::shown),
+    })
+}
+
+/// What an error is when nobody is there to be told.
+fn told(error: &Error) -> String {
+    error.to_string()
 }

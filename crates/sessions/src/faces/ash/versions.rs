@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::agents::Extra;
 use super::call::{Answer, Body, Caller, Failure, created, flat_and_named, removed};
 use super::time;
-use crate::service::Document;
+use crate::error::Error;
+use crate::service::{Document, Sessions};
 
 /// Kind of their documents; the parent is the agent.
 pub(super) const KIND: &str = "ash.version";
@@ -109,15 +110,20 @@ impl Caller {
         self.sessions().update_agent(&self.tenant, &agent.name, update).await?;
         Ok(())
     }
+}
 
-    /// The prompt of a version, which is that of its agent when it has none.
-    pub(super) async fn prompt_of(
-        &self,
-        agent: &Agent,
-        number: u32,
-    ) -> Result<Option<String>, Failure> {
-        Ok(self.version(agent, &number.to_string()).await?.version.prompt)
-    }
+/// The prompt of a version; none when it has none of its own.
+pub(super) async fn prompt(
+    sessions: &Sessions,
+    tenant: &str,
+    agent: &str,
+    number: u32,
+) -> Result<Option<String>, Error> {
+    let versions = sessions.documents(tenant, KIND, Some(agent), None, VERSIONS_MAX).await?;
+    let mut versions =
+        versions.into_iter().filter_map(|kept| serde_json::from_value::<Version>(kept.body).ok());
+    let version = versions.find(|version| version.number == number);
+    Ok(version.ok_or(Error::NotFound("agent version"))?.prompt)
 }
 
 /// `GET /api/agents/{name}/versions`.

@@ -1,0 +1,242 @@
+//! The questions.
+
+use api::Agent;
+use axum::Json;
+use axum::extract::Path;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::super::call::{Answer, Body, Caller, Failure, Query, created, flat_and_named, removed};
+use super::super::time;
+use super::{CASE, find};
+use crate::service::Document;
+
+/// Questions of one agent, and bytes of one with all that belongs to it.
+const CASES_MAX: u64 = 1000;
+const CASE_BYTES_MAX: usize = 64 << 10;
+
+/// What is kept of one.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in super::super) struct Case {
+    pub(super) question: String,
+    pub(super) expected_topics: Option<Vec<String>>,
+    pub(super) expected_not_topics: Option<Vec<String>>,
+    reference_answer: Option<String>,
+    pub(super) category: Option<String>,
+    pub(super) tags: Option<Vec<String>>,
+    chat_history: Option<Vec<Turn>>,
+    #[serde(default = "yes")]
+    pub(super) is_active: bool,
+}
+
+/// What was said before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Turn {
+    role: String,
+    content: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+#[derive(Debug, Deserialize)]
+pub(in super::super) struct Import {
+    cases: Vec<Case>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(in super::super) struct Listing {
+    category: Option<String>,
+    is_active: Option<String>,
+}
+
+impl Case {
+    /// What an agent is asked, with what was said before.
+    pub(super) fn prompt(&self) -> String {
+        let Some(history) = self.chat_history.as_ref().filter(|history| !history.is_empty()) else {
+            return self.question.clone();
+        };
+        let said: Vec<String> =
+            history.iter().map(|turn| format!("{}: {}", turn.role, turn.content)).collect();
+        format!("{}\nuser: {}", said.join("\n"), self.question)
+    }
+
+    fn check(&self) -> Result<Value, Failure> {
+        if self.question.is_empty() {
+            return Err(Failure::bad("question: is empty"));
+        }
+        let body = serde_json::to_value(self).map_err(Failure::internal)?;
+        if body.to_string().len() > CASE_BYTES_MAX {
+            return Err(Failure::bad(format!("a case has at most {CASE_BYTES_MAX} bytes")));
+        }
+        Ok(body)
+    }
+}
+
+/// The questions of an agent, the oldest first.
+pub(super) async fn of(caller: &Caller, agent: &Agent) -> Result<Vec<(Document, Case)>, Failure> {
+    let documents = caller.documents(CASE, Some(&agent.id)).await?;
+    Ok(documents.into_iter().map(|document| (document.clone(), case_of(&document))).collect())
+}
+
+pub(super) fn case_of(document: &Document) -> Case {
+    serde_json::from_value(document.body.clone()).unwrap_or_default()
+}
+
+async fn room(caller: &Caller, agent: &Agent, more: usize) -> Result<(), Failure> {
+    let sessions = caller.sessions();
+    let known = sessions.count_documents(&caller.tenant, CASE, Some(&agent.id)).await?;
+    let more = u64::try_from(more).unwrap_or(u64::MAX);
+    match known.saturating_add(more) > CASES_MAX {
+        true => Err(Failure::bad(format!("an agent has at most {CASES_MAX} cases"))),
+        false => Ok(()),
+    }
+}
+
+/// `POST /api/agents/{name}/eval-cases`.
+pub(in super::super) async fn create(
+    caller: Caller,
+    Path(name): Path<String>,
+    Body(case): Body<Case>,
+) -> Result<Response, Failure> {
+    let agent = caller.agent(&name).await?;
+    let body = case.check()?;
+    room(&caller, &agent, 1).await?;
+    let id = caller.new_id();
+    caller.sessions().put_document(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
+    let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
+    Ok(created(flat_and_named("case", shape(&name, &kept))))
+}
+
+/// `GET /api/agents/{name}/eval-cases`.
+pub(in super::super) async fn list(
+    caller: Caller,
+    Path(name): Path<String>,
+    Query(listing): Query<Listing>,
+) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let category = listing.category.filter(|category| !category.is_empty());
+    let is_active = listing.is_active.as_deref().map(|text| text == "true");
+    let is_wanted = |case: &Case| {
+        category.as_ref().is_none_or(|wanted| case.category.as_ref() == Some(wanted))
+            && is_active.is_none_or(|wanted| case.is_active == wanted)
+    };
+    let cases = of(&caller, &agent).await?;
+    let cases: Vec<Value> = cases
+        .iter()
+        .filter(|(_, case)| is_wanted(case))
+        .map(|(document, _)| shape(&name, document))
+        .collect();
+    Ok(Json(json!({ "cases": cases })))
+}
+
+/// `GET /api/agents/{name}/eval-cases/export`.
+pub(in super::super) async fn export(caller: Caller, path: Path<String>) -> Answer {
+    list(caller, path, Query(Listing::default())).await
+}
+
+/// `POST /api/agents/{name}/eval-cases/import`.
+pub(in super::super) async fn import(
+    caller: Caller,
+    Path(name): Path<String>,
+    Body(import): Body<Import>,
+) -> Answer {
+    let agent = caller.agent(&name).await?;
+    // All of them are fine, or none is taken.
+    let bodies: Result<Vec<Value>, Failure> = import.cases.iter().map(Case::check).collect();
+    let bodies = bodies?;
+    room(&caller, &agent, bodies.len()).await?;
+    let imported = bodies.len();
+    for body in bodies {
+        let (id, parent) = (caller.new_id(), Some(&*agent.id));
+        caller.sessions().put_document(&caller.tenant, CASE, &id, parent, body).await?;
+    }
+    Ok(Json(json!({ "imported": imported })))
+}
+
+/// `GET /api/agents/{name}/eval-cases/{id}`.
+pub(in super::super) async fn get(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
+    Ok(Json(flat_and_named("case", shape(&name, &kept))))
+}
+
+/// `PATCH /api/agents/{name}/eval-cases/{id}`.
+pub(in super::super) async fn update(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+    Body(changes): Body<serde_json::Map<String, Value>>,
+) -> Answer {
+    let _one_at_a_time = caller.lock_agent(&name).await;
+    let agent = caller.agent(&name).await?;
+    let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
+    let mut fields = serde_json::to_value(case_of(&kept)).map_err(Failure::internal)?;
+    if let Value::Object(fields) = &mut fields {
+        fields.extend(changes);
+    }
+    let case: Case =
+        serde_json::from_value(fields).map_err(|error| Failure::bad(format!("body: {error}")))?;
+    let body = case.check()?;
+    caller.sessions().put_document(&caller.tenant, CASE, &id, Some(&agent.id), body).await?;
+    let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
+    Ok(Json(flat_and_named("case", shape(&name, &kept))))
+}
+
+/// `DELETE /api/agents/{name}/eval-cases/{id}`.
+pub(in super::super) async fn remove(
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+) -> Answer {
+    let agent = caller.agent(&name).await?;
+    let kept = find(&caller, CASE, &agent.id, &id, "Eval case").await?;
+    caller.sessions().delete_document(&caller.tenant, CASE, &kept.id).await?;
+    Ok(removed())
+}
+
+fn shape(agent: &str, document: &Document) -> Value {
+    let case = case_of(document);
+    json!({
+        "id": document.id,
+        "agentName": agent,
+        "question": case.question,
+        "expectedTopics": case.expected_topics,
+        "expectedNotTopics": case.expected_not_topics,
+        "referenceAnswer": case.reference_answer,
+        "category": case.category,
+        "tags": case.tags,
+        "chatHistory": case.chat_history,
+        "isActive": case.is_active,
+        "createdAt": time::shown(document.created_ms),
+        "updatedAt": time::shown(document.updated_ms),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_has_what_was_said_before() {
+        let case = |history: Value| -> Case {
+            serde_json::from_value(json!({"question": "And now?", "chatHistory": history})).unwrap()
+        };
+        assert!(case(Value::Null).is_active, "unless it says otherwise");
+        assert_eq!(case(json!([])).prompt(), "And now?");
+        let said = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]);
+        assert_eq!(case(said).prompt(), "user: a\nassistant: b\nuser: And now?");
+    }
+
+    #[test]
+    fn a_question_asks_something() {
+        assert!(Case::default().check().is_err());
+        let long = Case { question: "x".repeat(CASE_BYTES_MAX), ..Case::default() };
+        assert!(long.check().is_err());
+    }
+}

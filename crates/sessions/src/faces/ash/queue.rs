@@ -1,0 +1,245 @@
+//! Prompts for later: kept, told to an agent one after the other, tried again when that fails.
+//!
+//! An item is a document whose parent is its status, so that items are counted and found by it.
+//! Whoever works on one has claimed it by a compare-and-set and says from time to time that it still
+//! does; what nobody says that of any more waits again. So an item is worked on at least once, by
+//! one server at a time.
+
+mod work;
+
+use std::collections::VecDeque;
+
+use axum::Json;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+pub(super) use self::work::Queue;
+use super::call::{Answer, Body, Caller, Failure, Query, created, session_id};
+use super::sessions::shown;
+use super::{ids, time};
+use crate::service::Document;
+
+/// Kind of the documents.
+const KIND: &str = "ash.queue";
+/// Items of one tenant that wait.
+const PENDING_MAX: u64 = 1000;
+/// Items of one tenant in all; beyond it the oldest that are over are forgotten.
+const ITEMS_MAX: u64 = 2000;
+/// Bytes of a prompt.
+const PROMPT_BYTES_MAX: usize = 64 << 10;
+/// How often an item is tried when nobody says, and at most.
+const RETRIES: u32 = 3;
+const RETRIES_MAX: u32 = 100;
+/// Items of one answer.
+const LIST: usize = 50;
+const LIST_MAX: usize = 500;
+
+/// Where an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Pending,
+    Processing,
+    Completed,
+    Failed,
+    Cancelled,
+}
+
+impl Status {
+    const ALL: [Status; 5] =
+        [Status::Pending, Status::Processing, Status::Completed, Status::Failed, Status::Cancelled];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::Processing => "processing",
+            Status::Completed => "completed",
+            Status::Failed => "failed",
+            Status::Cancelled => "cancelled",
+        }
+    }
+
+    fn parse(text: &str) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.as_str() == text)
+    }
+}
+
+/// What is kept of an item beside its status.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Item {
+    agent: String,
+    prompt: String,
+    /// The session that it is for, or that was made for it.
+    session: Option<String>,
+    priority: u32,
+    retries: u32,
+    max_retries: u32,
+    error: Option<String>,
+    started_ms: Option<u64>,
+    completed_ms: Option<u64>,
+    /// Not before this.
+    due_ms: u64,
+    /// Who works on it, and until when that holds without being said again.
+    server: Option<String>,
+    lease_ms: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct New {
+    agent_name: String,
+    prompt: String,
+    session_id: Option<String>,
+    priority: Option<u32>,
+    max_retries: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Listing {
+    status: Option<String>,
+    limit: Option<usize>,
+}
+
+/// `POST /api/queue`.
+pub(super) async fn enqueue(caller: Caller, Body(new): Body<New>) -> Result<Response, Failure> {
+    if new.prompt.is_empty() || new.prompt.len() > PROMPT_BYTES_MAX {
+        return Err(Failure::bad(format!("prompt: must have 1 to {PROMPT_BYTES_MAX} bytes")));
+    }
+    let max_retries = new.max_retries.unwrap_or(RETRIES);
+    if max_retries > RETRIES_MAX {
+        return Err(Failure::bad(format!("maxRetries: must be at most {RETRIES_MAX}")));
+    }
+    let session = match &new.session_id {
+        None => None,
+        Some(uuid) => Some(session_id(uuid)?),
+    };
+    let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
+    let pending = Some(Status::Pending.as_str());
+    if sessions.count_documents(tenant, KIND, pending).await? >= PENDING_MAX {
+        let message = format!("{PENDING_MAX} items are waiting already");
+        return Err(Failure::new(StatusCode::TOO_MANY_REQUESTS, message));
+    }
+    make_room(&caller).await?;
+    let item = Item {
+        agent: new.agent_name,
+        prompt: new.prompt,
+        session,
+        priority: new.priority.unwrap_or(0),
+        max_retries,
+        ..Item::default()
+    };
+    let id = caller.new_id();
+    let body = serde_json::to_value(&item).map_err(Failure::internal)?;
+    sessions.put_document(tenant, KIND, &id, pending, body).await?;
+    let kept = find(&caller, &id).await?;
+    caller.face.shared.queue.wake(&caller.face.sessions, &caller.tenant);
+    Ok(created(json!({ "item": shape(&caller, &kept) })))
+}
+
+/// Forgets the oldest items that are over when there are too many.
+async fn make_room(caller: &Caller) -> Result<(), Failure> {
+    let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
+    if sessions.count_documents(tenant, KIND, None).await? < ITEMS_MAX {
+        return Ok(());
+    }
+    for status in [Status::Completed, Status::Cancelled, Status::Failed] {
+        let parent = Some(status.as_str());
+        let oldest = sessions.documents(tenant, KIND, parent, None, LIST).await?;
+        if !oldest.is_empty() {
+            for item in oldest {
+                sessions.delete_document(tenant, KIND, &item.id).await?;
+            }
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// `GET /api/queue`.
+pub(super) async fn list(caller: Caller, Query(listing): Query<Listing>) -> Answer {
+    let limit = listing.limit.unwrap_or(LIST).clamp(1, LIST_MAX);
+    let status = match listing.status.as_deref() {
+        None | Some("") => None,
+        Some(text) => match Status::parse(text) {
+            Some(status) => Some(status.as_str()),
+            None => return Err(Failure::bad(format!("status: `{}` is none", shown(text)))),
+        },
+    };
+    // They come by age; the newest are wanted, and prompts are long.
+    let mut items = VecDeque::with_capacity(limit);
+    let mut after: Option<String> = None;
+    loop {
+        let sessions = caller.sessions();
+        let page = sessions.documents(&caller.tenant, KIND, status, after.as_deref(), LIST).await?;
+        for item in &page {
+            items.truncate(limit - 1);
+            items.push_front(shape(&caller, item));
+        }
+        after = page.last().map(|last| last.id.clone());
+        if page.len() < LIST {
+            return Ok(Json(json!({ "items": items })));
+        }
+    }
+}
+
+/// `GET /api/queue/stats`.
+pub(super) async fn stats(caller: Caller) -> Answer {
+    let mut stats = serde_json::Map::new();
+    for status in Status::ALL {
+        let name = status.as_str();
+        let count = caller.sessions().count_documents(&caller.tenant, KIND, Some(name)).await?;
+        stats.insert(name.to_owned(), json!(count));
+    }
+    Ok(Json(json!({ "stats": stats })))
+}
+
+/// `GET /api/queue/{id}`.
+pub(super) async fn get(caller: Caller, Path(id): Path<String>) -> Answer {
+    let item = find(&caller, &id).await?;
+    Ok(Json(json!({ "item": shape(&caller, &item) })))
+}
+
+/// `DELETE /api/queue/{id}`.
+pub(super) async fn cancel(caller: Caller, Path(id): Path<String>) -> Answer {
+    let item = find(&caller, &id).await?;
+    let (sessions, tenant) = (caller.sessions(), &*caller.tenant);
+    let cancelled = Some(Status::Cancelled.as_str());
+    let is_pending = item.parent.as_deref() == Some(Status::Pending.as_str());
+    if is_pending {
+        let body = item.body.clone();
+        let changed = sessions.replace_document(tenant, &item, cancelled, body).await?;
+        if let Some(changed) = changed {
+            return Ok(Json(json!({ "item": shape(&caller, &changed) })));
+        }
+    }
+    let status = find(&caller, &id).await?.parent.unwrap_or_default();
+    Err(Failure::bad(format!("Cannot cancel item with status \"{status}\"")))
+}
+
+async fn find(caller: &Caller, id: &str) -> Result<Document, Failure> {
+    let found = caller.sessions().document(&caller.tenant, KIND, &id.to_lowercase()).await?;
+    found.ok_or_else(|| Failure::not_found("Queue item not found"))
+}
+
+fn shape(caller: &Caller, document: &Document) -> Value {
+    let item: Item = serde_json::from_value(document.body.clone()).unwrap_or_default();
+    json!({
+        "id": document.id,
+        "tenantId": &*caller.tenant,
+        "sessionId": item.session.as_deref().map(ids::uuid),
+        "agentName": item.agent,
+        "prompt": item.prompt,
+        "status": document.parent,
+        "priority": item.priority,
+        "retryCount": item.retries,
+        "maxRetries": item.max_retries,
+        "error": item.error,
+        "createdAt": time::shown(document.created_ms),
+        "startedAt": item.started_ms.map(time::shown),
+        "completedAt": item.completed_ms.map(time::shown),
+    })
+}

@@ -1,0 +1,327 @@
+//! Who works the queue off: for each tenant with items one task, one item at a time.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::CreateSession;
+use node::clock;
+use node::drain::Drain;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time;
+
+use super::super::{FACE, turn};
+use super::{Item, KIND, Status};
+use crate::error::Error;
+use crate::service::{Document, Extras, Sessions};
+
+/// Items that a server works on at one time.
+const AT_ONCE: usize = 8;
+/// Pause after the first failure of an item; twice as long after each further one, up to a bound.
+const RETRY_MS: u64 = 5_000;
+const RETRY_MS_MAX: u64 = 5 * 60 * 1000;
+/// How long a claim holds, and how often it is said again.
+const LEASE_MS: u64 = 2 * 60 * 1000;
+const RENEW_EVERY: Duration = Duration::from_secs(30);
+/// How often items are looked for that others have left.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// Pause before a store that cannot be reached is asked again.
+const STORE_PAUSE: Duration = Duration::from_secs(5);
+/// Items that are read at a time.
+const PAGE: usize = 50;
+
+/// The tenants whose items are worked on.
+#[derive(Clone)]
+pub(in super::super) struct Queue {
+    working: Arc<Mutex<HashMap<Arc<str>, Arc<Notify>>>>,
+    places: Arc<Semaphore>,
+    drain: Drain,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Queue")
+    }
+}
+
+impl Queue {
+    pub(in super::super) fn new(drain: Drain) -> Queue {
+        Queue { working: Arc::default(), places: Arc::new(Semaphore::new(AT_ONCE)), drain }
+    }
+
+    /// Looks for what is there from before, and from time to time for what others have left.
+    pub(in super::super) async fn keep(self, sessions: Sessions) {
+        let mut is_first = true;
+        while !self.drain.is_draining() {
+            if let Err(error) = self.sweep(&sessions, is_first).await {
+                tracing::warn!(error = &error as &dyn std::error::Error, "no queue could be read");
+            } else {
+                is_first = false;
+            }
+            tokio::select! {
+                () = time::sleep(SWEEP_EVERY) => {}
+                () = self.drain.begun() => {}
+            }
+        }
+    }
+
+    async fn sweep(&self, sessions: &Sessions, is_first: bool) -> Result<(), Error> {
+        let processing = Status::Processing.as_str();
+        for tenant in sessions.tenants_of_documents(KIND, processing).await? {
+            self.free(sessions, &tenant, is_first).await?;
+        }
+        let pending = Status::Pending.as_str();
+        for tenant in sessions.tenants_of_documents(KIND, pending).await? {
+            self.wake(sessions, &tenant.into());
+        }
+        Ok(())
+    }
+
+    /// Lets items wait again that nobody works on any more.
+    async fn free(&self, sessions: &Sessions, tenant: &str, is_first: bool) -> Result<(), Error> {
+        let processing = Some(Status::Processing.as_str());
+        for document in sessions.documents(tenant, KIND, processing, None, PAGE).await? {
+            let item = item_of(&document);
+            // What this server had before it was started, nobody has.
+            let is_ours = item.server.as_deref() == Some(sessions.server());
+            let is_left = item.lease_ms < clock::wall_ms() || (is_ours && is_first);
+            if is_left {
+                put(sessions, tenant, &document, Status::Pending, &item).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that somebody works on the items of a tenant.
+    pub(in super::super) fn wake(&self, sessions: &Sessions, tenant: &Arc<str>) {
+        if self.drain.is_draining() {
+            return;
+        }
+        let woken = {
+            let mut working = self.working.lock();
+            if let Some(task) = working.get(tenant) {
+                task.notify_one();
+                return;
+            }
+            let woken = Arc::new(Notify::new());
+            working.insert(Arc::clone(tenant), Arc::clone(&woken));
+            woken
+        };
+        tokio::spawn(self.clone().run(sessions.clone(), Arc::clone(tenant), woken));
+    }
+
+    /// Works on the items of a tenant until there are none.
+    async fn run(self, sessions: Sessions, tenant: Arc<str>, woken: Arc<Notify>) {
+        while !self.drain.is_draining() {
+            let pause = match next(&sessions, &tenant).await {
+                Ok(Next::Due(document)) => {
+                    let Ok(_place) = self.places.acquire().await else { break };
+                    match self.process(&sessions, &tenant, document).await {
+                        Ok(()) => continue,
+                        Err(error) => failed(&error),
+                    }
+                }
+                Ok(Next::At(due_ms)) => {
+                    Duration::from_millis(due_ms.saturating_sub(clock::wall_ms()))
+                }
+                Ok(Next::None) => {
+                    self.working.lock().remove(&tenant);
+                    // Something may have come just now, and found this task at work.
+                    if !matches!(next(&sessions, &tenant).await, Ok(Next::None)) {
+                        self.wake(&sessions, &tenant);
+                    }
+                    return;
+                }
+                Err(error) => failed(&error),
+            };
+            tokio::select! {
+                () = time::sleep(pause) => {}
+                () = woken.notified() => {}
+                () = self.drain.begun() => {}
+            }
+        }
+        self.working.lock().remove(&tenant);
+    }
+
+    /// Claims an item, works on it, and says what came of it.
+    async fn process(
+        &self,
+        sessions: &Sessions,
+        tenant: &str,
+        document: Document,
+    ) -> Result<(), Error> {
+        let now_ms = clock::wall_ms();
+        let mut item = Item {
+            server: Some(sessions.server().to_owned()),
+            started_ms: Some(now_ms),
+            lease_ms: now_ms + LEASE_MS,
+            ..item_of(&document)
+        };
+        let claimed = put(sessions, tenant, &document, Status::Processing, &item).await?;
+        // Cancelled, or somebody else's.
+        let Some(mut document) = claimed else { return Ok(()) };
+        let result = match session(sessions, tenant, &mut item).await {
+            Err(error) => Err(error),
+            Ok(session) => {
+                let mut asking = Box::pin(turn::ask(sessions, tenant, &session, &item.prompt));
+                loop {
+                    tokio::select! {
+                        asked = &mut asking => break asked,
+                        () = time::sleep(RENEW_EVERY) => {}
+                    }
+                    item.lease_ms = clock::wall_ms() + LEASE_MS;
+                    match put(sessions, tenant, &document, Status::Processing, &item).await {
+                        Ok(Some(renewed)) => document = renewed,
+                        // Somebody else has it by now.
+                        Ok(None) => return Ok(()),
+                        Err(error) => drop(failed(&error)),
+                    }
+                }
+            }
+        };
+        let error = match result {
+            Ok(outcome) => outcome.error,
+            Err(error) => Some(error.to_string()),
+        };
+        let status = self.settle(&mut item, error);
+        loop {
+            match put(sessions, tenant, &document, status, &item).await {
+                Ok(_) => return Ok(()),
+                Err(error) if self.drain.is_draining() => return Err(error),
+                Err(error) => time::sleep(failed(&error)).await,
+            }
+        }
+    }
+
+    /// What becomes of an item.
+    fn settle(&self, item: &mut Item, error: Option<String>) -> Status {
+        let now_ms = clock::wall_ms();
+        item.server = None;
+        item.error = error;
+        if item.error.is_none() {
+            item.completed_ms = Some(now_ms);
+            return Status::Completed;
+        }
+        // It is not its fault that the server shuts down.
+        if self.drain.is_draining() {
+            return Status::Pending;
+        }
+        item.retries += 1;
+        if item.retries >= item.max_retries {
+            item.completed_ms = Some(now_ms);
+            return Status::Failed;
+        }
+        item.due_ms = now_ms + pause_ms(item.retries);
+        Status::Pending
+    }
+}
+
+/// What is to be done next.
+enum Next {
+    Due(Document),
+    At(u64),
+    None,
+}
+
+/// The item whose turn it is: of those that are due the most urgent one, then the oldest.
+async fn next(sessions: &Sessions, tenant: &str) -> Result<Next, Error> {
+    let now_ms = clock::wall_ms();
+    let mut best: Option<(u32, Document)> = None;
+    let mut soonest: Option<u64> = None;
+    let mut after: Option<String> = None;
+    loop {
+        let pending = Some(Status::Pending.as_str());
+        let page = sessions.documents(tenant, KIND, pending, after.as_deref(), PAGE).await?;
+        after = page.last().map(|last| last.id.clone());
+        let is_last = page.len() < PAGE;
+        for document in page {
+            let item = item_of(&document);
+            if item.due_ms > now_ms {
+                soonest = Some(soonest.map_or(item.due_ms, |due| due.min(item.due_ms)));
+            } else if best.as_ref().is_none_or(|(priority, _)| item.priority > *priority) {
+                best = Some((item.priority, document));
+            }
+        }
+        if is_last {
+            break;
+        }
+    }
+    Ok(match (best, soonest) {
+        (Some((_, document)), _) => Next::Due(document),
+        (None, Some(due_ms)) => Next::At(due_ms),
+        (None, None) => Next::None,
+    })
+}
+
+/// The session that an item is for; made when it is for none.
+async fn session(sessions: &Sessions, tenant: &str, item: &mut Item) -> Result<String, Error> {
+    if let Some(session) = &item.session {
+        return Ok(session.clone());
+    }
+    let request = CreateSession { agent: Some(item.agent.clone()), ..CreateSession::default() };
+    let extras = Extras { face: Some(FACE), ..Extras::default() };
+    let made = sessions.create_as(tenant, request, extras).await?;
+    item.session = Some(made.id.clone());
+    Ok(made.id)
+}
+
+async fn put(
+    sessions: &Sessions,
+    tenant: &str,
+    known: &Document,
+    status: Status,
+    item: &Item,
+) -> Result<Option<Document>, Error> {
+    let body = serde_json::to_value(item).map_err(Error::internal)?;
+    sessions.replace_document(tenant, known, Some(status.as_str()), body).await
+}
+
+fn item_of(document: &Document) -> Item {
+    serde_json::from_value(document.body.clone()).unwrap_or_default()
+}
+
+fn failed(error: &Error) -> Duration {
+    tracing::warn!(error = error as &dyn std::error::Error, "a queue has to wait");
+    STORE_PAUSE
+}
+
+fn pause_ms(retries: u32) -> u64 {
+    let doubled = RETRY_MS.checked_shl(retries.saturating_sub(1).min(16)).unwrap_or(RETRY_MS_MAX);
+    doubled.min(RETRY_MS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fails_waits_longer_each_time() {
+        let pauses: Vec<u64> = [1, 2, 3, 7, 8, 50].into_iter().map(pause_ms).collect();
+        assert_eq!(pauses, [5_000, 10_000, 20_000, 300_000, 300_000, 300_000]);
+    }
+
+    #[test]
+    fn an_item_is_tried_as_often_as_it_says() {
+        let queue = Queue::new(Drain::new());
+        let mut item = Item { max_retries: 2, ..Item::default() };
+        let why = || Some("why".to_owned());
+        assert_eq!(queue.settle(&mut item, why()), Status::Pending);
+        assert_eq!(queue.settle(&mut item, why()), Status::Failed);
+        assert_eq!((item.retries, item.error.as_deref()), (2, Some("why")));
+        assert_eq!(queue.settle(&mut item, None), Status::Completed);
+        let mut never = Item::default();
+        assert_eq!(queue.settle(&mut never, why()), Status::Failed);
+    }
+
+    #[test]
+    fn the_end_of_the_server_is_not_counted() {
+        let drain = Drain::new();
+        let queue = Queue::new(drain.clone());
+        drain.begin();
+        let mut item = Item { max_retries: 1, ..Item::default() };
+        assert_eq!(queue.settle(&mut item, Some("why".to_owned())), Status::Pending);
+        assert_eq!((item.retries, item.due_ms), (0, 0));
+    }
+}
