@@ -599,8 +599,8 @@ def header(run):
 """
 
 
-def document(run):
-    """RESULTS.md of one run."""
+def document(run, more_goals=(), more_parts=()):
+    """RESULTS.md of one run. Parts of it that speak for themselves bring their goals and tables."""
     figures = group(run["batches"])
     versions = [[name, about["version"], about["options"]] for name, about in run["rivals"].items()]
     versions += [[name, "**not measured**", reason] for name, reason in run["unavailable"].items()]
@@ -610,13 +610,14 @@ def document(run):
         header(run),
         table(["rival", "version", "options"], versions) + "\n",
         "## Goals\n",
-        goal_table(goals(figures, run)) + "\n",
+        goal_table([*goals(figures, run), *more_goals]) + "\n",
     ]
     if run["pool"]:
         parts += ["## Pool and buffers\n", pool_text(run["pool"]) + "\n"]
     parts += ["## Figures\n", *cell_tables(figures), *scenario_tables(run["scenarios"])]
     if run["memory"]:
         parts += ["### Memory of a server\n", memory_table(run["memory"]) + "\n"]
+    parts += more_parts
     parts += failure_text(figures)
     parts += ["## What these figures do not show\n", HIDDEN + "\n"]
     return "\n".join(parts)

@@ -28,6 +28,8 @@ import durability
 import machine
 import report
 import rivals
+import sessions
+import sessions.figures
 import slow_reader
 from rivals import (
     ALL, BARE, BUBBLEWRAP, BULLMQ, COVE, COVE_20, COVE_20_WEBSOCKET, COVE_EVENTS, COVE_FRESH,
@@ -115,7 +117,7 @@ IDLE_SECONDS = 6
 SETTLE_SECONDS_MAX = 180
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
-OTHERS = ("durability", "slow-reader", "memory", "pool")
+OTHERS = ("durability", "slow-reader", "memory", "pool", *sessions.NAMES)
 
 
 def parse_arguments(argv):
@@ -167,6 +169,9 @@ def list_everything():
     print("slow-reader                  the server's memory while a flood is read slowly")
     print("memory                       the servers, idle after their start and after their work")
     print("pool                         pool and buffers against Go (bench/pool)")
+    print("sessions                     sessions, and Ash beside them; or one of")
+    for case in sessions.CASES:
+        print(f"  {f'sessions-{case.name}':26} {', '.join(case.rivals)}")
 
 
 def wanted(options, name):
@@ -386,6 +391,9 @@ def scenarios(options, scratch):
     if wanted(options, "slow-reader") and not options.rival:
         seconds = SLOW_READER_SECONDS_QUICK if options.quick else slow_reader.SECONDS
         found["slow_reader"] = slow_reader.measure(scratch, n, options.cove, seconds)
+    names = [name for name in sessions.NAMES if wanted(options, name)]
+    if names and not options.rival:
+        found["sessions"] = sessions.measure(scratch, options)
     return found
 
 
@@ -474,7 +482,9 @@ def write(about, options):
     """RESULTS.md and the figures; below .cache when this was not a whole run."""
     directory = rivals.BENCH / ".cache" / "partial" if options.partial else rivals.BENCH
     (directory / "results").mkdir(parents=True, exist_ok=True)
-    text = report.document(about)
+    of_sessions = about["scenarios"].get("sessions", {})
+    goals_of_sessions = sessions.figures.goals(of_sessions)
+    text = report.document(about, goals_of_sessions, sessions.figures.text(of_sessions))
     (directory / "RESULTS.md").write_text(text, encoding="utf-8")
     figures = report.group(about["batches"])
     # Single latencies would make the file a hundred times as long and say little more.
@@ -482,14 +492,21 @@ def write(about, options):
         {k: v for k, v in b.items() if k not in ("latencies_us", "reported_cpu_ms")}
         for b in about["batches"]
     ]
+    scenarios = {
+        **about["scenarios"],
+        "sessions": sessions.figures.without_samples(of_sessions),
+    }
     document = {
         **about,
+        "scenarios": scenarios,
         "batches": without_samples,
         "figures": [
             {"workload": workload, "clients": clients, "rivals": by_rival}
             for (workload, clients), by_rival in figures.items()
         ],
-        "goals": [goal._asdict() for goal in report.goals(figures, about)],
+        "goals": [
+            goal._asdict() for goal in (*report.goals(figures, about), *goals_of_sessions)
+        ],
     }
     path = directory / "results" / f"{about['date'][:10]}-{about['commit']}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -526,6 +543,7 @@ def main(argv):
     # Goals that were not met are figures; what could not be measured or was wrong is an error.
     cove_failed = any(b["rival"].startswith(COVE) and b["failures"] for b in about["batches"])
     cove_failed |= any(map(report.scenario_failed, about["scenarios"].values()))
+    cove_failed |= sessions.figures.failed(about["scenarios"].get("sessions"))
     return 1 if cove_failed or COVE in about["unavailable"] else 0
 
 

@@ -22,6 +22,8 @@ mod launch;
 mod lifecycle;
 mod limits;
 mod logs;
+#[cfg(test)]
+mod overhead;
 mod prewarm;
 mod records;
 mod recover;

@@ -1,0 +1,233 @@
+//! What the books and the write-behind cost, operation by operation, without a sandbox.
+//!
+//! A benchmark of Ash's times these on a pool with a real database and no processes. Here they are
+//! the books and the log that sessions have, on a real database as well, whose writer writes what
+//! is marked while the clock runs. `bench/run.py` runs this in release and reads what it prints.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::SessionState;
+use node::clock;
+use testkit::Scratch;
+
+use super::books::{Books, Duty, Uses};
+use super::entry::Entry;
+use crate::events::Writer;
+use crate::store::SessionStore;
+use crate::store::tests::{session, sqlite};
+
+/// As there: 40 % at work, 30 % waiting, 30 % unused, and cold ones on top.
+const LIVE: usize = 100;
+const COLD: usize = 10;
+const ROUNDS: usize = 1000;
+const SWEEPS: usize = 200;
+const SWEPT: usize = 5;
+/// A read is shorter than a look at the clock.
+const READS: u32 = 1000;
+const IDLE: Duration = Duration::ZERO;
+
+/// Every one of an operation's times, in nanoseconds.
+struct Times(&'static str, Vec<f64>);
+
+impl Times {
+    fn new(name: &'static str) -> Times {
+        Times(name, Vec::with_capacity(ROUNDS))
+    }
+
+    fn take<T>(&mut self, operation: impl FnOnce() -> T) -> T {
+        let began = clock::now();
+        let result = black_box(operation());
+        self.1.push(clock::now().duration_since(began).as_secs_f64() * 1e9);
+        result
+    }
+
+    fn json(mut self) -> serde_json::Value {
+        self.1.sort_by(f64::total_cmp);
+        // Nearest rank, as Ash's.
+        let at = |percent: usize| self.1[(self.1.len() * percent).div_ceil(100).max(1) - 1];
+        let count = f64::from(u32::try_from(self.1.len()).unwrap());
+        let mean = self.1.iter().sum::<f64>() / count;
+        serde_json::json!({
+            "name": self.0, "n": self.1.len(), "p50_ns": at(50), "p95_ns": at(95),
+            "p99_ns": at(99), "mean_ns": mean,
+        })
+    }
+}
+
+/// A session with what it has on the books.
+struct Resident {
+    entry: Entry,
+    uses: Uses,
+}
+
+struct Pool {
+    books: Books,
+    store: SessionStore,
+    writer: Writer,
+    live: Vec<Resident>,
+}
+
+impl Pool {
+    async fn new(scratch: &Scratch, live: usize) -> Pool {
+        let store = sqlite(scratch).await;
+        let (writer, _lost) = Writer::start(store.clone());
+        let capacity = live + COLD + ROUNDS;
+        let books = Books::new(live, capacity, clock::now());
+        let mut pool = Pool { books, store, writer, live: Vec::new() };
+        for number in 0..live {
+            let resident = pool.add(&format!("ses_live{number:06}")).await;
+            pool.live.push(resident);
+        }
+        for number in 0..COLD {
+            pool.books.keep_cold(&format!("ses_cold{number:06}").into(), clock::now());
+        }
+        pool
+    }
+
+    /// A session that is written down and has a place.
+    async fn add(&self, id: &str) -> Resident {
+        let row = self.store.insert_session(session(id, "a"), u64::MAX).await.unwrap();
+        let log = self.writer.log(&row);
+        let entry = Entry::new(row, log);
+        self.books.admit(&entry.key, clock::now()).unwrap();
+        self.books.warm(&entry.key, clock::now());
+        Resident { entry, uses: Uses::default() }
+    }
+
+    /// What is done when somebody begins to work with a session.
+    fn running(&self, it: &Resident) {
+        assert!(self.books.begin(&it.entry.key, &it.uses, clock::now()));
+        mark(&it.entry, SessionState::Active);
+    }
+
+    /// And when that is over.
+    fn waiting(&self, it: &Resident) {
+        self.books.end(&it.entry.key, &it.uses, clock::now());
+        mark(&it.entry, SessionState::Active);
+    }
+}
+
+/// Has the row of a session written behind.
+fn mark(entry: &Entry, state: SessionState) {
+    let row = {
+        let mut changing = entry.state.lock();
+        changing.row.last_active_ms = clock::wall_ms();
+        changing.row.state = state;
+        Arc::new(changing.row.clone())
+    };
+    entry.log.mark(row);
+}
+
+fn marks(pool: &Pool, rows: &mut Vec<Times>) {
+    let (busy, rest) = pool.live.split_at(LIVE * 4 / 10);
+    let (waiting, warm) = rest.split_at(LIVE * 3 / 10);
+    busy.iter().chain(waiting).for_each(|it| pool.running(it));
+    waiting.iter().for_each(|it| pool.waiting(it));
+    let (mut begun, mut over) = (Times::new("mark_running"), Times::new("mark_waiting"));
+    for it in warm.iter().cycle().take(ROUNDS) {
+        begun.take(|| pool.running(it));
+        pool.waiting(it);
+    }
+    for it in busy.iter().cycle().take(ROUNDS) {
+        over.take(|| pool.waiting(it));
+        pool.running(it);
+    }
+    rows.extend([begun, over]);
+}
+
+/// Takes a place when there is none: somebody who waits goes, which is written behind.
+async fn evictions(pool: Pool, rows: &mut Vec<Times>) {
+    let Pool { books, store, writer, live } = pool;
+    let mut times = Times::new("evict_one");
+    let mut known: HashMap<_, _> =
+        live.into_iter().map(|it| (Arc::clone(&it.entry.id), it)).collect();
+    for number in 0..ROUNDS {
+        let id = format!("ses_more{number:06}");
+        let row = store.insert_session(session(&id, "a"), u64::MAX).await.unwrap();
+        let it =
+            Resident { entry: Entry::new(row.clone(), writer.log(&row)), uses: Uses::default() };
+        let duties = times.take(|| {
+            let duties = books.admit(&it.entry.key, clock::now()).unwrap();
+            for duty in &duties {
+                if let Duty::Stop(id) = duty {
+                    mark(&known[id].entry, SessionState::Paused);
+                }
+            }
+            books.warm(&it.entry.key, clock::now());
+            duties
+        });
+        let [Duty::Stop(evicted)] = &*duties else { panic!("one goes, and not {duties:?}") };
+        known[evicted].entry.log.settle().await.unwrap();
+        let row = store.session("a", evicted).await.unwrap().unwrap();
+        assert_eq!(row.state, SessionState::Paused, "it was written behind");
+        known.insert(Arc::clone(&it.entry.id), it);
+    }
+    rows.push(times);
+    writer.close().await;
+}
+
+fn reads(pool: &Pool, rows: &mut Vec<Times>) {
+    let (mut count, mut stats) = (Times::new("count"), Times::new("stats"));
+    for _ in 0..ROUNDS {
+        count.take(|| (0..READS).for_each(|_| _ = black_box(pool.books.stats().total)));
+        stats.take(|| (0..READS).for_each(|_| _ = black_box(pool.books.stats())));
+    }
+    for row in [&mut count, &mut stats] {
+        row.1.iter_mut().for_each(|time| *time /= f64::from(READS));
+    }
+    rows.extend([count, stats]);
+}
+
+async fn sweeps(pool: &Pool, rows: &mut Vec<Times>) {
+    let mut times = Times::new("sweep_5_idle");
+    // Those that wait since before would all be in the first sweep.
+    pool.books.idle(clock::now(), IDLE);
+    for round in 0..SWEEPS {
+        let mut swept = Vec::new();
+        for number in 0..SWEPT {
+            let it = pool.add(&format!("ses_idle{:06}", round * SWEPT + number)).await;
+            pool.running(&it);
+            pool.waiting(&it);
+            swept.push(it);
+        }
+        let now: Instant = clock::now();
+        let taken = times.take(|| {
+            let taken = pool.books.idle(now, IDLE);
+            for id in &taken {
+                let it = swept.iter().find(|it| it.entry.id == *id).unwrap();
+                mark(&it.entry, SessionState::Paused);
+            }
+            taken.len()
+        });
+        assert_eq!(taken, SWEPT);
+        for it in swept {
+            it.entry.log.settle().await.unwrap();
+            let row = pool.store.session("a", &it.entry.id).await.unwrap().unwrap();
+            assert_eq!(row.state, SessionState::Paused, "it was written behind");
+            pool.books.remove(&it.entry.key);
+        }
+    }
+    rows.push(times);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a benchmark: bench/run.py runs it in release"]
+async fn figures() {
+    let scratch = Scratch::new();
+    let mut rows = Vec::new();
+    let pool = Pool::new(&scratch, LIVE).await;
+    marks(&pool, &mut rows);
+    reads(&pool, &mut rows);
+    evictions(pool, &mut rows).await;
+    let scratch = Scratch::new();
+    let pool = Pool::new(&scratch, LIVE).await;
+    // Room for those that are swept: nobody has to go for them.
+    pool.live.iter().take(SWEPT).for_each(|it| pool.books.remove(&it.entry.key));
+    sweeps(&pool, &mut rows).await;
+    pool.writer.close().await;
+    let rows: Vec<_> = rows.into_iter().map(Times::json).collect();
+    println!("{}", serde_json::Value::from(rows));
+}
