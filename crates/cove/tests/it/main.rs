@@ -15,6 +15,8 @@
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
+//! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
+//! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |
 #![allow(
@@ -38,6 +40,9 @@ mod lifecycle;
 mod live;
 mod piston;
 mod requests;
+mod sessions_claude;
+mod sessions_faults;
+mod sessions_support;
 mod suite;
 mod support;
 mod verdicts;

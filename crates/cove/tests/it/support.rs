@@ -25,7 +25,8 @@ pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
 /// Time for sandboxes to be prepared, interpreters that start in them included.
 const SETTLED: Duration = Duration::from_secs(60);
 /// Languages of the tests' servers.
-const LANGUAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
+pub(crate) const LANGUAGES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
 
 /// A server with default settings.
 pub(crate) fn serve() -> Server {
