@@ -1,9 +1,9 @@
 //! Prompts for later: kept, told to an agent one after the other, tried again when that fails.
 //!
 //! An item is a document whose parent is its status, so that items are counted and found by it.
-//! Whoever works on one has claimed it by a compare-and-set and says from time to time that it still
-//! does; what nobody says that of any more waits again. So an item is worked on at least once, by
-//! one server at a time.
+//! Whoever works on one has claimed it by a compare-and-set and says from time to time that it
+//! still does; what nobody says that of any more waits again. So an item is worked on at least
+//! once, by one server at a time.
 
 mod work;
 

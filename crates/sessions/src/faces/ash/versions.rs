@@ -1,5 +1,5 @@
-//! Versions of an agent as Ash has them: prompts with a number, one of which is active. The folder's
-//! own versions are something else, and counted in the agent's `version`.
+//! Versions of an agent as Ash has them: prompts with a number, one of which is active. The
+//! folder's own versions are something else, and counted in the agent's `version`.
 
 use api::{Agent, AgentUpdate};
 use axum::Json;
