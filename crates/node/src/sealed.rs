@@ -149,8 +149,8 @@ impl Sealer {
         Sealer { key: LessSafeKey::new(key), id, root }
     }
 
-    /// A key for something else, the same one on every server that seals with this key. Says nothing
-    /// of this one, or of those for other purposes.
+    /// A key for something else, the same one on every server that seals with this key. Says
+    /// nothing of this one, or of those for other purposes.
     #[must_use]
     pub fn derived_key(&self, purpose: &str) -> [u8; 32] {
         let tag = hmac::sign(&self.root, format!("{DERIVED_FOR}{purpose}").as_bytes());

@@ -26,7 +26,8 @@ pub struct Request {
     pub method: String,
     /// Path with query.
     pub target: String,
-    /// Headers beyond `host` and `content-length`; `connection` is `close` unless it is here.
+    /// Headers beyond `content-length`; `host` and `connection` (`close`) are added unless they are
+    /// here.
     pub headers: Vec<(String, String)>,
     /// Body; empty means none.
     pub body: Vec<u8>,
@@ -59,7 +60,10 @@ impl Request {
     }
 
     fn head(&self, length: Option<u64>) -> Vec<u8> {
-        let mut text = format!("{} {} HTTP/1.1\r\nhost: cove\r\n", self.method, self.target);
+        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
+        if !self.headers.iter().any(|(name, _)| name == "host") {
+            text.push_str("host: cove\r\n");
+        }
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
         }

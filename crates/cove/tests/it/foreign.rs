@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use testkit::Server;
 
 /// Where such clients are.
-const COMPAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat");
+pub(crate) const COMPAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat");
 
 /// Runs a Python client of `compat` against a server; it ends with `ok` or says what is wrong.
 pub(crate) fn python(client: &str, server: &Server, path: &str) {
@@ -25,7 +25,7 @@ pub(crate) fn python(client: &str, server: &Server, path: &str) {
 }
 
 /// An interpreter with the packages of `compat/requirements.txt`, made when they have changed.
-fn interpreter() -> &'static Path {
+pub(crate) fn interpreter() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
     MADE.get_or_init(|| {
         let wanted = Path::new(COMPAT).join("requirements.txt");

@@ -15,6 +15,8 @@
 //! | `backends.rs` | the same in SQLite, PostgreSQL and Redis; two servers; BullMQ's producers |
 //! | `webhooks.rs` | ends are told: signed, tried again, never inside |
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
+//! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
+//! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
@@ -25,12 +27,14 @@
 )]
 
 mod admission;
+mod ash;
 mod asynchronous;
 mod backends;
 mod cases;
 mod cli_remote;
 mod command_line;
 mod durability;
+mod e2b;
 mod foreign;
 mod gojudge;
 mod jobs;
@@ -41,7 +45,11 @@ mod live;
 mod piston;
 mod requests;
 mod sessions_claude;
+mod sessions_crash;
 mod sessions_faults;
+mod sessions_http;
+mod sessions_isolation;
+mod sessions_shared;
 mod sessions_support;
 mod suite;
 mod support;

@@ -31,6 +31,7 @@ mod transfer;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
@@ -38,6 +39,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use node::auth::Tokens;
+use node::http::Upload;
 
 pub use self::config::Config;
 pub use self::errors::render as render_error;
@@ -55,6 +57,9 @@ pub const ROUTES: [&str; 2] = ["/", "/{*path}"];
 const ENVD_VERSION: &str = "0.6.4";
 /// The name that every machine has for itself.
 const LOCALHOST: &str = "localhost";
+/// How much of a refused request is read, and for how long.
+const DISCARDED_BYTES_MAX: usize = 256 << 10;
+const DISCARD_MAX: Duration = Duration::from_secs(1);
 /// What this face's keys are derived for.
 const KEY_PURPOSE: &str = "compat.e2b";
 
@@ -112,6 +117,20 @@ async fn answer(State(face): State<Arc<E2b>>, request: Request) -> Response {
         }
         Target::Server => Box::pin(rest::answer(&face, request)).await,
     }
+}
+
+/// Reads what is left of a refused request, within reason: a connection with an unread request is
+/// closed, and the client may have sent its next one on it by then.
+async fn discard(mut body: Upload) {
+    let reading = async {
+        let mut left = DISCARDED_BYTES_MAX;
+        while let Ok(Some(piece)) = body.chunk().await
+            && left > piece.len()
+        {
+            left -= piece.len();
+        }
+    };
+    drop(tokio::time::timeout(DISCARD_MAX, reading).await);
 }
 
 /// Figures of a sandbox at one time.

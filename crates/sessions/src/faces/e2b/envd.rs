@@ -28,7 +28,7 @@ use super::frames::{self, Incoming};
 use super::process::{Data, Pty, Selector, StartRequest, Told};
 use super::sandboxes::{Closed, Live};
 use super::tokens::same;
-use super::{E2b, transfer};
+use super::{E2b, discard, transfer};
 use crate::service::SandboxGuard;
 
 /// Bytes of one message.
@@ -73,8 +73,9 @@ pub(super) fn has_token(face: &E2b, id: &str, headers: &HeaderMap) -> bool {
 }
 
 async fn health(face: &E2b, id: &str) -> Response {
-    match face.sandboxes.open(&face.sessions, &face.keys, id).await {
-        Ok(_) => StatusCode::NO_CONTENT.into_response(),
+    // To ask is not to come for it: it stays paused.
+    match face.sandboxes.check(&face.sessions, id).await {
+        Ok(()) => StatusCode::NO_CONTENT.into_response(),
         Err(closed) => closed.answer(id),
     }
 }
@@ -166,21 +167,28 @@ async fn call(face: &E2b, id: &str, service: &str, method: &str, request: Reques
         }
     };
     let refuse = |error: RpcError| if is_stream { failed(&error) } else { error.into_response() };
-    if !has_token(face, id, request.headers()) {
-        let message = "the access token is missing or wrong";
-        return refuse(RpcError::new("unauthenticated", message));
-    }
-    if let Err(error) = check_user(request.headers()) {
-        return refuse(error);
-    }
-    let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, id).await {
-        Ok(open) => open,
-        Err(closed) => return closed.answer(id),
-    };
     let headers = request.headers().clone();
     let body = match Upload::from_request(request, &()).await {
         Ok(body) => body,
         Err(error) => return refuse(error.into()),
+    };
+    let allowed = match has_token(face, id, &headers) {
+        true => check_user(&headers),
+        false => {
+            let message = "the access token is missing or wrong";
+            Err(RpcError::new("unauthenticated", message))
+        }
+    };
+    if let Err(error) = allowed {
+        discard(body).await;
+        return refuse(error);
+    }
+    let (live, guard) = match face.sandboxes.open(&face.sessions, &face.keys, id).await {
+        Ok(open) => open,
+        Err(closed) => {
+            discard(body).await;
+            return closed.answer(id);
+        }
     };
     let call = Call { live, guard, id, headers };
     let answered = match (is_stream, service, method) {
@@ -190,7 +198,10 @@ async fn call(face: &E2b, id: &str, service: &str, method: &str, request: Reques
         (true, "filesystem.Filesystem", "WatchDir") => call.watch(body).await,
         (false, "process.Process", _) => call.process(method, body).await,
         (false, "filesystem.Filesystem", _) => call.filesystem(method, body).await,
-        _ => Err(unimplemented(service, method)),
+        _ => {
+            discard(body).await;
+            Err(unimplemented(service, method))
+        }
     };
     answered.unwrap_or_else(refuse)
 }
@@ -293,7 +304,13 @@ impl Call<'_> {
     }
 
     async fn filesystem(&self, method: &str, body: Upload) -> Result<Response, RpcError> {
-        let files = self.files().await?;
+        let files = match self.files().await {
+            Ok(files) => files,
+            Err(error) => {
+                discard(body).await;
+                return Err(error);
+            }
+        };
         let watchers = &self.live.watchers;
         let answer = match method {
             "Stat" => filesystem::stat(&files, unary(body).await?).await?,
@@ -304,7 +321,10 @@ impl Call<'_> {
             "CreateWatcher" => watchers.create(files, unary(body).await?).await?,
             "GetWatcherEvents" => watchers.take(&unary::<Watcher>(body).await?.watcher_id)?,
             "RemoveWatcher" => watchers.remove(&unary::<Watcher>(body).await?.watcher_id)?,
-            _ => return Err(unimplemented("filesystem.Filesystem", method)),
+            _ => {
+                discard(body).await;
+                return Err(unimplemented("filesystem.Filesystem", method));
+            }
         };
         Ok(Json(answer).into_response())
     }
@@ -331,7 +351,7 @@ impl Call<'_> {
         let request: StartRequest = first(body).await?;
         let own = own(self.id, &self.live);
         let processes = &self.live.processes;
-        let told = processes.start(self.guard.clone(), request, &own, self.time()).await?;
+        let told = processes.start(&self.guard, request, &own, self.time()).await?;
         // The process has a time of its own, the same one.
         Ok(self.follow(told, None))
     }

@@ -21,8 +21,8 @@ use super::errors::RpcError;
 const HOME: &str = "/home/user";
 /// Entries of one listing.
 const ENTRIES_MAX: usize = 10_000;
-/// How deep a listing goes.
-const DEPTH_MAX: u32 = 100;
+/// How deep a listing goes, as deep as the sandbox's own.
+const DEPTH_MAX: u32 = 64;
 /// Events of one watch that wait to be asked for; older ones are dropped.
 const EVENTS_MAX: usize = 10_000;
 /// Names that one watch remembers; what is beyond is told as new each time.

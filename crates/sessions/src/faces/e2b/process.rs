@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time;
 
 use super::errors::{RpcError, shown};
@@ -106,9 +106,18 @@ pub(super) enum Told {
     Over(Option<RpcError>),
 }
 
-/// Processes of one sandbox, the oldest first.
-#[derive(Debug, Default)]
-pub(super) struct Processes(Mutex<Vec<Arc<Running>>>);
+/// Processes of one sandbox, the oldest first. None of them keeps it: a paused one may have to go.
+#[derive(Debug)]
+pub(super) struct Processes {
+    running: Mutex<Vec<Arc<Running>>>,
+    places: Arc<Semaphore>,
+}
+
+impl Default for Processes {
+    fn default() -> Processes {
+        Processes { running: Mutex::default(), places: Arc::new(Semaphore::new(PROCESSES_MAX)) }
+    }
+}
 
 /// A process that has not ended.
 #[derive(Debug)]
@@ -121,6 +130,7 @@ pub(super) struct Running {
     /// None when it is over.
     listeners: Mutex<Option<Vec<mpsc::Sender<Told>>>>,
     progress: Progress,
+    _place: OwnedSemaphorePermit,
 }
 
 /// Where input goes.
@@ -168,16 +178,16 @@ impl Processes {
     /// What is wrong with the request; when the sandbox has too many, or is gone.
     pub(super) async fn start(
         self: &Arc<Self>,
-        guard: SandboxGuard,
+        guard: &SandboxGuard,
         request: StartRequest,
         own: &BTreeMap<String, String>,
         time: Option<Duration>,
     ) -> Result<mpsc::Receiver<Told>, RpcError> {
-        let program = program(&guard, &request, own).await?;
-        if self.0.lock().len() >= PROCESSES_MAX {
+        let program = program(guard, &request, own).await?;
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| {
             let message = format!("the sandbox has {PROCESSES_MAX} processes, which is its limit");
-            return Err(RpcError::new("resource_exhausted", message));
-        }
+            RpcError::new("resource_exhausted", message)
+        })?;
         let process = guard.start(program).await?;
         let (input, outputs) = match process.streams {
             Streams::Pipes(Pipes { stdin, stdout, stderr }) => {
@@ -197,13 +207,14 @@ impl Processes {
             input: tokio::sync::Mutex::new(input),
             listeners: Mutex::new(Some(vec![first.clone()])),
             progress: Progress::default(),
+            _place: place,
         });
         // There is room: it is empty.
         let _told = first.try_send(Told::Message(running.started()));
-        self.0.lock().push(Arc::clone(&running));
+        self.running.lock().push(Arc::clone(&running));
         let all = Arc::clone(self);
         // Ends with the process, which ends with its sandbox at the latest.
-        tokio::spawn(async move { running.follow(outputs, time, &all, guard).await });
+        tokio::spawn(async move { running.follow(outputs, time, &all).await });
         Ok(told)
     }
 
@@ -235,13 +246,16 @@ impl Processes {
             }
             one
         };
-        json!({ "processes": self.0.lock().iter().map(one).collect::<Vec<_>>() })
+        let running = self.running.lock();
+        let all = running.iter().filter(|it| it.handle.end().is_none());
+        json!({ "processes": all.map(one).collect::<Vec<_>>() })
     }
 
-    /// Tells all who listen that the sandbox is paused, and forgets them. The processes go on later.
+    /// Tells all who listen that the sandbox is paused, and forgets them. The processes go on
+    /// later.
     pub(super) fn hang_up(&self) {
         let paused = RpcError::new("unavailable", "the sandbox was paused");
-        for running in self.0.lock().iter() {
+        for running in self.running.lock().iter() {
             let listeners = running.listeners.lock().as_mut().map(std::mem::take);
             for listener in listeners.into_iter().flatten() {
                 // One that has no room finds its stream at an end all the same.
@@ -255,12 +269,14 @@ impl Processes {
     /// # Errors
     /// When there is none.
     pub(super) fn find(&self, selector: &Selector) -> Result<Arc<Running>, RpcError> {
-        let is_meant = |running: &&Arc<Running>| match (selector.pid, &selector.tag) {
+        let is_meant = |running: &Arc<Running>| match (selector.pid, &selector.tag) {
             (Some(pid), _) => running.pid == pid,
             (None, Some(tag)) => running.tag.as_ref() == Some(tag),
             (None, None) => false,
         };
-        self.0.lock().iter().find(is_meant).cloned().ok_or_else(|| gone(selector))
+        // One that has ended may still have output that is being read.
+        let is_there = |it: &&Arc<Running>| it.handle.end().is_none() && is_meant(it);
+        self.running.lock().iter().find(is_there).cloned().ok_or_else(|| gone(selector))
     }
 }
 
@@ -396,6 +412,11 @@ impl Running {
     /// When the sandbox is gone.
     pub(super) async fn signal(&self, signal: i32) -> Result<(), RpcError> {
         self.handle.signal(signal).await.map_err(crate::Error::from)?;
+        if signal == SIGKILL {
+            // Whoever asks again is told that there is none.
+            let mut handle = self.handle.clone();
+            drop(time::timeout(KILL_MAX, handle.wait()).await);
+        }
         Ok(())
     }
 
@@ -415,14 +436,8 @@ impl Running {
         }
     }
 
-    /// Reads its output up to its end, and tells both. The guard keeps its sandbox meanwhile.
-    async fn follow(
-        &self,
-        outputs: Outputs,
-        time: Option<Duration>,
-        all: &Processes,
-        guard: SandboxGuard,
-    ) {
+    /// Reads its output up to its end, and tells both.
+    async fn follow(&self, outputs: Outputs, time: Option<Duration>, all: &Processes) {
         let streams = async {
             match outputs {
                 Outputs::Pipes(stdout, stderr) => {
@@ -449,9 +464,7 @@ impl Running {
             self.drain(&mut streams).await;
         }
         drop(streams);
-        all.0.lock().retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
-        // Before the last word: who hears it may want room.
-        drop(guard);
+        all.running.lock().retain(|other| !std::ptr::eq(Arc::as_ptr(other), self));
         let listeners = self.listeners.lock().take();
         for told in last_words(&end) {
             for listener in listeners.iter().flatten() {
@@ -630,21 +643,15 @@ mod tests {
 
     #[test]
     fn ends_have_gos_words() {
-        for (end, expected) in [
-            (ended(Some(0), None), json!({ "exited": true, "status": "exit status 0" })),
-            (
-                ended(Some(3), None),
-                json!({ "exitCode": 3, "exited": true, "status": "exit status 3", "error": "exit status 3" }),
-            ),
-            (
-                ended(None, Some(9)),
-                json!({ "exitCode": -1, "exited": false, "status": "signal: killed", "error": "signal: killed" }),
-            ),
-            (
-                ended(None, Some(40)),
-                json!({ "exitCode": -1, "exited": false, "status": "signal: signal 40", "error": "signal: signal 40" }),
-            ),
+        let well = json!({ "exited": true, "status": "exit status 0" });
+        assert_eq!(end_event(&ended(Some(0), None)), well);
+        for (end, code, exited, status) in [
+            (ended(Some(3), None), 3, true, "exit status 3"),
+            (ended(None, Some(9)), -1, false, "signal: killed"),
+            (ended(None, Some(40)), -1, false, "signal: signal 40"),
         ] {
+            let expected =
+                json!({ "exitCode": code, "exited": exited, "status": status, "error": status });
             assert_eq!(end_event(&end), expected);
         }
     }

@@ -13,11 +13,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use self::shapes::{Connecting, Forking, NewSandbox, Pausing, Refreshing, Snapshotting, Timeout};
-use super::E2b;
 use super::errors::{RestError, shown};
 use super::query::parameters;
 use super::sandboxes::{FACE, Kept, TIMEOUT_S, deadline, resume};
 use super::tokens::{is_id, new_id};
+use super::{E2b, discard};
 use crate::error::Error;
 use crate::service::{Extras, KeptExtras};
 use api::{CreateSession, Session, SessionState};
@@ -51,15 +51,18 @@ pub(super) async fn answer(face: &E2b, request: Request) -> Response {
         return StatusCode::OK.into_response();
     }
     let headers = request.headers().clone();
-    let who: Principal = match http::authenticate(&face.tokens, &headers, Scope::Sessions) {
-        Ok(who) => who,
-        Err(error) => return refused(&error),
-    };
-    let asked = Asked { face, tenant: &who.tenant, uri: &uri, headers: &headers };
     let body = match Upload::from_request(request, &()).await {
         Ok(body) => body,
         Err(error) => return refused(&error),
     };
+    let who: Principal = match http::authenticate(&face.tokens, &headers, Scope::Sessions) {
+        Ok(who) => who,
+        Err(error) => {
+            discard(body).await;
+            return refused(&error);
+        }
+    };
+    let asked = Asked { face, tenant: &who.tenant, uri: &uri, headers: &headers };
     let answered = asked.route(&method, &segments, body).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
@@ -77,7 +80,11 @@ fn refused(error: &http::Error) -> Response {
 async fn read<T: DeserializeOwned>(body: Upload) -> Result<T, RestError> {
     let bytes = body.all(BODY_BYTES_MAX).await?;
     let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
-    serde_json::from_slice(text).map_err(|error| RestError::invalid(format!("the body: {error}")))
+    let json = &mut serde_json::Deserializer::from_slice(text);
+    serde_path_to_error::deserialize(json).map_err(|error| {
+        let (path, error) = (error.path().to_string(), error.into_inner());
+        RestError::invalid(format!("the body, at `{path}`: {error}"))
+    })
 }
 
 fn done() -> Answer {
@@ -113,6 +120,7 @@ impl Asked<'_> {
             ["snapshots"] if get => self.snapshots().await,
             ["templates", id] if method == Method::DELETE => self.delete_template(id).await,
             _ => {
+                discard(body).await;
                 let path = shown(self.uri.path());
                 let message = format!("{method} {path} is not served here");
                 Err(RestError::new(StatusCode::NOT_FOUND, message))
@@ -193,8 +201,20 @@ impl Asked<'_> {
             }
             other => other?,
         };
-        self.hold(&id, &kept).await?;
+        if let Err(error) = self.hold(&id, &kept).await {
+            self.undo(&[id]).await;
+            return Err(error);
+        }
         Ok((StatusCode::CREATED, Json(self.reached(&id, &kept))).into_response())
+    }
+
+    /// Ends new sandboxes of which nobody is told.
+    async fn undo(&self, ids: &[String]) {
+        for id in ids {
+            if let Err(error) = self.face.sessions.end(self.tenant, id).await {
+                tracing::warn!(sandbox = id, %error, "a sandbox was not undone, and ends later");
+            }
+        }
     }
 
     /// Keeps a sandbox from giving up its place.
@@ -332,9 +352,12 @@ impl Asked<'_> {
         }
         self.face.sessions.fork_as(self.tenant, id, extras).await?;
         let mut forks = Vec::with_capacity(count);
-        for id in ids {
-            self.hold(&id, &kept).await?;
-            forks.push(json!({ "sandbox": self.reached(&id, &kept) }));
+        for id in &ids {
+            if let Err(error) = self.hold(id, &kept).await {
+                self.undo(&ids).await;
+                return Err(error);
+            }
+            forks.push(json!({ "sandbox": self.reached(id, &kept) }));
         }
         Ok((StatusCode::CREATED, Json(forks)).into_response())
     }

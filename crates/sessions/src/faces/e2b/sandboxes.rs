@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use api::SessionState;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -118,6 +119,25 @@ impl Sandboxes {
         };
         let live = self.keep(keys, &tenant, id, kept, guard.clone());
         Ok((live, guard))
+    }
+
+    /// Looks whether a sandbox runs, and does nothing to it.
+    pub(super) async fn check(&self, sessions: &Sessions, id: &str) -> Result<(), Closed> {
+        if !is_id(id) {
+            return Err(Closed::NotRunning);
+        }
+        let tenant = match self.known(id) {
+            Some(live) => live.tenant.clone(),
+            None => sessions.tenant_of(id).await?,
+        };
+        match sessions.get(&tenant, id).await?.state {
+            SessionState::Active => Ok(()),
+            SessionState::Starting
+            | SessionState::Paused
+            | SessionState::Stopped
+            | SessionState::Ended
+            | SessionState::Error => Err(Closed::NotRunning),
+        }
     }
 
     /// Knows a sandbox for as long as it lives, and keeps it that long.

@@ -19,12 +19,12 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time;
 
-use super::E2b;
 use super::envd::{USER, has_token};
 use super::errors::RestError;
 use super::filesystem::{METADATA_MAX, at_home, metadata, set_metadata};
 use super::query::parameters;
 use super::tokens::{Operation, Signed};
+use super::{E2b, discard};
 use crate::service::SandboxGuard;
 
 /// Longest pause between two pieces of an upload.
@@ -86,21 +86,29 @@ pub(super) async fn answer(face: &E2b, id: Option<&str>, request: Request) -> Re
     };
     let id = match admit(face, id, operation, &query, request.headers()) {
         Ok(id) => id,
-        Err(error) => return error.into_response(),
+        Err(error) => return refused(request, error.into_response()).await,
     };
     if !matches!(query.username.as_str(), "" | USER) {
         let message = "username: the only user of a sandbox is `user`";
-        return RestError::invalid(message).into_response();
+        return refused(request, RestError::invalid(message).into_response()).await;
     }
     let (_, guard) = match face.sandboxes.open(&face.sessions, &face.keys, &id).await {
         Ok(open) => open,
-        Err(closed) => return closed.answer(&id),
+        Err(closed) => return refused(request, closed.answer(&id)).await,
     };
     let answered = match operation {
         Operation::Read => download(guard, query.path).await,
         Operation::Write => upload(&guard, query.path, request).await,
     };
     answered.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// The answer to a request that was not read.
+async fn refused(request: Request, answer: Response) -> Response {
+    if let Ok(body) = Upload::from_request(request, &()).await {
+        discard(body).await;
+    }
+    answer
 }
 
 /// Which sandbox a request is for, when it may be made.
