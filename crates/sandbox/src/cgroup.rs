@@ -607,21 +607,34 @@ impl Groups {
         Ok(None)
     }
 
-    /// Opens what a process must write to in order to enter the version 1 groups.
+    /// Opens what a process with one thread must write `0` to in order to enter the version 1
+    /// groups. That is `tasks`: to move a whole process, the kernel waits until no other forks or
+    /// ends, which takes about ten milliseconds when nobody has asked for that lately.
     pub(crate) fn entrances(&self) -> io::Result<Vec<OwnedFd>> {
         self.dirs
             .iter()
             .filter(|(role, _)| *role != Role::Unified)
-            .map(|(_, dir)| sys::openat(dir.as_fd(), c"cgroup.procs", libc::O_WRONLY, 0))
+            .map(|(_, dir)| sys::openat(dir.as_fd(), c"tasks", libc::O_WRONLY, 0))
             .collect()
     }
 
-    /// The same of all groups, for a process that was not started in the version 2 group.
+    /// The same of the version 2 group, where there is one, for a process that was not started in
+    /// it. There only whole processes move.
+    pub(crate) fn unified_entrance(&self) -> io::Result<Option<OwnedFd>> {
+        let open = |dir| sys::openat(dir, c"cgroup.procs", libc::O_WRONLY, 0);
+        self.dir(Role::Unified).map(open).transpose()
+    }
+
+    /// The same of all groups.
     pub(crate) fn all_entrances(&self) -> io::Result<Vec<OwnedFd>> {
-        let open = |(_, dir): &(Role, OwnedFd)| {
-            sys::openat(dir.as_fd(), c"cgroup.procs", libc::O_WRONLY, 0)
-        };
-        self.dirs.iter().map(open).collect()
+        let mut all = self.entrances()?;
+        all.extend(self.unified_entrance()?);
+        Ok(all)
+    }
+
+    /// Whether the version 2 group limits memory and processes.
+    pub(crate) fn has_unified_limits(&self) -> bool {
+        self.unified_limits
     }
 
     /// CPU time of all processes of the group so far, those of earlier commands included.

@@ -71,7 +71,7 @@ impl NotStarted {
 /// What parking needs, prepared by the guest init.
 #[derive(Debug)]
 pub(crate) struct Parking<'a> {
-    /// `cgroup.procs` of the version 1 groups to enter.
+    /// `tasks` of the version 1 groups to enter.
     pub(crate) entrances: &'a [OwnedFd],
     /// Whether there are control groups to hide.
     pub(crate) hide_groups: bool,

@@ -124,16 +124,23 @@ impl Guest<'_> {
         let mut notes = FailurePage::several().step("share a page with programs")?;
         notes.truncate(PROGRAMS_MAX + 1);
         // Opened with the rights of root: whoever has them may enter, whatever its user.
-        let entrances = self.groups.all_entrances().step("open the control groups")?;
+        let entrances = self.groups.entrances().step("open the control groups")?;
+        let unified = self.groups.unified_entrance().step("open the control groups")?;
         let freezer = self.groups.freezer();
         let has_groups = !self.groups.is_empty();
         if has_groups {
             self.groups.backing_off().step("share the processor")?;
         }
         self.lower_privileges_to(SETTING_UP)?;
-        let ground = Ground { entrances, user, unlimited: self.groups.unlimited() };
+        let ground = Ground {
+            entrances,
+            unified,
+            has_unified_limits: self.groups.has_unified_limits(),
+            user,
+            unlimited: self.groups.unlimited(),
+        };
         let first = Parking::First { hide_groups: has_groups, filter: self.filters[2] };
-        let parked = park(&ground, first, &mut notes)?;
+        let parked = park(&ground, first, self.groups.unified(), &mut notes)?;
         if has_groups {
             let step = "hide the control groups";
             let (_, fds) = sys::receive(parked.socket.as_fd(), &mut [0u8; 16]).step(step)?;
@@ -162,17 +169,22 @@ impl Guest<'_> {
     }
 }
 
-/// Starts a process that waits to become a program.
+/// Starts a process that waits to become a program; the first one in the version 2 group.
 fn park(
     ground: &Ground,
     parking: Parking<'_>,
+    group: Option<BorrowedFd<'_>>,
     notes: &mut Vec<FailurePage>,
 ) -> Result<Parked, Failure> {
     let step = "start a program";
     let full = || Failure { step: step.to_owned(), errno: libc::EAGAIN };
     let note = notes.pop().ok_or_else(full)?;
     let forked = sys::message_pair().and_then(|(ours, theirs)| {
-        let pid = sys_session::fork_plain(|| ground.become_program(parking, &theirs, &note))?;
+        let child = || ground.become_program(parking, &theirs, &note);
+        let pid = match parking {
+            Parking::First { .. } => sys::fork(0, group, child)?.pid,
+            Parking::Later => sys_session::fork_plain(child)?,
+        };
         Ok((pid, ours))
     });
     match forked.step(step) {
@@ -251,7 +263,7 @@ impl Session {
         };
         if self.parked.is_none() && self.limits.is_some() {
             // Ahead of the next program; should it fail, it is tried again then.
-            self.parked = park(&self.ground, Parking::Later, &mut self.notes).ok();
+            self.parked = park(&self.ground, Parking::Later, None, &mut self.notes).ok();
         }
         goes_on
     }
@@ -350,7 +362,7 @@ impl Session {
             // It was killed for lack of memory, or there is none yet.
             other => {
                 self.lost.extend(other);
-                let parked = park(&self.ground, Parking::Later, &mut self.notes)?;
+                let parked = park(&self.ground, Parking::Later, None, &mut self.notes)?;
                 if let Err(error) = send(&parked) {
                     self.lost.push(parked);
                     return Err(Failure::new("start a program", &error));

@@ -49,8 +49,12 @@ const EXECUTE: &str = "execute the program";
 /// What every program of a session starts from.
 #[derive(Debug)]
 pub(super) struct Ground {
-    /// `cgroup.procs` of the groups to enter.
+    /// `tasks` of the version 1 groups to enter.
     pub(super) entrances: Vec<OwnedFd>,
+    /// `cgroup.procs` of the version 2 group.
+    pub(super) unified: Option<OwnedFd>,
+    /// Whether that one limits anything, or only counts the processor and freezes.
+    pub(super) has_unified_limits: bool,
     /// User and group to become.
     pub(super) user: Option<u32>,
     /// What only resource limits bound here.
@@ -60,8 +64,9 @@ pub(super) struct Ground {
 /// What differs between the first process that is parked and all others.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Parking<'a> {
-    /// It is parked before the session is set up: it hides the control groups, if there are any, in
-    /// a namespace that it hands to the guest init, and restricts itself.
+    /// It is parked before the session is set up, in the version 2 group from its beginning: it
+    /// hides the control groups, if there are any, in a namespace that it hands to the guest init,
+    /// and restricts itself.
     First { hide_groups: bool, filter: &'a [BpfInstruction] },
     /// The guest init has done both.
     Later,
@@ -99,7 +104,7 @@ impl Ground {
             f()
         };
         // First of all, so that everything from here on is counted and limited.
-        attempt(&|| self.enter_groups())?;
+        attempt(&|| self.enter_groups(matches!(parking, Parking::Later)))?;
         attempt(&|| match parking {
             Parking::First { hide_groups: true, .. } => hide_groups(socket),
             Parking::First { .. } | Parking::Later => Ok(()),
@@ -134,14 +139,18 @@ impl Ground {
     }
 
     /// Enters the groups of the session.
-    pub(super) fn enter_groups(&self) -> io::Result<()> {
-        self.entrances.iter().try_for_each(|fd| sys::write_all(fd.as_fd(), b"0"))
+    fn enter_groups(&self, also_unified: bool) -> io::Result<()> {
+        let unified = self.unified.iter().filter(|_| also_unified);
+        let mut all = self.entrances.iter().chain(unified);
+        all.try_for_each(|fd| sys::write_all(fd.as_fd(), b"0"))
     }
 
     /// Becomes the file helper: the user for accesses to files only, so that no program can send
     /// it a signal, and without any other descriptor.
     pub(super) fn become_helper(&self, socket: &OwnedFd) -> io::Result<()> {
-        self.enter_groups()?;
+        // Where the version 2 group does no more than freeze, the helper stays out of it: it
+        // answers while programs are frozen.
+        self.enter_groups(self.has_unified_limits)?;
         only(socket)?;
         sys::setsid()?;
         if let Some(user) = self.user {
