@@ -328,17 +328,15 @@ def fill(server, session, text):
 # --- memory
 
 
-def memory(server, samples, n, agent=None):
+def memory(server, samples, n):
     """What each of `n` idle sessions adds to a server's processes, and to the kernel.
 
     Its time is KiB here: the proportional share (PSS) of all processes of the server, before and
     with the sessions, divided by their number. Sessions have no agent where a server can have that.
     """
-    path, where, body = server.create_request(agent)
-    body = body if agent else {}
 
     def one_session():
-        return server.created(server.wire.call(path, where, body))
+        return server.created(server.wire.call(*server.bare_request()))
 
     with samples.operation():
         # What a server allocates once is no session's.

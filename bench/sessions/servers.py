@@ -25,8 +25,17 @@ HERE = pathlib.Path(__file__).resolve().parent
 COVE, ASH = "cove", "Ash"
 PATIENCE_SECONDS = 60
 POLL_SECONDS = 0.002
-# Without Go there: a server would build Go's library in the background, which is no part of this.
-PATH = "/usr/bin:/bin"
+# What a server prepares for executions in the background is no part of this: a library of Go's, and
+# interpreters that wait for programs. In its place these languages are ones that need nothing.
+PLAIN_LANGUAGES = ("go", "java", "javascript", "python")
+PLAIN_LANGUAGE = """\
+[languages.{name}]
+extensions = ["{name}"]
+entry = "main"
+[[languages.{name}.ways]]
+version = "bash"
+run = ["{{bash}}", "{{entry}}"]
+"""
 # Sessions of one batch, and what else lives at that time.
 RESIDENT_MAX = 400
 ASH_COMMAND, ASH_KEY = "COVE_BENCH_ASH", "COVE_BENCH_ASH_KEY"
@@ -97,11 +106,16 @@ class Cove:
         self.data, config = place / "cove", place / "cove.toml"
         table = {"resident_max": RESIDENT_MAX, **(settings or {})}
         lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
-        config.write_text("\n".join([top, "[sessions]", *lines, bottom]), encoding="utf-8")
+        languages = place / "languages.toml"
+        plain = (PLAIN_LANGUAGE.format(name=name) for name in PLAIN_LANGUAGES)
+        languages.write_text("\n".join(plain), encoding="utf-8")
+        executions = f'[executions]\nlanguages = "{languages}"\n'
+        parts = [top, executions, "[sessions]", *lines, bottom]
+        config.write_text("\n".join(parts), encoding="utf-8")
         argv = [binary, "serve", "--data-dir", self.data, "--config", config]
         argv += ["--http", f"127.0.0.1:{rivals.free_port()}", *faces]
         log = pathlib.Path(scratch) / f"{name.replace(' ', '-').replace(',', '')}.log"
-        self.process = Process(argv, log, {**os.environ, **(env or {}), "PATH": PATH})
+        self.process = Process(argv, log, {**os.environ, **(env or {})})
         self.wire = None
 
     def start(self):
@@ -140,6 +154,10 @@ class Cove:
 
     def create_request(self, agent=None):
         return "POST", "/v1/sessions", {"agent": agent or self.agent}
+
+    def bare_request(self):
+        """A session without an agent."""
+        return "POST", "/v1/sessions", {}
 
     def created(self, answer):
         return answer.json(201)["id"]
@@ -268,6 +286,10 @@ class Ash:
         if self.extra_env:
             body["extraEnv"] = self.extra_env
         return "POST", "/api/sessions", body
+
+    def bare_request(self):
+        """It has none without an agent; the agent's own process lives for a turn only."""
+        return self.create_request()
 
     def created(self, answer):
         return answer.json(201)["session"]["id"]
