@@ -274,12 +274,18 @@ class Ash:
         return self.wire.call(method, path, body).json(*(expected or (200, 201)))
 
     def deploy(self, ready=0, ready_agents=0, name=None):
-        """Its pool has one level: the process beside the agent."""
+        """Its pool has one level: the process beside the agent.
+
+        It makes one sandbox ready when an agent is new, whatever its configuration says, and one
+        for each that is taken; only a server that was started since then keeps to that number.
+        """
         text = base64.b64encode(b"# Bench Agent\nRespond with a single word.").decode()
         name = name or self.agent
         body = {"name": name, "files": [{"path": "CLAUDE.md", "content": text}]}
-        self.call("POST", "/api/agents", {**body, "config": {"preWarmCount": ready}})
+        self.call("POST", "/api/agents", body)
         self.call("PATCH", f"/api/agents/{name}/config", {"preWarmCount": ready})
+        self.stop()
+        self.start()
 
     def create_request(self, agent=None):
         body = {"agent": agent or self.agent}
