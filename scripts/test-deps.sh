@@ -37,6 +37,11 @@ need redis-server redis-server
 need openssl openssl
 # Starts them without privileges.
 need util-linux setpriv
+# Makes the disks of sessions; Debian keeps it beside PATH.
+[ -x /usr/sbin/mkfs.ext4 ] || need e2fsprogs mkfs.ext4
+# What programs of sessions are tried with.
+need git git
+need procps ps
 # Clients of Piston and Judge0, and a service like S3, are installed into environments of their own.
 python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
