@@ -5,6 +5,7 @@
 //! a session in a state here may rely on it for as long as it holds the lock, so that a sweep, an
 //! eviction and a message never disagree about one sandbox.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -120,8 +121,8 @@ impl Books {
             let warming = inner.all.mark_warming(key, now);
             debug_assert!(warming.is_ok(), "what is cold can be brought back: {warming:?}");
         } else {
-            let inserted = inner.all.insert(key.clone(), State::Warming, now);
-            debug_assert!(inserted.is_ok(), "room was made: {inserted:?}");
+            // One went for it. There may have been too many all the same, from the start.
+            inner.add_to_all(key.clone(), State::Warming, now);
         }
         let inserted = inner.live.insert(key.clone(), State::Warming, now);
         debug_assert!(inserted.is_ok(), "room was made: {inserted:?}");
@@ -259,6 +260,10 @@ impl Books {
     /// is at work, or has none.
     pub(crate) fn take_idle(&self, key: &Key, uses: &Uses, now: Instant) -> bool {
         let inner = &mut *self.inner.lock();
+        if uses.is_gone() {
+            // The sandbox that there may be is another one.
+            return false;
+        }
         match inner.live.state(key) {
             Some(State::Warm | State::Waiting) => {
                 uses.go();
@@ -276,7 +281,9 @@ impl Books {
     pub(crate) fn keep_cold(&self, session: &Arc<str>, now: Instant) {
         let inner = &mut *self.inner.lock();
         let key = Key::Session(session.clone());
-        let _full = inner.all.insert(key, State::Cold, now);
+        if inner.all.state(&key).is_none() {
+            inner.add_to_all(key, State::Cold, now);
+        }
     }
 
     /// Strikes it off.
@@ -287,31 +294,40 @@ impl Books {
         self.changed.notify_waiters();
     }
 
-    /// Takes the sessions that have waited for at least `idle_min`: they are cold on the books.
-    pub(crate) fn idle(&self, now: Instant, idle_min: Duration) -> Vec<Arc<str>> {
+    /// Takes the sessions that have waited for at least `idle_min`, but for those that may wait for
+    /// longer: they are cold on the books.
+    pub(crate) fn idle_but(
+        &self,
+        now: Instant,
+        idle_min: Duration,
+        patient: &HashSet<Arc<str>>,
+    ) -> Vec<Arc<str>> {
         let inner = &mut *self.inner.lock();
         let taken = inner.live.idle(now, idle_min);
         let mut sessions = Vec::with_capacity(taken.len());
         for key in taken {
             inner.live.remove(&key);
+            let Key::Session(id) = &key else {
+                // What is ready has never been at work, so that it does not wait.
+                inner.all.remove(&key);
+                continue;
+            };
+            if patient.contains(id) {
+                let back = inner.live.insert(key, State::Waiting, now);
+                debug_assert_eq!(back, Ok(None), "its place was free");
+                continue;
+            }
             let marked = inner.all.mark_cold(&key, now);
             debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
-            if let Key::Session(id) = key {
-                sessions.push(id);
-            }
+            sessions.push(Arc::clone(id));
         }
         sessions
     }
 
-    /// Puts back a session that [`Books::idle`] took too early, because its own time is longer.
-    pub(crate) fn not_idle(&self, session: &Arc<str>, now: Instant) {
-        let inner = &mut *self.inner.lock();
-        let key = Key::Session(session.clone());
-        let back = inner.live.insert(key.clone(), State::Waiting, now);
-        debug_assert!(back.is_ok(), "its place was free: {back:?}");
-        let marked =
-            inner.all.mark_warming(&key, now).and_then(|()| inner.all.mark_waiting(&key, now));
-        debug_assert!(marked.is_ok(), "both books agree: {marked:?}");
+    /// The same where nobody may wait for longer.
+    #[cfg(test)]
+    pub(crate) fn idle(&self, now: Instant, idle_min: Duration) -> Vec<Arc<str>> {
+        self.idle_but(now, idle_min, &HashSet::new())
     }
 
     /// Takes the sessions that have been cold for at least `cold_min`: they are off the books.
@@ -326,6 +342,16 @@ impl Books {
 }
 
 impl Inner {
+    /// Adds one to all, though there is no room. Somebody would be struck off for it otherwise
+    /// whom nobody puts to rest.
+    fn add_to_all(&mut self, key: Key, state: State, now: Instant) {
+        let (count, capacity) = (self.all.count(), self.all.capacity());
+        self.all.set_capacity(capacity.max(count + 1));
+        let inserted = self.all.insert(key, state, now);
+        self.all.set_capacity(capacity);
+        debug_assert_eq!(inserted, Ok(None), "it was not there, and there was room");
+    }
+
     /// Frees the place of one sandbox that lives.
     fn make_room(&mut self, now: Instant) -> Option<Duty> {
         let evicted = self.live.evict()?;

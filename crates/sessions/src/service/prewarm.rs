@@ -25,6 +25,8 @@ use crate::store::rows::{AgentRow, VersionRow};
 
 /// Most sandboxes that are kept ready for one agent, on both levels together.
 pub(super) const READY_MAX: u32 = 64;
+/// Most that are made for an agent at a time; more, when the next session is.
+const MADE_MAX: u32 = 2 * READY_MAX;
 
 /// What is ready.
 #[derive(Default)]
@@ -117,10 +119,12 @@ impl Prewarm {
             break;
         }
         let (number, requests) = best?;
-        let ready = shelf.ready.remove(&number)?;
-        if !books.claim(number, &ready.session.as_str().into(), clock::now()) {
+        let session = shelf.ready.get(&number)?.session.as_str().into();
+        if !books.claim(number, &session, clock::now()) {
+            // It gives way to somebody, who takes it from the shelf and ends it.
             return None;
         }
+        let ready = shelf.ready.remove(&number)?;
         let agent = ready.agent.zip(requests);
         Some(Claimed { id: ready.session, body: ready.body, agent })
     }
@@ -159,7 +163,8 @@ impl Inner {
 
     /// Makes what is missing, until nothing is, and gives up what nobody wants any more.
     async fn fill(self: &Arc<Self>, agent_id: &str) -> Result<(), Error> {
-        loop {
+        // An agent that ends as soon as it is ready must not keep this going for ever.
+        for _ in 0..MADE_MAX {
             let agent = self.store.agent_by_id(agent_id).await?;
             let stale = self.stale(agent_id, agent.as_ref());
             for number in stale {
@@ -176,6 +181,7 @@ impl Inner {
                 return Ok(());
             }
         }
+        Ok(())
     }
 
     /// The sandboxes that were made for what an agent is no longer, or that are too many.

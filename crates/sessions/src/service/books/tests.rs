@@ -85,14 +85,14 @@ fn uses_of_a_sandbox_that_is_gone_say_nothing_of_the_next_one() {
 }
 
 #[test]
-fn idle_ones_are_taken_once_and_can_be_put_back() {
+fn idle_ones_are_taken_once_but_for_the_patient() {
     let now = node::clock::now();
     let books = Books::new(4, 10, now);
     let uses = waiting(&books, &["a", "b", "c"], now);
     let later = now + Duration::from_secs(10);
     assert!(books.begin(&session("c"), &uses[2], later));
-    assert_eq!(books.idle(later, Duration::from_secs(10)), ["a".into(), "b".into()]);
-    books.not_idle(&"b".into(), later);
+    let patient = HashSet::from(["b".into()]);
+    assert_eq!(books.idle_but(later, Duration::from_secs(10), &patient), ["a".into()]);
     assert_eq!(books.idle(later, Duration::from_secs(10)), []);
     assert!(books.begin(&session("b"), &uses[1], later));
     assert!(books.is_cold(&session("a")));
@@ -100,6 +100,37 @@ fn idle_ones_are_taken_once_and_can_be_put_back() {
     let much_later = later + Duration::from_secs(100);
     assert_eq!(books.cold_before(much_later, Duration::from_secs(100)), ["a".into()]);
     assert_eq!(books.state(&session("a")), None);
+}
+
+#[test]
+fn nobody_is_struck_off_for_what_is_there_already() {
+    let now = node::clock::now();
+    let books = Books::new(1, 2, now);
+    let uses = waiting(&books, &["a"], now);
+    for cold in ["b", "c", "d"] {
+        books.keep_cold(&cold.into(), now);
+    }
+    books.keep_cold(&"a".into(), now);
+    assert_eq!(books.stats().total, 4);
+    assert!(books.begin(&session("a"), &uses[0], now), "it lives");
+    books.end(&session("a"), &uses[0], now);
+    // One goes for each that comes, and no more.
+    let duties = books.admit(&session("e"), now);
+    assert_eq!(duties, Ok(vec![Duty::Stop("a".into()), Duty::Archive("b".into())]));
+    assert_eq!(books.stats().total, 4);
+    assert_eq!(books.stats().capacity, 2);
+}
+
+#[test]
+fn what_one_sandbox_did_is_not_held_against_the_next() {
+    let now = node::clock::now();
+    let books = Books::new(2, 10, now);
+    let old = waiting(&books, &["a"], now).remove(0);
+    books.cold(&session("a"), &old, now);
+    assert_eq!(books.admit(&session("a"), now), Ok(Vec::new()));
+    books.waiting(&session("a"), now);
+    assert!(!books.take_idle(&session("a"), &old, now));
+    assert!(books.take_idle(&session("a"), &Uses::default(), now));
 }
 
 #[tokio::test]
