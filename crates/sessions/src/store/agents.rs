@@ -29,7 +29,9 @@ impl SessionStore {
     /// for a new one only, `agent_id` and `version` of `version` not at all.
     ///
     /// # Errors
-    /// `TooMany` when the tenant has `agents_max`; `NotFound` for a layer of the version's chain.
+    /// `TooMany` when the tenant has `agents_max`; `NotFound` for a layer of the version's chain;
+    /// `Conflict` when there is an agent of this name whose id is not the one that the environment
+    /// is sealed for.
     pub(crate) async fn deploy(
         &self,
         agent: AgentRow,
@@ -252,6 +254,11 @@ fn deploy(
     agent.active_version = number;
     agent.last_version = number;
     if let Some(before) = before {
+        if before.id != new.id && new.env.is_some() {
+            // What is sealed for one id cannot be opened for another one.
+            let message = "the agent was deployed by somebody else just now".to_owned();
+            return Err(StoreError::refuse(Error::Conflict(message)));
+        }
         agent.id = before.id;
         agent.created_ms = before.created_ms;
         update(transaction, &agent)?;

@@ -172,17 +172,19 @@ impl SessionStore {
         .await
     }
 
-    /// The sessions that a server owns: what it has to recover when it starts.
+    /// The sessions that a server owns and that are not ended: what it has to recover when it starts.
     pub(crate) async fn sessions_of_server(&self, server: &str) -> Result<Vec<SessionRow>, Error> {
-        self.of("sessions.of_server", "owner = $1 ORDER BY id", vec![text(server)]).await
+        let condition = "owner = $1 AND state <> 'ended' ORDER BY id";
+        self.of("sessions.of_server", condition, vec![text(server)]).await
     }
 
-    /// The sessions whose disk a server has, whoever owns them.
+    /// The sessions that are not ended whose disk a server has, whoever owns them.
     pub(crate) async fn sessions_on_disks_of(
         &self,
         server: &str,
     ) -> Result<Vec<SessionRow>, Error> {
-        self.of("sessions.of_disks", "disk_server = $1 ORDER BY id", vec![text(server)]).await
+        let condition = "disk_server = $1 AND state <> 'ended' ORDER BY id";
+        self.of("sessions.of_disks", condition, vec![text(server)]).await
     }
 
     /// Sessions whose deadline has come, the longest due first.
@@ -191,7 +193,7 @@ impl SessionStore {
         now_ms: u64,
         count_max: usize,
     ) -> Result<Vec<SessionRow>, Error> {
-        let condition = "deadline_ms <= $1 ORDER BY deadline_ms LIMIT $2";
+        let condition = "deadline_ms <= $1 AND state <> 'ended' ORDER BY deadline_ms LIMIT $2";
         self.of("sessions.due", condition, vec![number(now_ms), limit(count_max)]).await
     }
 

@@ -31,6 +31,10 @@ async fn every_deployment_is_a_version_and_the_active_one() {
             created_ms: NOW + 5,
             ..version.clone()
         };
+        // Its environment could not be opened.
+        let refused = store.deploy(second.clone(), full.clone(), 2).await;
+        assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
+        let second = AgentRow { id: first.id.clone(), ..second };
         let deployed = store.deploy(second.clone(), full.clone(), 2).await.unwrap();
         assert!(!deployed.is_new);
         let expected = AgentRow {

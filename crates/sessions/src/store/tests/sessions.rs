@@ -229,7 +229,7 @@ async fn sessions_are_found_by_server_deadline_and_age() {
             let row = SessionRow {
                 state,
                 disk_server: (number != 0).then(|| "there".to_owned()),
-                deadline_ms: (number < 2).then_some(NOW + 10 - age),
+                deadline_ms: (number != 2).then_some(NOW + 10 - age),
                 last_active_ms: NOW - age,
                 owner: (number != 1).then(|| "here".to_owned()),
                 ..session(&format!("ses_{number}"), "a")
@@ -237,9 +237,9 @@ async fn sessions_are_found_by_server_deadline_and_age() {
             store.insert_session(row, MANY).await.unwrap();
         }
         let here = store.sessions_of_server("here").await.unwrap();
-        assert_eq!(ids(&here), ["ses_0", "ses_2", "ses_3"]);
+        assert_eq!(ids(&here), ["ses_0"]);
         let disks = store.sessions_on_disks_of("there").await.unwrap();
-        assert_eq!(ids(&disks), ["ses_1", "ses_2", "ses_3"]);
+        assert_eq!(ids(&disks), ["ses_1"]);
         assert_eq!(ids(&store.sessions_due(NOW + 8, 9).await.unwrap()), [""; 0]);
         assert_eq!(ids(&store.sessions_due(NOW + 9, 9).await.unwrap()), ["ses_1"]);
         assert_eq!(ids(&store.sessions_due(NOW + 99, 9).await.unwrap()), ["ses_1", "ses_0"]);
