@@ -19,6 +19,9 @@ pub struct Config {
     pub idle_s: u32,
     /// Seconds after which the disk of a cold session is moved to the object store.
     pub cold_s: u32,
+    /// Seconds for which a session that has ended is kept with its events and messages; what it
+    /// used stays on record.
+    pub keep_ended_s: u32,
     /// Sandboxes with a disk that are kept ready for any session.
     pub ready: usize,
     /// Memory of one session, and most that one may ask for, in bytes.
@@ -81,6 +84,7 @@ impl Default for Config {
             agents_max_per_tenant: 1000,
             idle_s: 30 * 60,
             cold_s: 2 * 60 * 60,
+            keep_ended_s: 30 * 24 * 60 * 60,
             ready: 2,
             memory_bytes: 2 << 30,
             memory_bytes_max: 16 << 30,

@@ -378,6 +378,15 @@ pub struct KeptExtras {
     pub extra: serde_json::Value,
 }
 
+/// What a session is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// To work with its files, sooner or later.
+    Work,
+    /// To end it.
+    End,
+}
+
 impl Inner {
     fn loading(&self, id: &str) -> &tokio::sync::Mutex<()> {
         let hash = self.hasher.hash_one(id);
@@ -402,22 +411,33 @@ impl Inner {
 
     /// A session to work with: this server's already, or made so.
     async fn acquire(&self, tenant: &str, id: &str) -> Result<Arc<Entry>, Error> {
+        self.acquire_for(tenant, id, Purpose::Work).await
+    }
+
+    async fn acquire_for(
+        &self,
+        tenant: &str,
+        id: &str,
+        purpose: Purpose,
+    ) -> Result<Arc<Entry>, Error> {
         if let Some(entry) = self.known(id) {
             return match &*entry.tenant == tenant {
                 true => Ok(entry),
                 false => Err(Error::NotFound("session")),
             };
         }
+        let _loading = self.loading(id).lock().await;
+        // Whoever had the lock before may have brought it.
+        if let Some(entry) = self.here(tenant, id) {
+            return Ok(entry);
+        }
         let row = self.row(tenant, id).await?;
         if row.state == SessionState::Ended {
             return Err(Error::Ended);
         }
-        let _loading = self.loading(id).lock().await;
-        if let Some(entry) = self.known(id) {
-            return Ok(entry);
+        if purpose == Purpose::Work {
+            self.check_files(&row)?;
         }
-        // Again, because whoever had the lock before may have left it.
-        let row = self.row(tenant, id).await?;
         let claimed = self.store.claim(id, &self.server, row.epoch, clock::wall_ms()).await?;
         let row = claimed.ok_or_else(|| {
             Error::Conflict("the session is on another server at present".to_owned())
@@ -431,16 +451,39 @@ impl Inner {
         Ok(entry)
     }
 
+    /// Refuses to take a session over whose files are on another server alone: it could do nothing
+    /// with it, and that one would not get it back.
+    fn check_files(&self, row: &SessionRow) -> Result<(), Error> {
+        let elsewhere = row.disk_server.as_ref().filter(|server| **server != self.server);
+        if row.disk.is_some()
+            && row.manifest.is_none()
+            && let Some(server) = elsewhere
+        {
+            let message = format!("the session's files are on the server {server} alone");
+            return Err(Error::Conflict(message));
+        }
+        Ok(())
+    }
+
+    /// The row of a session, to be written; none when it is another entry's by now.
+    fn to_write(entry: &Entry) -> Option<Arc<SessionRow>> {
+        let state = entry.state.lock();
+        (!state.left).then(|| Arc::new(state.row.clone()))
+    }
+
     /// Has a session's row written soon.
     fn mark(&self, entry: &Entry) {
-        let row = Arc::new(entry.state.lock().row.clone());
-        entry.log.mark(row);
+        if let Some(row) = Self::to_write(entry) {
+            entry.log.mark(row);
+        }
     }
 
     /// Has all of a session's row written, and waits for that.
     async fn save(&self, entry: &Entry) -> Result<(), Error> {
-        let row = Arc::new(entry.state.lock().row.clone());
-        entry.log.save(row).await
+        match Self::to_write(entry) {
+            Some(row) => entry.log.save(row).await,
+            None => Err(Error::Conflict("the session was let go just now".to_owned())),
+        }
     }
 
     /// Somebody did something with a session.

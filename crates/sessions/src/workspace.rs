@@ -315,6 +315,14 @@ impl Workspaces {
         image::remove(&self.0.objects, "disks", disk).await;
     }
 
+    /// Removes a disk from the object store, by the key of its manifest.
+    pub(crate) async fn remove_stored(&self, manifest: &str) {
+        let disk = manifest.strip_prefix("disks/").and_then(|rest| rest.split('/').next());
+        if let Some(disk) = disk {
+            image::remove(&self.0.objects, "disks", disk).await;
+        }
+    }
+
     /// Removes a layer for good. Whoever still stands on it here goes on.
     pub(crate) async fn remove_layer(&self, layer: &str) {
         self.remove_file(self.layer_path(layer)).await;

@@ -371,11 +371,6 @@ impl Inner {
         };
         let max = u64::try_from(self.config.agents_max_per_tenant).unwrap_or(u64::MAX);
         match self.store.deploy(agent, version, max).await {
-            // Somebody else made an agent of this name meanwhile, and the environment is sealed for
-            // another id.
-            Ok(deployed) if deployed.agent.id != id => {
-                Err(Error::Conflict("the agent was deployed by somebody else just now".to_owned()))
-            }
             Ok(deployed) => Ok(deployed.agent),
             Err(error) => {
                 self.remove_object(&folder).await;

@@ -141,8 +141,8 @@ impl Inner {
         entry.state.lock().active()?;
         let at_work = self.with_body(&entry).await?;
         // It may have been paused while its sandbox was looked for.
-        entry.state.lock().active()?;
-        self.touch(&entry);
+        at_work.entry.state.lock().active()?;
+        self.touch(&at_work.entry);
         Ok(at_work)
     }
 }

@@ -257,10 +257,14 @@ impl Inner {
             }
         };
         let child = self.enlist(row, (*launch).clone());
-        self.copy_conversation(parent, &child).await?;
         let body = Arc::new(body);
         self.install(&child, Arc::clone(&body));
         self.books.warm(&key, clock::now());
+        if let Err(error) = self.copy_conversation(parent, &child).await {
+            let _transition = child.transition.lock().await;
+            self.finish(&child, "its conversation could not be copied").await?;
+            return Err(error);
+        }
         self.enter(&child, "forked");
         self.start_in_background(&child, &body);
         Ok(child)
@@ -292,6 +296,7 @@ impl Inner {
             let Some(last) = page.last() else { return Ok(()) };
             after = last.seq;
             copied += page.len();
+            child.log.room().await;
             for message in page {
                 child.log.message(&message.role, message.turn.as_deref(), message.content);
             }

@@ -90,16 +90,16 @@ impl Inner {
         if let (Some(agent_id), Some(version)) = (&row.agent_id, row.agent_version) {
             let agent = self.store.agent_by_id(agent_id);
             let version = self.store.version(agent_id, version);
-            let (agent, version) = tokio::try_join!(agent, version)?;
-            let agent = agent.ok_or(Error::NotFound("agent"))?;
-            let version = version.ok_or(Error::NotFound("agent version"))?;
-            launch.runtime = version.runtime;
-            launch.lazy = agent.settings.lazy;
-            launch.env.extend(self.secrets.open_env(
-                &agent.tenant,
-                &agent.id,
-                agent.env.as_ref(),
-            )?);
+            // Of one that was removed, a session has its files and no agent any more.
+            if let (Some(agent), Some(version)) = tokio::try_join!(agent, version)? {
+                launch.runtime = version.runtime;
+                launch.lazy = agent.settings.lazy;
+                launch.env.extend(self.secrets.open_env(
+                    &agent.tenant,
+                    &agent.id,
+                    agent.env.as_ref(),
+                )?);
+            }
         }
         if let Some(credential) = &row.credential {
             self.add_credential(&row.tenant, credential, &mut launch).await?;

@@ -29,7 +29,7 @@ use tokio::time;
 
 use super::books::Key;
 use super::entry::{Entry, Use};
-use super::{Inner, Sessions, limits};
+use super::{Inner, Purpose, Sessions, limits};
 use crate::error::Error;
 use crate::metrics::{Counted, Timed};
 use crate::store::rows::{OnDeadline, SessionRow};
@@ -122,8 +122,11 @@ impl Sessions {
         let inner = self.ready()?;
         let began = clock::now();
         let entry = inner.acquire(tenant, id).await?;
-        // A sandbox that is there needs no transition: only the state changes.
-        if let Some(at_work) = Use::begin(inner, &entry, began) {
+        // A sandbox that is there needs no transition, only the state changes; but one that somebody
+        // is just about to end does.
+        if entry.transition.try_lock().is_ok()
+            && let Some(at_work) = Use::begin(inner, &entry, began)
+        {
             match entry.session_state() {
                 SessionState::Ended => return Err(Error::Ended),
                 SessionState::Active => return Ok(inner.view(&entry)),
@@ -153,15 +156,15 @@ impl Sessions {
                 | SessionState::Stopped
                 | SessionState::Error => {}
             }
-            // What it is started with, too: a session whose agent is gone cannot come back.
-            let source = match inner.launch(&entry).await {
-                Ok(_) => inner.bring_up(&entry).await,
-                Err(error) => Err(error),
-            };
-            let source = match source {
-                Ok(source) => source,
-                Err(error @ Error::Capacity) => return Err(error),
-                Err(error) => {
+            // What it is started with, too: a session whose credential is gone cannot come back.
+            let made = tokio::join!(inner.bring_up(&entry), inner.launch(&entry));
+            let source = match made {
+                (Ok(source), Ok(_)) => source,
+                (Err(error @ Error::Capacity), _) => return Err(error),
+                (Err(error), _) | (_, Err(error)) => {
+                    if let Some(body) = entry.body() {
+                        inner.put_down(&entry, &body).await;
+                    }
                     inner.fail(&entry, &error);
                     return Err(error);
                 }
@@ -188,7 +191,7 @@ impl Sessions {
         let inner = Arc::clone(self.ready()?);
         let (of, which) = (tenant.to_owned(), id.to_owned());
         let ended = detached(async move {
-            let (entry, _transition) = inner.hold(&of, &which).await?;
+            let (entry, _transition) = inner.hold_for(&of, &which, Purpose::End).await?;
             inner.finish(&entry, "ended").await?;
             Ok(inner.view(&entry))
         });
@@ -216,13 +219,28 @@ impl Sessions {
             // Whoever owns it elsewhere has the truth of it in memory.
             let is_ours = row.owner.is_none_or(|owner| owner == inner.server);
             if inner.here(tenant, id).is_none() && is_ours {
-                let change = move |row: &mut SessionRow| update.apply(row);
+                let server = inner.server.clone();
+                let change = move |row: &mut SessionRow| match &row.owner {
+                    // Just now.
+                    Some(owner) if *owner != server => {
+                        let message = "the session is on another server at present";
+                        Err(Error::Conflict(message.to_owned()))
+                    }
+                    Some(_) | None => update.apply(row),
+                };
                 let row = inner.store.modify(tenant, id, change).await?;
                 return Ok(inner.view_of(&row));
             }
         }
-        let entry = inner.acquire(tenant, id).await?;
-        update.apply(&mut entry.state.lock().row)?;
+        let entry = loop {
+            let entry = inner.acquire(tenant, id).await?;
+            let mut state = entry.state.lock();
+            if !state.left {
+                update.apply(&mut state.row)?;
+                drop(state);
+                break entry;
+            }
+        };
         inner.save(&entry).await?;
         Ok(inner.view(&entry))
     }
@@ -242,6 +260,9 @@ impl Sessions {
         let entry = inner.acquire(tenant, id).await?;
         let changes_action = {
             let mut state = entry.state.lock();
+            if state.left {
+                return Err(Error::Conflict("the session was let go just now".to_owned()));
+            }
             if state.row.state == SessionState::Ended {
                 return Err(Error::Ended);
             }
@@ -316,8 +337,17 @@ impl Inner {
         tenant: &str,
         id: &str,
     ) -> Result<(Arc<Entry>, OwnedMutexGuard<()>), Error> {
+        self.hold_for(tenant, id, Purpose::Work).await
+    }
+
+    pub(super) async fn hold_for(
+        &self,
+        tenant: &str,
+        id: &str,
+        purpose: Purpose,
+    ) -> Result<(Arc<Entry>, OwnedMutexGuard<()>), Error> {
         loop {
-            let entry = self.acquire(tenant, id).await?;
+            let entry = self.acquire_for(tenant, id, purpose).await?;
             let transition = Arc::clone(&entry.transition).lock_owned().await;
             // Whoever had it before may have let the session go.
             if !entry.state.lock().left {
@@ -413,8 +443,18 @@ impl Inner {
         };
         let Some(disk) = disk else { return Ok(()) };
         let manifest = self.workspaces.snapshot_cold(&disk, &chain).await?;
-        entry.state.lock().row.manifest = Some(manifest);
-        self.save(entry).await
+        self.stored(entry, manifest).await
+    }
+
+    /// Notes where the files of a session are in the object store, and removes what was there of
+    /// an earlier disk of it.
+    pub(super) async fn stored(&self, entry: &Entry, manifest: String) -> Result<(), Error> {
+        let before = entry.state.lock().row.manifest.replace(manifest.clone());
+        self.save(entry).await?;
+        if let Some(before) = before.filter(|before| *before != manifest) {
+            self.workspaces.remove_stored(&before).await;
+        }
+        Ok(())
     }
 
     /// Leaves a session to whoever wants it next. The caller holds its transition, and has stored
@@ -427,6 +467,8 @@ impl Inner {
             state.left = true;
             state.row.epoch
         };
+        // Who listens here is told what happens elsewhere from now on.
+        entry.log.leave();
         self.entries.lock().remove(&entry.id);
         self.store.release(&entry.id, epoch).await?;
         Ok(())
@@ -450,7 +492,9 @@ impl Inner {
         let (entry, _transition) = match self.hold(&row.tenant, id).await {
             // Another server has it, or nobody will want it again.
             Err(Error::Conflict(_) | Error::Ended | Error::NotFound(_)) => {
-                if let Some(disk) = &row.disk {
+                if let Some(disk) = &row.disk
+                    && (row.manifest.is_some() || row.state == SessionState::Ended)
+                {
                     self.workspaces.remove_local(disk).await;
                 }
                 return Ok(());
@@ -467,12 +511,26 @@ impl Inner {
             state.row.disk.clone()
         };
         self.save(&entry).await?;
-        self.let_go(&entry).await?;
         if let Some(disk) = disk {
+            // Before anybody can bring it up again: he would lose it from under him.
             self.workspaces.remove_local(&disk).await;
         }
+        self.let_go(&entry).await?;
         self.metrics.count(Counted::SweptCold);
         Ok(())
+    }
+
+    /// Removes the disk of a session for good, and what is stored of one that it had before.
+    pub(super) async fn remove_disks(&self, disk: Option<&str>, manifest: Option<&str>) {
+        if let Some(disk) = disk {
+            self.workspaces.remove(disk).await;
+        }
+        let is_of_disk = |manifest: &&str| {
+            disk.is_some_and(|disk| manifest.starts_with(&format!("disks/{disk}/")))
+        };
+        if let Some(manifest) = manifest.filter(|manifest| !is_of_disk(manifest)) {
+            self.workspaces.remove_stored(manifest).await;
+        }
     }
 
     /// Ends a session for ever. The caller holds its transition.
@@ -492,22 +550,19 @@ impl Inner {
         {
             tracing::error!(session = %entry.id, "a turn went on without a sandbox");
         }
-        let disk = {
+        let (disk, manifest) = {
             let mut state = entry.state.lock();
             let row = &mut state.row;
-            (row.disk_server, row.manifest, row.deadline_ms) = (None, None, None);
-            row.env = None;
+            (row.disk_server, row.deadline_ms, row.env) = (None, None, None);
             row.chain.clear();
-            row.disk.take()
+            (row.disk.take(), row.manifest.take())
         };
         self.sweeps.deadline(&entry.id, None);
         self.save(entry).await?;
         // Who listens is told that nothing more comes.
         entry.log.close();
         self.books.remove(&Key::Session(Arc::clone(&entry.id)));
-        if let Some(disk) = disk {
-            self.workspaces.remove(&disk).await;
-        }
+        self.remove_disks(disk.as_deref(), manifest.as_deref()).await;
         self.remove_attachments(&entry.tenant, &entry.id).await?;
         // The layers that it stood on may be nobody's now.
         self.sweeps.layers();

@@ -1,6 +1,6 @@
 //! What goes on by itself: heartbeats, deadlines, idleness, cold disks, layers that nobody needs.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time;
 
 use super::entry::Entry;
-use super::{Inner, Sessions};
+use super::{Inner, Purpose, Sessions};
 use crate::error::Error;
 use crate::events::{Lost, Why};
 use crate::metrics::Counted;
@@ -30,6 +30,9 @@ const FORGET_EVERY: Duration = Duration::from_secs(10);
 const SWEEPS_MAX: usize = 16;
 /// Sessions whose deadlines are heeded at a time.
 const DUE_MAX: usize = 100;
+/// How often sessions that ended long ago are looked for, and how many are removed at a time.
+const REMOVE_EVERY: Duration = Duration::from_secs(60);
+const REMOVED_MAX: usize = 200;
 /// Layers that are removed at a time, and how old they are at least: whoever has just made one is
 /// still writing down who stands on it.
 const LAYERS_MAX: usize = 100;
@@ -159,8 +162,13 @@ impl Inner {
         };
         match action {
             OnDeadline::Kill => {
-                let _transition = entry.transition.lock().await;
-                if let Err(error) = self.finish(&entry, "its time was up").await {
+                let held = self.hold_for(&entry.tenant, session, Purpose::End).await;
+                let finished = match held {
+                    Ok((entry, _transition)) => self.finish(&entry, "its time was up").await,
+                    Err(Error::Ended) => Ok(()),
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = finished {
                     tracing::warn!(
                         session,
                         error = &error as &dyn std::error::Error,
@@ -168,20 +176,28 @@ impl Inner {
                     );
                 }
             }
-            OnDeadline::Pause => self.rest_now(&entry, "its time was up").await,
+            OnDeadline::Pause => {
+                // Also when it is paused already: else it would be found due again and again.
+                self.mark(&entry);
+                self.rest_now(&entry, "its time was up").await;
+            }
         }
     }
 
     async fn sweep(self: &Arc<Self>) {
         let mut rounds: u32 = 0;
-        let forget_every =
-            u32::try_from(FORGET_EVERY.as_secs() / SWEEP_EVERY.as_secs()).unwrap_or(1);
+        let every = |interval: Duration| {
+            u32::try_from(interval.as_secs() / SWEEP_EVERY.as_secs()).unwrap_or(1)
+        };
         loop {
             time::sleep(SWEEP_EVERY).await;
             self.sweep_idle().await;
             self.sweep_cold().await;
             rounds = rounds.wrapping_add(1);
-            if rounds.is_multiple_of(forget_every) {
+            if rounds.is_multiple_of(every(REMOVE_EVERY)) {
+                self.remove_ended().await;
+            }
+            if rounds.is_multiple_of(every(FORGET_EVERY)) {
                 self.forget_cold().await;
                 self.sweep_due().await;
                 if self.sweeps.layers.load(Ordering::Relaxed) {
@@ -195,15 +211,8 @@ impl Inner {
     async fn sweep_idle(self: &Arc<Self>) {
         let now = clock::now();
         let usual = Duration::from_secs(self.config.idle_s.into());
-        let mut taken = Vec::new();
-        for id in self.books.idle(now, usual) {
-            match self.known(&id) {
-                // Its own time may be longer. The books do not tell how long it has waited.
-                Some(entry) if !entry.is_idle(usual) => self.books.not_idle(&id, now),
-                Some(_) | None => taken.push(id),
-            }
-        }
-        for entry in self.impatient(usual) {
+        let mut taken = self.books.idle_but(now, usual, &self.patient(usual));
+        for entry in self.idle(usual) {
             let Some(body) = entry.body() else { continue };
             if self.books.take_idle(&entry.key, &body.uses, now) {
                 taken.push(Arc::clone(&entry.id));
@@ -216,14 +225,21 @@ impl Inner {
         .await;
     }
 
-    /// Sessions with a time of their own that is shorter than usual, and over.
-    fn impatient(&self, usual: Duration) -> Vec<Arc<Entry>> {
+    /// Sessions with a time of their own that is longer than usual: the books do not know of it.
+    fn patient(&self, usual: Duration) -> HashSet<Arc<str>> {
+        let usual_s = usual.as_secs();
         let entries = self.entries.lock();
-        let is_due = |entry: &&Arc<Entry>| {
-            let own = entry.state.lock().row.idle_s;
-            own.is_some_and(|own| Duration::from_secs(own.into()) < usual) && entry.is_idle(usual)
+        let may_wait = |entry: &&Arc<Entry>| {
+            entry.state.lock().row.idle_s.is_some_and(|own| u64::from(own) > usual_s)
         };
-        entries.values().filter(is_due).cloned().collect()
+        entries.values().filter(may_wait).map(|entry| Arc::clone(&entry.id)).collect()
+    }
+
+    /// Sessions with whose sandboxes nobody has worked for as long as they may wait, also those that
+    /// nobody has used at all. Some may be at work by now: the books decide.
+    fn idle(&self, usual: Duration) -> Vec<Arc<Entry>> {
+        let entries = self.entries.lock();
+        entries.values().filter(|entry| entry.is_idle(usual)).cloned().collect()
     }
 
     /// Moves the disks of sessions that have been cold for long to the object store.
@@ -258,8 +274,12 @@ impl Inner {
             if row.state == SessionState::Ended || self.known(&row.id).is_some() {
                 continue;
             }
+            let purpose = match row.on_deadline {
+                OnDeadline::Kill => Purpose::End,
+                OnDeadline::Pause => Purpose::Work,
+            };
             // Another server that is there has it; it sees to it.
-            if self.acquire(&row.tenant, &row.id).await.is_ok() {
+            if self.acquire_for(&row.tenant, &row.id, purpose).await.is_ok() {
                 self.deadline_came(&row.id).await;
             }
         }
@@ -285,6 +305,33 @@ impl Inner {
             entry.state.lock().left = true;
             entries.remove(&entry.id);
             entry.log.leave();
+        }
+    }
+
+    /// Removes sessions that ended long ago, with all that a server which died in the middle of
+    /// ending them may have left of them.
+    async fn remove_ended(&self) {
+        let keep_ms = u64::from(self.config.keep_ended_s).saturating_mul(1000);
+        let before_ms = clock::wall_ms().saturating_sub(keep_ms);
+        let removed = async {
+            for row in self.store.sessions_ended(before_ms, REMOVED_MAX).await? {
+                if self.known(&row.id).is_some() {
+                    // Let out of memory first.
+                    continue;
+                }
+                self.remove_disks(row.disk.as_deref(), row.manifest.as_deref()).await;
+                for object in self.store.remove_session(&row.tenant, &row.id).await? {
+                    self.remove_object(&object).await;
+                }
+                self.sweeps.layers();
+            }
+            Ok::<_, Error>(())
+        };
+        if let Err(error) = removed.await {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "sessions that ended long ago could not be removed"
+            );
         }
     }
 

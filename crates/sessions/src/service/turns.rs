@@ -277,7 +277,7 @@ impl Sessions {
         let inner = self.ready()?;
         let arrived = clock::now();
         check(&request)?;
-        let entry = inner.acquire(tenant, id).await?;
+        let mut entry = inner.acquire(tenant, id).await?;
         let turn: TurnId = inner.ids.next("turn_").into();
         let mut request = Some(request);
         loop {
@@ -285,7 +285,8 @@ impl Sessions {
                 return Ok(stream);
             }
             // Active without a sandbox: only for a moment, or until somebody asks.
-            drop(inner.with_body(&entry).await?);
+            // Whoever made one may have had to look for the session again.
+            entry = Arc::clone(&inner.with_body(&entry).await?.entry);
         }
     }
 
@@ -462,7 +463,12 @@ impl Inner {
             };
             // The sandbox may be another one than that of the turn before.
             if body.is_none_or(|body| !Arc::ptr_eq(&body, &at_work.body)) {
-                match self.with_body(&entry).await {
+                let other = tokio::select! {
+                    biased;
+                    () = queued.turn.stopped() => Err(Error::Agent(INTERRUPTED.to_owned())),
+                    other = self.with_body(&entry) => other,
+                };
+                match other {
                     Ok(other) => at_work = other,
                     Err(error) => {
                         queued.refuse(&entry.log, &error.to_string());
@@ -602,14 +608,14 @@ impl Inner {
         let entry = &at_work.entry;
         let chain = entry.state.lock().row.chain.clone();
         let user = at_work.body.sandbox().ok();
-        match self.workspaces.snapshot(&disk, user.as_ref(), &chain).await {
-            Ok(manifest) => {
-                entry.state.lock().row.manifest = Some(manifest);
-                self.mark(entry);
-            }
-            Err(error) => tracing::warn!(session = %entry.id,
+        let stored = match self.workspaces.snapshot(&disk, user.as_ref(), &chain).await {
+            Ok(manifest) => self.stored(entry, manifest).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = stored {
+            tracing::warn!(session = %entry.id,
                 error = &error as &dyn std::error::Error,
-                "the files of a session could not be brought to the object store"),
+                "the files of a session could not be brought to the object store");
         }
     }
 
