@@ -1,10 +1,8 @@
 //! Ash's interface: its clients, unmodified, and what they do not show.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -13,6 +11,7 @@ use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Scratch, Server, until};
 
 use crate::foreign::{COMPAT, interpreter};
+use crate::sessions_claude::Model;
 use crate::sessions_support::{config, serve_sessions};
 use crate::support::{COVE, beside_others};
 
@@ -22,8 +21,6 @@ const ECHO: &str = include_str!("../../../../examples/agents/echo/agent.py");
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
 /// Time for something that takes a moment on a machine that may be busy.
 const SOON: Duration = Duration::from_secs(60);
-/// Key of the stand-in for a model.
-const MODEL_KEY: &str = "the-key-of-the-model";
 
 fn call(client: &Client, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::new(method, path).header("content-type", "application/json");
@@ -93,63 +90,6 @@ fn result(events: &[(String, Value)]) -> &str {
     data["result"].as_str().unwrap()
 }
 
-/// A stand-in for a model, which ends with this.
-struct StandIn {
-    child: Child,
-    url: String,
-}
-
-impl StandIn {
-    fn start() -> StandIn {
-        let script = Path::new(COMPAT).join("../examples/model/stand_in.py");
-        let mut child = Command::new("python3")
-            .arg(script)
-            .args(["--port", "0", "--api-key", MODEL_KEY])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let url = line.trim().strip_prefix("listening on ").unwrap().to_owned();
-        StandIn { child, url }
-    }
-}
-
-impl Drop for StandIn {
-    fn drop(&mut self) {
-        // It may be gone already.
-        let _gone = self.child.kill();
-        self.child.wait().unwrap();
-    }
-}
-
-/// The directory with Claude's program, installed when what is wanted has changed.
-fn claude() -> &'static Path {
-    static PROJECT: OnceLock<PathBuf> = OnceLock::new();
-    PROJECT.get_or_init(|| {
-        let project = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-ash-claude");
-        fs::create_dir_all(&project).unwrap();
-        let wanted = fs::read(Path::new(COMPAT).join("claude/package.json")).unwrap();
-        let machine = match std::env::consts::ARCH {
-            "aarch64" => "arm64",
-            _ => "x64",
-        };
-        let package = format!("node_modules/@anthropic-ai/claude-code-linux-{machine}");
-        let directory = project.join(package);
-        if fs::read(project.join("made-of")).ok().as_ref() != Some(&wanted) {
-            for file in ["package.json", "package-lock.json"] {
-                fs::copy(Path::new(COMPAT).join("claude").join(file), project.join(file)).unwrap();
-            }
-            let mut npm = Command::new("npm");
-            npm.args(["install", "--ignore-scripts", "--no-progress"]);
-            let output = npm.current_dir(&project).output().unwrap();
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            fs::write(project.join("made-of"), wanted).unwrap();
-        }
-        directory
-    })
-}
-
 /// Runs a client against a server; each line that it prints is a check.
 fn client_of(server: &Server, mut command: Command) {
     let base = format!("http://{}", server.client().address());
@@ -167,17 +107,8 @@ fn client_of(server: &Server, mut command: Command) {
 #[test]
 fn the_published_clients_work_unchanged() {
     let _guard = beside_others();
-    let model = StandIn::start();
-    let scratch = Scratch::new();
-    let key = scratch.file("key", MODEL_KEY);
-    fs::set_permissions(&key, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let settings = format!(
-        "claude = {:?}\n[sessions.model]\nurl = {:?}\napi_key = \"file:{}\"",
-        claude(),
-        model.url,
-        key.display()
-    );
-    let server = serve_sessions(&settings);
+    let model = Model::start();
+    let server = model.serve("");
     let mut python = Command::new(interpreter());
     python.arg(Path::new(COMPAT).join("ash/client.py"));
     client_of(&server, python);

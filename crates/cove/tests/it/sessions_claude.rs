@@ -51,14 +51,14 @@ fn program(project: &Path) -> Option<PathBuf> {
 }
 
 /// The stand-in for the model: a process with a log of what it was asked.
-struct Model {
+pub(crate) struct Model {
     process: Child,
     url: String,
     scratch: Scratch,
 }
 
 impl Model {
-    fn start() -> Model {
+    pub(crate) fn start() -> Model {
         let scratch = Scratch::new();
         let mut process = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", "python3"])
@@ -80,7 +80,7 @@ impl Model {
     }
 
     /// A server whose agents have this model.
-    fn serve(&self, settings: &str) -> Server {
+    pub(crate) fn serve(&self, settings: &str) -> Server {
         let key = self.scratch.file("key", KEY);
         serve_sessions(&format!(
             "claude = {:?}\n{settings}\n[sessions.model]\nurl = {:?}\napi_key = \"file:{}\"",
