@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn what_agents_are_not_told_is_refused() {
         let check = |changes: Value, is_fine: bool| {
-            let changes: Changes = serde_json::from_value(changes.clone()).unwrap();
+            let changes: Changes = serde_json::from_value(changes).unwrap();
             assert_eq!(changes.check().is_ok(), is_fine, "{changes:?}");
         };
         check(json!({}), true);

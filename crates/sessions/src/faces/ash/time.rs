@@ -43,7 +43,9 @@ pub(super) fn parse(text: &str) -> Option<u64> {
         None => (0, rest),
     };
     let offset_minutes = offset(zone)?;
-    let leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let years = (1970..year).map(|year| if leap(year) { 366 } else { 365 }).sum::<u64>();
     let before = DAYS_BEFORE.get(usize::try_from(month).ok()?.checked_sub(1)?)?;
     let days = years + before + u64::from(month > 2 && leap(year)) + day - 1;
