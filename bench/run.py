@@ -456,6 +456,7 @@ def measure(options, about):
                 memory_readings(running, "idle after its work", readings)
     about["rivals"] = {n: {k: r[k] for k in ("version", "options")} for n, r in running.items()}
     about["unavailable"] = missing
+    busy = [*busy, *about["scenarios"].get("sessions", {}).get("busy_percent", [])]
     about["batches"], about["background_busy_percent"], about["memory"] = results, busy, readings
     about["load_end"] = machine.load_average()
     after = machine.cgroup_directories() | machine.mounts()

@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections import namedtuple
 
+import machine
 import rivals
 from rivals import Unavailable, say
 from sessions import cases, servers
@@ -56,7 +57,7 @@ def measure(scratch, options):
     """Everything about sessions that was asked for."""
     asked = options.only or ["sessions"]
     chosen = [c for c in CASES if "sessions" in asked or f"sessions-{c.name}" in asked]
-    found = {"batches": [], "unavailable": {}, "versions": {}, "left": []}
+    found = {"batches": [], "unavailable": {}, "versions": {}, "left": [], "busy_percent": []}
     with contextlib.ExitStack() as stack:
         binary = rivals.cove_binary(options.cove)
         found["versions"][COVE] = rivals.first_line([binary, "--version"])
@@ -65,7 +66,9 @@ def measure(scratch, options):
         running = Running(stack, scratch, binary, options, found)
         rounds = ROUNDS_QUICK if options.quick else min(options.rounds, ROUNDS)
         for number in range(rounds):
-            say(f"sessions, round {number + 1}/{rounds}")
+            found["busy_percent"].append(machine.background_busy())
+            busy = f"machine {found['busy_percent'][-1]:.0f} % busy before it"
+            say(f"sessions, round {number + 1}/{rounds}: {busy}")
             for case in chosen:
                 one_case(case, running, found, rounds, number, options)
         running.stop()
