@@ -23,6 +23,7 @@ from sessions.servers import ASH, COVE, Ash, Cove
 HERE = pathlib.Path(__file__).resolve().parent
 COVE_POSTGRES, COVE_CLAUDE, COVE_IDLE = "cove on PostgreSQL", "cove with Claude", "cove, idle"
 ASH_CLAUDE, ASH_IDLE = "Ash with Claude", "Ash, idle"
+COVE_DEFAULT = "cove as it comes"
 POOLED = "pooled"
 # So many wait for a session where there is a pool. Ash's own default is one.
 READY = 2
@@ -42,7 +43,7 @@ CASES = [
     Case("message", (COVE, COVE_POSTGRES, ASH), 1000, {ASH: 100}),
     Case("fork", (COVE,), 100, {}),
     Case("snapshot", (COVE,), 100, {}),
-    Case("e2b", (COVE,), 100, {}),
+    Case("e2b", (COVE_DEFAULT, COVE), 100, {}),
     Case("claude-later", (COVE_CLAUDE, ASH_CLAUDE), 100, {ASH_CLAUDE: 20}),
     Case("claude-first", (COVE_CLAUDE,), 100, {}),
     # A hundred at once is one sample of the whole; Ash leaves sandboxes behind, so it goes last.
@@ -146,7 +147,7 @@ class Running:
             self.prepare_claude(name, server)
             return
         server.deploy()
-        if name not in (COVE_IDLE, ASH_IDLE):
+        if name not in (COVE_IDLE, COVE_DEFAULT, ASH_IDLE):
             # Its own agent, so that nothing is kept ready for the other one.
             server.deploy(ready=READY, name=POOLED)
             servers.until(lambda: server.is_ready(READY), "a full pool")
@@ -164,6 +165,10 @@ class Running:
 
     def cove(self):
         return Cove(self.binary, self.scratch, {"ready": 0}, **self.e2b_listener())
+
+    def cove_default(self):
+        """With what it keeps ready by itself."""
+        return Cove(self.binary, self.scratch, name=COVE_DEFAULT, **self.e2b_listener())
 
     def e2b_listener(self):
         return {"faces": ["--e2b", "127.0.0.1:0"]} if has_e2b(self.binary) else {}
@@ -226,6 +231,7 @@ class Running:
 
 MAKERS = {
     COVE: "cove",
+    COVE_DEFAULT: "cove_default",
     COVE_POSTGRES: "cove_postgres",
     COVE_CLAUDE: "cove_claude",
     COVE_IDLE: "cove_idle",
