@@ -47,13 +47,9 @@ impl Inner {
     }
 
     async fn recover_session(&self, row: SessionRow) -> Result<(), Error> {
-        let was_live = match row.state {
-            SessionState::Active | SessionState::Starting => true,
-            // A turn may have been on its way out.
-            SessionState::Paused => !self.store.open_turns(&row.id).await?.is_empty(),
-            SessionState::Stopped | SessionState::Ended | SessionState::Error => false,
-        };
-        if !was_live {
+        let was_live = matches!(row.state, SessionState::Active | SessionState::Starting);
+        // A turn may have been on its way out.
+        if !was_live && self.store.open_turns(&row.id).await?.is_empty() {
             return Ok(());
         }
         let now_ms = clock::wall_ms();
@@ -63,7 +59,9 @@ impl Inner {
         self.metrics.count(Counted::Recovered);
         let log = self.writer.log(&row);
         log.end_open_turns(DIED).await?;
-        row.state = SessionState::Paused;
+        if was_live {
+            row.state = SessionState::Paused;
+        }
         let data = json!({ "state": row.state.as_str(), "reason": "the server was restarted" });
         row.last_seq = log.push(SessionEventKind::Lifecycle, None, data);
         log.save(Arc::new(row)).await?;

@@ -314,8 +314,12 @@ impl Sessions {
             let events = entry.log.subscribe(after);
             return Ok(EventStream { entry: Some(entry), events });
         }
-        inner.row(tenant, id).await?;
+        let row = inner.row(tenant, id).await?;
         let log = inner.writer.follow(id);
+        if row.state == SessionState::Ended {
+            // Who listens is told what there is, and does not wait for more.
+            log.close();
+        }
         Ok(EventStream { entry: None, events: log.subscribe(after) })
     }
 
