@@ -30,6 +30,7 @@ use bytes::Bytes;
 use self::directory::Directory;
 use self::s3::S3;
 use crate::client::ClientError;
+use crate::store::Durability;
 
 pub use self::sign::Credentials;
 pub use self::url::{BadUrl, ObjectsUrl, S3Location, Style};
@@ -157,13 +158,13 @@ impl fmt::Debug for Objects {
 }
 
 impl Objects {
-    /// The objects in a directory, which is made when there is none. Reads and writes files, so not
-    /// on a thread that must not wait.
+    /// The objects in a directory, which is made when there is none. What is answered survives what
+    /// `durability` says. Reads and writes files, so not on a thread that must not wait.
     ///
     /// # Errors
     /// When the file system refuses.
-    pub fn in_directory(path: &Path) -> Result<Objects, ObjectsError> {
-        Ok(Objects(Back::Directory(Directory::open(path)?)))
+    pub fn in_directory(path: &Path, durability: Durability) -> Result<Objects, ObjectsError> {
+        Ok(Objects(Back::Directory(Directory::open(path, durability)?)))
     }
 
     /// The objects in a bucket. Nothing is sent before the first request.

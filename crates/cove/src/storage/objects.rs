@@ -19,9 +19,8 @@ pub(crate) fn open(config: &Config, environment: &Environment, data_dir: &Path) 
         None => Ok(ObjectsUrl::Directory(data_dir.join(OBJECTS_DIRECTORY))),
     };
     match url.context("objects.url")? {
-        ObjectsUrl::Directory(path) => {
-            Objects::in_directory(&path).context("failed to open the object store")
-        }
+        ObjectsUrl::Directory(path) => Objects::in_directory(&path, config.store.durability)
+            .context("failed to open the object store"),
         ObjectsUrl::S3(location) => Ok(Objects::in_s3(location, credentials(table, environment)?)),
     }
 }

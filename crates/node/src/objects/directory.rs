@@ -2,7 +2,8 @@
 //!
 //! A file's name ends with a character that no key has, so that `a` and `a/b` can both be objects.
 //! Files are written beside and moved into place; what was being written at a crash stays beside
-//! and is removed at a later start.
+//! and is removed at a later start. Every file and every name waits for the disk where an answer is
+//! to survive a power failure, as in the store.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use super::{OBJECT_BYTES_MAX, ObjectsError, Placed, check_key, check_prefix};
 use crate::clock::{self, Ids};
 use crate::data_dir::open_private;
+use crate::store::Durability;
 
 /// Where files are written before they have their name. No part of a key begins with a dot.
 const BESIDE: &str = ".new";
@@ -35,10 +37,11 @@ pub(super) struct Directory(Arc<Shared>);
 struct Shared {
     root: PathBuf,
     ids: Ids,
+    durability: Durability,
 }
 
 impl Directory {
-    pub(super) fn open(root: &Path) -> Result<Directory, ObjectsError> {
+    pub(super) fn open(root: &Path, durability: Durability) -> Result<Directory, ObjectsError> {
         let beside = root.join(BESIDE);
         fs::create_dir_all(&beside).map_err(error("create", &beside))?;
         sync_directory(root)?;
@@ -52,7 +55,7 @@ impl Directory {
             }
         }
         let ids = Ids::new().map_err(error("draw random bytes for", root))?;
-        Ok(Directory(Arc::new(Shared { root: root.to_owned(), ids })))
+        Ok(Directory(Arc::new(Shared { root: root.to_owned(), ids, durability })))
     }
 
     pub(super) async fn put(&self, key: &str, bytes: Bytes) -> Result<(), ObjectsError> {
@@ -121,7 +124,7 @@ impl Directory {
                 }
                 above = directory.parent();
             }
-            above.map_or(Ok(()), sync_directory)
+            above.map_or(Ok(()), |above| shared.settle(above))
         })
         .await
     }
@@ -151,7 +154,7 @@ impl Directory {
         let (shared, path) = (Arc::clone(&self.0), self.0.file(key));
         blocking(move || {
             let beside = shared.root.join(BESIDE).join(shared.ids.next(""));
-            let written = write_synchronised(&beside, &bytes);
+            let written = shared.write(&beside, &bytes);
             let placed = written.and_then(|()| shared.place(&beside, &path, place));
             if !matches!(placed, Ok(Placed::New)) {
                 // Nobody looks at it; a later start would remove it as well.
@@ -167,6 +170,26 @@ impl Shared {
     /// Where an object is. The key has been checked: none of its parts leads elsewhere.
     fn file(&self, key: &str) -> PathBuf {
         self.root.join(format!("{key}{MARK}"))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> Result<(), ObjectsError> {
+        let write = || -> io::Result<()> {
+            let mut file = open_private(path, true)?;
+            file.write_all(bytes)?;
+            match self.durability {
+                Durability::Process => Ok(()),
+                Durability::Power => file.sync_all(),
+            }
+        };
+        write().map_err(error("write", path))
+    }
+
+    /// Makes names in a directory as durable as they are to be.
+    fn settle(&self, directory: &Path) -> Result<(), ObjectsError> {
+        match self.durability {
+            Durability::Process => Ok(()),
+            Durability::Power => sync_directory(directory),
+        }
     }
 
     /// Gives a file its name, and makes that durable.
@@ -192,7 +215,7 @@ impl Shared {
                 Err(cause) => return Err(error("write", path)(cause)),
             }
         }
-        sync_directory(directory)?;
+        self.settle(directory)?;
         Ok(Placed::New)
     }
 
@@ -206,7 +229,7 @@ impl Shared {
         loop {
             self.make(above)?;
             match fs::create_dir(directory) {
-                Ok(()) => return sync_directory(above),
+                Ok(()) => return self.settle(above),
                 Err(cause) if cause.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
                 Err(cause) if cause.kind() == io::ErrorKind::NotFound && races < RACES_MAX => {
                     races += 1;
@@ -280,15 +303,6 @@ impl Wanted<'_> {
         }
         Ok(())
     }
-}
-
-fn write_synchronised(path: &Path, bytes: &[u8]) -> Result<(), ObjectsError> {
-    let write = || -> io::Result<()> {
-        let mut file = open_private(path, true)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    write().map_err(error("write", path))
 }
 
 /// Makes names in a directory durable. That it is gone, because it was empty, is as good.

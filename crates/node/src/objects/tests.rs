@@ -168,7 +168,7 @@ async fn conformance(objects: &Objects) {
 async fn a_directory_keeps_what_is_promised() {
     let temp = TempDir::new();
     let root = temp.path().join("deep/objects");
-    conformance(&Objects::in_directory(&root).unwrap()).await;
+    conformance(&Objects::in_directory(&root, Durability::Process).unwrap()).await;
     // Nothing is left behind, neither files that were being written nor directories.
     let left: Vec<_> = fs::read_dir(&root).unwrap().map(|it| it.unwrap().file_name()).collect();
     assert_eq!(left, [".new"]);
@@ -218,7 +218,7 @@ async fn a_service_keeps_what_is_promised() {
 #[tokio::test]
 async fn objects_outlive_the_server_and_leftovers_do_not() {
     let temp = TempDir::new();
-    let first = Objects::in_directory(temp.path()).unwrap();
+    let first = Objects::in_directory(temp.path(), Durability::Power).unwrap();
     first.put("a/b", Bytes::from_static(b"kept")).await.unwrap();
     let beside = temp.path().join(".new");
     let (old, young) = (beside.join("OLD"), beside.join("YOUNG"));
@@ -231,7 +231,7 @@ async fn objects_outlive_the_server_and_leftovers_do_not() {
     fs::write(temp.path().join("notes"), "text").unwrap();
     drop(first);
 
-    let second = Objects::in_directory(temp.path()).unwrap();
+    let second = Objects::in_directory(temp.path(), Durability::Power).unwrap();
     assert_eq!(second.get("a/b").await.unwrap(), Some(Bytes::from_static(b"kept")));
     assert_eq!(list(&second, "", None, 9).await, ["a/b"]);
     assert!(!old.exists() && young.exists());

@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use node::objects::Objects;
+use node::store::Durability;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -24,7 +25,7 @@ impl Place {
     }
 
     fn objects(&self) -> Objects {
-        Objects::in_directory(&self.0.join("objects")).unwrap()
+        Objects::in_directory(&self.0.join("objects"), Durability::Process).unwrap()
     }
 }
 

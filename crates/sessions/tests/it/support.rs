@@ -15,7 +15,7 @@ use api::{
 use node::drain::Drain;
 use node::objects::Objects;
 use node::sealed::Sealer;
-use node::store::{Store, StoreConfig, StoreUrl};
+use node::store::{Durability, Store, StoreConfig, StoreUrl};
 use node::telemetry;
 use sandbox::{Engine, EngineConfig, HostImage};
 use sessions::service::{MessageStream, Parts};
@@ -151,7 +151,7 @@ impl Home {
             config: self.config.clone(),
             engine: self.engine.clone(),
             store: store.clone(),
-            objects: Objects::in_directory(&self.path().join("objects")).unwrap(),
+            objects: Objects::in_directory(&self.path().join("objects"), Durability::Process).unwrap(),
             sealer: Sealer::new(&[7; 32]),
             data_dir,
             server: server.to_owned(),
