@@ -191,6 +191,7 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::DeployRequest>(requests);
     define::<api::AgentUpdate>(requests);
     define::<api::CreateSession>(requests);
+    define::<api::UpdateSession>(requests);
     define::<api::MessageRequest>(requests);
     define::<api::SessionExec>(requests);
     define::<api::ForkRequest>(requests);
@@ -418,6 +419,7 @@ mod tests {
             "DeployRequest" => again::<api::DeployRequest>(value),
             "AgentUpdate" => again::<api::AgentUpdate>(value),
             "CreateSession" => again::<api::CreateSession>(value),
+            "UpdateSession" => again::<api::UpdateSession>(value),
             "MessageRequest" => again::<api::MessageRequest>(value),
             "SessionExec" => again::<api::SessionExec>(value),
             "ForkRequest" => again::<api::ForkRequest>(value),

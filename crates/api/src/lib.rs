@@ -39,7 +39,7 @@ pub use language::{Language, LanguageList};
 pub use session::{
     CreateSession, Credential, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, Session, SessionEvent, SessionEventKind, SessionExec,
-    SessionExecResult, SessionList, SessionMetrics, SessionState, Snapshot,
+    SessionExecResult, SessionList, SessionMetrics, SessionState, Snapshot, UpdateSession,
 };
 pub use workspace::{
     AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,

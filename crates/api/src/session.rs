@@ -109,6 +109,24 @@ pub struct CreateSession {
     pub idle_s: Option<u32>,
 }
 
+/// Body of `PATCH /v1/sessions/{id}`: what is left out stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct UpdateSession {
+    /// In place of the metadata, all of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<BTreeMap<String, String>>,
+    /// Those that are here, in place of the session's. The agent is told when it is started next.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub options: Option<AgentOptions>,
+    /// What happens to a turn when its listeners go away.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_disconnect: Option<OnDisconnect>,
+    /// Seconds without a message after which it gives up its sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_s: Option<u32>,
+}
+
 /// A session, as it is shown.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {

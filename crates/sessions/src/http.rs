@@ -63,7 +63,10 @@ fn of_agents() -> Router<Sessions> {
 fn of_sessions() -> Router<Sessions> {
     Router::new()
         .route("/v1/sessions", post(lifecycle::create).get(lifecycle::list))
-        .route("/v1/sessions/{id}", get(lifecycle::fetch).delete(lifecycle::end))
+        .route(
+            "/v1/sessions/{id}",
+            get(lifecycle::fetch).patch(lifecycle::update).delete(lifecycle::end),
+        )
         .route("/v1/sessions/{id}/pause", post(lifecycle::pause))
         .route("/v1/sessions/{id}/stop", post(lifecycle::stop))
         .route("/v1/sessions/{id}/resume", post(lifecycle::resume))

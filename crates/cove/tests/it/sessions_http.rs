@@ -416,6 +416,19 @@ fn what_is_kept_beside_sessions_is_kept() {
     let list = ok(&client.get("/v1/sessions?metadata.user=a%20b&state=active"));
     let ids: Vec<_> = list["sessions"].as_array().unwrap().iter().map(|it| &it["id"]).collect();
     assert_eq!(ids, [&json!(found)]);
+    let change = json!({"metadata": {"user": "c"}, "options": {"model": "m"}, "idle_s": 9});
+    let patch = |id: &str, body: &Value| {
+        let patch = request("PATCH", &path(id)).header("content-type", "application/json");
+        client.send(&patch.body(body.to_string()))
+    };
+    let changed = ok(&patch(&found, &change));
+    assert_eq!(
+        (&changed["metadata"], &changed["options"]["model"]),
+        (&json!({"user": "c"}), &json!("m"))
+    );
+    assert_eq!(sessions.record(&found)["metadata"], json!({"user": "c"}));
+    assert_error(&patch(&found, &json!({"idle_s": 0})), 400, "invalid_request", Some("idle_s"));
+    assert_error(&patch(&found, &json!({"agent": "x"})), 400, "invalid_request", Some("agent"));
     let page = ok(&client.get("/v1/sessions?limit=1"));
     let next = page["next_cursor"].as_str().unwrap();
     let second = ok(&client.get(&format!("/v1/sessions?limit=1&cursor={next}")));

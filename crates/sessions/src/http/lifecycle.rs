@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use api::{
     CreateSession, ForkRequest, SandboxCounts, Session, SessionList, SessionMetrics, SessionState,
+    UpdateSession,
 };
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, Uri, header};
@@ -12,7 +13,7 @@ use node::auth::Principal;
 use node::http::{self, Json};
 
 use super::{Id, page_size};
-use crate::service::{ListQuery, Sessions};
+use crate::service::{ListQuery, SessionUpdate, Sessions};
 
 /// Sessions on a page of a list, unless the caller says otherwise, and at most.
 const PAGE_DEFAULT: usize = 50;
@@ -103,6 +104,18 @@ pub(super) async fn fetch(
     Id(id): Id,
 ) -> Result<axum::Json<Session>, http::Error> {
     Ok(axum::Json(sessions.get(&who.tenant, &id).await?))
+}
+
+pub(super) async fn update(
+    State(sessions): State<Sessions>,
+    who: Principal,
+    Id(id): Id,
+    Json(update): Json<UpdateSession>,
+) -> Result<axum::Json<Session>, http::Error> {
+    let UpdateSession { metadata, options, on_disconnect, idle_s } = update;
+    let update =
+        SessionUpdate { metadata, options, on_disconnect, idle_s, ..SessionUpdate::default() };
+    Ok(axum::Json(sessions.update(&who.tenant, &id, update).await?))
 }
 
 pub(super) async fn pause(

@@ -338,6 +338,24 @@ fn lifecycle() -> Vec<Operation> {
         )
         .answers(200, "Session", "What is known of it.", session()),
         operation(
+            "patch",
+            one,
+            "updateSession",
+            "Change a session",
+            "What it is found by and what its agent is told. The agent hears of options when it \
+                is started next.",
+        )
+        .takes(
+            "UpdateSession",
+            "metadata",
+            "Other metadata",
+            json!({
+                "metadata": { "user": "8" }, "on_disconnect": "interrupt"
+            }),
+        )
+        .answers(200, "Session", "As it is now.", session())
+        .fails(&[400, 404, 409, 410, 415]),
+        operation(
             "delete",
             one,
             "endSession",
