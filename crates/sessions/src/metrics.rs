@@ -1,6 +1,7 @@
 //! What is counted of sessions.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -14,6 +15,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
+
+use crate::model::{Tally, Tokens};
 
 /// How a session came by its sandbox, or how long something took: what has a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,5 +204,33 @@ impl<F: Fn() -> SandboxCounts + Send + Sync + 'static> Collector for Gauges<F> {
             None,
             MetricType::Counter,
         )?)
+    }
+}
+
+/// Tells what went through the relay to the model.
+pub(crate) struct ModelUse(pub(crate) Arc<Tally>);
+
+impl fmt::Debug for ModelUse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ModelUse")
+    }
+}
+
+impl Collector for ModelUse {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Tokens { requests, failed, input, output, cache_creation, cache_read } =
+            self.0.so_far();
+        let mut counter = |name: &str, help: &str, value: u64| {
+            let value = ConstCounter::new(value);
+            value.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
+        };
+        counter("cove_model_requests", "Requests of agents to the model", requests)?;
+        counter("cove_model_requests_failed", "Of them, those it did not answer", failed)?;
+        counter("cove_model_input_tokens", "Tokens that the model read", input)?;
+        counter("cove_model_output_tokens", "Tokens that the model wrote", output)?;
+        let help = "Tokens that were put into the model's cache";
+        counter("cove_model_cache_creation_tokens", help, cache_creation)?;
+        let help = "Tokens that came from the model's cache";
+        counter("cove_model_cache_read_tokens", help, cache_read)
     }
 }

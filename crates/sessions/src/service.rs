@@ -68,8 +68,8 @@ pub use self::turns::{EventStream, Message, MessageStream};
 use crate::config::Config;
 use crate::error::Error;
 use crate::events::{Lost, Writer};
-use crate::metrics::{Gauges, Metrics};
-use crate::model::{ModelKey, ModelRelay};
+use crate::metrics::{Gauges, Metrics, ModelUse};
+use crate::model::{ModelKey, ModelRelay, Tally};
 use crate::store::rows::{SessionFilter, SessionRow};
 use crate::store::{PAGE_MAX, Secrets, SessionStore};
 use crate::workspace::Workspaces;
@@ -132,6 +132,8 @@ pub(crate) struct Inner {
     ids: Ids,
     books: Books,
     metrics: Metrics,
+    /// What all agents together have used of the model.
+    model_use: Arc<Tally>,
     /// Sessions that this server works with. Guards the map alone.
     entries: Mutex<HashMap<Arc<str>, Arc<Entry>>>,
     /// Whoever brings a session into the map, or takes it out, holds the lock of its id.
@@ -193,6 +195,7 @@ impl Sessions {
         };
         let (writer, lost) = Writer::start(store.clone());
         let books = Books::new(config.resident_max, config.capacity, clock::now());
+        let model_use = Arc::new(Tally::default());
         let inner = Arc::new(Inner {
             server: parts.server,
             engine,
@@ -208,6 +211,7 @@ impl Sessions {
             ids: Ids::new().map_err(Error::internal)?,
             books,
             metrics,
+            model_use: Arc::clone(&model_use),
             entries: Mutex::default(),
             loading: Default::default(),
             hasher: RandomState::new(),
@@ -217,6 +221,7 @@ impl Sessions {
             lost: Mutex::new(Some(lost)),
             config,
         });
+        registry.register_collector(Box::new(ModelUse(model_use)));
         inner.recover().await?;
         let counted = Arc::downgrade(&inner);
         let counts = move || counted.upgrade().map_or_else(Default::default, |it| it.counts());

@@ -258,6 +258,7 @@ impl Log {
     ///
     /// # Errors
     /// When the session is not this server's any more.
+    #[cfg(test)]
     pub(crate) async fn flushed(&self, seq: u64) -> Result<(), Error> {
         {
             let mut state = self.state.lock();

@@ -186,7 +186,8 @@ impl Inner {
         {
             let listener = sandbox.listen(MODEL_PORT).await?;
             let (relay, access) = (relay.clone(), self.access(launch)?);
-            let serving = async move { relay.serve(listener, access, Arc::default()).await };
+            let tally = Arc::clone(&self.model_use);
+            let serving = async move { relay.serve(listener, access, tally).await };
             *body.relay.lock() = Some(Relaying::new(serving));
         }
         let program = Program {

@@ -497,6 +497,7 @@ impl Inner {
         *turn.agent.lock() = None;
         let error = match outcome {
             Ok(outcome) => {
+                tracing::debug!(session = %entry.id, end = ?outcome.end, "a turn ended");
                 self.note_usage(entry, &turn, &outcome, began_ms);
                 outcome.error
             }

@@ -115,6 +115,7 @@ impl SessionStore {
     ///
     /// # Errors
     /// `NotFound` for a layer of its chain.
+    #[cfg(test)]
     pub(crate) async fn update(&self, row: &SessionRow) -> Result<bool, Error> {
         let row = row.clone();
         self.write("sessions.update", move |it| update_all(it, &row, row.epoch)).await
