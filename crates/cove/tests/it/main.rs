@@ -18,6 +18,9 @@
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
+//! | `sessions_crash.rs` | a server is killed again and again: nothing answered is lost, nothing is left |
+//! | `sessions_isolation.rs` | what a session must not reach: server, keys, host, other sessions |
+//! | `sessions_shared.rs` | servers that share a store and an object store |
 //! | `sessions_claude.rs` | the real command line of Claude, with a stand-in for the model |
 //! | `cli_remote.rs` | `cove exec`, `cove queue`, `cove run --server`: a server seen from a terminal |
 //! | `command_line.rs` | `cove run`, `doctor`, `languages`, `token` |

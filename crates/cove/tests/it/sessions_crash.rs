@@ -1,0 +1,250 @@
+//! The server is killed again and again while many sessions are worked with: nothing that it had
+//! answered with success is lost, and nothing is left that nobody owns.
+//!
+//! The full measure is twenty kills; `TEST_CRASHES=20` asks for it. Unasked there are a few, so
+//! that the suite stays quick.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+use testkit::{Client, Host, Request, Server, Watch, process, until};
+
+use crate::asynchronous::post_request;
+use crate::sessions_support::{
+    Heard, SOON, Sessions, images, loop_devices, numbers, ok, path, probe, serve_sessions,
+};
+use crate::support::{beside_others, settle};
+
+/// Sessions that are worked with.
+const SESSIONS: usize = 50;
+/// Threads that work with them, each with its own.
+const WORKERS: usize = 10;
+/// Kills, unless `TEST_CRASHES` says how many.
+const CRASHES: usize = 3;
+/// A server is killed when so many requests were answered in its life, at most.
+const ANSWERS_MAX: usize = 200;
+
+/// What a test knows of a session.
+#[derive(Debug, Default)]
+struct Known {
+    id: String,
+    /// What the agent was told, in this order. The last one may have been told or not.
+    said: Vec<String>,
+    unsure: Option<String>,
+    /// Files that were written; and one that may have been.
+    files: BTreeMap<String, Vec<u8>>,
+    unsure_file: Option<String>,
+    /// Messages that were answered with success, in all lives of the server.
+    answered: BTreeSet<String>,
+    /// Highest number of an event that was told.
+    seq: u64,
+}
+
+/// Numbers that are hard to foresee; the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    /// One below `end` (xorshift64*, Vigna 2016).
+    fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let number = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33;
+        usize::try_from(number).unwrap() % end
+    }
+}
+
+fn crashes() -> usize {
+    std::env::var("TEST_CRASHES").map_or(CRASHES, |text| text.parse().expect("a number"))
+}
+
+/// Works with sessions until the server does not answer any more.
+fn work(client: &Client, sessions: &mut [Known], seed: u64, answers: &AtomicUsize) {
+    let mut random = Random(seed | 1);
+    for number in 0.. {
+        let session = &mut sessions[random.below(SESSIONS / WORKERS)];
+        let name = format!("{seed:x}-{number}");
+        let answered = match random.below(10) {
+            0..4 => say(client, session, &name),
+            4..7 => write(client, session, &name, random.below(200_000)),
+            7 => act(client, session, "pause"),
+            8 => act(client, session, "stop"),
+            _ => act(client, session, "resume"),
+        };
+        if !answered {
+            return;
+        }
+        answers.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Sends a message and waits for its end. Whether the server answered.
+fn say(client: &Client, session: &mut Known, name: &str) -> bool {
+    let text = format!("say {name}");
+    let target = format!("{}/messages?wait=true", path(&session.id));
+    session.unsure = Some(text.clone());
+    let request = post_request(&target, &json!({"content": text}));
+    let Ok(response) = client.try_send(&request) else { return false };
+    if response.status == 409 {
+        // It was paused, and has not been told.
+        session.unsure = None;
+        return act(client, session, "resume");
+    }
+    let answer = ok(&response);
+    assert_eq!(answer["is_error"], false, "{name}: {answer}");
+    assert!(answer["result"].as_str().unwrap().contains(&text), "{name}: {answer}");
+    session.unsure = None;
+    session.answered.insert(text.clone());
+    session.said.push(text);
+    let seq = answer["seq"].as_u64().unwrap();
+    assert!(seq > session.seq, "number {seq} after {}", session.seq);
+    session.seq = seq;
+    true
+}
+
+fn write(client: &Client, session: &mut Known, name: &str, size: usize) -> bool {
+    let content: Vec<u8> = name.bytes().cycle().take(size).collect();
+    let target = format!("{}/files/{name}", path(&session.id));
+    session.unsure_file = Some(name.to_owned());
+    let Ok(response) = client.try_send(&Request::new("PUT", &target).body(content.clone())) else {
+        return false;
+    };
+    assert!((200..300).contains(&response.status), "{name}: {}", response.text());
+    session.unsure_file = None;
+    session.files.insert(name.to_owned(), content);
+    true
+}
+
+fn act(client: &Client, session: &Known, verb: &str) -> bool {
+    let target = format!("{}/{verb}", path(&session.id));
+    let Ok(response) = client.try_send(&post_request(&target, &json!({}))) else { return false };
+    assert_eq!(response.status, 200, "{verb} {}: {}", session.id, response.text());
+    true
+}
+
+/// Looks whether a session has everything that it must have.
+fn check(sessions: &Sessions, known: &mut Known) {
+    let id = known.id.clone();
+    let record = sessions.record(&id);
+    assert_eq!(record["id"], id.as_str());
+    assert!(["paused", "stopped"].contains(&record["state"].as_str().unwrap()), "{record}");
+    sessions.did(&id, "resume");
+    let mut recalled = sessions.recall(&id);
+    assert_eq!(recalled.pop().as_deref(), Some("recall"));
+    let all: Vec<String> = known.said.iter().cloned().chain(known.unsure.take()).collect();
+    let is_all = recalled == all || recalled == known.said;
+    assert!(is_all, "{id}: {recalled:?} instead of {all:?}");
+    known.said = recalled;
+    known.said.push("recall".to_owned());
+    for (name, content) in &known.files {
+        let response = sessions.read(&id, name);
+        assert_eq!((response.status, &response.body == content), (200, true), "{id}: {name}");
+    }
+    if let Some(name) = known.unsure_file.take() {
+        // All of it, a part of it or nothing: nobody was told.
+        assert!([200, 404].contains(&sessions.read(&id, &name).status), "{id}: {name}");
+        sessions.out(&id, &format!("rm -f {name}"));
+    }
+    let mut names: Vec<&String> = known.files.keys().collect();
+    names.sort();
+    let listed = sessions.out(&id, "ls -A -I probe.py -I __pycache__");
+    let mut listed: Vec<&str> = listed.lines().collect();
+    listed.sort_unstable();
+    assert_eq!(listed, names, "{id}");
+    check_log(&sessions.kept(&id, 0), known);
+    known.seq = sessions.record(&id)["last_seq"].as_u64().unwrap();
+}
+
+/// What is kept of a session is a log: each turn whole, each answer in it, numbers that grow.
+fn check_log(kept: &[Value], known: &Known) {
+    assert!(numbers(kept).windows(2).all(|pair| pair[0] < pair[1]), "{}", known.id);
+    let mut turns: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for event in kept {
+        if let Some(turn) = event["turn"].as_str() {
+            turns.entry(turn).or_default().push(event.clone());
+        }
+    }
+    let heard = turns.into_values().map(Heard::new);
+    let good = heard.filter(|heard| heard.errors().is_empty());
+    let asked: Vec<String> =
+        good.map(|heard| heard.events[0]["data"]["content"].as_str().unwrap().to_owned()).collect();
+    for text in &known.answered {
+        let count = asked.iter().filter(|asked| *asked == text).count();
+        assert_eq!(count, 1, "{}: {text} was answered", known.id);
+    }
+}
+
+/// Kills a server in the middle of its work, and waits until nothing of it runs any more.
+fn crash(server: &mut Server) {
+    let before = process::descendants(server.pid());
+    server.signal("KILL");
+    server.wait(SOON);
+    until("all processes of the server that was killed to be gone", SOON, || {
+        let left: Vec<String> =
+            before.iter().filter(|it| it.is_alive()).map(|it| process::name(it.pid)).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    until("all its disks to be detached", SOON, || {
+        let devices = loop_devices(server.scratch().path());
+        if devices.is_empty() { Ok(()) } else { Err(format!("{devices:?}")) }
+    });
+    server.restart();
+}
+
+#[test]
+fn nothing_that_was_answered_is_lost_and_nothing_is_left_behind() {
+    let _guard = beside_others();
+    let before = Host::snapshot(&Watch::default());
+    let seed = RandomState::new().hash_one("crashes");
+    let mut random = Random(seed | 1);
+    let mut server = serve_sessions(&format!("ready = 0\nresident_max = {}", SESSIONS + 10));
+    settle(&server.client());
+    let processes = process::descendants(server.pid()).len();
+    let sessions = Sessions::from(&server);
+    sessions.deploy(&probe("probe"));
+    let create = || Known { id: sessions.create(&json!({"agent": "probe"})), ..Known::default() };
+    let mut known: Vec<Known> = (0..SESSIONS).map(|_| create()).collect();
+    for round in 0..crashes() {
+        let (answers, client) = (AtomicUsize::new(0), server.client());
+        let enough = 1 + random.below(ANSWERS_MAX);
+        let crashed = thread::scope(|scope| {
+            for (number, own) in known.chunks_mut(SESSIONS / WORKERS).enumerate() {
+                let seed = seed.wrapping_add((round * WORKERS + number) as u64);
+                let (client, answers) = (&client, &answers);
+                scope.spawn(move || work(client, own, seed, answers));
+            }
+            until(&format!("{enough} answers"), SOON, || {
+                let count = answers.load(Ordering::Relaxed);
+                if count >= enough { Ok(()) } else { Err(count.to_string()) }
+            });
+            crash(&mut server);
+        });
+        drop(crashed);
+        let sessions = Sessions::from(&server);
+        thread::scope(|scope| {
+            for own in known.chunks_mut(SESSIONS / WORKERS) {
+                scope.spawn(|| own.iter_mut().for_each(|known| check(&sessions, known)));
+            }
+        });
+    }
+    let sessions = Sessions::from(&server);
+    for known in &known {
+        assert_eq!(sessions.end(&known.id)["state"], "ended");
+    }
+    assert_eq!(images(&server, "disks"), [""; 0].map(std::path::PathBuf::from));
+    until("every process of the sessions to be gone", SOON, || {
+        let now = process::descendants(server.pid()).len();
+        if now <= processes { Ok(()) } else { Err(format!("{now}, {processes} before")) }
+    });
+    server.signal("TERM");
+    assert!(server.wait(SOON).success());
+    assert_eq!(loop_devices(server.scratch().path()), [""; 0]);
+    until("the control groups of all its lives to be gone", SOON, || {
+        let now = Host::snapshot(&Watch::default());
+        let left: Vec<_> = now.groups().difference(before.groups()).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}

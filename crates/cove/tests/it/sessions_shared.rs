@@ -1,0 +1,129 @@
+//! Servers that share a store and an object store: whoever is asked goes on with a session, and
+//! never two at the same time.
+
+use serde_json::json;
+use testkit::{Postgres, Scratch, Server, until};
+
+use crate::asynchronous::post;
+use crate::sessions_support::{SOON, Sessions, config, numbers, ok, path, probe};
+use crate::support::{COVE, beside_others};
+
+/// What seals secrets for all of them.
+const SECRETS_KEY: &str = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+
+/// The configuration of servers that share everything but their disks.
+fn shared(database: &str, objects: &Scratch) -> String {
+    let objects = objects.path().display().to_string();
+    let of_sessions = config("ready = 0\nsnapshot_after_turn = true");
+    format!(
+        "store.url = {database:?}\nobjects.url = {objects:?}\nsecrets_key = {SECRETS_KEY:?}\n{of_sessions}"
+    )
+}
+
+/// Two servers, their common agent, and a session of it on the first.
+struct Two {
+    one: Server,
+    two: Server,
+    session: String,
+    _objects: Scratch,
+    _database: std::sync::Arc<Postgres>,
+}
+
+fn start() -> Two {
+    let database = Postgres::shared();
+    let objects = Scratch::new();
+    let config = shared(&database.database(), &objects);
+    let one = Server::start_with(COVE, &[], Some(&config));
+    let two = one.start_beside(&config);
+    let sessions = Sessions::from(&one);
+    sessions.deploy(&probe("probe"));
+    let session =
+        sessions.create(&json!({"agent": "probe", "env": {"SEALED": "in the shared store"}}));
+    assert_eq!(sessions.ask(&session, "env SEALED"), "in the shared store");
+    sessions.out(&session, "echo kept > file; echo home > ~/file; ln -s file link");
+    Two { one, two, session, _objects: objects, _database: database }
+}
+
+#[test]
+fn a_session_that_was_stopped_goes_on_at_another_server() {
+    let _guard = beside_others();
+    let Two { one, two, session, .. } = &start();
+    let (here, there) = (Sessions::from(one), Sessions::from(two));
+    // While one works with it, the other one shows it and does not touch it.
+    let shown = there.record(session);
+    assert_eq!(shown["id"], session.as_str());
+    let message =
+        post(&there.client, &format!("{}/messages", path(session)), &json!({"content": "x"}));
+    assert_eq!(message.status, 409, "{}", message.text());
+    assert_eq!(there.act(session, "resume").status, 409);
+    here.ask(session, "one");
+    here.did(session, "stop");
+    // To and fro; each time with everything.
+    let mut said = vec!["env SEALED".to_owned(), "one".to_owned()];
+    let mut seq = 0;
+    for (number, (to, from)) in
+        [(&there, &here), (&here, &there), (&there, &here)].into_iter().enumerate()
+    {
+        assert_eq!(to.did(session, "resume")["id"], session.as_str());
+        said.push("recall".to_owned());
+        assert_eq!(to.recall(session), said);
+        assert_eq!(to.out(session, "cat file ~/file link"), "kept\nhome\nkept\n");
+        assert_eq!(to.ask(session, "env SEALED"), "in the shared store");
+        said.push("env SEALED".to_owned());
+        let made = to.out(session, &format!("echo {number} >> log; cat log"));
+        assert_eq!(made.lines().count(), number + 1);
+        assert_eq!(from.act(session, "resume").status, 409);
+        to.did(session, "stop");
+        let now = from.record(session)["last_seq"].as_u64().unwrap();
+        assert!(now > seq, "{now} after {seq}");
+        seq = now;
+    }
+    let told = numbers(&here.kept(session, 0));
+    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    // A new session of the agent needs its layer, which was made at the other server.
+    let other = there.create(&json!({"agent": "probe"}));
+    assert_eq!(there.recall(&other), ["recall"]);
+    there.end(&other);
+    there.end(session);
+    assert_eq!(here.record(session)["state"], "ended");
+}
+
+#[test]
+fn sessions_of_a_server_that_is_gone_go_on_when_its_lease_is_over() {
+    let _guard = beside_others();
+    // In this order, so that the servers end before what they share.
+    let Two { _database, _objects, session, two, mut one } = start();
+    let (here, there) = (Sessions::from(&one), Sessions::from(&two));
+    // A turn has brought its files to the object store when the next one begins.
+    for text in ["one", "two"] {
+        here.ask(&session, text);
+    }
+    let mut turn = here.send(&session, "hold /tmp/never");
+    turn.until_text("holding");
+    one.signal("KILL");
+    one.wait(SOON);
+    assert_eq!(there.act(&session, "resume").status, 409, "a lease holds for a while");
+    until("the lease to be over", SOON, || {
+        let response = there.act(&session, "resume");
+        if response.status == 200 { Ok(()) } else { Err(response.text()) }
+    });
+    let recalled = there.recall(&session);
+    assert_eq!(recalled[..3], ["env SEALED", "one", "two"], "{recalled:?}");
+    assert_eq!(there.out(&session, "cat file ~/file link"), "kept\nhome\nkept\n");
+    assert_eq!(there.ask(&session, "env SEALED"), "in the shared store");
+    // What is kept is one history, with one end for each turn.
+    let kept = there.kept(&session, 0);
+    let told = numbers(&kept);
+    assert!(told.windows(2).all(|pair| pair[0] < pair[1]), "{told:?}");
+    let of = |kind: &str| kept.iter().filter(|event| event["type"] == kind).count();
+    assert_eq!(of("done"), of("turn_start"), "{kept:?}");
+    // Back again, the other one has nothing to say about it.
+    one.restart();
+    let here = Sessions::from(&one);
+    assert_eq!(here.act(&session, "resume").status, 409);
+    there.ask(&session, "there");
+    assert_eq!(ok(&there.act(&session, "stop"))["state"], "stopped");
+    here.did(&session, "resume");
+    let recalled = here.recall(&session);
+    assert_eq!(recalled[recalled.len() - 2..], ["there", "recall"], "{recalled:?}");
+}
