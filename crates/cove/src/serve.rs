@@ -134,83 +134,11 @@ struct Parts<'a> {
 
 impl Parts<'_> {
     async fn run(self, launched: Launched) -> Result<()> {
-        let Parts {
-            config,
-            default_data_dir,
-            data_dir,
-            storage,
-            sessions,
-            tokens,
-            languages,
-            capacity,
-        } = self;
         // What fails most often comes before what has to be undone.
-        let listener = Listener::bind(&config.http).await.context("failed to listen")?;
+        let listener = Listener::bind(&self.config.http).await.context("failed to listen")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
-        let result = async {
-            let drain = Drain::new();
-            let signals = drain.on_signals().context("failed to listen to signals")?;
-
-            let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
-            let http_metrics = HttpMetrics::new(&mut registry);
-            engine::register(&engine, &mut registry);
-            let service = Service::new(
-                engine.clone(),
-                languages.clone(),
-                config.executions.clone(),
-                capacity,
-                &mut registry,
-            )
-            .context("failed to start executions")?;
-            let store = Store::open(storage.store, &mut registry);
-            let store = store.await.context("failed to open the store")?;
-            let queue = storage.queue.open(&store, &config.executions.jobs).await?;
-            let key = storage.webhook_key;
-            let jobs =
-                Jobs::new(service, queue, config.executions.jobs.clone(), key, &mut registry)
-                    .context("failed to start executions")?;
-
-            let starting = sessions.start(config, engine.clone(), store.clone(), &mut registry);
-            let sessions = starting.await?;
-            let limits = config.limits.limits();
-            let ids = Ids::new().context("failed to seed the id generator")?;
-            let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
-                .streaming(&sessions::http::STREAMING)
-                .streaming(&sessions::faces::ash::STREAMING);
-            let faces = compat::faces(&config.compat, &jobs);
-            let routes = Router::new()
-                .merge(open_routes(&drain, Metrics::new(registry)))
-                .merge(executions::http::routes(jobs.clone()))
-                .merge(sessions::http::routes(sessions.clone()));
-            let (routes, mut shapes) = compat::mount(routes, &faces);
-            let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
-            let routes = routes.merge(of_ash);
-            shapes.extend(shapes_of_ash);
-            shapes.extend(SCOPES.map(|(path, scope)| (path, Face::native_for(scope))));
-            let of_sessions = Face::native_for(Scope::Sessions);
-            shapes.extend(sessions::http::PATHS.map(|path| (path, of_sessions.clone())));
-            let address = listener.address();
-            let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
-            let others: Vec<_> = e2b.iter().map(|(it, _)| ("e2b", it.address())).collect();
-            let written = data_dir.write_addresses(address, &others);
-            written.context("failed to say where the server listens")?;
-            tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
-            let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
-            greet(address, own_data_dir, config.log.format);
-
-            let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
-            listeners.extend(e2b);
-            listeners.push((listener, shell.wrap_with(routes, shapes)));
-            let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
-            let working = async {
-                tokio::join!(serving, jobs.work(&drain), sessions.work(&drain, config.drain_s));
-            };
-            beside(working, signals, tokens, languages).await;
-            store.close().await;
-            data_dir.remove_addresses().context("failed to remove the addresses")?;
-            anyhow::Ok(())
-        }
-        .await;
+        // Boxed, because it holds everything there is.
+        let result = Box::pin(self.serve(listener, &engine)).await;
         // Also when the start failed half way: nothing may be left behind.
         if tokio::time::timeout(CLOSE_MAX, engine.close()).await.is_err() {
             tracing::error!("sandboxes did not go away in time");
@@ -220,6 +148,78 @@ impl Parts<'_> {
         }
         result
     }
+
+    async fn serve(self, listener: Listener, engine: &Engine) -> Result<()> {
+        let Parts { config, default_data_dir, data_dir, storage, tokens, languages, .. } = self;
+        let drain = Drain::new();
+        let signals = drain.on_signals().context("failed to listen to signals")?;
+
+        let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
+        let http_metrics = HttpMetrics::new(&mut registry);
+        engine::register(engine, &mut registry);
+        let executions = config.executions.clone();
+        let service = Service::new(
+            engine.clone(),
+            languages.clone(),
+            executions,
+            self.capacity,
+            &mut registry,
+        );
+        let service = service.context("failed to start executions")?;
+        let store = Store::open(storage.store, &mut registry);
+        let store = store.await.context("failed to open the store")?;
+        let settings = config.executions.jobs.clone();
+        let queue = storage.queue.open(&store, &settings).await?;
+        let jobs = Jobs::new(service, queue, settings, storage.webhook_key, &mut registry)
+            .context("failed to start executions")?;
+        let sessions = self.sessions.start(config, engine.clone(), store.clone(), &mut registry);
+        let sessions = sessions.await?;
+
+        let limits = config.limits.limits();
+        let ids = Ids::new().context("failed to seed the id generator")?;
+        let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
+            .streaming(&sessions::http::STREAMING)
+            .streaming(&sessions::faces::ash::STREAMING);
+        let faces = compat::faces(&config.compat, &jobs);
+        let open = open_routes(&drain, Metrics::new(registry));
+        let (routes, mut shapes) = compat::mount(native_routes(open, &jobs, &sessions), &faces);
+        let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
+        let routes = routes.merge(of_ash);
+        shapes.extend(shapes_of_ash);
+        shapes.extend(native_shapes());
+        let address = listener.address();
+        let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
+        let others: Vec<_> = e2b.iter().map(|(it, _)| ("e2b", it.address())).collect();
+        let written = data_dir.write_addresses(address, &others);
+        written.context("failed to say where the server listens")?;
+        tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
+        let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
+        greet(address, own_data_dir, config.log.format);
+
+        let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
+        listeners.extend(e2b);
+        listeners.push((listener, shell.wrap_with(routes, shapes)));
+        let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
+        let working = async {
+            tokio::join!(serving, jobs.work(&drain), sessions.work(&drain, config.drain_s));
+        };
+        Box::pin(beside(working, signals, tokens, languages)).await;
+        store.close().await;
+        data_dir.remove_addresses().context("failed to remove the addresses")
+    }
+}
+
+/// Everything of Cove's own interface.
+fn native_routes(open: Router, jobs: &Jobs, sessions: &sessions::Sessions) -> Router {
+    open.merge(executions::http::routes(jobs.clone()))
+        .merge(sessions::http::routes(sessions.clone()))
+}
+
+/// Who may use what of it.
+fn native_shapes() -> impl Iterator<Item = (&'static str, Face)> {
+    let of_sessions = sessions::http::PATHS.map(|path| (path, Scope::Sessions));
+    let scopes = SCOPES.into_iter().chain(of_sessions);
+    scopes.map(|(path, scope)| (path, Face::native_for(scope)))
 }
 
 /// Serves, and does what goes on beside serving for as long as it lasts.

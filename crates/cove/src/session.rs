@@ -93,10 +93,12 @@ async fn create(server: &Remote, agent: Option<&str>, new: &NewArgs) -> Result<S
 }
 
 fn new_session(agent: Option<&str>, new: &NewArgs) -> CreateSession {
-    let mut limits = api::SessionLimits::default();
-    limits.memory_bytes = new.memory;
-    limits.disk_bytes = new.disk;
-    limits.processes = new.processes;
+    let limits = api::SessionLimits {
+        memory_bytes: new.memory,
+        disk_bytes: new.disk,
+        processes: new.processes,
+        ..api::SessionLimits::default()
+    };
     CreateSession {
         agent: agent.map(str::to_owned),
         snapshot: new.snapshot.clone(),

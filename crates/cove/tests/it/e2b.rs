@@ -273,7 +273,10 @@ fn a_sandbox_is_its_tenants_alone() {
     let other = Face { client: face.client.clone(), key };
     until("the new token to be known", SOON, || {
         match other.rest("GET", "/v2/sandboxes", &json!({})) {
-            response if response.status == 200 => Ok(assert_eq!(response.json(), json!([]))),
+            response if response.status == 200 => {
+                assert_eq!(response.json(), json!([]));
+                Ok(())
+            }
             response => Err(response.text()),
         }
     });

@@ -122,8 +122,8 @@ impl Sessions {
         let inner = self.ready()?;
         let began = clock::now();
         let entry = inner.acquire(tenant, id).await?;
-        // A sandbox that is there needs no transition, only the state changes; but one that somebody
-        // is just about to end does.
+        // A sandbox that is there needs no transition, only the state changes; but one that
+        // somebody is just about to end does.
         if entry.transition.try_lock().is_ok()
             && let Some(at_work) = Use::begin(inner, &entry, began)
         {

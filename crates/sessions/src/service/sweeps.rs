@@ -235,8 +235,8 @@ impl Inner {
         entries.values().filter(may_wait).map(|entry| Arc::clone(&entry.id)).collect()
     }
 
-    /// Sessions with whose sandboxes nobody has worked for as long as they may wait, also those that
-    /// nobody has used at all. Some may be at work by now: the books decide.
+    /// Sessions with whose sandboxes nobody has worked for as long as they may wait, also those
+    /// that nobody has used at all. Some may be at work by now: the books decide.
     fn idle(&self, usual: Duration) -> Vec<Arc<Entry>> {
         let entries = self.entries.lock();
         entries.values().filter(|entry| entry.is_idle(usual)).cloned().collect()

@@ -173,7 +173,8 @@ impl SessionStore {
         .await
     }
 
-    /// The sessions that a server owns and that are not ended: what it has to recover when it starts.
+    /// The sessions that a server owns and that are not ended: what it has to recover when it
+    /// starts.
     pub(crate) async fn sessions_of_server(&self, server: &str) -> Result<Vec<SessionRow>, Error> {
         let condition = "owner = $1 AND state <> 'ended' ORDER BY id";
         self.of("sessions.of_server", condition, vec![text(server)]).await
