@@ -51,10 +51,7 @@ pub fn routes(sessions: Sessions) -> Router {
 fn of_agents() -> Router<Sessions> {
     Router::new()
         .route("/v1/agents", post(agents::deploy).get(agents::list))
-        .route(
-            "/v1/agents/{name}",
-            get(agents::fetch).patch(agents::update).delete(agents::remove),
-        )
+        .route("/v1/agents/{name}", get(agents::fetch).patch(agents::update).delete(agents::remove))
         .route("/v1/agents/{name}/versions", get(agents::versions))
         .route("/v1/agents/{name}/files", get(agents::files))
         .route("/v1/agents/{name}/files/{*path}", get(agents::file))
@@ -72,10 +69,7 @@ fn of_sessions() -> Router<Sessions> {
         .route("/v1/sessions/{id}/resume", post(lifecycle::resume))
         .route("/v1/sessions/{id}/fork", post(lifecycle::fork))
         .route("/v1/sessions/{id}/interrupt", post(conversation::interrupt))
-        .route(
-            "/v1/sessions/{id}/messages",
-            post(conversation::send).get(conversation::messages),
-        )
+        .route("/v1/sessions/{id}/messages", post(conversation::send).get(conversation::messages))
         .route("/v1/sessions/{id}/events", get(conversation::events))
         .route("/v1/sessions/{id}/logs", get(conversation::logs))
 }
@@ -104,10 +98,7 @@ fn of_shelf() -> Router<Sessions> {
         .route("/v1/credentials", post(shelf::create_credential).get(shelf::credentials))
         .route("/v1/credentials/{id}", delete(shelf::delete_credential))
         .route("/v1/sessions/{id}/attachments", post(shelf::attach).get(shelf::attachments))
-        .route(
-            "/v1/attachments/{id}",
-            get(shelf::attachment).delete(shelf::delete_attachment),
-        )
+        .route("/v1/attachments/{id}", get(shelf::attachment).delete(shelf::delete_attachment))
         .route("/v1/usage", get(shelf::usage))
 }
 

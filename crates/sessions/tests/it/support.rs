@@ -151,7 +151,8 @@ impl Home {
             config: self.config.clone(),
             engine: self.engine.clone(),
             store: store.clone(),
-            objects: Objects::in_directory(&self.path().join("objects"), Durability::Process).unwrap(),
+            objects: Objects::in_directory(&self.path().join("objects"), Durability::Process)
+                .unwrap(),
             sealer: Sealer::new(&[7; 32]),
             data_dir,
             server: server.to_owned(),

@@ -20,6 +20,7 @@ fn entry() -> Value {
     })
 }
 
+#[expect(clippy::too_many_lines, reason = "a list: one operation after the other")]
 fn files() -> Vec<Operation> {
     let one = "/v1/sessions/{id}/files/{path}";
     vec![
@@ -149,6 +150,7 @@ fn archives() -> Vec<Operation> {
     ]
 }
 
+#[expect(clippy::too_many_lines, reason = "a list: one operation after the other")]
 fn shelf() -> Vec<Operation> {
     let snapshot = json!({
         "id": SNAPSHOT, "session": SESSION, "name": "before the upgrade", "created_at": TIME,
