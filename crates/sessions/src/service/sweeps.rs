@@ -22,6 +22,8 @@ use crate::metrics::Counted;
 use crate::store::HEARTBEAT_EVERY;
 use crate::store::rows::OnDeadline;
 
+/// A heartbeat that comes so late means that the lease may have been over: half of it.
+const LATE_MS: u64 = 15_000;
 /// How often idle and cold sessions are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// How often sessions that nobody works with are let out of memory.
@@ -120,6 +122,7 @@ impl Sessions {
 
 impl Inner {
     async fn beat(&self) {
+        let mut last_ms = clock::wall_ms();
         loop {
             let beat = self.store.heartbeat(&self.server, None, clock::wall_ms()).await;
             if let Err(error) = beat {
@@ -129,6 +132,14 @@ impl Inner {
                 );
             }
             time::sleep(HEARTBEAT_EVERY).await;
+            let now_ms = clock::wall_ms();
+            if now_ms.saturating_sub(last_ms) > LATE_MS {
+                // This server stood still, or could not reach the store: others may have taken its
+                // sessions over. Whoever writes a row that is not its own any more is told so.
+                let live: Vec<_> = self.entries.lock().values().cloned().collect();
+                live.iter().for_each(|entry| self.mark(entry));
+            }
+            last_ms = now_ms;
         }
     }
 
