@@ -58,7 +58,8 @@ impl Random {
 }
 
 fn crashes() -> usize {
-    std::env::var("TEST_CRASHES").map_or(CRASHES, |text| text.parse().expect("a number"))
+    let wanted = std::env::var_os("TEST_CRASHES");
+    wanted.map_or(CRASHES, |text| text.to_string_lossy().parse().expect("a number"))
 }
 
 /// Works with sessions until the server does not answer any more.
@@ -210,7 +211,7 @@ fn nothing_that_was_answered_is_lost_and_nothing_is_left_behind() {
     for round in 0..crashes() {
         let (answers, client) = (AtomicUsize::new(0), server.client());
         let enough = 1 + random.below(ANSWERS_MAX);
-        let crashed = thread::scope(|scope| {
+        thread::scope(|scope| {
             for (number, own) in known.chunks_mut(SESSIONS / WORKERS).enumerate() {
                 let seed = seed.wrapping_add((round * WORKERS + number) as u64);
                 let (client, answers) = (&client, &answers);
@@ -222,7 +223,6 @@ fn nothing_that_was_answered_is_lost_and_nothing_is_left_behind() {
             });
             crash(&mut server);
         });
-        drop(crashed);
         let sessions = Sessions::from(&server);
         thread::scope(|scope| {
             for own in known.chunks_mut(SESSIONS / WORKERS) {

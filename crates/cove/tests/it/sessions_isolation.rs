@@ -202,6 +202,22 @@ fn another_tenant_finds_nothing() {
     assert_eq!(sessions.recall(&session), ["mine", "recall"]);
 }
 
+/// What an agent may not ask the model's endpoint for with the server's key, or anybody else.
+const ELSEWHERE: &[&str] = &[
+    "GET /",
+    "POST /v1/../admin",
+    "POST /v1/messages/../../admin",
+    "POST /v1/%2e%2e/admin",
+    "POST //evil.example/v1/messages",
+    "POST http://evil.example/v1/messages/batches",
+    "CONNECT evil.example:443",
+    "GET /v1/files",
+    "POST /v1/messages/batches",
+    "DELETE /v1/messages",
+    "TRACE /v1/messages",
+    "POST /V1/messages",
+];
+
 #[test]
 fn the_way_to_the_model_leads_there_only_and_has_no_key() {
     let _guard = beside_others();
@@ -249,20 +265,7 @@ sys.stdout.buffer.write(answer)'"#
     assert_eq!(delivered[0].header("x-api-key"), KEY);
     assert_eq!(delivered[0].header("host"), model.address().to_string());
     assert!(!format!("{:?}", delivered[0].headers).contains("own"), "{delivered:?}");
-    for line in [
-        "GET /",
-        "POST /v1/../admin",
-        "POST /v1/messages/../../admin",
-        "POST /v1/%2e%2e/admin",
-        "POST //evil.example/v1/messages",
-        "POST http://evil.example/v1/messages/batches",
-        "CONNECT evil.example:443",
-        "GET /v1/files",
-        "POST /v1/messages/batches",
-        "DELETE /v1/messages",
-        "TRACE /v1/messages",
-        "POST /V1/messages",
-    ] {
+    for line in ELSEWHERE {
         let answer = ask(&request(line, ""));
         assert!(answer.starts_with("HTTP/1.1 4"), "{line}: {answer}");
         assert!(!answer.contains(KEY), "{line}: {answer}");
@@ -294,6 +297,41 @@ fn testkit_file(content: &str) -> String {
     path.display().to_string()
 }
 
+/// Paths in a workspace that must not be read.
+const READS: &[&str] = &[
+    "init",
+    "shadow",
+    "outside",
+    "loop",
+    "fifo",
+    "zero",
+    "fds",
+    "closed/f",
+    "initroot/etc/passwd",
+    "tty",
+    "root/etc/shadow",
+    "root/proc/kcore",
+    "..%2f..%2f..%2fetc%2fshadow",
+    "%2fetc%2fshadow",
+    "/etc/shadow",
+    "nothing%00",
+    "%ff%fe",
+    "",
+    "root/proc/1/mem",
+    "root/proc/kmsg",
+    "root/sys/kernel/debug",
+];
+/// Paths in a workspace that must not be written to.
+const WRITES: &[&str] = &[
+    "root/etc/made",
+    "root/usr/bin/made",
+    "closed/g",
+    "initroot/tmp/made",
+    "root/proc/sys/kernel/hostname",
+    "root/dev/shm",
+    "root/proc/self/mem",
+];
+
 #[test]
 fn no_path_leads_out_of_a_session() {
     let _guard = beside_others();
@@ -313,32 +351,7 @@ fn no_path_leads_out_of_a_session() {
     );
     let long = "n".repeat(256);
     let deep = "d/".repeat(3000);
-    let reads = [
-        "init",
-        "shadow",
-        "outside",
-        "loop",
-        "fifo",
-        "zero",
-        "fds",
-        "closed/f",
-        "initroot/etc/passwd",
-        "tty",
-        "root/etc/shadow",
-        "root/proc/kcore",
-        "..%2f..%2f..%2fetc%2fshadow",
-        "%2fetc%2fshadow",
-        "/etc/shadow",
-        "nothing%00",
-        "%ff%fe",
-        &long,
-        &deep,
-        "",
-        "root/proc/1/mem",
-        "root/proc/kmsg",
-        "root/sys/kernel/debug",
-    ];
-    for file in reads {
+    for file in READS.iter().chain(&[&*long, &*deep]) {
         let response = sessions.read(&session, file);
         let shown: String = file.chars().take(40).collect();
         assert!(
@@ -349,18 +362,7 @@ fn no_path_leads_out_of_a_session() {
         );
         assert!(!response.text().contains("root:"), "{shown}: {}", response.text());
     }
-    let writes = [
-        "root/etc/made",
-        "root/usr/bin/made",
-        "closed/g",
-        "initroot/tmp/made",
-        "root/proc/sys/kernel/hostname",
-        "root/dev/shm",
-        &long,
-        &deep,
-        "root/proc/self/mem",
-    ];
-    for file in writes {
+    for file in WRITES.iter().chain(&[&*long, &*deep]) {
         let response = sessions.write(&session, file, b"evil");
         let shown: String = file.chars().take(40).collect();
         let status = response.status;
