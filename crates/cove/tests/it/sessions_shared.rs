@@ -127,3 +127,22 @@ fn sessions_of_a_server_that_is_gone_go_on_when_its_lease_is_over() {
     let recalled = here.recall(&session);
     assert_eq!(recalled[recalled.len() - 2..], ["there", "recall"], "{recalled:?}");
 }
+
+#[test]
+fn a_server_whose_store_is_gone_stops_all_the_same() {
+    let _guard = beside_others();
+    let database = Postgres::start();
+    let objects = Scratch::new();
+    let mut server = Server::start_with(COVE, &[], Some(&shared(&database.database(), &objects)));
+    for line in
+        ["lost the store", "failed", "cannot be reached", "not told", "alone", "put to rest"]
+    {
+        server.expect_log(line);
+    }
+    let sessions = Sessions::from(&server);
+    let session = sessions.probe();
+    sessions.ask(&session, "hello");
+    drop(database);
+    server.signal("TERM");
+    assert!(server.wait(SOON).success());
+}

@@ -39,6 +39,8 @@ const REMOVED_MAX: usize = 200;
 /// still writing down who stands on it.
 const LAYERS_MAX: usize = 100;
 const LAYER_AGE: Duration = Duration::from_secs(5 * 60);
+/// How long the end waits for the store to take what is not written yet.
+const STORE_MAX: Duration = Duration::from_secs(10);
 /// How long the end waits for one session, beyond the time that its turn gets.
 const REST_MAX: Duration = Duration::from_secs(20);
 
@@ -459,7 +461,11 @@ impl Inner {
         // All at once: each waits for its own turn, and what is heavy is bounded elsewhere.
         futures_util::future::join_all(entries.into_iter().map(rest)).await;
         self.workspaces.discard_ready().await;
-        self.writer.close().await;
+        if time::timeout(STORE_MAX, self.writer.close()).await.is_err() {
+            // Whoever starts it again when the store is back finds what was durable, and the files.
+            tracing::error!("the store cannot be reached; what was not written to it yet is lost");
+            return;
+        }
         if let Err(error) = self.store.remove_server(&self.server).await {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,

@@ -613,7 +613,10 @@ impl Inner {
         let entry = &at_work.entry;
         let chain = entry.state.lock().row.chain.clone();
         let user = at_work.body.sandbox().ok();
-        let stored = match self.workspaces.snapshot(&disk, user.as_ref(), &chain).await {
+        let snapshot = self.workspaces.snapshot(&disk, user.as_ref(), &chain).await;
+        // A store that takes nothing at present must not hold the sandbox and its disk.
+        drop((disk, user));
+        let stored = match snapshot {
             Ok(manifest) => self.stored(entry, manifest).await,
             Err(error) => Err(error),
         };
