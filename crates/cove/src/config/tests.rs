@@ -143,6 +143,9 @@ fn the_example_file_is_the_default_configuration() {
     config.compat.piston.settings.compile_memory_limit = None;
     config.compat.piston.settings.run_memory_limit = None;
     config.compat.judge0.listen = None;
+    config.compat.ash.agents = None;
+    config.compat.e2b.listen = None;
+    config.compat.e2b.settings.domain = None;
     config.compat.go_judge.listen = None;
     config.compat.go_judge.settings.stored_file_ttl_s = None;
     config.sandbox.warm_runtimes_ready = None;

@@ -420,6 +420,24 @@ impl Inner {
             self.leave(&entry, SessionState::Paused, reason);
         }
         self.put_down(&entry, &body).await;
+        if self.is_shared {
+            // Another server goes on with what is in the object store when this one is lost. Not
+            // while somebody waits for the place.
+            let (inner, entry) = (Arc::clone(self), Arc::clone(&entry));
+            tokio::spawn(async move { inner.store_rested(&entry).await });
+        }
+    }
+
+    /// Brings the files of a session that rests to the object store.
+    async fn store_rested(&self, entry: &Arc<Entry>) {
+        let _transition = entry.transition.lock().await;
+        if entry.session_state() == SessionState::Ended || entry.body().is_some() {
+            return;
+        }
+        if let Err(error) = self.store_files(entry).await {
+            tracing::warn!(session = %entry.id, error = &error as &dyn std::error::Error,
+                "the files of a session are on this server alone");
+        }
     }
 
     /// The same, for a session that may be at work: its turn gives way first.
