@@ -523,5 +523,7 @@ fn who_talks_to_a_server_that_stops_is_cut_off_in_the_end() {
     server.restart();
     let record = record(&server.client(), &id);
     assert_eq!(record["state"], "cancelled", "{record}");
-    assert!(record["message"].as_str().is_some_and(|it| it.contains("shuts down")), "{record}");
+    // Whichever is noticed first: the server lets go of both at once.
+    let message = record["message"].as_str().unwrap_or_default();
+    assert!(message.contains("shuts down") || message.contains("caller went away"), "{record}");
 }
