@@ -13,6 +13,7 @@ use executions::queue::redis::{RedisConfig, RedisQueue};
 use executions::queue::sql::SqlQueue;
 use node::clock;
 use node::data_dir::{DataDir, write_atomic};
+use node::hex;
 use node::store::{Store, StoreConfig, StoreUrl};
 
 use crate::config::{self, Config, Environment};
@@ -98,8 +99,7 @@ fn own_key(data_dir: &DataDir) -> Result<[u8; 32]> {
             .with_context(|| format!("`{}` has not 64 hexadecimal digits", path.display())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = node::auth::random_key().context("failed to make the key of webhooks")?;
-            let text: String = made.iter().map(|byte| format!("{byte:02x}")).collect();
-            write_atomic(&path, text.as_bytes())?;
+            write_atomic(&path, hex::encode(&made).as_bytes())?;
             Ok(made)
         }
         Err(error) => Err(error).with_context(|| format!("failed to read `{}`", path.display())),
@@ -107,15 +107,7 @@ fn own_key(data_dir: &DataDir) -> Result<[u8; 32]> {
 }
 
 fn key(text: &str) -> Option<[u8; 32]> {
-    let text = text.trim();
-    let mut key = [0; 32];
-    if text.len() != 64 || !text.is_ascii() {
-        return None;
-    }
-    for (index, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(key)
+    hex::decode_32(text.trim())
 }
 
 #[cfg(test)]

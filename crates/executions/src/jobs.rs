@@ -10,14 +10,15 @@ mod worker;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use api::{
     Event, EventKind, Execution, ExecutionId, ExecutionList, ExecutionRecord, ExecutionRequest,
     QueueStats, State,
 };
 use node::client::{Allowed, Client, Guard, NotAllowed};
-use node::clock::{self, wall_ms as now_ms};
+pub(crate) use node::clock::rfc3339_of_ms as date;
+use node::clock::wall_ms as now_ms;
 use node::telemetry::Registry;
 use sha2::{Digest, Sha256};
 use tokio::sync::Notify;
@@ -487,11 +488,6 @@ fn parse_result(id: &ExecutionId, text: &[u8]) -> Option<Execution> {
             tracing::error!(execution = %id, error, "a stored result cannot be read");
         })
         .ok()
-}
-
-/// A time in milliseconds since 1970 as people read it.
-pub(crate) fn date(ms: u64) -> String {
-    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
 impl fmt::Debug for Jobs {

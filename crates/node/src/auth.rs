@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::data_dir::{self, write_atomic};
-use crate::{clock, http};
+use crate::{clock, hex, http};
 
 pub use self::scope::{Scope, Scopes, UnknownScope};
 pub use self::secret::{Secret, as_e2b};
@@ -416,7 +416,7 @@ impl Tokens {
         let record = TokenRecord {
             id: new_id()?,
             name: name.to_owned(),
-            sha256: hex(&hash(&secret.expose())),
+            sha256: hex::encode(&hash(&secret.expose())),
             created: clock::rfc3339(clock::wall()),
             operator,
             tenant: tenant.map(str::to_owned),
@@ -464,7 +464,7 @@ impl Tokens {
     fn remove_first_token_file(&self, revoked: &TokenRecord) -> Result<(), Error> {
         let path = self.first_token_path();
         match fs::read_to_string(&path) {
-            Ok(text) if hex(&hash(text.trim())) == revoked.sha256 => {
+            Ok(text) if hex::encode(&hash(text.trim())) == revoked.sha256 => {
                 fs::remove_file(&path).map_err(file_error("remove", &path))
             }
             _ => Ok(()),
@@ -485,7 +485,7 @@ fn load(path: &Path) -> Result<Loaded, Error> {
         let record: TokenRecord = serde_json::from_str(line).map_err(|source| {
             Error::Malformed { path: path.to_owned(), line: line_number, source }
         })?;
-        let hash = unhex(&record.sha256)
+        let hash = hex::decode_32(&record.sha256)
             .ok_or_else(|| Error::NotAHash { path: path.to_owned(), line: line_number })?;
         let principal = Principal {
             token_id: record.id.as_str().into(),
@@ -548,21 +548,6 @@ fn new_id() -> Result<String, Error> {
 
 fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-pub(crate) fn unhex(text: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
-    }
-    Some(bytes)
 }
 
 /// The token of an `Authorization: Bearer` header.

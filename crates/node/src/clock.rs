@@ -40,6 +40,11 @@ pub fn rfc3339_ms(time: SystemTime) -> String {
     format!("{}.{:03}Z", date_time(since.as_secs()), since.subsec_millis())
 }
 
+/// `2026-11-21T03:05:09.123Z`, of milliseconds since 1970.
+pub fn rfc3339_of_ms(ms: u64) -> String {
+    rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
+}
+
 fn date_time(seconds: u64) -> String {
     let (days, of_day) = (seconds / 86_400, seconds % 86_400);
     let (year, month, day) = civil_date(days);

@@ -12,6 +12,7 @@
 //! | [`http`] | the server shell: limits, request ids, [`http::Json`], [`http::Error`] |
 //! | [`client`] | outgoing requests, kept out of the network the server stands in |
 //! | [`drain`] | from the first signal to the last byte of the last answer |
+//! | [`hex`] | bytes as hexadecimal digits |
 //! | [`objects`] | objects in a directory or in a service that speaks S3's protocol |
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
@@ -31,6 +32,7 @@ pub mod client;
 pub mod clock;
 pub mod data_dir;
 pub mod drain;
+pub mod hex;
 pub mod http;
 pub mod objects;
 pub mod sealed;

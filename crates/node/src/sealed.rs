@@ -29,6 +29,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::auth;
 use crate::data_dir::{self, write_atomic};
+use crate::hex;
 
 /// Longest secret.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
@@ -104,7 +105,7 @@ pub struct Sealer {
 
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sealer").field("key_id", &auth::hex(&self.id)).finish_non_exhaustive()
+        f.debug_struct("Sealer").field("key_id", &hex::encode(&self.id)).finish_non_exhaustive()
     }
 }
 
@@ -165,7 +166,7 @@ impl Sealer {
     /// # Errors
     /// When it has another form.
     pub fn from_text(text: &str) -> Result<Sealer, KeyError> {
-        let key = auth::unhex(text.trim()).ok_or(KeyError::Malformed)?;
+        let key = hex::decode_32(text.trim()).ok_or(KeyError::Malformed)?;
         Ok(Sealer::new(&key))
     }
 
@@ -178,12 +179,12 @@ impl Sealer {
         let path = directory.join(KEY_FILE);
         match fs::read_to_string(&path) {
             Ok(text) => {
-                let key = auth::unhex(text.trim());
+                let key = hex::decode_32(text.trim());
                 Ok(Sealer::new(&key.ok_or(KeyError::MalformedFile(path))?))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let made = auth::random_key().map_err(KeyError::Make)?;
-                write_atomic(&path, format!("{}\n", auth::hex(&made)).as_bytes())?;
+                write_atomic(&path, format!("{}\n", hex::encode(&made)).as_bytes())?;
                 Ok(Sealer::new(&made))
             }
             Err(source) => Err(KeyError::Read { path, source }),
@@ -227,7 +228,7 @@ impl Sealer {
         }
         let (id, nonce) = rest.split_at_checked(KEY_ID_BYTES).ok_or(SealError::Malformed)?;
         if id != self.id {
-            return Err(SealError::OtherKey(auth::hex(id), auth::hex(&self.id)));
+            return Err(SealError::OtherKey(hex::encode(id), hex::encode(&self.id)));
         }
         if inside.len() > SECRET_BYTES_MAX + AES_256_GCM.tag_len() {
             return Err(SealError::TooLong);

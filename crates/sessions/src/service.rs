@@ -36,11 +36,10 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::{Duration, UNIX_EPOCH};
 
 use api::{SandboxCounts, SandboxState, Session, SessionList, SessionState};
 use node::client::Roots;
-use node::clock::{self, Ids};
+use node::clock::{self, Ids, rfc3339_of_ms as time};
 use node::objects::Objects;
 use node::sealed::Sealer;
 use node::store::Store;
@@ -551,11 +550,6 @@ fn shown(row: SessionRow) -> Session {
         last_seq: row.last_seq,
         message: row.message,
     }
-}
-
-/// Milliseconds since 1970 as RFC 3339.
-fn time(ms: u64) -> String {
-    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
 /// An error with all its causes.

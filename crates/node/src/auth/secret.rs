@@ -35,7 +35,7 @@ impl Secret {
     /// The same token as clients for E2B want it: they refuse what does not look like theirs.
     #[must_use]
     pub fn expose_as_e2b(&self) -> String {
-        format!("{E2B_PREFIX}{}", super::hex(&self.0))
+        format!("{E2B_PREFIX}{}", crate::hex::encode(&self.0))
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn canonical(token: &str) -> Option<Cow<'_, str>> {
     if digits.bytes().any(|digit| digit.is_ascii_uppercase()) {
         return None;
     }
-    Some(Cow::Owned(Secret(super::unhex(digits)?).expose()))
+    Some(Cow::Owned(Secret(crate::hex::decode_32(digits)?).expose()))
 }
 
 /// The same token the other way round: a caller who has one spelling can be shown the other.

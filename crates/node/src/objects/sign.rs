@@ -7,6 +7,8 @@ use std::fmt;
 use ring::hmac;
 use sha2::{Digest as _, Sha256};
 
+use crate::hex;
+
 /// What it is called.
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
@@ -61,7 +63,7 @@ pub(super) fn authorization(credentials: &Credentials, request: &Signed<'_>) -> 
     let first = format!("AWS4{}", credentials.secret_access_key);
     let parts = [date, request.region, "s3", "aws4_request"];
     let key = parts.iter().fold(first.into_bytes(), |key, part| mac(&key, part.as_bytes()));
-    let signature = hex(&mac(&key, to_sign.as_bytes()));
+    let signature = hex::encode(&mac(&key, to_sign.as_bytes()));
     let id = &credentials.access_key_id;
     format!("{ALGORITHM} Credential={id}/{scope}, SignedHeaders={names}, Signature={signature}")
 }
@@ -72,11 +74,7 @@ fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
 
 /// SHA-256 in hexadecimal digits.
 pub(super) fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

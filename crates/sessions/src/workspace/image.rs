@@ -157,7 +157,7 @@ fn piece(
 }
 
 fn name_of(content: &[u8]) -> String {
-    Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect()
+    node::hex::encode(&Sha256::digest(content))
 }
 
 async fn read_manifest(objects: &Objects, key: &str) -> Result<Option<Manifest>, Error> {

@@ -85,8 +85,7 @@ impl RedisQueue {
             .num(jobs.len());
         for job in jobs {
             let key = job.idempotency.as_ref();
-            let print: Option<String> =
-                key.map(|it| it.fingerprint.iter().map(|byte| format!("{byte:02x}")).collect());
+            let print = key.map(|it| node::hex::encode(&it.fingerprint));
             reserve = reserve
                 .arg(&*job.id.0)
                 .arg(&*job.tenant)

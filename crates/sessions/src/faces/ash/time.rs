@@ -1,15 +1,9 @@
 //! Times as callers write them.
 
-use node::clock;
-use std::time::{Duration, UNIX_EPOCH};
+pub(super) use node::clock::rfc3339_of_ms as shown;
 
 /// Days before each month of a year that is no leap year.
 const DAYS_BEFORE: [u64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
-
-/// Milliseconds since 1970 as RFC 3339.
-pub(super) fn shown(ms: u64) -> String {
-    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
-}
 
 /// RFC 3339 as milliseconds since 1970; none for what is not, or is before that.
 pub(super) fn parse(text: &str) -> Option<u64> {

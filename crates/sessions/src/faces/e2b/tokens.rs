@@ -48,8 +48,7 @@ impl Keys {
         mac.update(purpose.as_bytes());
         mac.update(b":");
         mac.update(id.as_bytes());
-        let bytes = mac.finalize().into_bytes();
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        node::hex::encode(&mac.finalize().into_bytes())
     }
 }
 

@@ -1,10 +1,9 @@
 //! Bodies of requests, and what is shown of a sandbox.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, UNIX_EPOCH};
 
 use api::{Session, SessionState, Snapshot};
-use node::clock;
+use node::clock::rfc3339_of_ms as time;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -154,11 +153,6 @@ pub(super) fn listed(session: &Session, deadline_ms: Option<u64>, kept: &Kept) -
         "state": if session.state == SessionState::Active { "running" } else { "paused" },
         "metadata": session.metadata,
     })
-}
-
-/// Milliseconds since 1970 as RFC 3339.
-fn time(ms: u64) -> String {
-    clock::rfc3339_ms(UNIX_EPOCH + Duration::from_millis(ms))
 }
 
 /// A snapshot.
