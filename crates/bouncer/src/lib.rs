@@ -1,0 +1,4 @@
+//! A multi-tenant pooler for PostgreSQL.
+//!
+//! It never parses a byte that `wire` could parse.
+#![forbid(unsafe_code)]
