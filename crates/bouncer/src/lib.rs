@@ -2,3 +2,5 @@
 //!
 //! It never parses a byte that `wire` could parse.
 #![forbid(unsafe_code)]
+
+pub mod pgbouncer;

@@ -1,0 +1,11 @@
+//! PgBouncer's dialect: its configuration files and its console, so that its users, exporters and
+//! test suite can be pointed here.
+//!
+//! Everything below is pure: text in, values or errors out. What a setting means for Cove is in
+//! one place ([`settings`]); what has no counterpart is said, never silently dropped. Source:
+//! PgBouncer's documentation, `config` and `usage`.
+
+pub mod command;
+pub mod ini;
+pub mod settings;
+pub mod userlist;

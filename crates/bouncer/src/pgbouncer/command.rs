@@ -1,0 +1,268 @@
+//! The console's commands.
+//!
+//! Words are separated by spaces, case does not matter, a semicolon may end a command. Names may be
+//! in double quotes, values in single ones.
+
+use super::ini::until_quote;
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are PgBouncer's: SHOW and the name")]
+pub enum Topic {
+    Help,
+    Config,
+    Databases,
+    Fds,
+    Pools,
+    PeerPools,
+    Peers,
+    Clients,
+    Servers,
+    Sockets,
+    ActiveSockets,
+    Lists,
+    Version,
+    State,
+    Stats,
+    StatsTotals,
+    StatsAverages,
+    Totals,
+    Users,
+    Mem,
+    DnsHosts,
+    DnsZones,
+    /// Not of PgBouncer: who is pinned, and why.
+    Pins,
+}
+
+/// Every topic by its name.
+pub const TOPICS: [(&str, Topic); 23] = [
+    ("help", Topic::Help),
+    ("config", Topic::Config),
+    ("databases", Topic::Databases),
+    ("fds", Topic::Fds),
+    ("pools", Topic::Pools),
+    ("peer_pools", Topic::PeerPools),
+    ("peers", Topic::Peers),
+    ("clients", Topic::Clients),
+    ("servers", Topic::Servers),
+    ("sockets", Topic::Sockets),
+    ("active_sockets", Topic::ActiveSockets),
+    ("lists", Topic::Lists),
+    ("version", Topic::Version),
+    ("state", Topic::State),
+    ("stats", Topic::Stats),
+    ("stats_totals", Topic::StatsTotals),
+    ("stats_averages", Topic::StatsAverages),
+    ("totals", Topic::Totals),
+    ("users", Topic::Users),
+    ("mem", Topic::Mem),
+    ("dns_hosts", Topic::DnsHosts),
+    ("dns_zones", Topic::DnsZones),
+    ("pins", Topic::Pins),
+];
+
+/// Whom a shutdown waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutdownWait {
+    /// Nobody.
+    Nobody,
+    /// Until every server connection is released.
+    Servers,
+    /// Until every client has left.
+    Clients,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// `SHOW …`.
+    Show(Topic),
+    /// `SET key = value`.
+    Set {
+        /// Which setting.
+        key: String,
+        /// To what.
+        value: String,
+    },
+    /// `PAUSE [db]`.
+    Pause(Option<String>),
+    /// `RESUME [db]`.
+    Resume(Option<String>),
+    /// `DISABLE db`.
+    Disable(String),
+    /// `ENABLE db`.
+    Enable(String),
+    /// `RECONNECT [db]`.
+    Reconnect(Option<String>),
+    /// `KILL [db]`.
+    Kill(Option<String>),
+    /// `KILL_CLIENT id`.
+    KillClient(String),
+    /// `SUSPEND`.
+    Suspend,
+    /// `SHUTDOWN [WAIT_FOR_…]`.
+    Shutdown(ShutdownWait),
+    /// `RELOAD`.
+    Reload,
+    /// `WAIT_CLOSE [db]`.
+    WaitClose(Option<String>),
+    /// Nothing but spaces and semicolons.
+    Empty,
+}
+
+impl Command {
+    /// Whether it changes nothing, so that a user of `stats_users` may give it.
+    #[must_use]
+    pub fn only_shows(&self) -> bool {
+        matches!(self, Command::Show(_) | Command::Empty)
+    }
+}
+
+/// Understands one command.
+///
+/// # Errors
+/// What is wrong with it, for the one who typed it.
+pub fn parse(text: &str) -> Result<Command, String> {
+    let invalid = || format!("invalid command '{}', use SHOW HELP;", shown(text));
+    let text = text.trim().trim_end_matches(|c: char| c == ';' || c.is_whitespace());
+    if text.is_empty() {
+        return Ok(Command::Empty);
+    }
+    let end = text.find(char::is_whitespace).unwrap_or(text.len());
+    let (verb, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim());
+    if verb == "set" {
+        return set(rest).ok_or_else(invalid);
+    }
+    let words = words(rest).ok_or_else(invalid)?;
+    let argument = match words.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        _ => return Err(invalid()),
+    };
+    let required = || argument.clone().ok_or_else(|| format!("a name is required: {verb} NAME"));
+    Ok(match verb.as_str() {
+        "show" => Command::Show(topic(argument.as_deref().unwrap_or("help")).ok_or_else(invalid)?),
+        "pause" => Command::Pause(argument),
+        "resume" => Command::Resume(argument),
+        "disable" => Command::Disable(required()?),
+        "enable" => Command::Enable(required()?),
+        "reconnect" => Command::Reconnect(argument),
+        "kill" => Command::Kill(argument),
+        "kill_client" => Command::KillClient(required()?),
+        "wait_close" => Command::WaitClose(argument),
+        "suspend" if argument.is_none() => Command::Suspend,
+        "reload" if argument.is_none() => Command::Reload,
+        "shutdown" => Command::Shutdown(match argument.as_deref() {
+            None => ShutdownWait::Nobody,
+            Some(it) if it.eq_ignore_ascii_case("wait_for_servers") => ShutdownWait::Servers,
+            Some(it) if it.eq_ignore_ascii_case("wait_for_clients") => ShutdownWait::Clients,
+            Some(_) => return Err(invalid()),
+        }),
+        _ => return Err(invalid()),
+    })
+}
+
+fn topic(name: &str) -> Option<Topic> {
+    TOPICS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known)).map(|(_, topic)| *topic)
+}
+
+/// `key = value`, `key TO value`, or `key = 'value'`.
+fn set(text: &str) -> Option<Command> {
+    let end = text.find(|c: char| c == '=' || c.is_whitespace())?;
+    let (key, rest) = (text[..end].to_ascii_lowercase(), text[end..].trim_start());
+    let value = match (rest.strip_prefix('='), rest.get(..3)) {
+        (Some(value), _) => value.trim(),
+        (None, Some(word)) if word.eq_ignore_ascii_case("to ") => rest[3..].trim(),
+        (None, _) => return None,
+    };
+    let value = match value.strip_prefix('\'') {
+        Some(quoted) => {
+            let (value, after) = until_quote(quoted, '\'')?;
+            after.trim().is_empty().then_some(value)?
+        }
+        None if value.contains(char::is_whitespace) => return None,
+        None => value.to_owned(),
+    };
+    (!key.is_empty()).then_some(Command::Set { key, value })
+}
+
+/// Words, with quotes taken off.
+fn words(text: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let word;
+        (word, rest) = match rest.strip_prefix('"') {
+            Some(quoted) => until_quote(quoted, '"')?,
+            None => {
+                let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+                (rest[..end].to_owned(), &rest[end..])
+            }
+        };
+        words.push(word);
+        rest = rest.trim_start();
+    }
+    Some(words)
+}
+
+/// A command as it may be repeated to its author.
+fn shown(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set_to(key: &str, value: &str) -> Command {
+        Command::Set { key: key.into(), value: value.into() }
+    }
+
+    #[test]
+    fn commands_are_understood_whatever_their_case() {
+        for (text, expected) in [
+            ("SHOW POOLS", Command::Show(Topic::Pools)),
+            (" show  stats_totals ; ", Command::Show(Topic::StatsTotals)),
+            ("show", Command::Show(Topic::Help)),
+            ("", Command::Empty),
+            (";;", Command::Empty),
+            ("PAUSE", Command::Pause(None)),
+            ("pause \"My Db\";", Command::Pause(Some("My Db".into()))),
+            ("Resume p0", Command::Resume(Some("p0".into()))),
+            ("disable p0", Command::Disable("p0".into())),
+            ("KILL_CLIENT 12", Command::KillClient("12".into())),
+            ("wait_close", Command::WaitClose(None)),
+            ("SHUTDOWN", Command::Shutdown(ShutdownWait::Nobody)),
+            ("shutdown wait_for_clients", Command::Shutdown(ShutdownWait::Clients)),
+            ("set a = 1", set_to("a", "1")),
+            ("SET a=1;", set_to("a", "1")),
+            ("set A to 'x ''y'' = z'", set_to("a", "x 'y' = z")),
+            ("set server_check_query = ''", set_to("server_check_query", "")),
+            ("set auth_file =", set_to("auth_file", "")),
+        ] {
+            assert_eq!(parse(text).as_ref(), Ok(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_none_is_refused() {
+        for text in [
+            "SELECT 1",
+            "show nonsense",
+            "pause a b",
+            "disable",
+            "kill_client",
+            "set",
+            "set a",
+            "set a = 'x",
+            "set a = 'x' y",
+            "set a = b c",
+            "shutdown now",
+            "reload x",
+            "pause \"x",
+        ] {
+            parse(text).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The configuration file: sections of `key = value`, comments, `%include`.
+//!
+//! Never opens a file: the caller reads what an include names and how deep it goes is bounded here.
+
+use std::path::{Path, PathBuf};
+
+/// Files that may be included by one another. PgBouncer has a limit of its own, against loops.
+pub const INCLUDE_DEPTH_MAX: usize = 16;
+
+/// Lines of all files together.
+pub const LINES_MAX: usize = 100_000;
+
+/// What the file says, in its order. Later lines win over earlier ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ini {
+    /// `[pgbouncer]`.
+    pub settings: Vec<Entry>,
+    /// `[databases]`: the value is a connection string, see [`connection_string`].
+    pub databases: Vec<Entry>,
+    /// `[users]`.
+    pub users: Vec<Entry>,
+    /// `[peers]`.
+    pub peers: Vec<Entry>,
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// In which file and line, for messages: `pgbouncer.ini:12`.
+    pub at: String,
+    /// The key, without quotes.
+    pub key: String,
+    /// The value, without the spaces around it.
+    pub value: String,
+}
+
+/// Why a file cannot be understood.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum IniError {
+    /// A file cannot be read.
+    #[error("{at}: read {path}: {why}")]
+    Read {
+        /// Which line names it.
+        at: String,
+        /// Which file.
+        path: String,
+        /// What the system says.
+        why: String,
+    },
+    /// A line is nothing that is known.
+    #[error("{at}: {what}")]
+    Line {
+        /// Which one.
+        at: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// There is more than there may be.
+    #[error("{at}: {limit} is {max}")]
+    TooMuch {
+        /// Where it was noticed.
+        at: String,
+        /// Which limit.
+        limit: &'static str,
+        /// Its value.
+        max: usize,
+    },
+}
+
+/// Reads the file at `path`, and what it includes, by `read`.
+///
+/// # Errors
+/// The first line that cannot be understood or file that cannot be read.
+pub fn load(
+    path: &Path,
+    read: &mut dyn FnMut(&Path) -> std::io::Result<String>,
+) -> Result<Ini, IniError> {
+    let mut loader = Loader { ini: Ini::default(), read, lines: 0 };
+    loader.file(path, "command line", 0)?;
+    Ok(loader.ini)
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Section {
+    None,
+    Settings,
+    Databases,
+    Users,
+    Peers,
+}
+
+struct Loader<'a> {
+    ini: Ini,
+    read: &'a mut dyn FnMut(&Path) -> std::io::Result<String>,
+    lines: usize,
+}
+
+impl Loader<'_> {
+    fn file(&mut self, path: &Path, from: &str, depth: usize) -> Result<(), IniError> {
+        if depth >= INCLUDE_DEPTH_MAX {
+            let max = INCLUDE_DEPTH_MAX;
+            return Err(IniError::TooMuch { at: from.into(), limit: "INCLUDE_DEPTH_MAX", max });
+        }
+        let text = (self.read)(path).map_err(|error| IniError::Read {
+            at: from.into(),
+            path: path.display().to_string(),
+            why: error.to_string(),
+        })?;
+        let mut section = Section::None;
+        for (index, line) in text.lines().enumerate() {
+            let at = format!("{}:{}", path.display(), index + 1);
+            self.lines += 1;
+            if self.lines > LINES_MAX {
+                return Err(IniError::TooMuch { at, limit: "LINES_MAX", max: LINES_MAX });
+            }
+            self.line(line.trim(), at, &mut section, depth)?;
+        }
+        Ok(())
+    }
+
+    fn line(
+        &mut self,
+        line: &str,
+        at: String,
+        section: &mut Section,
+        depth: usize,
+    ) -> Result<(), IniError> {
+        if line.is_empty() || line.starts_with([';', '#']) {
+            return Ok(());
+        }
+        if let Some(name) = line.strip_prefix("%include") {
+            return self.file(&PathBuf::from(name.trim()), &at, depth + 1);
+        }
+        let wrong = |what: String| IniError::Line { at: at.clone(), what };
+        if let Some(rest) = line.strip_prefix('[') {
+            let Some(name) = rest.strip_suffix(']') else {
+                return Err(wrong("a section begins but does not end with ]".into()));
+            };
+            *section = match name.trim() {
+                "pgbouncer" => Section::Settings,
+                "databases" => Section::Databases,
+                "users" => Section::Users,
+                "peers" => Section::Peers,
+                other => return Err(wrong(format!("there is no section [{other}]"))),
+            };
+            return Ok(());
+        }
+        let (key, value) = key_and_value(line).ok_or_else(|| wrong("not key = value".into()))?;
+        let entries = match section {
+            Section::None => return Err(wrong("a key before any section".into())),
+            Section::Settings => &mut self.ini.settings,
+            Section::Databases => &mut self.ini.databases,
+            Section::Users => &mut self.ini.users,
+            Section::Peers => &mut self.ini.peers,
+        };
+        entries.push(Entry { at, key, value });
+        Ok(())
+    }
+}
+
+/// `key = value`, where the key may be in double quotes, doubled inside.
+fn key_and_value(line: &str) -> Option<(String, String)> {
+    let (key, rest) = match line.strip_prefix('"') {
+        Some(quoted) => until_quote(quoted, '"')?,
+        None => {
+            let end = line.find(|c: char| c == '=' || c.is_whitespace())?;
+            (line[..end].to_owned(), &line[end..])
+        }
+    };
+    let value = rest.trim_start().strip_prefix('=')?.trim();
+    (!key.is_empty()).then(|| (key, value.to_owned()))
+}
+
+/// What stands before the closing quote, and what comes after it.
+pub(crate) fn until_quote(text: &str, quote: char) -> Option<(String, &str)> {
+    let mut value = String::new();
+    let mut chars = text.char_indices().peekable();
+    while let Some((index, c)) = chars.next() {
+        if c != quote {
+            value.push(c);
+        } else if chars.next_if(|(_, next)| *next == quote).is_some() {
+            value.push(quote);
+        } else {
+            return Some((value, &text[index + quote.len_utf8()..]));
+        }
+    }
+    None
+}
+
+/// The pairs of a connection string: `host=127.0.0.1 password='it''s'`.
+///
+/// # Errors
+/// What is wrong with it, for people.
+pub fn connection_string(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut pairs = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let Some((key, after)) = rest.split_once('=') else {
+            return Err(format!("no = after {rest:?}"));
+        };
+        let key = key.trim();
+        if key.is_empty() || key.contains(char::is_whitespace) {
+            return Err(format!("{key:?} is not a key"));
+        }
+        let after = after.trim_start();
+        let value;
+        (value, rest) = match after.strip_prefix('\'') {
+            Some(quoted) => until_quote(quoted, '\'').ok_or(format!("{key} has no end quote"))?,
+            None => {
+                let end = after.find(char::is_whitespace).unwrap_or(after.len());
+                (after[..end].to_owned(), &after[end..])
+            }
+        };
+        pairs.push((key.to_owned(), value));
+        rest = rest.trim_start();
+    }
+    Ok(pairs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load_text(text: &str) -> Result<Ini, IniError> {
+        load(Path::new("a.ini"), &mut |path| match path.to_str() {
+            Some("a.ini") => Ok(text.to_owned()),
+            Some("loop.ini") => Ok("%include loop.ini".to_owned()),
+            Some("more.ini") => Ok("[users]\nann = pool_size=1".to_owned()),
+            _ => Err(std::io::Error::from(std::io::ErrorKind::NotFound)),
+        })
+    }
+
+    #[test]
+    fn sections_comments_quotes_and_includes_are_read() {
+        let text = "; a comment\n# another\n[databases]\n  p0 = host=127.0.0.1 dbname=p0 \n\
+                    \"a \"\"b\" = port=1\n* = host=/run\n[pgbouncer]\nlisten_port=6432\nlogfile =\n\
+                    %include more.ini\npool_mode = session\n";
+        let ini = load_text(text).unwrap();
+        let pairs = |entries: &[Entry]| -> Vec<String> {
+            entries.iter().map(|it| format!("{}|{}|{}", it.at, it.key, it.value)).collect()
+        };
+        let databases =
+            ["a.ini:4|p0|host=127.0.0.1 dbname=p0", "a.ini:5|a \"b|port=1", "a.ini:6|*|host=/run"];
+        assert_eq!(pairs(&ini.databases), databases);
+        let settings =
+            ["a.ini:8|listen_port|6432", "a.ini:9|logfile|", "a.ini:11|pool_mode|session"];
+        assert_eq!(pairs(&ini.settings), settings);
+        assert_eq!(pairs(&ini.users), ["more.ini:2|ann|pool_size=1"]);
+    }
+
+    #[test]
+    fn wrong_lines_are_named() {
+        for (text, expected) in [
+            ("a = 1", "a.ini:1: a key before any section"),
+            ("[nope]", "a.ini:1: there is no section [nope]"),
+            ("[users", "a.ini:1: a section begins but does not end with ]"),
+            ("[users]\nann", "a.ini:2: not key = value"),
+            ("[users]\n\"ann = 1", "a.ini:2: not key = value"),
+            ("[users]\n = 1", "a.ini:2: not key = value"),
+            ("%include loop.ini", "loop.ini:1: INCLUDE_DEPTH_MAX is 16"),
+            ("%include none", "a.ini:1: read none: entity not found"),
+        ] {
+            assert_eq!(load_text(text).unwrap_err().to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn connection_strings_are_pairs() {
+        let check = |text: &str, expected: &[(&str, &str)]| {
+            let pairs = connection_string(text).unwrap();
+            let pairs: Vec<_> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+            assert_eq!(pairs, expected, "{text}");
+        };
+        check("", &[]);
+        check("host=a  port = 1", &[("host", "a"), ("port", "1")]);
+        check("password='it''s = x' user=''", &[("password", "it's = x"), ("user", "")]);
+        check("user=", &[("user", "")]);
+        for wrong in ["host", "a b=1", "password='x", "=1"] {
+            connection_string(wrong).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `auth_file`: names and passwords in double quotes, one user a line.
+
+use super::ini::until_quote;
+
+/// Longest password, as PgBouncer's (tokens of cloud providers are long).
+pub const PASSWORD_BYTES_MAX: usize = 65_535;
+
+/// The users of the file, in its order; the password is as it stands there: plain, `md5…` or
+/// `SCRAM-SHA-256$…`.
+///
+/// # Errors
+/// The first line that cannot be understood, by its number; never what it says.
+pub fn parse(text: &str) -> Result<Vec<(String, String)>, String> {
+    let mut users = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with([';', '#']) {
+            continue;
+        }
+        let pair = user(line).ok_or_else(|| {
+            format!(
+                "line {}: not \"user\" \"password\" of at most {PASSWORD_BYTES_MAX} bytes",
+                index + 1
+            )
+        })?;
+        users.push(pair);
+    }
+    Ok(users)
+}
+
+/// The first two fields. The rest of a line is for others.
+fn user(line: &str) -> Option<(String, String)> {
+    let (name, rest) = until_quote(line.strip_prefix('"')?, '"')?;
+    let (password, _) = until_quote(rest.trim_start().strip_prefix('"')?, '"')?;
+    (!name.is_empty() && password.len() <= PASSWORD_BYTES_MAX).then_some((name, password))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_are_read_and_wrong_lines_counted() {
+        let text = "; people\n\"ann\" \"a\"\"b\" more\n\n\"bob\"\t\"\"\n";
+        let pairs = [("ann".to_owned(), "a\"b".to_owned()), ("bob".to_owned(), String::new())];
+        assert_eq!(parse(text).unwrap(), pairs);
+        for wrong in ["ann \"x\"", "\"ann\"", "\"ann\" \"x", "\"\" \"x\""] {
+            let error = parse(&format!("\"ok\" \"\"\n{wrong}")).unwrap_err();
+            assert!(error.starts_with("line 2: "), "{wrong}: {error}");
+            assert!(!error.contains('x') || !wrong.contains("\"x\""), "{error}");
+        }
+    }
+}
