@@ -15,6 +15,7 @@ mod execution;
 mod job;
 mod language;
 mod session;
+mod tenant;
 mod workspace;
 
 pub use agent::{
@@ -40,6 +41,12 @@ pub use session::{
     CreateSession, Credential, FileEntry, MessageContent, MessageRequest, OnDisconnect,
     SandboxCounts, SandboxState, Session, SessionEvent, SessionEventKind, SessionExec,
     SessionExecResult, SessionList, SessionMetrics, SessionState, Snapshot, UpdateSession,
+};
+pub use tenant::{
+    AuthQuerySpec, BouncerClient, BouncerClientList, BouncerReloaded, BouncerServer,
+    BouncerServerList, PauseRequest, Percentiles, PoolMode, Tenant, TenantAdmission,
+    TenantDefaults, TenantHealth, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin,
+    TenantSpec, TenantStats, TenantUserSpec, TlsMode, Transport, UserAuth, Verify,
 };
 pub use workspace::{
     AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,

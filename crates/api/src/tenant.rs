@@ -1,0 +1,476 @@
+//! Tenants of the bouncer: databases behind a name, with limits.
+//!
+//! [`TenantSpec`] is what a tenant is, in the interface as in `cove.toml`; [`Tenant`] is how one is
+//! shown. Passwords go in and never come out.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A tenant as it is asked for: body of `POST /v1/tenants` and `PUT /v1/tenants/{name}`, and a
+/// `[[bouncer.tenants]]` of `cove.toml`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantSpec {
+    /// A letter or digit, then up to 62 letters, digits, `_` and `-`. Clients name it by the
+    /// database they ask for, among other ways.
+    pub name: String,
+    /// The PostgreSQL server: `host:port`, `host`, the directory of a Unix socket with or without
+    /// `:port`, or the name of a `[bouncer.servers.NAME]`.
+    pub server: String,
+    /// Database there; the tenant's name when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// When a server connection goes back to the pool; the default's when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_mode: Option<PoolMode>,
+    /// Who may come, by name. Others are looked up with `auth_query`, if there is one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub users: Vec<TenantUserSpec>,
+    /// Role that all users become on the server, unless one has its own. Absent: each is there who
+    /// it is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_user: Option<String>,
+    /// Password of that role.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_password: Option<String>,
+    /// How users are looked up that are not in `users`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auth_query: Option<AuthQuerySpec>,
+    /// Names by which TLS clients reach it (server name indication).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub server_names: Vec<String>,
+    /// How clients may come; every way when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transports: Option<Vec<Transport>>,
+    /// Whether all transactions are read-only.
+    pub read_only: bool,
+    /// Its share of a server that it shares with others, beside theirs: 1 to 1000; 1 when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// When a server connection is examined before somebody else gets it; the default's when
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verify: Option<Verify>,
+    /// Settings that every server connection has, whatever its client asks for.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// Limits; those left out are the defaults'.
+    pub limits: TenantLimitsSpec,
+}
+
+/// When a server connection goes back to the pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolMode {
+    /// When its client leaves.
+    Session,
+    /// After every transaction.
+    #[default]
+    Transaction,
+    /// After every statement; transactions of several statements are refused.
+    Statement,
+}
+
+/// When a server connection is examined before somebody else gets it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Verify {
+    /// After statements of which it cannot be told what they leave behind.
+    #[default]
+    Unknown,
+    /// After every transaction.
+    Always,
+    /// Never: what such statements leave behind is found by whoever comes next.
+    Never,
+}
+
+/// How a client reaches the bouncer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Transport {
+    /// TCP without encryption.
+    Tcp,
+    /// TLS over TCP.
+    Tls,
+    /// A Unix socket.
+    Unix,
+}
+
+/// Whether connections are encrypted, as libpq's `sslmode` has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum TlsMode {
+    /// Never.
+    Disable,
+    /// When the other side insists.
+    Allow,
+    /// When the other side can.
+    #[default]
+    Prefer,
+    /// Always, with whatever certificate.
+    Require,
+    /// Always, with a certificate of a trusted authority.
+    VerifyCa,
+    /// Always, with a certificate of a trusted authority for this name.
+    VerifyFull,
+}
+
+/// A user of a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantUserSpec {
+    /// As clients say it.
+    pub name: String,
+    /// How it proves who it is.
+    pub auth: UserAuth,
+    /// With `password`: the password, a SCRAM secret (`SCRAM-SHA-256$…`) or an MD5 hash (`md5…`).
+    /// In `cove.toml` also `env:NAME` or `file:PATH`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// Role that it becomes on the server; the tenant's `server_user` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_user: Option<String>,
+    /// Password of that role. Absent: the user's own, as far as it can be used there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_password: Option<String>,
+    /// In place of the tenant's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_mode: Option<PoolMode>,
+    /// Server connections that it may hold at one time; the tenant's `user_server_connections_max`
+    /// when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_connections_max: Option<u32>,
+    /// Clients that may be connected with its name; the tenant's `user_clients_max` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients_max: Option<u32>,
+}
+
+/// How a user proves who it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum UserAuth {
+    /// By knowing its password.
+    #[default]
+    Password,
+    /// Not at all.
+    Trust,
+    /// By a TLS certificate whose common name is its name.
+    Cert,
+    /// By being the user of the operating system with its name, over a Unix socket.
+    Peer,
+}
+
+/// How users are looked up on the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct AuthQuerySpec {
+    /// Role that looks them up. Nobody can log in as it this way.
+    pub user: String,
+    /// Its password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
+    /// Database to do that in; the tenant's when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+    /// A query with the parameter `$1` that answers name and secret. Absent: one of `pg_authid`
+    /// that leaves out expired passwords.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+}
+
+/// Limits of a tenant. Times are seconds; 0 turns a time limit off, and so does 0 for
+/// `user_server_connections_max`, `user_clients_max` and `clients_max`. What is left out is the
+/// default's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantLimitsSpec {
+    /// Server connections at one time, of all users together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_connections_max: Option<u32>,
+    /// Server connections that are kept open for each user that has clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_connections_min: Option<u32>,
+    /// Server connections beyond the limit for clients that waited `reserve_after_s`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_connections_reserve: Option<u32>,
+    /// See `server_connections_reserve`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reserve_after_s: Option<f64>,
+    /// Server connections of one user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_server_connections_max: Option<u32>,
+    /// Clients that are connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clients_max: Option<u32>,
+    /// Clients of one user that are connected.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_clients_max: Option<u32>,
+    /// Clients that wait for a server connection; others are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_max: Option<u32>,
+    /// Statements kept prepared on one server connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prepared_statements_max: Option<u32>,
+    /// To connect to the server and log in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connect_s: Option<f64>,
+    /// To wait for a server connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_s: Option<f64>,
+    /// For one statement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query_s: Option<f64>,
+    /// For one transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub transaction_s: Option<f64>,
+    /// Between two statements of a transaction.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idle_in_transaction_s: Option<f64>,
+    /// Between two transactions of a client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_idle_s: Option<f64>,
+    /// For a client to take what it was sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_write_s: Option<f64>,
+    /// Until a server connection is closed that nobody uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_idle_s: Option<f64>,
+    /// Until a server connection is closed at its next rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_lifetime_s: Option<f64>,
+    /// Between attempts to reach a server that cannot be reached, at most.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server_retry_s: Option<f64>,
+}
+
+/// What tenants have that do not say otherwise: `[bouncer.defaults]`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantDefaults {
+    /// When a server connection goes back to the pool.
+    pub pool_mode: PoolMode,
+    /// When a server connection is examined.
+    pub verify: Verify,
+    /// Settings that every server connection has.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, String>,
+    /// Limits.
+    pub limits: TenantLimitsSpec,
+}
+
+/// Where a tenant is defined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TenantOrigin {
+    /// In `cove.toml`: it is changed there.
+    File,
+    /// By the interface.
+    Api,
+}
+
+/// Whether a tenant takes work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TenantAdmission {
+    /// It does.
+    Open,
+    /// Clients wait.
+    Paused,
+    /// Clients are refused.
+    Refusing,
+    /// New clients are refused, the others may finish.
+    Draining,
+}
+
+/// What is known of a tenant's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TenantHealth {
+    /// Nobody looked yet.
+    Unknown,
+    /// It answers.
+    Healthy,
+    /// It failed to answer as often as is tolerated.
+    Unhealthy,
+}
+
+/// A tenant, as it is shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Tenant {
+    /// What it is. In place of every password that it has stands `***`.
+    pub spec: TenantSpec,
+    /// Where it is defined.
+    pub origin: TenantOrigin,
+    /// Whether it takes work.
+    pub admission: TenantAdmission,
+    /// Its server.
+    pub health: TenantHealth,
+}
+
+/// Answer of `GET /v1/tenants`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantList {
+    /// By name.
+    pub tenants: Vec<Tenant>,
+}
+
+/// Figures of a tenant: answer of `GET /v1/tenants/{name}/stats`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct TenantStats {
+    /// Its name.
+    pub name: String,
+    /// Clients that are connected.
+    pub clients: u64,
+    /// Of them, those that have a server connection.
+    pub clients_active: u64,
+    /// Of them, those that wait for one.
+    pub clients_waiting: u64,
+    /// Server connections.
+    pub servers: u64,
+    /// Of them, those that a client has.
+    pub servers_active: u64,
+    /// Of them, those that wait for a client.
+    pub servers_idle: u64,
+    /// Of them, those that are being opened, examined or reset.
+    pub servers_busy: u64,
+    /// Server connections that it may have.
+    pub server_connections_max: u64,
+    /// Transactions that ended, since the start.
+    pub transactions: u64,
+    /// Statements that were answered, since the start.
+    pub queries: u64,
+    /// Bytes from clients, since the start.
+    pub received_bytes: u64,
+    /// Bytes to clients, since the start.
+    pub sent_bytes: u64,
+    /// Microseconds that server connections were in the hands of clients, since the start.
+    pub busy_us: u64,
+    /// Microseconds that clients waited for server connections, since the start.
+    pub wait_us: u64,
+    /// How often clients had to be refused because too many waited, or for too long.
+    pub exhausted: u64,
+    /// How often a client kept a server connection beyond its transaction, by reason.
+    pub pins: BTreeMap<String, u64>,
+    /// How long statements took, in milliseconds.
+    pub query_ms: Percentiles,
+    /// How long transactions took, in milliseconds.
+    pub transaction_ms: Percentiles,
+    /// How long clients waited for a server connection, in milliseconds.
+    pub wait_ms: Percentiles,
+}
+
+/// Where parts of all values lie below; exact to a few per cent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Percentiles {
+    /// Half of them.
+    pub p50: f64,
+    /// 95 of a hundred.
+    pub p95: f64,
+    /// 99 of a hundred.
+    pub p99: f64,
+    /// All of them.
+    pub max: f64,
+}
+
+/// A client that is connected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BouncerClient {
+    /// What it knows as its process id; cancels name it.
+    pub pid: u32,
+    /// Its tenant.
+    pub tenant: String,
+    /// Its user.
+    pub user: String,
+    /// Where it comes from; `unix` for a Unix socket.
+    pub address: String,
+    /// What it calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application_name: Option<String>,
+    /// `login`, `idle`, `waiting`, `active`.
+    pub state: String,
+    /// Process id of the server connection that it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_pid: Option<u32>,
+    /// Why it keeps that beyond its transaction.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pins: Vec<String>,
+    /// Since when it is connected, in seconds.
+    pub connected_s: f64,
+    /// Whether it came by TLS.
+    pub tls: bool,
+}
+
+/// Answer of `GET /v1/tenants/{name}/clients` and `/pins`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BouncerClientList {
+    /// In no order.
+    pub clients: Vec<BouncerClient>,
+}
+
+/// A connection to a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BouncerServer {
+    /// The server's process id for it.
+    pub pid: u32,
+    /// Whose it is.
+    pub tenant: String,
+    /// Role that it is logged in as.
+    pub user: String,
+    /// Where it leads.
+    pub address: String,
+    /// `login`, `idle`, `active`, `testing`, `resetting`, `cancelling`.
+    pub state: String,
+    /// The client that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_pid: Option<u32>,
+    /// Since when it is open, in seconds.
+    pub connected_s: f64,
+    /// Whether it is encrypted.
+    pub tls: bool,
+}
+
+/// Answer of `GET /v1/tenants/{name}/servers`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct BouncerServerList {
+    /// In no order.
+    pub servers: Vec<BouncerServer>,
+}
+
+/// What health checks found: answer of `GET /v1/tenants/{name}/health`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TenantHealthReport {
+    /// What holds now.
+    pub health: TenantHealth,
+    /// Checks that failed one after the other.
+    pub failures: u32,
+    /// Why the last one failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// When the last one ended (RFC 3339, milliseconds, UTC).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checked_at: Option<String>,
+    /// How long it took, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took_ms: Option<f64>,
+}
+
+/// Body of `POST /v1/tenants/{name}/pause`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct PauseRequest {
+    /// Refuse clients rather than let them wait.
+    pub refuse: bool,
+}
+
+/// Answer of `POST /v1/bouncer/reload`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BouncerReloaded {
+    /// Tenants that are there now.
+    pub tenants: u64,
+    /// Settings that changed and are taken over only by a restart.
+    pub restart_needed_for: Vec<String>,
+}
