@@ -1,0 +1,378 @@
+//! Builders of messages: each appends one whole message to `out`.
+//!
+//! They never fail, and nothing of a value can end a message early or begin another one: a string
+//! ends at its first NUL byte, as it would for the reader, and the length is counted afterwards.
+//! Limits of lengths are the business of whoever has the values.
+
+/// What an `ErrorResponse` or a `NoticeResponse` of ours says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorFields<'a> {
+    /// How bad it is.
+    pub severity: Severity,
+    /// SQLSTATE: five letters and digits, such as `08000`.
+    pub code: &'a str,
+    /// One sentence for people.
+    pub message: &'a str,
+    /// More about the case.
+    pub detail: Option<&'a str>,
+    /// What can be done about it.
+    pub hint: Option<&'a str>,
+}
+
+impl<'a> ErrorFields<'a> {
+    /// An error after which the connection is closed.
+    #[must_use]
+    pub fn fatal(code: &'a str, message: &'a str) -> ErrorFields<'a> {
+        ErrorFields { severity: Severity::Fatal, code, message, detail: None, hint: None }
+    }
+
+    /// An error that ends a statement.
+    #[must_use]
+    pub fn error(code: &'a str, message: &'a str) -> ErrorFields<'a> {
+        ErrorFields { severity: Severity::Error, code, message, detail: None, hint: None }
+    }
+
+    /// The same with a hint.
+    #[must_use]
+    pub fn with_hint(self, hint: &'a str) -> ErrorFields<'a> {
+        ErrorFields { hint: Some(hint), ..self }
+    }
+}
+
+/// Severities that we send, as PostgreSQL spells them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The statement failed.
+    Error,
+    /// The connection ends.
+    Fatal,
+    /// For information.
+    Notice,
+    /// Something is suspicious.
+    Warning,
+}
+
+impl Severity {
+    /// The word on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "ERROR",
+            Severity::Fatal => "FATAL",
+            Severity::Notice => "NOTICE",
+            Severity::Warning => "WARNING",
+        }
+    }
+}
+
+/// Appends `text` up to its first NUL byte, and a NUL byte.
+fn put_str(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend(text.iter().copied().take_while(|byte| *byte != 0));
+    out.push(0);
+}
+
+/// Appends a big-endian count; a count that does not fit is the largest that does, and `debug_assert`
+/// says so in tests.
+fn put_count(out: &mut Vec<u8>, count: usize) {
+    debug_assert!(i16::try_from(count).is_ok(), "more than a message can have: {count}");
+    let count = i16::try_from(count).unwrap_or(i16::MAX);
+    out.extend_from_slice(&count.to_be_bytes());
+}
+
+/// Appends a message with a tag.
+fn tagged(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
+    out.push(tag);
+    untagged(out, body);
+}
+
+/// Appends a length, which counts itself, and a body.
+fn untagged(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = out.len().saturating_sub(start);
+    debug_assert!(i32::try_from(length).is_ok(), "a message of {length} bytes");
+    let length = i32::try_from(length).unwrap_or(i32::MAX).to_be_bytes();
+    if let Some(place) = out.get_mut(start..start.saturating_add(4)) {
+        place.copy_from_slice(&length);
+    }
+}
+
+/// Messages of a server.
+pub mod backend {
+    use super::{ErrorFields, put_count, put_str, tagged};
+
+    /// `AuthenticationOk`: the client is who it says.
+    pub fn authentication_ok(out: &mut Vec<u8>) {
+        authentication(out, 0, &[]);
+    }
+
+    /// Asks for the password as it is.
+    pub fn authentication_cleartext(out: &mut Vec<u8>) {
+        authentication(out, 3, &[]);
+    }
+
+    /// Asks for an MD5 of the password with `salt`.
+    pub fn authentication_md5(out: &mut Vec<u8>, salt: [u8; 4]) {
+        authentication(out, 5, &salt);
+    }
+
+    /// Offers SASL mechanisms, best first.
+    pub fn authentication_sasl(out: &mut Vec<u8>, mechanisms: &[&str]) {
+        tagged(out, b'R', |out| {
+            out.extend_from_slice(&10_i32.to_be_bytes());
+            for mechanism in mechanisms {
+                put_str(out, mechanism.as_bytes());
+            }
+            out.push(0);
+        });
+    }
+
+    /// A challenge of the SASL exchange.
+    pub fn authentication_sasl_continue(out: &mut Vec<u8>, data: &[u8]) {
+        authentication(out, 11, data);
+    }
+
+    /// The server's last word in the SASL exchange.
+    pub fn authentication_sasl_final(out: &mut Vec<u8>, data: &[u8]) {
+        authentication(out, 12, data);
+    }
+
+    fn authentication(out: &mut Vec<u8>, kind: i32, data: &[u8]) {
+        tagged(out, b'R', |out| {
+            out.extend_from_slice(&kind.to_be_bytes());
+            out.extend_from_slice(data);
+        });
+    }
+
+    /// What a reported parameter is now.
+    pub fn parameter_status(out: &mut Vec<u8>, name: &str, value: &str) {
+        tagged(out, b'S', |out| {
+            put_str(out, name.as_bytes());
+            put_str(out, value.as_bytes());
+        });
+    }
+
+    /// What cancels this connection's statements.
+    pub fn backend_key_data(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
+        tagged(out, b'K', |out| {
+            out.extend_from_slice(&pid.to_be_bytes());
+            out.extend_from_slice(key);
+        });
+    }
+
+    /// A statement is done; `tag` is such as `SELECT 1`.
+    pub fn command_complete(out: &mut Vec<u8>, tag: &str) {
+        tagged(out, b'C', |out| put_str(out, tag.as_bytes()));
+    }
+
+    /// `ErrorResponse`.
+    pub fn error(out: &mut Vec<u8>, fields: &ErrorFields<'_>) {
+        tagged(out, b'E', |out| put_fields(out, fields));
+    }
+
+    /// `NoticeResponse`.
+    pub fn notice(out: &mut Vec<u8>, fields: &ErrorFields<'_>) {
+        tagged(out, b'N', |out| put_fields(out, fields));
+    }
+
+    fn put_fields(out: &mut Vec<u8>, fields: &ErrorFields<'_>) {
+        let severity = fields.severity.as_str();
+        let always = [(b'S', severity), (b'V', severity), (b'C', fields.code)];
+        let optional = [(b'D', fields.detail), (b'H', fields.hint)];
+        let optional = optional.into_iter().filter_map(|(kind, text)| Some((kind, text?)));
+        for (kind, text) in always.into_iter().chain([(b'M', fields.message)]).chain(optional) {
+            out.push(kind);
+            put_str(out, text.as_bytes());
+        }
+        out.push(0);
+    }
+
+    /// `NotificationResponse` from the process `pid`.
+    pub fn notification(out: &mut Vec<u8>, pid: u32, channel: &str, payload: &str) {
+        tagged(out, b'A', |out| {
+            out.extend_from_slice(&pid.to_be_bytes());
+            put_str(out, channel.as_bytes());
+            put_str(out, payload.as_bytes());
+        });
+    }
+
+    /// `ParseComplete`.
+    pub fn parse_complete(out: &mut Vec<u8>) {
+        tagged(out, b'1', |_| ());
+    }
+
+    /// `BindComplete`.
+    pub fn bind_complete(out: &mut Vec<u8>) {
+        tagged(out, b'2', |_| ());
+    }
+
+    /// `CloseComplete`.
+    pub fn close_complete(out: &mut Vec<u8>) {
+        tagged(out, b'3', |_| ());
+    }
+
+    /// `NoData`: what was described gives no rows.
+    pub fn no_data(out: &mut Vec<u8>) {
+        tagged(out, b'n', |_| ());
+    }
+
+    /// `EmptyQueryResponse`.
+    pub fn empty_query(out: &mut Vec<u8>) {
+        tagged(out, b'I', |_| ());
+    }
+
+    /// Columns in text format: names and type OIDs. Their number is at most `i16::MAX`.
+    pub fn row_description(out: &mut Vec<u8>, columns: &[(&str, u32)]) {
+        tagged(out, b'T', |out| {
+            put_count(out, columns.len());
+            for (name, oid) in columns {
+                put_str(out, name.as_bytes());
+                out.extend_from_slice(&[0; 6]); // of no table
+                out.extend_from_slice(&oid.to_be_bytes());
+                out.extend_from_slice(&(-1_i16).to_be_bytes()); // of variable size
+                out.extend_from_slice(&(-1_i32).to_be_bytes()); // no modifier
+                out.extend_from_slice(&[0; 2]); // text
+            }
+        });
+    }
+
+    /// A row of texts; none is NULL. Their number is at most `i16::MAX`.
+    pub fn data_row(out: &mut Vec<u8>, values: &[Option<&str>]) {
+        tagged(out, b'D', |out| {
+            put_count(out, values.len());
+            for value in values {
+                match value {
+                    None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
+                    Some(text) => {
+                        let length = i32::try_from(text.len()).unwrap_or(i32::MAX);
+                        out.extend_from_slice(&length.to_be_bytes());
+                        out.extend_from_slice(text.as_bytes());
+                    }
+                }
+            }
+        });
+    }
+
+    /// `NegotiateProtocolVersion`: the newest minor version of major version 3 that we speak, and
+    /// the protocol options that we do not know.
+    pub fn negotiate_protocol_version(out: &mut Vec<u8>, minor: u16, unknown: &[&str]) {
+        tagged(out, b'v', |out| {
+            out.extend_from_slice(&(0x0003_0000 | u32::from(minor)).to_be_bytes());
+            let count = u32::try_from(unknown.len()).unwrap_or(u32::MAX);
+            out.extend_from_slice(&count.to_be_bytes());
+            for name in unknown {
+                put_str(out, name.as_bytes());
+            }
+        });
+    }
+}
+
+/// Messages of a client.
+pub mod frontend {
+    use super::{put_count, put_str, tagged, untagged};
+    use crate::pg::startup::{CANCEL_REQUEST, SSL_REQUEST, Version};
+
+    /// `StartupMessage` with its parameters in this order.
+    pub fn startup(out: &mut Vec<u8>, version: Version, parameters: &[(&str, &str)]) {
+        untagged(out, |out| {
+            out.extend_from_slice(&version.code().to_be_bytes());
+            for (name, value) in parameters {
+                put_str(out, name.as_bytes());
+                put_str(out, value.as_bytes());
+            }
+            out.push(0);
+        });
+    }
+
+    /// Asks whether TLS is there; the answer is one byte, `S` or `N`.
+    pub fn ssl_request(out: &mut Vec<u8>) {
+        untagged(out, |out| out.extend_from_slice(&SSL_REQUEST.to_be_bytes()));
+    }
+
+    /// Asks, on a connection of its own, to cancel what another one runs.
+    pub fn cancel_request(out: &mut Vec<u8>, pid: u32, key: &[u8]) {
+        untagged(out, |out| {
+            out.extend_from_slice(&CANCEL_REQUEST.to_be_bytes());
+            out.extend_from_slice(&pid.to_be_bytes());
+            out.extend_from_slice(key);
+        });
+    }
+
+    /// A password, or what stands for it.
+    pub fn password(out: &mut Vec<u8>, password: &[u8]) {
+        tagged(out, b'p', |out| put_str(out, password));
+    }
+
+    /// The first message of a SASL exchange.
+    pub fn sasl_initial_response(out: &mut Vec<u8>, mechanism: &str, data: &[u8]) {
+        tagged(out, b'p', |out| {
+            put_str(out, mechanism.as_bytes());
+            let length = i32::try_from(data.len()).unwrap_or(i32::MAX);
+            out.extend_from_slice(&length.to_be_bytes());
+            out.extend_from_slice(data);
+        });
+    }
+
+    /// Any later message of a SASL exchange.
+    pub fn sasl_response(out: &mut Vec<u8>, data: &[u8]) {
+        tagged(out, b'p', |out| out.extend_from_slice(data));
+    }
+
+    /// A simple query.
+    pub fn query(out: &mut Vec<u8>, text: &str) {
+        tagged(out, b'Q', |out| put_str(out, text.as_bytes()));
+    }
+
+    /// Prepares `text` as `name`. There are at most `i16::MAX` types.
+    pub fn parse(out: &mut Vec<u8>, name: &str, text: &str, types: &[u32]) {
+        tagged(out, b'P', |out| {
+            put_str(out, name.as_bytes());
+            put_str(out, text.as_bytes());
+            put_count(out, types.len());
+            for oid in types {
+                out.extend_from_slice(&oid.to_be_bytes());
+            }
+        });
+    }
+
+    /// Asks what a prepared statement takes and gives.
+    pub fn describe_statement(out: &mut Vec<u8>, name: &str) {
+        named(out, b'D', b'S', name);
+    }
+
+    /// Forgets a prepared statement.
+    pub fn close_statement(out: &mut Vec<u8>, name: &str) {
+        named(out, b'C', b'S', name);
+    }
+
+    fn named(out: &mut Vec<u8>, tag: u8, kind: u8, name: &str) {
+        tagged(out, tag, |out| {
+            out.push(kind);
+            put_str(out, name.as_bytes());
+        });
+    }
+
+    /// Ends a batch of the extended protocol.
+    pub fn sync(out: &mut Vec<u8>) {
+        tagged(out, b'S', |_| ());
+    }
+
+    /// Asks for what is ready.
+    pub fn flush(out: &mut Vec<u8>) {
+        tagged(out, b'H', |_| ());
+    }
+
+    /// Takes leave.
+    pub fn terminate(out: &mut Vec<u8>) {
+        tagged(out, b'X', |_| ());
+    }
+
+    /// Ends a `COPY FROM STDIN` without its data.
+    pub fn copy_fail(out: &mut Vec<u8>, reason: &str) {
+        tagged(out, b'f', |out| put_str(out, reason.as_bytes()));
+    }
+}
+
+#[cfg(test)]
+mod tests;
