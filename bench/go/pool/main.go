@@ -6,39 +6,16 @@ import (
 	"encoding/json"
 	"os"
 	"runtime"
-	"sort"
 	"sync"
-	"time"
+
+	"cove.bench/pool/leases"
+	"cove.bench/pool/measure"
 )
 
-// Many short batches: on a shared machine the median of short ones is hardly
-// ever interrupted.
 const samples = 101
 
-type row struct {
-	Name        string  `json:"name"`
-	NsPerOp     float64 `json:"ns_per_op"`
-	AllocsPerOp float64 `json:"allocs_per_op"`
-	BytesPerOp  float64 `json:"bytes_per_op"`
-	Checked     bool    `json:"checked"`
-}
-
-// measure runs batch a few times; batch does ops operations and says whether
-// they came out right. The time is the median of the batches.
-func measure(name string, ops int, batch func(ops int) bool) row {
-	checked := batch(ops)
-	times := make([]float64, samples)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range times {
-		start := time.Now()
-		checked = batch(ops) && checked
-		times[i] = float64(time.Since(start).Nanoseconds()) / float64(ops)
-	}
-	runtime.ReadMemStats(&after)
-	sort.Float64s(times)
-	all := float64(ops * samples)
-	return row{name, times[samples/2], float64(after.Mallocs-before.Mallocs) / all, float64(after.TotalAlloc-before.TotalAlloc) / all, checked}
+func measured(name string, ops int, batch func(ops int) bool) measure.Row {
+	return measure.Batches(name, samples, ops, batch)
 }
 
 // tasks shares ops among n goroutines and reports whether every one succeeded.
@@ -61,39 +38,39 @@ func tasks(n, ops int, work func(ops int) bool) bool {
 	return true
 }
 
-var sink stats
+var sink leases.Stats
 
 func main() {
 	runtime.GOMAXPROCS(2)
 	ctx := context.Background()
-	cycle := func(p *pool, ops int, between func()) bool {
+	cycle := func(p *leases.Pool, ops int, between func()) bool {
 		for i := 0; i < ops; i++ {
-			c, err := p.acquire(ctx)
+			c, err := p.Acquire(ctx)
 			if err != nil {
 				return false
 			}
 			if between != nil {
 				between()
 			}
-			p.put(c)
+			p.Put(c)
 		}
 		return true
 	}
-	all := func(p *pool) bool { s := p.stats(); return s.idle == p.limits.max && s.active == 0 }
+	all := func(p *leases.Pool) bool { s := p.Stats(); return s.Idle == s.Max && s.Active == 0 }
 
-	one, twelve, four, eight := newPool(1), newPool(12), newPool(4), newPool(8)
-	rows := []row{
-		measure("pool/acquire_return", 8_000, func(ops int) bool { return cycle(one, ops, nil) && all(one) }),
-		measure("pool/parallel", 8_000, func(ops int) bool {
+	one, twelve, four, eight := leases.Filled(1), leases.Filled(12), leases.Filled(4), leases.Filled(8)
+	rows := []measure.Row{
+		measured("pool/acquire_return", 8_000, func(ops int) bool { return cycle(one, ops, nil) && all(one) }),
+		measured("pool/parallel", 8_000, func(ops int) bool {
 			return tasks(2, ops, func(ops int) bool { return cycle(twelve, ops, nil) }) && all(twelve)
 		}),
-		measure("pool/contended", 8_000, func(ops int) bool {
+		measured("pool/contended", 8_000, func(ops int) bool {
 			return tasks(16, ops, func(ops int) bool { return cycle(four, ops, nil) }) && all(four)
 		}),
-		measure("pool/contended_yield", 8_000, func(ops int) bool {
+		measured("pool/contended_yield", 8_000, func(ops int) bool {
 			return tasks(16, ops, func(ops int) bool { return cycle(four, ops, runtime.Gosched) }) && all(four)
 		}),
-		measure("pool/throughput", 8_000, func(ops int) bool {
+		measured("pool/throughput", 8_000, func(ops int) bool {
 			tokens := make(chan struct{}, ops)
 			for i := 0; i < ops; i++ {
 				tokens <- struct{}{}
@@ -108,12 +85,12 @@ func main() {
 				return true
 			}) && all(eight)
 		}),
-		measure("pool/stats", 50_000, func(ops int) bool {
+		measured("pool/stats", 50_000, func(ops int) bool {
 			for i := 0; i < ops; i++ {
-				sink = four.stats()
+				sink = four.Stats()
 			}
-			return sink.idle == 4
+			return sink.Idle == 4
 		}),
 	}
-	json.NewEncoder(os.Stdout).Encode(map[string][]row{"rows": rows})
+	json.NewEncoder(os.Stdout).Encode(map[string][]measure.Row{"rows": rows})
 }

@@ -1,0 +1,36 @@
+// Package measure has batches, medians and allocations per operation.
+package measure
+
+import (
+	"runtime"
+	"sort"
+	"time"
+)
+
+// Row is one line of figures.
+type Row struct {
+	Name        string  `json:"name"`
+	NsPerOp     float64 `json:"ns_per_op"`
+	AllocsPerOp float64 `json:"allocs_per_op"`
+	BytesPerOp  float64 `json:"bytes_per_op"`
+	Checked     bool    `json:"checked"`
+}
+
+// Batches runs batch a few times; batch does ops operations and says whether
+// they came out right. The time is the median of the samples. Many short ones
+// are best: on a shared machine their median is hardly ever interrupted.
+func Batches(name string, samples, ops int, batch func(ops int) bool) Row {
+	checked := batch(ops)
+	times := make([]float64, samples)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range times {
+		start := time.Now()
+		checked = batch(ops) && checked
+		times[i] = float64(time.Since(start).Nanoseconds()) / float64(ops)
+	}
+	runtime.ReadMemStats(&after)
+	sort.Float64s(times)
+	all := float64(ops * samples)
+	return Row{name, times[samples/2], float64(after.Mallocs-before.Mallocs) / all, float64(after.TotalAlloc-before.TotalAlloc) / all, checked}
+}
