@@ -1,0 +1,132 @@
+//! Memory of connections: a connection that has nothing under way owns none.
+//!
+//! A thread reads into one scratch and writes from one scratch. Only what a socket does not take
+//! at once, or what is not a whole message yet, is copied to a [`Backlog`], whose memory comes
+//! from the thread's stock and goes back there.
+
+/// Most bytes that are read at once, and so the size of the thread's scratch.
+pub(crate) const READ_BYTES_MAX: usize = 64 * 1024;
+
+/// Backlog above which the other side is not read any more.
+pub(crate) const BACKLOG_BYTES_HIGH: usize = 64 * 1024;
+
+/// Buffers kept for the next backlog.
+const STOCK_MAX: usize = 32;
+
+/// A buffer that grew beyond this is given back to the system instead of the stock.
+const STOCKED_BYTES_MAX: usize = 2 * READ_BYTES_MAX;
+
+/// Buffers that are not in use.
+#[derive(Debug, Default)]
+pub(crate) struct Stock {
+    free: Vec<Vec<u8>>,
+}
+
+impl Stock {
+    fn take(&mut self) -> Vec<u8> {
+        self.free.pop().unwrap_or_default()
+    }
+
+    fn give(&mut self, mut buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if capacity > 0 && capacity <= STOCKED_BYTES_MAX && self.free.len() < STOCK_MAX {
+            buffer.clear();
+            self.free.push(buffer);
+        }
+    }
+}
+
+/// Bytes that wait: for room in a socket, or for the rest of their message.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Backlog {
+    /// Bytes that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    /// Whether none wait.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn front(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    /// Adds `bytes` at the end.
+    pub(crate) fn push(&mut self, bytes: &[u8], stock: &mut Stock) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.bytes.capacity() == 0 {
+            self.bytes = stock.take();
+        } else if self.start >= READ_BYTES_MAX {
+            // Moving what is left is cheaper than growing for ever.
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Drops the oldest `count` bytes; the memory goes back to the stock with the last of them.
+    pub(crate) fn consume(&mut self, count: usize, stock: &mut Stock) {
+        self.start = (self.start + count).min(self.bytes.len());
+        if self.is_empty() {
+            self.clear(stock);
+        }
+    }
+
+    /// Drops everything.
+    pub(crate) fn clear(&mut self, stock: &mut Stock) {
+        self.start = 0;
+        stock.give(std::mem::take(&mut self.bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_out_in_order_and_memory_goes_back() {
+        let mut stock = Stock::default();
+        let mut backlog = Backlog::default();
+        let mut expected = 0_u32;
+        let mut next = 0_u32;
+        for round in 0..2_000_usize {
+            for _ in 0..round % 97 {
+                backlog.push(&next.to_be_bytes(), &mut stock);
+                next += 1;
+            }
+            for _ in 0..round % 89 {
+                if backlog.is_empty() {
+                    break;
+                }
+                assert_eq!(backlog.front()[..4], expected.to_be_bytes());
+                backlog.consume(4, &mut stock);
+                expected += 1;
+            }
+            assert_eq!(backlog.len(), 4 * (next - expected) as usize);
+        }
+        let left = backlog.len();
+        backlog.consume(left, &mut stock);
+        assert!(backlog.is_empty());
+        assert_eq!(backlog.bytes.capacity(), 0);
+        assert_eq!(stock.free.len(), 1);
+    }
+
+    #[test]
+    fn a_buffer_that_grew_large_is_not_kept() {
+        let mut stock = Stock::default();
+        let mut backlog = Backlog::default();
+        backlog.push(&vec![0; STOCKED_BYTES_MAX + 1], &mut stock);
+        backlog.clear(&mut stock);
+        assert!(stock.free.is_empty());
+    }
+}

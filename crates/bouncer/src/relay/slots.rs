@@ -1,0 +1,93 @@
+//! Numbered places for what one thread owns: clients, server connections, cancel connections.
+//!
+//! The number of a place is its token in epoll and its key everywhere else. A place that was given
+//! up is not used again before the end of the turn, because an event for its former owner may be
+//! in the same batch.
+
+/// Places, some of them taken. Grows to the highest number that was ever needed at once.
+#[derive(Debug)]
+pub(crate) struct Slots<T> {
+    places: Vec<Option<T>>,
+    free: Vec<u32>,
+    /// Given up in this turn; free from the next one on.
+    retired: Vec<u32>,
+    taken: usize,
+}
+
+impl<T> Slots<T> {
+    /// No places yet.
+    pub(crate) const fn new() -> Self {
+        Slots { places: Vec::new(), free: Vec::new(), retired: Vec::new(), taken: 0 }
+    }
+
+    /// Puts `value` into the place that was freed last, or into a new one.
+    pub(crate) fn insert(&mut self, value: T) -> u32 {
+        self.taken += 1;
+        if let Some(key) = self.free.pop() {
+            self.places[key as usize] = Some(value);
+            return key;
+        }
+        // Descriptors run out long before 32 bits do.
+        let key = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
+        self.places.push(Some(value));
+        key
+    }
+
+    /// What is at `key`, if anybody still is.
+    pub(crate) fn get(&self, key: u32) -> Option<&T> {
+        self.places.get(key as usize)?.as_ref()
+    }
+
+    /// The same, to change it.
+    pub(crate) fn get_mut(&mut self, key: u32) -> Option<&mut T> {
+        self.places.get_mut(key as usize)?.as_mut()
+    }
+
+    /// Takes it out; the number stays unused until [`Slots::turn`].
+    pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
+        let value = self.places.get_mut(key as usize)?.take()?;
+        self.retired.push(key);
+        self.taken -= 1;
+        Some(value)
+    }
+
+    /// The end of a turn: what was given up in it may be used again.
+    pub(crate) fn turn(&mut self) {
+        self.free.append(&mut self.retired);
+    }
+
+    /// How many places are taken.
+    pub(crate) fn len(&self) -> usize {
+        self.taken
+    }
+
+    /// Everything with its key, in the order of keys.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        (0..).zip(&self.places).filter_map(|(key, place)| Some((key, place.as_ref()?)))
+    }
+
+    /// The keys that are taken now.
+    pub(crate) fn keys(&self) -> Vec<u32> {
+        self.iter().map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_not_used_again_within_the_turn() {
+        let mut slots = Slots::new();
+        let (a, b) = (slots.insert("a"), slots.insert("b"));
+        assert_eq!(slots.remove(a), Some("a"));
+        assert_eq!(slots.remove(a), None);
+        let c = slots.insert("c");
+        assert!(c != a && c != b);
+        slots.turn();
+        assert_eq!(slots.insert("d"), a);
+        assert_eq!(slots.len(), 3);
+        assert_eq!(slots.keys(), [0, 1, 2]);
+        assert_eq!(slots.get(b), Some(&"b"));
+    }
+}

@@ -1,0 +1,391 @@
+//! One connection: TCP or Unix, plain or TLS, never blocking.
+//!
+//! A socket is registered with epoll once, edge-triggered and for reading only: being told of
+//! every byte that the peer took would wake the thread for nothing, which Unix sockets do with
+//! each read of the peer. Room for writing is asked for only while there is a backlog.
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use mio::net::{TcpStream, UnixStream};
+use mio::{Interest, Registry, Token};
+use socket2::{SockRef, TcpKeepalive};
+use tokio_rustls::rustls::{ClientConnection, Connection, ServerConnection};
+
+use super::buffers::BACKLOG_BYTES_HIGH;
+
+/// What the kernel does about peers that vanish.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcpPolicy {
+    /// Quiet time before the first probe.
+    pub(crate) keepalive_idle: Duration,
+    /// Between probes.
+    pub(crate) keepalive_interval: Duration,
+    /// Probes without an answer before the connection counts as dead.
+    pub(crate) keepalive_retries: u32,
+    /// How long sent bytes may stay unacknowledged (`TCP_USER_TIMEOUT`).
+    pub(crate) user_timeout: Duration,
+}
+
+impl Default for TcpPolicy {
+    fn default() -> Self {
+        TcpPolicy {
+            keepalive_idle: Duration::from_secs(30),
+            keepalive_interval: Duration::from_secs(10),
+            keepalive_retries: 3,
+            user_timeout: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What a read brought.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Received {
+    /// So many bytes; `more` unless the kernel has surely no more of them.
+    Data {
+        /// Bytes in the caller's buffer.
+        count: usize,
+        /// Whether to read again before waiting.
+        more: bool,
+    },
+    /// Nothing now.
+    Nothing,
+    /// The peer will send nothing more.
+    End,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// A connection, with the state of its encryption.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    stream: Stream,
+    tls: Option<Box<Connection>>,
+    wants_room: bool,
+}
+
+impl Socket {
+    /// A TCP connection; small messages leave at once.
+    pub(crate) fn tcp(stream: TcpStream, policy: TcpPolicy) -> io::Result<Self> {
+        let socket = SockRef::from(&stream);
+        socket.set_tcp_nodelay(true)?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(policy.keepalive_idle)
+            .with_interval(policy.keepalive_interval)
+            .with_retries(policy.keepalive_retries);
+        socket.set_tcp_keepalive(&keepalive)?;
+        socket.set_tcp_user_timeout(Some(policy.user_timeout))?;
+        Ok(Socket { stream: Stream::Tcp(stream), tls: None, wants_room: false })
+    }
+
+    /// A Unix connection.
+    pub(crate) fn unix(stream: UnixStream) -> Self {
+        Socket { stream: Stream::Unix(stream), tls: None, wants_room: false }
+    }
+
+    /// Whether the peer is on this machine and nobody listens in: a Unix socket.
+    pub(crate) fn is_unix(&self) -> bool {
+        matches!(self.stream, Stream::Unix(_))
+    }
+
+    /// Whether what is sent is encrypted.
+    pub(crate) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// The state of the encryption, once there is one.
+    pub(crate) fn tls(&self) -> Option<&Connection> {
+        self.tls.as_deref()
+    }
+
+    /// Encrypts from here on, as the side that was connected to.
+    pub(crate) fn accept_tls(&mut self, mut tls: ServerConnection) {
+        tls.set_buffer_limit(Some(BACKLOG_BYTES_HIGH));
+        self.tls = Some(Box::new(tls.into()));
+    }
+
+    /// Encrypts from here on, as the side that connected.
+    pub(crate) fn start_tls(&mut self, mut tls: ClientConnection) {
+        tls.set_buffer_limit(Some(BACKLOG_BYTES_HIGH));
+        self.tls = Some(Box::new(tls.into()));
+    }
+
+    /// Why connecting failed, once the socket is ready; nothing when it did not.
+    pub(crate) fn connect_error(&self) -> io::Result<Option<io::Error>> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.take_error(),
+            Stream::Unix(stream) => stream.take_error(),
+        }
+    }
+
+    /// Whether connecting has come to an end that is not an error.
+    pub(crate) fn is_connected(&self) -> bool {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.peer_addr().is_ok(),
+            Stream::Unix(stream) => stream.peer_addr().is_ok(),
+        }
+    }
+
+    /// Has the thread told of readable bytes, and of room when `room` says so.
+    pub(crate) fn register(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        room: bool,
+    ) -> io::Result<()> {
+        self.wants_room = room;
+        let interest = interest(room);
+        match &mut self.stream {
+            Stream::Tcp(stream) => registry.register(stream, token, interest),
+            Stream::Unix(stream) => registry.register(stream, token, interest),
+        }
+    }
+
+    /// Asks to be told of room for writing, or no more. Only a change costs a system call.
+    pub(crate) fn want_room(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+        room: bool,
+    ) -> io::Result<()> {
+        if self.wants_room == room {
+            return Ok(());
+        }
+        self.wants_room = room;
+        let interest = interest(room);
+        match &mut self.stream {
+            Stream::Tcp(stream) => registry.reregister(stream, token, interest),
+            Stream::Unix(stream) => registry.reregister(stream, token, interest),
+        }
+    }
+
+    /// Takes it out of the thread's epoll, to give it to another thread.
+    pub(crate) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Tcp(stream) => registry.deregister(stream),
+            Stream::Unix(stream) => registry.deregister(stream),
+        }
+    }
+
+    /// Reads what is there into `buffer`.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        match &mut self.tls {
+            None => match retry(|| self.stream.read(buffer)) {
+                Ok(0) => Ok(Received::End),
+                // A stream socket that gave less than was asked for is empty (epoll(7)).
+                Ok(count) => Ok(Received::Data { count, more: count == buffer.len() }),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Received::Nothing),
+                Err(error) => Err(error),
+            },
+            Some(tls) => read_tls(tls, &mut self.stream, buffer),
+        }
+    }
+
+    /// Writes as much of `bytes` as is taken at once and says how much that was. With TLS what was
+    /// taken may still wait in here: see [`Socket::has_pending`].
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut written = 0;
+        while written < bytes.len() {
+            let taken = match &mut self.tls {
+                None => match retry(|| self.stream.write(&bytes[written..])) {
+                    Ok(count) => count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                },
+                Some(tls) => {
+                    let taken = tls.writer().write(&bytes[written..])?;
+                    flush_tls(tls, &mut self.stream)?;
+                    taken
+                }
+            };
+            written += taken;
+            if taken == 0 {
+                break;
+            }
+            // A short write means a full socket; asking again would only say so.
+            if self.tls.is_none() && written < bytes.len() {
+                break;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Sends what TLS holds, as far as there is room.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None => Ok(()),
+            Some(tls) => flush_tls(tls, &mut self.stream),
+        }
+    }
+
+    /// Whether encrypted bytes wait for room in the socket.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.wants_write())
+    }
+
+    /// Says that nothing more will be sent: TLS's farewell and the end of the stream.
+    pub(crate) fn finish(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+        }
+        // The connection is closed next, whatever comes of this.
+        drop(self.flush());
+        drop(match &self.stream {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+        });
+    }
+
+    /// The address of the other side, for logs, limits and consoles; nothing for Unix sockets.
+    pub(crate) fn peer(&self) -> Option<std::net::SocketAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.peer_addr().ok(),
+            Stream::Unix(_) => None,
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.as_fd(),
+            Stream::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, bytes: &[io::IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write_vectored(bytes),
+            Stream::Unix(stream) => stream.write_vectored(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn interest(room: bool) -> Interest {
+    if room { Interest::READABLE.add(Interest::WRITABLE) } else { Interest::READABLE }
+}
+
+/// Again after a signal.
+fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+/// Decrypted bytes, after as many records from the socket as are needed for some.
+fn read_tls(tls: &mut Connection, stream: &mut Stream, buffer: &mut [u8]) -> io::Result<Received> {
+    loop {
+        match tls.reader().read(buffer) {
+            Ok(0) => return Ok(Received::End),
+            Ok(count) => return Ok(Received::Data { count, more: true }),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // The end of the stream without TLS's farewell, which many clients leave out. Every
+            // message says its length, so that nothing can be cut off unnoticed.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Ok(Received::End);
+            }
+            Err(error) => return Err(error),
+        }
+        match tls.read_tls(stream) {
+            Ok(0) => return Ok(Received::End),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Ok(Received::Nothing);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        }
+        let processed = tls.process_new_packets();
+        // Answers of the handshake, or the alert that says what is wrong.
+        flush_tls(tls, stream)?;
+        processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    }
+}
+
+fn flush_tls(tls: &mut Connection, stream: &mut Stream) -> io::Result<()> {
+    while tls.wants_write() {
+        match retry(|| tls.write_tls(stream)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Socket, Socket) {
+        let (one, two) = UnixStream::pair().expect("socket pair");
+        (Socket::unix(one), Socket::unix(two))
+    }
+
+    #[test]
+    fn a_short_read_says_that_there_is_no_more() {
+        let (mut one, mut two) = pair();
+        let mut buffer = [0; 8];
+        assert_eq!(two.read(&mut buffer).expect("read"), Received::Nothing);
+        assert_eq!(one.write(b"0123456789").expect("write"), 10);
+        assert_eq!(
+            two.read(&mut buffer).expect("read"),
+            Received::Data { count: 8, more: true }
+        );
+        assert_eq!(
+            two.read(&mut buffer).expect("read"),
+            Received::Data { count: 2, more: false }
+        );
+        one.finish();
+        assert_eq!(two.read(&mut buffer).expect("read"), Received::End);
+    }
+
+    #[test]
+    fn a_full_socket_takes_a_part() {
+        let (mut one, mut two) = pair();
+        let bytes: Vec<u8> = (0..4_000_000_u32).flat_map(u32::to_be_bytes).collect();
+        let mut sent = one.write(&bytes).expect("write");
+        assert!(sent > 0 && sent < bytes.len());
+        let mut buffer = vec![0; 65536];
+        let mut received = Vec::new();
+        while received.len() < bytes.len() {
+            match two.read(&mut buffer).expect("read") {
+                Received::Data { count, .. } => received.extend_from_slice(&buffer[..count]),
+                Received::Nothing => sent += one.write(&bytes[sent..]).expect("write"),
+                Received::End => panic!("nobody closed"),
+            }
+        }
+        assert!(received == bytes);
+    }
+}

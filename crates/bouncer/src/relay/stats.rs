@@ -1,0 +1,245 @@
+//! What a relay thread counts: relaxed atomics that only it writes and anybody reads.
+//!
+//! A counter is read and written back without a locked instruction, because there is one writer.
+//! Readers see every value at some time; sums over threads are not of one moment.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number that one thread changes.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// What it is now.
+    pub fn load(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Adds `amount`. Only the owning thread may call this.
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.load().wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// Takes `amount` away. Only the owning thread may call this.
+    pub fn sub(&self, amount: u64) {
+        self.0.store(self.load().saturating_sub(amount), Ordering::Relaxed);
+    }
+}
+
+/// Steps in each power of two: a value is known to 1/16 of itself.
+const STEPS: usize = 16;
+const STEP_BITS: u32 = 4;
+/// Powers of two above the first, which counts by ones: the last one ends at 2^36 µs, 19 hours.
+const POWERS: usize = 32;
+const BUCKETS: usize = STEPS * (POWERS + 1);
+
+/// How often durations of about the same length came: log-linear, in microseconds.
+#[derive(Debug)]
+pub struct Histogram {
+    buckets: [Count; BUCKETS],
+    sum_us: Count,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Histogram { buckets: [const { Count(AtomicU64::new(0)) }; BUCKETS], sum_us: Count::default() }
+    }
+}
+
+impl Histogram {
+    /// Counts one duration. Only the owning thread may call this.
+    pub fn record(&self, us: u64) {
+        self.buckets[bucket(us)].add(1);
+        self.sum_us.add(us);
+    }
+
+    /// Adds what was counted to `total`.
+    pub fn add_to(&self, total: &mut Distribution) {
+        for (to, from) in total.buckets.iter_mut().zip(&self.buckets) {
+            *to += from.load();
+        }
+        total.sum_us += self.sum_us.load();
+    }
+}
+
+fn bucket(us: u64) -> usize {
+    let power = (u64::BITS - us.leading_zeros()).saturating_sub(STEP_BITS + 1);
+    let step = usize::try_from(us >> power).unwrap_or(0);
+    (power as usize * STEPS + step).min(BUCKETS - 1)
+}
+
+/// The greatest value that is counted in `bucket`.
+fn greatest(bucket: usize) -> u64 {
+    let power = (bucket / STEPS).saturating_sub(1);
+    let step = (bucket - power * STEPS) as u64;
+    ((step + 1) << power) - 1
+}
+
+/// A sum of histograms.
+#[derive(Clone, Debug)]
+pub struct Distribution {
+    buckets: Vec<u64>,
+    sum_us: u64,
+}
+
+impl Default for Distribution {
+    fn default() -> Self {
+        Distribution { buckets: vec![0; BUCKETS], sum_us: 0 }
+    }
+}
+
+impl Distribution {
+    /// How many durations were counted.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// All of them together, in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
+    /// The duration that a share of `per_mille` of them did not exceed, in microseconds, to 1/16;
+    /// nothing when there were none.
+    pub fn percentile_us(&self, per_mille: u64) -> Option<u64> {
+        let count = self.count();
+        let rank = (count * per_mille).div_ceil(1000).max(1);
+        let mut seen = 0;
+        for (bucket, of_bucket) in self.buckets.iter().enumerate() {
+            seen += of_bucket;
+            if seen >= rank {
+                return Some(greatest(bucket));
+            }
+        }
+        None
+    }
+
+    /// How many did not exceed `us`, to the precision of the buckets.
+    pub fn at_most(&self, us: u64) -> u64 {
+        self.buckets[..=bucket(us)].iter().sum()
+    }
+}
+
+/// What one thread counted for one tenant.
+#[derive(Debug, Default)]
+pub struct TenantStats {
+    /// Clients that are logged in.
+    pub clients: Count,
+    /// Clients that hold a server connection.
+    pub clients_active: Count,
+    /// Clients that wait for a server connection.
+    pub clients_waiting: Count,
+    /// Server connections, in whatever state.
+    pub servers: Count,
+    /// Server connections that nobody holds.
+    pub servers_idle: Count,
+    /// Transactions that ended.
+    pub transactions: Count,
+    /// Statements that ended: requests with a `ReadyForQuery` of their own.
+    pub queries: Count,
+    /// Bytes from clients.
+    pub received_bytes: Count,
+    /// Bytes to clients.
+    pub sent_bytes: Count,
+    /// Microseconds in which a server connection was held for a client.
+    pub busy_us: Count,
+    /// Refusals because a queue was full or a wait too long.
+    pub exhausted: Count,
+    /// Clients that left in the middle of something.
+    pub dirty_disconnects: Count,
+    /// Resets of server connections that ended well.
+    pub resets: Count,
+    /// Server connections that were closed because they could not be reset.
+    pub reset_failures: Count,
+    /// Server connections that were opened.
+    pub opened: Count,
+    /// Attempts to open one that failed.
+    pub open_failures: Count,
+    /// Cancel requests that were forwarded or answered.
+    pub cancels: Count,
+    times: OnceLock<Box<Times>>,
+}
+
+/// Durations, allocated with the first of them: a tenant that was never used costs little.
+#[derive(Debug, Default)]
+pub struct Times {
+    /// From the first byte of a request to its `ReadyForQuery`.
+    pub query: Histogram,
+    /// From the lease of a server connection to its return.
+    pub transaction: Histogram,
+    /// From the wish for a server connection to its lease, for those who had to wait.
+    pub wait: Histogram,
+}
+
+impl TenantStats {
+    /// Its histograms, to record in.
+    pub fn times(&self) -> &Times {
+        self.times.get_or_init(Box::default)
+    }
+
+    /// Its histograms, when anything was recorded.
+    pub fn times_seen(&self) -> Option<&Times> {
+        self.times.get().map(Box::as_ref)
+    }
+}
+
+/// What one thread counted that belongs to no tenant.
+#[derive(Debug, Default)]
+pub struct ThreadStats {
+    /// Connections that were accepted here or dealt to this thread.
+    pub accepted: Count,
+    /// Connections that ended before their login did.
+    pub logins_failed: Count,
+    /// Connections that are in their login.
+    pub logins: Count,
+    /// Client connections, logged in or not.
+    pub clients: Count,
+    /// Server connections.
+    pub servers: Count,
+    /// Turns of the loop.
+    pub turns: Count,
+    /// Events that were handled in them.
+    pub events: Count,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_known_to_a_sixteenth() {
+        let values = (0..4096).chain((12..36).flat_map(|power| {
+            let base = 1_u64 << power;
+            [base - 1, base, base + 1, base + base / 3]
+        }));
+        let mut last = 0;
+        for value in values {
+            let bucket = bucket(value);
+            assert!(bucket >= last || value < 1 << 20, "{value}");
+            last = bucket;
+            let greatest = greatest(bucket);
+            assert!(greatest >= value, "{value} in {bucket} to {greatest}");
+            assert!(greatest - value <= value / 16, "{value} in {bucket} to {greatest}");
+        }
+        assert_eq!(bucket(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn percentiles_come_from_the_ranks() {
+        let histogram = Histogram::default();
+        for value in 1..=1000 {
+            histogram.record(value);
+        }
+        let mut total = Distribution::default();
+        assert_eq!(total.percentile_us(500), None);
+        histogram.add_to(&mut total);
+        assert_eq!(total.count(), 1000);
+        assert_eq!(total.sum_us(), 500_500);
+        for per_mille in [1, 10, 500, 950, 990, 1000] {
+            let value = total.percentile_us(per_mille).expect("some");
+            assert!(value >= per_mille && value <= per_mille + per_mille / 16, "{per_mille}");
+        }
+        assert_eq!(total.at_most(15), 15);
+    }
+}
