@@ -25,15 +25,19 @@
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
 //! | `certificate.rs` | a certificate for `localhost` |
 //! | `service.rs`, `postgres.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
+//! | `pg.rs` | blocking PostgreSQL client that says exactly what it is told |
+//! | `cutter.rs` | proxy that breaks connections at a chosen byte |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
 //! | `wait.rs` | deadlines; the only reader of the clock here |
 
 mod certificate;
+mod cutter;
 mod events;
 mod host;
 mod http;
 mod log;
+pub mod pg;
 mod postgres;
 pub mod process;
 mod receiver;
@@ -46,10 +50,14 @@ mod wait;
 mod websocket;
 
 pub use certificate::Certificate;
+pub use cutter::{Cut, Cutter, Way};
 pub use events::{EventStream, SentEvent};
 pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;
+pub use pg::{
+    PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure, PgMessage, PgNotification,
+};
 pub use postgres::Postgres;
 pub use receiver::{Delivered, Receiver, TAKEN};
 pub use redis::Redis;

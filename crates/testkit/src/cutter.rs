@@ -1,0 +1,273 @@
+//! A proxy that breaks connections at a chosen byte.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+/// Bytes that are copied at once; a cut in the middle of them is a cut all the same.
+const PIECE: usize = 16 << 10;
+/// How often a thread that waits for bytes looks whether it shall end.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Which way the bytes go that are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// From whoever connected to whoever is connected to.
+    Forth,
+    /// The other way.
+    Back,
+}
+
+/// Where a connection ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Which bytes are counted.
+    pub way: Way,
+    /// So many of them arrive, and then nothing does, either way.
+    pub after: u64,
+}
+
+type Plan = Box<dyn FnMut(u64) -> Option<Cut> + Send>;
+
+/// A TCP proxy on a port of loopback, for as long as the value lives.
+///
+/// Each connection it takes is passed on to one it makes, byte for byte, until either side ends it
+/// or its plan does. What was read before the cut has arrived when the connection ends, as in a
+/// network that fails after a packet.
+#[derive(Debug)]
+pub struct Cutter {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    target: SocketAddr,
+    plan: Mutex<Plan>,
+    ended: AtomicBool,
+    accepted: AtomicU64,
+    cuts: AtomicU64,
+    live: Mutex<Vec<Arc<Pair>>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+/// Both ends of one connection.
+struct Pair {
+    near: TcpStream,
+    far: TcpStream,
+    over: AtomicBool,
+}
+
+impl Pair {
+    fn end(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        for stream in [&self.near, &self.far] {
+            // It may have been ended by its peer.
+            drop(stream.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+impl Cutter {
+    /// Starts a proxy that breaks nothing by itself.
+    #[must_use]
+    pub fn start(target: SocketAddr) -> Cutter {
+        Cutter::start_with(target, |_| None)
+    }
+
+    /// Starts a proxy that asks `plan` where each connection ends. Connections are counted from
+    /// zero.
+    #[must_use]
+    pub fn start_with(
+        target: SocketAddr,
+        plan: impl FnMut(u64) -> Option<Cut> + Send + 'static,
+    ) -> Cutter {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind a port");
+        let address = listener.local_addr().expect("the port");
+        let shared = Arc::new(Shared {
+            target,
+            plan: Mutex::new(Box::new(plan)),
+            ended: AtomicBool::new(false),
+            accepted: AtomicU64::new(0),
+            cuts: AtomicU64::new(0),
+            live: Mutex::new(Vec::new()),
+        });
+        let acceptor = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || accept(&listener, &shared)
+        });
+        Cutter { address, shared, acceptor: Some(acceptor) }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Another plan, for connections that are taken from now on.
+    pub fn plan(&self, plan: impl FnMut(u64) -> Option<Cut> + Send + 'static) {
+        *self.shared.plan.lock() = Box::new(plan);
+    }
+
+    /// Ends all connections there are.
+    pub fn cut_all(&self) {
+        for pair in self.shared.live.lock().drain(..) {
+            pair.end();
+        }
+    }
+
+    /// Connections taken so far.
+    #[must_use]
+    pub fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::Relaxed)
+    }
+
+    /// Connections that ended by their plan.
+    #[must_use]
+    pub fn cuts(&self) -> u64 {
+        self.shared.cuts.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, Ordering::Relaxed);
+        // Wakes the thread that accepts.
+        drop(TcpStream::connect(self.address));
+        if let Some(acceptor) = self.acceptor.take() {
+            drop(acceptor.join());
+        }
+        self.cut_all();
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.ended.load(Ordering::Relaxed) {
+            return;
+        }
+        // A connection that its peer has already given up is none.
+        let Ok(near) = stream else { continue };
+        let number = shared.accepted.fetch_add(1, Ordering::Relaxed);
+        let Ok(far) = TcpStream::connect(shared.target) else { continue };
+        let cut = (shared.plan.lock())(number);
+        for stream in [&near, &far] {
+            stream.set_nodelay(true).expect("send at once");
+            stream.set_read_timeout(Some(LOOK)).expect("limit the wait");
+        }
+        let pair = Arc::new(Pair { near, far, over: AtomicBool::new(false) });
+        let mut live = shared.live.lock();
+        live.retain(|pair| !pair.over.load(Ordering::Relaxed));
+        live.push(Arc::clone(&pair));
+        drop(live);
+        for way in [Way::Forth, Way::Back] {
+            let after = cut.filter(|cut| cut.way == way).map(|cut| cut.after);
+            let (pair, shared) = (Arc::clone(&pair), Arc::clone(shared));
+            thread::spawn(move || copy(&pair, way, after, &shared));
+        }
+    }
+}
+
+/// Passes bytes on in one direction until it is over.
+fn copy(pair: &Pair, way: Way, after: Option<u64>, shared: &Shared) {
+    let (mut from, mut to) = match way {
+        Way::Forth => (&pair.near, &pair.far),
+        Way::Back => (&pair.far, &pair.near),
+    };
+    let mut left = after.unwrap_or(u64::MAX);
+    let mut piece = [0; PIECE];
+    loop {
+        if left == 0 {
+            shared.cuts.fetch_add(1, Ordering::Relaxed);
+            return pair.end();
+        }
+        if shared.ended.load(Ordering::Relaxed) || pair.over.load(Ordering::Relaxed) {
+            return pair.end();
+        }
+        let room = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
+        match from.read(&mut piece[..room]) {
+            Ok(0) => {
+                // Half of it ends; answers may still come.
+                drop(to.shutdown(Shutdown::Write));
+                return;
+            }
+            Ok(count) => {
+                if to.write_all(&piece[..count]).is_err() {
+                    return pair.end();
+                }
+                left -= u64::try_from(count).unwrap_or(left);
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return pair.end(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sends back what it gets, until the connection ends.
+    fn echo() -> (SocketAddr, JoinHandle<Vec<u8>>) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let thread = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut all, mut piece) = (Vec::new(), [0; 64]);
+            while let Ok(count @ 1..) = stream.read(&mut piece) {
+                all.extend_from_slice(&piece[..count]);
+                drop(stream.write_all(&piece[..count]));
+            }
+            all
+        });
+        (address, thread)
+    }
+
+    fn check(cut: Option<Cut>, arrived: &[u8], answered: &[u8]) {
+        let (address, echo) = echo();
+        let cutter = Cutter::start_with(address, move |_| cut);
+        let mut stream = TcpStream::connect(cutter.address()).unwrap();
+        stream.write_all(b"0123456789").unwrap();
+        if cut.is_none() {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        let mut answer = Vec::new();
+        // A connection that was reset has told what it had told.
+        drop(stream.read_to_end(&mut answer));
+        assert_eq!((echo.join().unwrap().as_slice(), answer.as_slice()), (arrived, answered));
+        assert_eq!((cutter.accepted(), cutter.cuts()), (1, u64::from(cut.is_some())));
+    }
+
+    #[test]
+    fn a_connection_ends_where_its_plan_says() {
+        check(None, b"0123456789", b"0123456789");
+        check(Some(Cut { way: Way::Forth, after: 0 }), b"", b"");
+        check(Some(Cut { way: Way::Back, after: 4 }), b"0123456789", b"0123");
+    }
+
+    #[test]
+    fn all_connections_end_when_they_shall() {
+        let (address, echo) = echo();
+        let cutter = Cutter::start(address);
+        let mut stream = TcpStream::connect(cutter.address()).unwrap();
+        stream.write_all(b"a").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
+        cutter.cut_all();
+        assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0);
+        assert_eq!(echo.join().unwrap(), b"a");
+        assert_eq!(cutter.cuts(), 0);
+    }
+}
