@@ -2,6 +2,7 @@
 //!
 //! Source: PostgreSQL 18 documentation, chapter "Frontend/Backend Protocol".
 
+pub mod frame;
 pub mod message;
 pub mod notice;
 pub mod startup;

@@ -1,0 +1,257 @@
+//! Frames: a tag, a length that counts itself, a body.
+//!
+//! Nothing here copies or waits for a body: whoever streams a message needs the five bytes of its
+//! head. Source of the tags: PostgreSQL 18 documentation, "Message Formats".
+
+/// Bytes of a message's head: the tag and the length.
+pub const HEADER_BYTES: usize = 5;
+
+/// The longest message that is taken, its head included. PostgreSQL's own bound for a field is
+/// 1 GiB; a longer length is an attack or a stream out of step.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+
+/// What front ends send.
+pub mod frontend {
+    /// A text of statements, for the simple protocol.
+    pub const QUERY: u8 = b'Q';
+    /// Prepare a statement.
+    pub const PARSE: u8 = b'P';
+    /// Make a portal of a statement and parameters.
+    pub const BIND: u8 = b'B';
+    /// Ask for the shape of a statement or portal.
+    pub const DESCRIBE: u8 = b'D';
+    /// Run a portal.
+    pub const EXECUTE: u8 = b'E';
+    /// Forget a statement or portal.
+    pub const CLOSE: u8 = b'C';
+    /// End a batch.
+    pub const SYNC: u8 = b'S';
+    /// Send what is there.
+    pub const FLUSH: u8 = b'H';
+    /// Call a function by its number; out of use, still in the protocol.
+    pub const FUNCTION_CALL: u8 = b'F';
+    /// Data of a `COPY`.
+    pub const COPY_DATA: u8 = b'd';
+    /// The end of a `COPY`'s data.
+    pub const COPY_DONE: u8 = b'c';
+    /// The front end gives a `COPY` up.
+    pub const COPY_FAIL: u8 = b'f';
+    /// A password, or a step of SASL.
+    pub const PASSWORD: u8 = b'p';
+    /// Good bye.
+    pub const TERMINATE: u8 = b'X';
+}
+
+/// What back ends send.
+pub mod backend {
+    /// A step of authentication.
+    pub const AUTHENTICATION: u8 = b'R';
+    /// A setting that clients are told of.
+    pub const PARAMETER_STATUS: u8 = b'S';
+    /// What a cancellation needs.
+    pub const BACKEND_KEY_DATA: u8 = b'K';
+    /// The end of a query or batch, with the state of the transaction.
+    pub const READY_FOR_QUERY: u8 = b'Z';
+    /// A command ended; its tag.
+    pub const COMMAND_COMPLETE: u8 = b'C';
+    /// One row.
+    pub const DATA_ROW: u8 = b'D';
+    /// The columns of rows to come.
+    pub const ROW_DESCRIPTION: u8 = b'T';
+    /// There are no rows to come.
+    pub const NO_DATA: u8 = b'n';
+    /// The parameters of a statement.
+    pub const PARAMETER_DESCRIPTION: u8 = b't';
+    /// A statement was prepared.
+    pub const PARSE_COMPLETE: u8 = b'1';
+    /// A portal was made.
+    pub const BIND_COMPLETE: u8 = b'2';
+    /// A statement or portal is forgotten.
+    pub const CLOSE_COMPLETE: u8 = b'3';
+    /// The text had no statement.
+    pub const EMPTY_QUERY: u8 = b'I';
+    /// A portal has more rows than were asked for.
+    pub const PORTAL_SUSPENDED: u8 = b's';
+    /// Something failed.
+    pub const ERROR: u8 = b'E';
+    /// Something is worth saying.
+    pub const NOTICE: u8 = b'N';
+    /// A `NOTIFY` of somebody.
+    pub const NOTIFICATION: u8 = b'A';
+    /// The result of a function call.
+    pub const FUNCTION_CALL_RESPONSE: u8 = b'V';
+    /// The front end may send data.
+    pub const COPY_IN: u8 = b'G';
+    /// Data follows.
+    pub const COPY_OUT: u8 = b'H';
+    /// Data goes both ways; replication only.
+    pub const COPY_BOTH: u8 = b'W';
+    /// Data of a `COPY`.
+    pub const COPY_DATA: u8 = b'd';
+    /// The end of a `COPY`'s data.
+    pub const COPY_DONE: u8 = b'c';
+    /// The server speaks an older minor version, or does not know an option.
+    pub const NEGOTIATE_PROTOCOL_VERSION: u8 = b'v';
+}
+
+/// The state of the transaction as `ReadyForQuery` tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// No transaction.
+    #[default]
+    Idle,
+    /// Inside a transaction.
+    InTransaction,
+    /// Inside a transaction that can only be rolled back.
+    Failed,
+}
+
+impl TransactionStatus {
+    /// The byte on the wire.
+    pub const fn byte(self) -> u8 {
+        match self {
+            Self::Idle => b'I',
+            Self::InTransaction => b'T',
+            Self::Failed => b'E',
+        }
+    }
+
+    /// Reads the byte of a `ReadyForQuery`; none if it is no state.
+    pub const fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            b'I' => Some(Self::Idle),
+            b'T' => Some(Self::InTransaction),
+            b'E' => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// The length does not even count itself.
+    #[error("a message of type {tag:#04x} has the length {length}, less than the length itself")]
+    TooShort {
+        /// The message's first byte.
+        tag: u8,
+        /// The length on the wire.
+        length: u32,
+    },
+    /// The length is beyond [`MESSAGE_BYTES_MAX`].
+    #[error("a message of type {tag:#04x} has {length} bytes, more than {MESSAGE_BYTES_MAX}")]
+    TooLong {
+        /// The message's first byte.
+        tag: u8,
+        /// The length on the wire.
+        length: u32,
+    },
+}
+
+/// The head of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// What the message is; which depends on who sent it.
+    pub tag: u8,
+    /// All bytes of the message on the wire, the head included.
+    pub total: usize,
+}
+
+impl Header {
+    /// Reads a head; none while there are fewer than [`HEADER_BYTES`].
+    ///
+    /// # Errors
+    /// The length is impossible.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Option<Header>, FrameError> {
+        let [tag, a, b, c, d, ..] = *bytes else { return Ok(None) };
+        let length = u32::from_be_bytes([a, b, c, d]);
+        if length < 4 {
+            return Err(FrameError::TooShort { tag, length });
+        }
+        match usize::try_from(length) {
+            Ok(length) if length < MESSAGE_BYTES_MAX => Ok(Some(Header { tag, total: length + 1 })),
+            _ => Err(FrameError::TooLong { tag, length }),
+        }
+    }
+
+    /// Bytes of the body.
+    #[inline]
+    pub const fn body(&self) -> usize {
+        self.total.saturating_sub(HEADER_BYTES)
+    }
+}
+
+/// Appends a head for a body of `body` bytes.
+///
+/// A body beyond [`MESSAGE_BYTES_MAX`] cannot be said; whoever builds one has checked the parts.
+#[inline]
+pub fn put_header(out: &mut Vec<u8>, tag: u8, body: usize) {
+    debug_assert!(body < MESSAGE_BYTES_MAX, "a message of {body} bytes");
+    out.push(tag);
+    let length = u32::try_from(body.saturating_add(4)).unwrap_or(u32::MAX);
+    out.extend_from_slice(&length.to_be_bytes());
+}
+
+/// Splits a string of the protocol, which ends with a zero, from what follows it; none while the
+/// zero is not there.
+#[inline]
+pub fn split_string(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = bytes.iter().position(|byte| *byte == 0)?;
+    Some((bytes.get(..end)?, bytes.get(end + 1..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u8], wanted: Result<Option<Header>, FrameError>) {
+        assert_eq!(Header::parse(bytes), wanted, "{bytes:?}");
+    }
+
+    #[test]
+    fn a_head_says_how_long_the_message_is() {
+        check(b"", Ok(None));
+        check(b"Q\0\0\0", Ok(None));
+        check(b"S\0\0\0\x04", Ok(Some(Header { tag: b'S', total: 5 })));
+        check(b"Q\0\0\0\x0dSELECT 1\0", Ok(Some(Header { tag: b'Q', total: 14 })));
+        check(b"Q\0\0\0\x03", Err(FrameError::TooShort { tag: b'Q', length: 3 }));
+        check(b"Q\0\0\0\0", Err(FrameError::TooShort { tag: b'Q', length: 0 }));
+        let most = u32::try_from(MESSAGE_BYTES_MAX).unwrap();
+        check(
+            &[[b'd'].as_slice(), &(most - 1).to_be_bytes()].concat(),
+            Ok(Some(Header { tag: b'd', total: MESSAGE_BYTES_MAX })),
+        );
+        for length in [most, 0x8000_0000, u32::MAX] {
+            let bytes = [[b'd'].as_slice(), &length.to_be_bytes()].concat();
+            check(&bytes, Err(FrameError::TooLong { tag: b'd', length }));
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        for body in [0, 1, 255, 70_000] {
+            let mut out = Vec::new();
+            put_header(&mut out, b'D', body);
+            let header = Header::parse(&out).unwrap().unwrap();
+            assert_eq!((header.tag, header.body()), (b'D', body));
+        }
+    }
+
+    #[test]
+    fn strings_end_with_a_zero() {
+        assert_eq!(split_string(b"a\0b"), Some((&b"a"[..], &b"b"[..])));
+        assert_eq!(split_string(b"\0"), Some((&b""[..], &b""[..])));
+        assert_eq!(split_string(b"abc"), None);
+    }
+
+    #[test]
+    fn states_of_transactions_have_one_byte() {
+        for byte in 0..=u8::MAX {
+            if let Some(status) = TransactionStatus::from_byte(byte) {
+                assert_eq!(status.byte(), byte);
+            }
+        }
+        assert_eq!(TransactionStatus::from_byte(b'x'), None);
+    }
+}
