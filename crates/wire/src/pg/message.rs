@@ -71,8 +71,7 @@ fn put_str(out: &mut Vec<u8>, text: &[u8]) {
     out.push(0);
 }
 
-/// Appends a big-endian count; a count that does not fit is the largest that does, and `debug_assert`
-/// says so in tests.
+/// Appends a big-endian count; one that does not fit is the largest that does, and is a bug.
 fn put_count(out: &mut Vec<u8>, count: usize) {
     debug_assert!(i16::try_from(count).is_ok(), "more than a message can have: {count}");
     let count = i16::try_from(count).unwrap_or(i16::MAX);
@@ -101,6 +100,7 @@ fn untagged(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
 /// Messages of a server.
 pub mod backend {
     use super::{ErrorFields, put_count, put_str, tagged};
+    use crate::pg::frame::TransactionStatus;
 
     /// `AuthenticationOk`: the client is who it says.
     pub fn authentication_ok(out: &mut Vec<u8>) {
@@ -159,6 +159,11 @@ pub mod backend {
             out.extend_from_slice(&pid.to_be_bytes());
             out.extend_from_slice(key);
         });
+    }
+
+    /// The next request may come.
+    pub fn ready_for_query(out: &mut Vec<u8>, status: TransactionStatus) {
+        tagged(out, b'Z', |out| out.push(status.byte()));
     }
 
     /// A statement is done; `tag` is such as `SELECT 1`.

@@ -190,9 +190,9 @@ pub enum OptionsError {
     NoValue(String),
 }
 
-/// Reads the startup parameter `options`: `-c name=value`, `-cname=value` and `--name=value`, parted
-/// by white space, in which a backslash takes what follows as it is. As in the server's own reading,
-/// dashes in names are underscores.
+/// Reads the startup parameter `options`: `-c name=value`, `-cname=value` and `--name=value`,
+/// parted by white space, in which a backslash takes what follows as it is. As in the server's own
+/// reading, dashes in names are underscores.
 ///
 /// # Errors
 /// When it has anything else.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::pg::frame::TransactionStatus;
 use crate::pg::startup::Version;
 
 /// Builds behind bytes that are already there, and compares.
@@ -22,6 +23,9 @@ fn messages_of_a_server() {
     check(|out| backend::authentication_sasl_final(out, b"v=1"), b"R\0\0\0\x0b\0\0\0\x0cv=1");
     check(|out| backend::parameter_status(out, "a", ""), b"S\0\0\0\x07a\0\0");
     check(|out| backend::backend_key_data(out, 7, b"key!"), b"K\0\0\0\x0c\0\0\0\x07key!");
+    check(|out| backend::ready_for_query(out, TransactionStatus::Idle), b"Z\0\0\0\x05I");
+    check(|out| backend::ready_for_query(out, TransactionStatus::InTransaction), b"Z\0\0\0\x05T");
+    check(|out| backend::ready_for_query(out, TransactionStatus::Failed), b"Z\0\0\0\x05E");
     check(|out| backend::command_complete(out, "SELECT 1"), b"C\0\0\0\x0dSELECT 1\0");
     check(
         |out| backend::error(out, &ErrorFields::fatal("08000", "no").with_hint("so")),

@@ -1,0 +1,136 @@
+//! The client's side, towards servers that may be hostile.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use subtle::ConstantTimeEq;
+
+use super::keys::decode_key;
+use super::{
+    Channel, END_POINT, ITERATIONS_MAX, MECHANISM, MECHANISM_PLUS, NONCE_BYTES, SALT_BYTES_MAX,
+    ScramError, ScramKeys, attribute, is_nonce, text,
+};
+
+/// An exchange that begins.
+#[derive(Debug)]
+pub struct Client {
+    mechanism: &'static str,
+    /// What is said about channel binding: `n,,`, `y,,` or `p=…,,`.
+    header: String,
+    /// The first message without the header.
+    bare: String,
+    nonce: String,
+    /// What is bound to.
+    bound: Vec<u8>,
+}
+
+impl Client {
+    /// Begins an exchange over this channel.
+    #[must_use]
+    pub fn new(channel: Channel<'_>, nonce: [u8; NONCE_BYTES]) -> Client {
+        let (mechanism, flag, bound): (_, _, &[u8]) = match channel {
+            Channel::Unbound => (MECHANISM, "n", &[]),
+            Channel::NotOffered => (MECHANISM, "y", &[]),
+            Channel::EndPoint(hash) => (MECHANISM_PLUS, END_POINT, hash),
+        };
+        let nonce = BASE64.encode(nonce);
+        // PostgreSQL takes the name from the startup message.
+        let bare = format!("n=,r={nonce}");
+        Client { mechanism, header: format!("{flag},,"), bare, nonce, bound: bound.to_vec() }
+    }
+
+    /// The mechanism to ask for.
+    #[must_use]
+    pub fn mechanism(&self) -> &'static str {
+        self.mechanism
+    }
+
+    /// The first message.
+    #[must_use]
+    pub fn first(&self) -> String {
+        format!("{}{}", self.header, self.bare)
+    }
+
+    /// Reads the server's challenge.
+    ///
+    /// # Errors
+    /// When it is malformed, of another exchange, or demands too much.
+    pub fn challenge(self, message: &[u8]) -> Result<Challenge, ScramError> {
+        let whole = text(message)?;
+        if whole.starts_with("m=") {
+            return Err(ScramError::Unsupported("a mandatory extension"));
+        }
+        let mut attributes = whole;
+        let nonce = attribute(&mut attributes, "r")?;
+        let salt = attribute(&mut attributes, "s")?;
+        let iterations = attribute(&mut attributes, "i")?;
+        // A nonce that adds nothing to ours is one that is used again.
+        let added = nonce.strip_prefix(&self.nonce).filter(|added| is_nonce(added));
+        added.ok_or(ScramError::Nonce)?;
+        let salt = BASE64.decode(salt).map_err(|_| ScramError::Malformed("salt"))?;
+        if salt.is_empty() || salt.len() > SALT_BYTES_MAX {
+            return Err(ScramError::Malformed("salt"));
+        }
+        let iterations: u64 =
+            iterations.parse().map_err(|_| ScramError::Malformed("iterations"))?;
+        let bounded = u32::try_from(iterations).ok().filter(|it| *it <= ITERATIONS_MAX);
+        let iterations = match bounded.ok_or(ScramError::Iterations(iterations))? {
+            0 => return Err(ScramError::Malformed("iterations")),
+            iterations => iterations,
+        };
+        let binding = BASE64.encode([self.header.as_bytes(), &self.bound].concat());
+        let last = format!("c={binding},r={nonce}");
+        let auth_message = format!("{},{whole},{last}", self.bare);
+        Ok(Challenge { salt, iterations, last, auth_message })
+    }
+}
+
+/// A server's challenge: what the keys must be of.
+#[derive(Debug)]
+pub struct Challenge {
+    /// What the password is hashed with.
+    pub salt: Vec<u8>,
+    /// How often, at most [`ITERATIONS_MAX`].
+    pub iterations: u32,
+    /// The last message without its proof.
+    last: String,
+    auth_message: String,
+}
+
+impl Challenge {
+    /// The last message, and what the server has to answer. The keys must [`fit`](ScramKeys::fit).
+    #[must_use]
+    pub fn answer(self, keys: &ScramKeys) -> (String, Expected) {
+        debug_assert!(keys.fit(&self.salt, self.iterations), "keys of another salt");
+        let auth_message = [self.auth_message.as_bytes()];
+        let proof = BASE64.encode(keys.proof(&auth_message));
+        (format!("{},p={proof}", self.last), Expected(keys.signature(&auth_message)))
+    }
+}
+
+/// What a server answers that knows the secret.
+pub struct Expected([u8; 32]);
+
+impl Expected {
+    /// Reads the server's last message.
+    ///
+    /// # Errors
+    /// When it refuses, or does not know the secret.
+    pub fn check(self, message: &[u8]) -> Result<(), ScramError> {
+        let whole = text(message)?;
+        if whole.starts_with("e=") {
+            return Err(ScramError::Refused);
+        }
+        let mut attributes = whole;
+        let signature = decode_key(attribute(&mut attributes, "v")?);
+        let signature = signature.ok_or(ScramError::Malformed("signature"))?;
+        bool::from(signature.ct_eq(&self.0)).then_some(()).ok_or(ScramError::Signature)
+    }
+}
+
+impl fmt::Debug for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Expected(..)")
+    }
+}

@@ -1,0 +1,103 @@
+//! The server's side.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use subtle::ConstantTimeEq;
+
+use super::keys::decode_key;
+use super::{
+    Channel, END_POINT, MECHANISM, MECHANISM_PLUS, NONCE_BYTES, ScramError, ScramSecret, attribute,
+    is_nonce, text,
+};
+
+/// An exchange whose challenge was sent.
+#[derive(Debug)]
+pub struct Server {
+    /// The client's first message without its header, a comma, our first message, a comma.
+    auth_message: String,
+    /// Both nonces.
+    nonce: String,
+    /// What the client must have bound to, encoded.
+    binding: String,
+}
+
+/// A client that knows the password.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The last message for the client: proves that we know the secret.
+    pub message: String,
+    /// Logs in to every server that has the same secret: [`ScramSecret::keys`].
+    pub client_key: [u8; 32],
+}
+
+impl Server {
+    /// Reads the client's first message and gives the challenge.
+    ///
+    /// `channel` is what was offered: [`MECHANISM_PLUS`] only if it can be bound to.
+    ///
+    /// # Errors
+    /// When the message is malformed, or the client and we were told different things about channel
+    /// binding.
+    pub fn first(
+        secret: &ScramSecret,
+        channel: Channel<'_>,
+        mechanism: &str,
+        message: &[u8],
+        nonce: [u8; NONCE_BYTES],
+    ) -> Result<(Server, String), ScramError> {
+        let whole = text(message)?;
+        let malformed = ScramError::Malformed("no header");
+        let (flag, rest) = whole.split_once(',').ok_or(malformed)?;
+        let (authorization, bare) = rest.split_once(',').ok_or(malformed)?;
+        if !authorization.is_empty() {
+            return Err(ScramError::Unsupported("an authorization identity"));
+        }
+        let bound: &[u8] = match (mechanism, flag, channel) {
+            (MECHANISM, "n", _) => &[],
+            // Could bind, and was not offered it. If it was, somebody has removed the offer.
+            (MECHANISM, "y", Channel::Unbound | Channel::NotOffered) => &[],
+            (MECHANISM_PLUS, END_POINT, Channel::EndPoint(hash)) => hash,
+            (MECHANISM | MECHANISM_PLUS, ..) => return Err(ScramError::ChannelBinding),
+            _ => return Err(ScramError::Unsupported("the mechanism")),
+        };
+        let mut attributes = bare;
+        if attributes.starts_with("m=") {
+            return Err(ScramError::Unsupported("a mandatory extension"));
+        }
+        attribute(&mut attributes, "n")?;
+        let theirs = attribute(&mut attributes, "r")?;
+        if !is_nonce(theirs) {
+            return Err(ScramError::Malformed("nonce"));
+        }
+        let nonce = format!("{theirs}{}", BASE64.encode(nonce));
+        let salt = BASE64.encode(secret.salt());
+        let challenge = format!("r={nonce},s={salt},i={}", secret.iterations());
+        let binding = BASE64.encode([format!("{flag},,").as_bytes(), bound].concat());
+        let auth_message = format!("{bare},{challenge},");
+        Ok((Server { auth_message, nonce, binding }, challenge))
+    }
+
+    /// Reads the client's last message. `secret` is the one that the challenge was made with.
+    ///
+    /// # Errors
+    /// When it is malformed, bound to another channel, of another exchange, or proves nothing.
+    pub fn last(self, secret: &ScramSecret, message: &[u8]) -> Result<Accepted, ScramError> {
+        let whole = text(message)?;
+        let malformed = ScramError::Malformed("no proof");
+        let (without_proof, proof) = whole.rsplit_once(",p=").ok_or(malformed)?;
+        let mut attributes = without_proof;
+        let binding = attribute(&mut attributes, "c")?;
+        let nonce = attribute(&mut attributes, "r")?;
+        if !bool::from(binding.as_bytes().ct_eq(self.binding.as_bytes())) {
+            return Err(ScramError::ChannelBinding);
+        }
+        if !bool::from(nonce.as_bytes().ct_eq(self.nonce.as_bytes())) {
+            return Err(ScramError::Nonce);
+        }
+        let proof = decode_key(proof).ok_or(ScramError::Malformed("proof"))?;
+        let auth_message = [self.auth_message.as_bytes(), without_proof.as_bytes()];
+        let client_key = secret.check(proof, &auth_message).ok_or(ScramError::Proof)?;
+        let message = format!("v={}", BASE64.encode(secret.signature(&auth_message)));
+        Ok(Accepted { message, client_key })
+    }
+}
