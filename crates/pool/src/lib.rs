@@ -81,6 +81,7 @@
 //! | `lease.rs`, `permit.rs` | the permits |
 //! | `buffer.rs` | [`BufferPool`]: byte buffers by size class, cached per thread |
 //! | `residents.rs` | [`residents`]: who of those that keep their state is there, and who goes when there is no room |
+//! | `shares.rs` | [`shares`]: who may have how many connections to a server that tenants share |
 //! | `sync.rs` | locks and atomics: the real ones or the model checker's |
 #![forbid(unsafe_code)]
 
@@ -95,6 +96,7 @@ mod maintain;
 mod permit;
 mod pool;
 pub mod residents;
+pub mod shares;
 mod stats;
 mod sync;
 mod waiters;

@@ -1,0 +1,46 @@
+//! Who may have how many server connections: bounds by server, tenant and user, fair between
+//! tenants by weight and measured use.
+//!
+//! The pool of resources in this crate is one for everybody. This is for users that keep their
+//! connections themselves, each thread its own, and share only the right to have them: a
+//! [`Permit`] is one slot of a server. It does no I/O, reads no clock and starts nothing; what
+//! another thread is to hear of is put into its letter box, and [`Wake`] is called.
+//!
+//! # Terms
+//! | term | meaning |
+//! |---|---|
+//! | server | what has slots, so many |
+//! | tenant | has a part of a server's slots, by its weight; bounds of its own |
+//! | key | what is interchangeable: a tenant's connections as one user |
+//! | slot | the right to one connection; whoever has a [`Permit`] has one |
+//! | hungry | wanting slots, and below its own bound |
+//! | in line | wanting a slot that only the server's bound denies |
+//! | active | seen in the last [`ACTIVE_FOR`] |
+//! | entitled | to a server's slots by the weights of the active tenants, at least one; never less than the tenant's minimum |
+//! | virtual time | busy time divided by weight; whose is lowest is served first |
+//!
+//! # Invariants
+//! - No bound is ever exceeded, also not while a slot goes from one to another: it is free in
+//!   between. Only lowering a bound leaves more held than it allows; releases then give them up.
+//! - Whoever is in line and below its entitlement is served before all others.
+//! - An idle connection of who is not above its entitlement is not taken for one who is not below.
+//! - No slot is free while somebody is in line.
+//! - A release that nobody waits for takes no lock and allocates nothing.
+//!
+//! # Files
+//! | file | what |
+//! |---|---|
+//! | `rules.rs` | entitlements, and who gives a slot to whom |
+//! | `books.rs` | who holds and wants what: pure |
+//! | `desk.rs` | the handles, permits and letter boxes: the shell around the books |
+
+mod books;
+mod desk;
+mod rules;
+
+pub use books::{
+    ACTIVE_FOR, Books, Denied, Effect, GRANT_COST_US, KeyId, ServerId, TenantId, TenantLimits,
+    VICTIMS_LOOKED_AT_MAX, Verdict,
+};
+pub use desk::{Desk, Key, Letter, Permit, Released, Server, Shares, Tenant, Wake};
+pub use rules::{ROTATE_BUSY_US, SIBLING_PATIENCE};

@@ -1,0 +1,762 @@
+//! The books themselves: pure, by ids, for whoever holds the lock around them.
+//!
+//! Every operation ends *settled*: a server has no free slot, or nobody is in line for one. So who
+//! asks and finds a free slot overtakes nobody.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::rules::{self, Standing};
+use crate::sync::{AtomicU32, Ordering};
+
+/// For how long after its last use a tenant counts when entitlements are computed.
+pub const ACTIVE_FOR: Duration = Duration::from_secs(10);
+
+/// What a granted slot costs its tenant at once, in microseconds of busy time: about what opening
+/// a connection costs a server. It keeps one tenant from being granted every free slot before its
+/// first work is charged.
+pub const GRANT_COST_US: u64 = 1_000;
+
+/// How many holders are looked at for an idle connection to be closed for somebody else.
+pub const VICTIMS_LOOKED_AT_MAX: usize = 64;
+
+/// Added to a server's flags while more slots are held than it has, because there were more.
+const SERVER_OVER: u32 = 1 << 31;
+/// A tenant's flag: it is in line.
+const IN_LINE: u32 = 1;
+/// A tenant's flag: its own books want to see every release.
+const LOOK: u32 = 2;
+
+/// A server that tenants share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(u32);
+
+/// A tenant of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(u32);
+
+/// A tenant's connections as one user: what is interchangeable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId(u32);
+
+impl KeyId {
+    /// A small number, for tables; given again once the key is gone.
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What a tenant may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Slots it may hold.
+    pub connections_max: u32,
+    /// Slots it is entitled to whatever its weight, even while it does nothing.
+    pub connections_min: u32,
+    /// Slots beyond `connections_max` for when somebody has waited for `reserve_after`.
+    pub reserve: u32,
+    /// How long somebody waits before the reserve is used.
+    pub reserve_after: Duration,
+    /// Its part of a server that is wanted by several; at least 1.
+    pub weight: u32,
+}
+
+impl Default for TenantLimits {
+    fn default() -> TenantLimits {
+        TenantLimits {
+            connections_max: 20,
+            connections_min: 0,
+            reserve: 0,
+            reserve_after: Duration::from_secs(5),
+            weight: 1,
+        }
+    }
+}
+
+/// Which bound denied a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// The key's own.
+    Key,
+    /// The tenant's.
+    Tenant,
+    /// The server's.
+    Server,
+}
+
+/// What becomes of a connection that its user has finished with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It stays.
+    Keep,
+    /// It is to be closed: somebody else has the better claim to its slot.
+    GiveUp {
+        /// To whom the slot was promised; [`Books::closed`] is told.
+        to: Option<TenantId>,
+    },
+}
+
+/// What somebody has to do because the books changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The key got a slot that this thread wanted.
+    Granted {
+        /// Whose slot.
+        key: KeyId,
+        /// The thread that is to open a connection.
+        thread: usize,
+    },
+    /// This thread is to close an idle connection of the key, if it still has one.
+    Reclaim {
+        /// Whose connection.
+        key: KeyId,
+        /// The thread that has it.
+        thread: usize,
+    },
+}
+
+#[derive(Debug)]
+struct Server {
+    connections_max: u32,
+    held: u32,
+    /// The weights of its active tenants.
+    active_weight: u64,
+    /// Virtual time: that of the tenant which was last granted a slot. Never goes back.
+    time: u128,
+    /// The tenants in line by virtual time: first those below their entitlement, then the others.
+    lines: [BTreeSet<(u128, TenantId)>; 2],
+    /// The tenants that hold slots, the most dispensable last.
+    holders: BTreeSet<Rank>,
+    /// The active tenants by when they were last seen.
+    recent: BTreeSet<(Instant, TenantId)>,
+    flags: Arc<AtomicU32>,
+}
+
+/// Inactive or not, load, who.
+type Rank = (bool, u64, TenantId);
+
+#[derive(Debug)]
+struct Tenant {
+    server: ServerId,
+    limits: TenantLimits,
+    held: u32,
+    keys: BTreeSet<KeyId>,
+    /// How many of them hold more than their bound, because it was higher.
+    keys_over: u32,
+    /// Busy time by weight; see [`rules::virtual_time`].
+    time: u128,
+    /// When it was last seen, if that makes it active.
+    seen: Option<Instant>,
+    /// Keys that want slots and are below their own bound, the longest waiting first.
+    hungry: BTreeSet<(Instant, KeyId)>,
+    /// Slots wanted by those.
+    wanted: u32,
+    /// Slots that others will close for it.
+    promised: u32,
+    /// Somebody waited long enough for the reserve.
+    reserve_open: bool,
+    /// Where it stands in which line.
+    line: Option<(usize, u128)>,
+    rank: Option<Rank>,
+    flags: Arc<AtomicU32>,
+}
+
+#[derive(Debug)]
+struct Key {
+    tenant: TenantId,
+    connections_max: u32,
+    held: u32,
+    wants: Vec<Want>,
+    /// Its entry in the tenant's `hungry`, and how many it wants there.
+    filed: Option<(Instant, u32)>,
+    /// It is counted in the tenant's `keys_over`.
+    over: bool,
+}
+
+/// What one thread wants for a key.
+#[derive(Clone, Copy, Debug)]
+struct Want {
+    thread: usize,
+    wanted: u32,
+    since: Instant,
+}
+
+impl Tenant {
+    fn has_room(&self) -> bool {
+        let reserve = if self.reserve_open { self.limits.reserve } else { 0 };
+        self.held < self.limits.connections_max.saturating_add(reserve)
+    }
+
+    fn standing(&self, server: &Server) -> Standing {
+        Standing {
+            held: self.held,
+            entitled: rules::entitlement(
+                server.connections_max,
+                server.active_weight,
+                &self.limits,
+                self.seen.is_some(),
+            ),
+            weight: self.limits.weight.max(1),
+            active: self.seen.is_some(),
+            time: self.time.max(server.time),
+        }
+    }
+}
+
+impl Key {
+    fn has_room(&self) -> bool {
+        self.held < self.connections_max
+    }
+
+    fn oldest_want(&self) -> Option<usize> {
+        (0..self.wants.len()).min_by_key(|&index| self.wants[index].since)
+    }
+}
+
+/// Who holds how many slots of which server, who wants some, and whose turn it is.
+#[derive(Debug, Default)]
+pub struct Books {
+    servers: Vec<Server>,
+    tenants: Vec<Tenant>,
+    keys: Vec<Key>,
+    servers_free: Vec<ServerId>,
+    tenants_free: Vec<TenantId>,
+    keys_free: Vec<KeyId>,
+    effects: Vec<Effect>,
+}
+
+/// Puts a thing where one was removed, or at the end, and says where.
+fn place<T>(things: &mut Vec<T>, free: Option<u32>, thing: T) -> u32 {
+    match free {
+        Some(index) => {
+            things[index as usize] = thing;
+            index
+        }
+        None => {
+            things.push(thing);
+            u32::try_from(things.len() - 1).unwrap_or(u32::MAX)
+        }
+    }
+}
+
+impl Books {
+    /// Adds a server with that many slots.
+    pub fn add_server(&mut self, connections_max: u32) -> ServerId {
+        let server = Server {
+            connections_max,
+            held: 0,
+            active_weight: 0,
+            time: 0,
+            lines: [BTreeSet::new(), BTreeSet::new()],
+            holders: BTreeSet::new(),
+            recent: BTreeSet::new(),
+            flags: Arc::new(AtomicU32::new(0)),
+        };
+        let free = self.servers_free.pop().map(|id| id.0);
+        ServerId(place(&mut self.servers, free, server))
+    }
+
+    /// Adds a tenant.
+    pub fn add_tenant(&mut self, server: ServerId, limits: TenantLimits) -> TenantId {
+        let tenant = Tenant {
+            server,
+            limits,
+            held: 0,
+            keys: BTreeSet::new(),
+            keys_over: 0,
+            time: 0,
+            seen: None,
+            hungry: BTreeSet::new(),
+            wanted: 0,
+            promised: 0,
+            reserve_open: false,
+            line: None,
+            rank: None,
+            flags: Arc::new(AtomicU32::new(0)),
+        };
+        let free = self.tenants_free.pop().map(|id| id.0);
+        TenantId(place(&mut self.tenants, free, tenant))
+    }
+
+    /// Adds a key, whose own bound is `connections_max`.
+    pub fn add_key(&mut self, tenant: TenantId, connections_max: u32) -> KeyId {
+        let key =
+            Key { tenant, connections_max, held: 0, wants: Vec::new(), filed: None, over: false };
+        let free = self.keys_free.pop().map(|id| id.0);
+        let id = KeyId(place(&mut self.keys, free, key));
+        self.tenant_mut(tenant).keys.insert(id);
+        self.refile(tenant);
+        id
+    }
+
+    /// Removes a server of which no tenant is left.
+    pub fn remove_server(&mut self, id: ServerId) {
+        debug_assert_eq!(self.server(id).held, 0);
+        self.servers_free.push(id);
+    }
+
+    /// Removes a tenant of which no key is left.
+    pub fn remove_tenant(&mut self, id: TenantId) {
+        debug_assert!(self.tenant(id).keys.is_empty() && self.tenant(id).held == 0);
+        self.deactivate(id);
+        self.tenant_mut(id).promised = 0;
+        self.refile(id);
+        self.tenants_free.push(id);
+    }
+
+    /// Removes a key that holds nothing. What it wants is forgotten.
+    pub fn remove_key(&mut self, id: KeyId) {
+        debug_assert_eq!(self.key(id).held, 0);
+        self.key_mut(id).wants.clear();
+        self.refile_key(id);
+        let tenant = self.key(id).tenant;
+        self.tenant_mut(tenant).keys.remove(&id);
+        self.refile(tenant);
+        self.keys_free.push(id);
+    }
+
+    /// Changes the slots of a server. If more are held, the next releases give them up.
+    pub fn set_server(&mut self, id: ServerId, connections_max: u32) {
+        self.server_mut(id).connections_max = connections_max;
+        self.refile_all(id);
+        self.settle(id);
+    }
+
+    /// Changes what a tenant may have.
+    pub fn set_tenant(&mut self, id: TenantId, limits: TenantLimits) {
+        let seen = self.tenant(id).seen;
+        self.deactivate(id);
+        self.tenant_mut(id).limits = limits;
+        if let Some(seen) = seen {
+            self.activate(id, seen);
+        }
+        self.refile(id);
+        self.settle(self.tenant(id).server);
+    }
+
+    /// Changes a key's own bound.
+    pub fn set_key(&mut self, id: KeyId, connections_max: u32) {
+        self.key_mut(id).connections_max = connections_max;
+        self.refile_key(id);
+        self.settle(self.server_of(id));
+    }
+
+    /// Takes a free slot. `since` is when the first client began to wait for it.
+    ///
+    /// # Errors
+    /// The bound that is in the way; then there is [`Books::want`].
+    pub fn open(&mut self, id: KeyId, since: Instant, now: Instant) -> Result<(), Denied> {
+        let tenant = self.key(id).tenant;
+        self.touch(tenant, now);
+        self.open_reserve(tenant, since, now);
+        self.settle(self.server_of(id));
+        if !self.key(id).has_room() {
+            return Err(Denied::Key);
+        }
+        if !self.tenant(tenant).has_room() {
+            return Err(Denied::Tenant);
+        }
+        let server = self.server(self.tenant(tenant).server);
+        if server.held >= server.connections_max {
+            return Err(Denied::Server);
+        }
+        self.hold(id);
+        self.refile_key(id);
+        Ok(())
+    }
+
+    /// Says how many slots a thread wants for a key, in place of what it said before; 0 ends it.
+    /// To be said again from time to time, because claims change with time. `idle` tells a thread
+    /// that has an idle connection of a key.
+    pub fn want(
+        &mut self,
+        id: KeyId,
+        (thread, wanted, since): (usize, u32, Instant),
+        now: Instant,
+        idle: &dyn Fn(KeyId) -> Option<usize>,
+    ) {
+        let key = self.key_mut(id);
+        key.wants.retain(|want| want.thread != thread);
+        if wanted > 0 {
+            key.wants.push(Want { thread, wanted, since });
+        }
+        let tenant = key.tenant;
+        if wanted > 0 {
+            self.touch(tenant, now);
+            self.open_reserve(tenant, since, now);
+        }
+        self.refile_key(id);
+        self.settle(self.server_of(id));
+        if self.key(id).filed.is_some() {
+            self.reclaim(id, now, idle);
+        }
+    }
+
+    /// Decides about a connection whose user has finished. `waiting_since` is when the oldest
+    /// client that waits for this key began, if there is one.
+    pub fn release(&mut self, id: KeyId, waiting_since: Option<Instant>, now: Instant) -> Verdict {
+        let key = self.key(id);
+        let tenant_id = key.tenant;
+        let tenant = self.tenant(tenant_id);
+        let server_id = tenant.server;
+        let server = self.server(server_id);
+        let limits = &tenant.limits;
+        let allowed = match tenant.hungry.is_empty() && waiting_since.is_none() {
+            true => limits.connections_max,
+            false => limits.connections_max.saturating_add(limits.reserve),
+        };
+        let over = key.held > key.connections_max
+            || tenant.held > allowed
+            || server.held > server.connections_max;
+        if over {
+            return Verdict::GiveUp { to: None };
+        }
+        self.age(server_id, now);
+        match self.next_in_line(server_id) {
+            Some(next) if next != tenant_id && self.gives(tenant_id, next) => self.promise(next),
+            Some(_) | None if self.sibling_waits(id, now) => self.promise(tenant_id),
+            Some(_) | None => Verdict::Keep,
+        }
+    }
+
+    /// Ends a slot. `to` is from the verdict that ended it.
+    pub fn closed(&mut self, id: KeyId, to: Option<TenantId>) {
+        if let Some(to) = to {
+            let tenant = self.tenant_mut(to);
+            tenant.promised = tenant.promised.saturating_sub(1);
+            self.refile(to);
+        }
+        let tenant_id = self.key(id).tenant;
+        let server_id = self.tenant(tenant_id).server;
+        assert!(self.key(id).held > 0, "a slot is ended once");
+        self.key_mut(id).held -= 1;
+        self.tenant_mut(tenant_id).held -= 1;
+        self.server_mut(server_id).held -= 1;
+        self.refile_key(id);
+        self.settle(server_id);
+    }
+
+    /// Charges a key's tenant for having kept its server busy.
+    pub fn charge(&mut self, id: KeyId, busy_us: u64, now: Instant) {
+        let tenant_id = self.key(id).tenant;
+        self.touch(tenant_id, now);
+        self.advance(tenant_id, busy_us);
+        let server_id = self.tenant(tenant_id).server;
+        let time = self.tenant(tenant_id).time;
+        let server = self.server_mut(server_id);
+        // Nobody is kept waiting, so that nobody is owed anything: use that harms nobody is free.
+        if server.lines.iter().all(BTreeSet::is_empty) {
+            server.time = server.time.max(time);
+        }
+        self.refile(tenant_id);
+    }
+
+    /// What there is to do; each is told once.
+    pub fn take_effects(&mut self, into: &mut Vec<Effect>) {
+        into.append(&mut self.effects);
+    }
+
+    /// Slots that a key holds.
+    #[must_use]
+    pub fn key_held(&self, id: KeyId) -> u32 {
+        self.key(id).held
+    }
+
+    /// Slots that a tenant holds, and those it is entitled to now.
+    #[must_use]
+    pub fn tenant_held(&self, id: TenantId) -> (u32, u32) {
+        let tenant = self.tenant(id);
+        (tenant.held, tenant.standing(self.server(tenant.server)).entitled)
+    }
+
+    /// Slots that are held of a server.
+    #[must_use]
+    pub fn server_held(&self, id: ServerId) -> u32 {
+        self.server(id).held
+    }
+
+    /// Whose turn it is when a slot of this server becomes free.
+    #[must_use]
+    pub fn next_in_line(&self, id: ServerId) -> Option<TenantId> {
+        let [under, others] = &self.server(id).lines;
+        under.first().or_else(|| others.first()).map(|&(_, tenant)| tenant)
+    }
+
+    /// What a release looks at before it takes the lock: [`must_ask`].
+    pub(super) fn flags(&self, id: KeyId) -> (Arc<AtomicU32>, Arc<AtomicU32>) {
+        let tenant = self.tenant(self.key(id).tenant);
+        (Arc::clone(&self.server(tenant.server).flags), Arc::clone(&tenant.flags))
+    }
+}
+
+/// Whether a release has to ask the books: somebody else is in line, or a bound was lowered, or
+/// the tenant's own keys compete. A stale answer is harmless: who waits says so again.
+pub(super) fn must_ask(server: &AtomicU32, tenant: &AtomicU32) -> bool {
+    let own = tenant.load(Ordering::Relaxed);
+    own & LOOK != 0 || server.load(Ordering::Relaxed) != own & IN_LINE
+}
+
+/// The steps that the operations are made of.
+impl Books {
+    fn server(&self, id: ServerId) -> &Server {
+        &self.servers[id.0 as usize]
+    }
+
+    fn server_mut(&mut self, id: ServerId) -> &mut Server {
+        &mut self.servers[id.0 as usize]
+    }
+
+    fn tenant(&self, id: TenantId) -> &Tenant {
+        &self.tenants[id.0 as usize]
+    }
+
+    fn tenant_mut(&mut self, id: TenantId) -> &mut Tenant {
+        &mut self.tenants[id.0 as usize]
+    }
+
+    fn key(&self, id: KeyId) -> &Key {
+        &self.keys[id.index()]
+    }
+
+    fn key_mut(&mut self, id: KeyId) -> &mut Key {
+        &mut self.keys[id.index()]
+    }
+
+    fn server_of(&self, id: KeyId) -> ServerId {
+        self.tenant(self.key(id).tenant).server
+    }
+
+    /// Counts a slot as held.
+    fn hold(&mut self, id: KeyId) {
+        let tenant = self.key(id).tenant;
+        let server = self.tenant(tenant).server;
+        self.key_mut(id).held += 1;
+        self.tenant_mut(tenant).held += 1;
+        self.server_mut(server).held += 1;
+        self.advance(tenant, GRANT_COST_US);
+    }
+
+    /// Moves a tenant's virtual time on. From the server's time at the least: who did not use a
+    /// server has saved nothing up.
+    fn advance(&mut self, id: TenantId, busy_us: u64) {
+        let time = self.server(self.tenant(id).server).time;
+        let tenant = self.tenant_mut(id);
+        tenant.time = tenant
+            .time
+            .max(time)
+            .saturating_add(rules::virtual_time(busy_us, tenant.limits.weight));
+    }
+
+    /// Gives free slots to those in line, in order.
+    fn settle(&mut self, id: ServerId) {
+        while self.server(id).held < self.server(id).connections_max {
+            let Some(tenant_id) = self.next_in_line(id) else { break };
+            let Some(&(_, key_id)) = self.tenant(tenant_id).hungry.first() else { break };
+            let Some(index) = self.key(key_id).oldest_want() else { break };
+            let time = self.tenant(tenant_id).time;
+            let server = self.server_mut(id);
+            server.time = server.time.max(time);
+            let key = self.key_mut(key_id);
+            let want = &mut key.wants[index];
+            want.wanted -= 1;
+            let thread = want.thread;
+            if want.wanted == 0 {
+                key.wants.swap_remove(index);
+            }
+            self.hold(key_id);
+            self.refile_key(key_id);
+            self.effects.push(Effect::Granted { key: key_id, thread });
+        }
+    }
+
+    /// Writes down anew whether a key is hungry, and so its tenant.
+    fn refile_key(&mut self, id: KeyId) {
+        let key = &mut self.keys[id.index()];
+        let tenant = &mut self.tenants[key.tenant.0 as usize];
+        if let Some((since, wanted)) = key.filed.take() {
+            tenant.hungry.remove(&(since, id));
+            tenant.wanted -= wanted;
+        }
+        let since = key.wants.iter().map(|want| want.since).min();
+        if let Some(since) = since.filter(|_| key.has_room()) {
+            let wanted = key.wants.iter().fold(0_u32, |sum, want| sum.saturating_add(want.wanted));
+            // The sum over a tenant's keys must not wrap either.
+            let wanted = wanted.min(u32::MAX - tenant.wanted);
+            key.filed = Some((since, wanted));
+            tenant.hungry.insert((since, id));
+            tenant.wanted += wanted;
+        }
+        tenant.keys_over -= u32::from(std::mem::take(&mut key.over));
+        key.over = key.held > key.connections_max;
+        tenant.keys_over += u32::from(key.over);
+        let tenant = key.tenant;
+        self.refile(tenant);
+    }
+
+    /// Writes down anew where a tenant stands: its line, its rank among holders, its flags.
+    fn refile(&mut self, id: TenantId) {
+        let tenant = &mut self.tenants[id.0 as usize];
+        let server = &mut self.servers[tenant.server.0 as usize];
+        if tenant.hungry.is_empty() {
+            tenant.reserve_open = false;
+        }
+        if let Some((line, time)) = tenant.line.take() {
+            server.lines[line].remove(&(time, id));
+        }
+        let standing = tenant.standing(server);
+        if tenant.wanted > tenant.promised && tenant.has_room() {
+            // Who begins to wait is owed nothing for the time in which it did not.
+            tenant.time = standing.time;
+            let line = usize::from(standing.held >= standing.entitled);
+            tenant.line = Some((line, standing.time));
+            server.lines[line].insert((standing.time, id));
+        }
+        let rank = (tenant.held > 0).then(|| (!standing.active, standing.load(), id));
+        if rank != tenant.rank {
+            if let Some(rank) = tenant.rank {
+                server.holders.remove(&rank);
+            }
+            server.holders.extend(rank);
+            tenant.rank = rank;
+        }
+        let compete = tenant.keys.len() > 1 && !tenant.hungry.is_empty();
+        let over = tenant.held > tenant.limits.connections_max || tenant.keys_over > 0;
+        let own = if tenant.line.is_some() { IN_LINE } else { 0 };
+        tenant.flags.store(own | if compete || over { LOOK } else { 0 }, Ordering::SeqCst);
+        let in_line = server.lines.iter().map(BTreeSet::len).sum::<usize>();
+        let in_line = u32::try_from(in_line).unwrap_or(u32::MAX) & !SERVER_OVER;
+        let over = if server.held > server.connections_max { SERVER_OVER } else { 0 };
+        server.flags.store(in_line | over, Ordering::SeqCst);
+    }
+
+    /// After entitlements changed: everybody in line may stand in the other one.
+    fn refile_all(&mut self, id: ServerId) {
+        let lines = &self.server(id).lines;
+        let in_line: Vec<TenantId> = lines.iter().flatten().map(|&(_, tenant)| tenant).collect();
+        for tenant in in_line {
+            self.refile(tenant);
+        }
+    }
+
+    /// Notes that a tenant uses its server.
+    fn touch(&mut self, id: TenantId, now: Instant) {
+        let server = self.tenant(id).server;
+        match self.tenant(id).seen {
+            // Exact to an eighth, so that a busy tenant does not sort the others at every turn.
+            Some(seen) if now.saturating_duration_since(seen) < ACTIVE_FOR / 8 => {}
+            Some(seen) => {
+                self.tenant_mut(id).seen = Some(now);
+                let recent = &mut self.server_mut(server).recent;
+                recent.remove(&(seen, id));
+                recent.insert((now, id));
+            }
+            None => {
+                self.activate(id, now);
+                self.refile(id);
+                self.refile_all(server);
+            }
+        }
+        self.age(server, now);
+    }
+
+    fn activate(&mut self, id: TenantId, now: Instant) {
+        let tenant = self.tenant_mut(id);
+        tenant.seen = Some(now);
+        let (server, weight) = (tenant.server, tenant.limits.weight.max(1));
+        let server = self.server_mut(server);
+        server.active_weight += u64::from(weight);
+        server.recent.insert((now, id));
+    }
+
+    fn deactivate(&mut self, id: TenantId) {
+        let tenant = self.tenant_mut(id);
+        let Some(seen) = tenant.seen.take() else { return };
+        let (server, weight) = (tenant.server, tenant.limits.weight.max(1));
+        let server = self.server_mut(server);
+        server.active_weight -= u64::from(weight);
+        server.recent.remove(&(seen, id));
+    }
+
+    /// Tenants that were not seen for long stop to count.
+    fn age(&mut self, id: ServerId, now: Instant) {
+        let mut changed = false;
+        while let Some(&(seen, tenant)) = self.server(id).recent.first() {
+            if now.saturating_duration_since(seen) <= ACTIVE_FOR {
+                break;
+            }
+            self.deactivate(tenant);
+            // Who waits is there, however long it has waited.
+            if self.tenant(tenant).wanted > 0 {
+                self.activate(tenant, now);
+            } else {
+                self.refile(tenant);
+                changed = true;
+            }
+        }
+        if changed {
+            self.refile_all(id);
+        }
+    }
+
+    fn open_reserve(&mut self, id: TenantId, since: Instant, now: Instant) {
+        let tenant = self.tenant_mut(id);
+        let waited = now.saturating_duration_since(since);
+        if tenant.limits.reserve > 0
+            && !tenant.reserve_open
+            && waited >= tenant.limits.reserve_after
+        {
+            tenant.reserve_open = true;
+        }
+    }
+
+    fn promise(&mut self, to: TenantId) -> Verdict {
+        self.tenant_mut(to).promised += 1;
+        self.refile(to);
+        Verdict::GiveUp { to: Some(to) }
+    }
+
+    fn gives(&self, holder: TenantId, to: TenantId) -> bool {
+        let server = self.server(self.tenant(holder).server);
+        rules::gives(&self.tenant(holder).standing(server), &self.tenant(to).standing(server))
+    }
+
+    /// Whether another key of the same tenant has the better claim to this key's slot.
+    fn sibling_waits(&self, id: KeyId, now: Instant) -> bool {
+        let holder = self.key(id);
+        let tenant = self.tenant(holder.tenant);
+        // The first of the hungry gets the slot; giving it up to oneself would be a login for
+        // nothing.
+        match tenant.hungry.first() {
+            Some(&(since, other)) if other != id && tenant.wanted > tenant.promised => {
+                let waited = now.saturating_duration_since(since);
+                rules::sibling_gives(holder.held, self.key(other).held, waited)
+            }
+            Some(_) | None => false,
+        }
+    }
+
+    /// Asks for idle connections to be closed, as many as the key wants, where that would help it.
+    fn reclaim(&mut self, id: KeyId, now: Instant, idle: &dyn Fn(KeyId) -> Option<usize>) {
+        let tenant_id = self.key(id).tenant;
+        let tenant = self.tenant(tenant_id);
+        let missing = tenant.wanted.saturating_sub(tenant.promised);
+        let siblings = tenant.keys.iter().copied().take(VICTIMS_LOOKED_AT_MAX);
+        let siblings = siblings.filter(|&key| key != id && self.sibling_waits(key, now));
+        let others = self.server(tenant.server).holders.iter().rev().map(|&(_, _, holder)| holder);
+        let others = others
+            // Where the tenant's own bound is in the way, nobody else's connection helps.
+            .filter(|&holder| tenant.has_room() && holder != tenant_id)
+            .take(VICTIMS_LOOKED_AT_MAX)
+            .filter(|&holder| self.gives(holder, tenant_id))
+            .flat_map(|holder| self.tenant(holder).keys.iter().copied())
+            .take(VICTIMS_LOOKED_AT_MAX);
+        let victims = others.chain(siblings);
+        let victims = victims.filter_map(|key| idle(key).map(|thread| (key, thread)));
+        let victims = victims.take(usize::try_from(missing).unwrap_or(usize::MAX));
+        let effects = victims.map(|(key, thread)| Effect::Reclaim { key, thread });
+        let effects: Vec<Effect> = effects.collect();
+        self.effects.extend(effects);
+    }
+}

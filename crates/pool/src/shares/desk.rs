@@ -1,0 +1,503 @@
+//! Handles, permits and letter boxes: the books behind a lock, and what is read without it.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use super::books::{
+    Books, Denied, Effect, KeyId, ServerId, TenantId, TenantLimits, Verdict, must_ask,
+};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
+
+/// Tells a thread that there is a letter for it.
+pub trait Wake: Send + Sync {
+    /// Makes the thread look into its letter box soon. Called without any lock of this crate.
+    fn wake(&self, thread: usize);
+}
+
+/// What a thread is told.
+#[derive(Debug)]
+pub enum Letter {
+    /// A slot that was wanted. Dropped, it goes to the next in line.
+    Granted(Permit),
+    /// Close the longest idle connection of this key, if there is one: somebody has the better
+    /// claim to its slot.
+    Reclaim(Key),
+}
+
+/// What becomes of a connection whose user has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// It stays.
+    Keep,
+    /// Close it, and drop the permit when it is closed.
+    GiveUp,
+}
+
+/// The books of one process, shared by all its threads. Cheap to clone.
+#[derive(Clone)]
+pub struct Shares(Arc<Inner>);
+
+struct Inner {
+    state: Mutex<State>,
+    /// Weak, because letters hold permits and these hold this.
+    boxes: Box<[Weak<LetterBox>]>,
+    wake: Box<dyn Wake>,
+    /// From when times in seats are counted.
+    begin: Instant,
+}
+
+struct State {
+    books: Books,
+    /// By [`KeyId::index`].
+    keys: Vec<(Weak<KeyInner>, Arc<[Seat]>)>,
+    /// Kept for its memory.
+    effects: Vec<Effect>,
+}
+
+#[derive(Debug)]
+struct LetterBox(Mutex<Vec<Letter>>);
+
+/// One thread's letter box. While there is none, what comes for the thread goes back.
+#[derive(Debug)]
+pub struct Desk {
+    thread: usize,
+    letters: Arc<LetterBox>,
+}
+
+impl Desk {
+    /// Whose it is.
+    #[must_use]
+    pub fn thread(&self) -> usize {
+        self.thread
+    }
+
+    /// Takes what has come.
+    pub fn take_letters(&self, into: &mut Vec<Letter>) {
+        into.append(&mut self.letters.0.lock());
+    }
+}
+
+/// A server's slots. The last clone removes it from the books.
+#[derive(Clone, Debug)]
+pub struct Server(Arc<ServerInner>);
+
+/// A tenant of a server. The last clone, counting its keys, removes it from the books.
+#[derive(Clone, Debug)]
+pub struct Tenant(Arc<TenantInner>);
+
+/// A tenant's connections as one user. The last clone, counting permits, removes it.
+#[derive(Clone)]
+pub struct Key(Arc<KeyInner>);
+
+struct ServerInner {
+    shares: Shares,
+    id: ServerId,
+}
+
+struct TenantInner {
+    /// Keeps it in the books.
+    server: Server,
+    id: TenantId,
+}
+
+struct KeyInner {
+    tenant: Tenant,
+    id: KeyId,
+    server_flags: Arc<AtomicU32>,
+    tenant_flags: Arc<AtomicU32>,
+    seats: Arc<[Seat]>,
+    /// How many threads say in their seats that somebody waits.
+    waiting_threads: AtomicU32,
+}
+
+/// What one thread lets the others know of its connections of a key. On a cache line of its own,
+/// because it is written at every turn and read when somebody is in need only.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Seat {
+    /// Since when its longest idle connection is idle, or 0.
+    idle_since: AtomicU64,
+    /// Since when its first client waits, or 0.
+    waiting_since: AtomicU64,
+}
+
+impl Shares {
+    /// Books for so many threads, and a desk for each. `now` is the earliest time it is ever told.
+    #[must_use]
+    pub fn new(threads: usize, wake: Box<dyn Wake>, now: Instant) -> (Shares, Vec<Desk>) {
+        let desks: Vec<Desk> = (0..threads)
+            .map(|thread| Desk { thread, letters: Arc::new(LetterBox(Mutex::new(Vec::new()))) })
+            .collect();
+        let boxes = desks.iter().map(|desk| Arc::downgrade(&desk.letters)).collect();
+        let state = State { books: Books::default(), keys: Vec::new(), effects: Vec::new() };
+        let inner = Inner { state: Mutex::new(state), boxes, wake, begin: now };
+        (Shares(Arc::new(inner)), desks)
+    }
+
+    /// Adds a server with that many slots.
+    #[must_use]
+    pub fn server(&self, connections_max: u32) -> Server {
+        let id = self.turn(|books| books.add_server(connections_max));
+        Server(Arc::new(ServerInner { shares: self.clone(), id }))
+    }
+
+    /// Does something in the books, and delivers what comes of it.
+    fn turn<T>(&self, act: impl FnOnce(&mut Books) -> T) -> T {
+        self.turn_with(|state| act(&mut state.books))
+    }
+
+    fn turn_with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+        let mut post = Vec::new();
+        let result = {
+            let mut state = self.0.state.lock();
+            let result = act(&mut state);
+            state.write_letters(&mut post);
+            result
+        };
+        // After the lock: a letter that cannot be delivered is dropped, which is another turn.
+        for (thread, letter) in post {
+            if let Some(letters) = self.0.boxes.get(thread).and_then(Weak::upgrade) {
+                letters.0.lock().push(letter);
+                self.0.wake.wake(thread);
+            }
+        }
+        result
+    }
+
+    /// Nanoseconds since the beginning, and one: 0 says never.
+    fn stamp(&self, time: Option<Instant>) -> u64 {
+        time.map_or(0, |time| {
+            let since = time.saturating_duration_since(self.0.begin).as_nanos();
+            u64::try_from(since).unwrap_or(u64::MAX - 1) + 1
+        })
+    }
+
+    fn time(&self, stamp: u64) -> Option<Instant> {
+        stamp.checked_sub(1).map(|since| self.0.begin + Duration::from_nanos(since))
+    }
+}
+
+impl State {
+    /// Makes letters of effects.
+    fn write_letters(&mut self, post: &mut Vec<(usize, Letter)>) {
+        loop {
+            self.books.take_effects(&mut self.effects);
+            if self.effects.is_empty() {
+                return;
+            }
+            for effect in self.effects.drain(..) {
+                match effect {
+                    Effect::Granted { key: id, thread } => {
+                        match self.keys.get(id.index()).and_then(|(key, _)| key.upgrade()) {
+                            Some(key) => {
+                                let permit = Permit { key: Key(key), to: None };
+                                post.push((thread, Letter::Granted(permit)));
+                            }
+                            // Its last handle is being dropped and waits for this lock.
+                            None => self.books.closed(id, None),
+                        }
+                    }
+                    Effect::Reclaim { key: id, thread } => {
+                        if let Some(key) =
+                            self.keys.get(id.index()).and_then(|(key, _)| key.upgrade())
+                        {
+                            post.push((thread, Letter::Reclaim(Key(key))));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Adds a tenant.
+    #[must_use]
+    pub fn tenant(&self, limits: TenantLimits) -> Tenant {
+        let id = self.0.shares.turn(|books| books.add_tenant(self.0.id, limits));
+        Tenant(Arc::new(TenantInner { server: self.clone(), id }))
+    }
+
+    /// Changes how many slots there are.
+    pub fn set_connections_max(&self, connections_max: u32) {
+        self.0.shares.turn(|books| books.set_server(self.0.id, connections_max));
+    }
+
+    /// How many slots are held.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.0.shares.turn(|books| books.server_held(self.0.id))
+    }
+}
+
+impl Drop for ServerInner {
+    fn drop(&mut self) {
+        self.shares.turn(|books| books.remove_server(self.id));
+    }
+}
+
+impl Tenant {
+    fn shares(&self) -> &Shares {
+        &self.0.server.0.shares
+    }
+
+    /// Adds a key with a bound of its own.
+    #[must_use]
+    pub fn key(&self, connections_max: u32) -> Key {
+        self.shares().turn_with(|state| {
+            let id = state.books.add_key(self.0.id, connections_max);
+            let (server_flags, tenant_flags) = state.books.flags(id);
+            let seats: Arc<[Seat]> = (0..self.shares().0.boxes.len())
+                .map(|_| Seat { idle_since: AtomicU64::new(0), waiting_since: AtomicU64::new(0) })
+                .collect();
+            let key = Arc::new(KeyInner {
+                tenant: self.clone(),
+                id,
+                server_flags,
+                tenant_flags,
+                seats: Arc::clone(&seats),
+                waiting_threads: AtomicU32::new(0),
+            });
+            let entry = (Arc::downgrade(&key), seats);
+            match state.keys.get_mut(id.index()) {
+                Some(place) => *place = entry,
+                None => state.keys.push(entry),
+            }
+            Key(key)
+        })
+    }
+
+    /// Changes what it may have.
+    pub fn set_limits(&self, limits: TenantLimits) {
+        self.shares().turn(|books| books.set_tenant(self.0.id, limits));
+    }
+
+    /// Slots it holds, and how many it is entitled to now.
+    #[must_use]
+    pub fn held(&self) -> (u32, u32) {
+        self.shares().turn(|books| books.tenant_held(self.0.id))
+    }
+}
+
+impl Drop for TenantInner {
+    fn drop(&mut self) {
+        self.server.0.shares.turn(|books| books.remove_tenant(self.id));
+    }
+}
+
+impl Key {
+    fn shares(&self) -> &Shares {
+        self.0.tenant.shares()
+    }
+
+    /// A small number, unique among the keys there are; given again once this one is gone.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.0.id.index()
+    }
+
+    /// Changes its own bound.
+    pub fn set_connections_max(&self, connections_max: u32) {
+        self.shares().turn(|books| books.set_key(self.0.id, connections_max));
+    }
+
+    /// Slots it holds.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.shares().turn(|books| books.key_held(self.0.id))
+    }
+
+    /// Takes a free slot. `since` is when the first client began to wait for it.
+    ///
+    /// # Errors
+    /// The bound that is in the way; then there is [`Key::want`].
+    pub fn open(&self, since: Instant, now: Instant) -> Result<Permit, Denied> {
+        self.shares().turn(|books| books.open(self.0.id, since, now))?;
+        Ok(Permit { key: self.clone(), to: None })
+    }
+
+    /// Says how many slots a thread wants, in place of what it said before; 0 ends it. To be said
+    /// again every few milliseconds while clients wait, because claims change with time.
+    pub fn want(&self, thread: usize, wanted: u32, since: Instant, now: Instant) {
+        self.shares().turn_with(|state| {
+            let State { books, keys, .. } = state;
+            let idle = |key: KeyId| {
+                // Pairs with the one in `needed_elsewhere`: either that release sees that somebody
+                // is in line, or its idle connection is seen here.
+                fence(Ordering::SeqCst);
+                keys.get(key.index()).and_then(|(_, seats)| longest_idle(seats, None))
+            };
+            books.want(self.0.id, (thread, wanted, since), now, &|key| {
+                idle(key).map(|(thread, _)| thread)
+            });
+        });
+    }
+
+    /// Decides about a connection whose user has finished. `waiting_since` is when the oldest
+    /// client that waits for this key began. Only needed when [`Key::needed_elsewhere`] says so.
+    pub fn release(
+        &self,
+        permit: &mut Permit,
+        waiting_since: Option<Instant>,
+        now: Instant,
+    ) -> Released {
+        debug_assert!(Arc::ptr_eq(&self.0, &permit.key.0));
+        if permit.to.is_some() {
+            return Released::GiveUp;
+        }
+        match self.shares().turn(|books| books.release(self.0.id, waiting_since, now)) {
+            Verdict::Keep => Released::Keep,
+            Verdict::GiveUp { to } => {
+                permit.to = to;
+                Released::GiveUp
+            }
+        }
+    }
+
+    /// Charges the key's tenant for having kept the server busy.
+    pub fn charge(&self, busy_us: u64, now: Instant) {
+        self.shares().turn(|books| books.charge(self.0.id, busy_us, now));
+    }
+
+    /// Whether a connection that became idle may be needed by somebody else: by another key, which
+    /// [`Key::release`] decides, or by another thread, which [`Key::claim_older`] does.
+    ///
+    /// Takes no lock. To be called after [`Key::set_idle`] has told of the connection, so that
+    /// whoever begins to wait meanwhile sees one or is seen.
+    #[must_use]
+    #[inline]
+    pub fn needed_elsewhere(&self, thread: usize) -> bool {
+        fence(Ordering::SeqCst);
+        let own = u32::from(self.0.seats[thread].waiting_since.load(Ordering::Relaxed) != 0);
+        must_ask(&self.0.server_flags, &self.0.tenant_flags)
+            || self.0.waiting_threads.load(Ordering::Relaxed) > own
+    }
+
+    /// Lets the others know since when this thread's longest idle connection has been idle.
+    #[inline]
+    pub fn set_idle(&self, thread: usize, since: Option<Instant>) {
+        let stamp = self.shares().stamp(since);
+        self.0.seats[thread].idle_since.store(stamp, Ordering::Relaxed);
+    }
+
+    /// Lets the others know since when this thread's first client waits.
+    pub fn set_waiting(&self, thread: usize, since: Option<Instant>) {
+        let stamp = self.shares().stamp(since);
+        let before = self.0.seats[thread].waiting_since.swap(stamp, Ordering::SeqCst);
+        match (before, stamp) {
+            (0, 0) => {}
+            (0, _) => {
+                self.0.waiting_threads.fetch_add(1, Ordering::SeqCst);
+            }
+            (_, 0) => {
+                self.0.waiting_threads.fetch_sub(1, Ordering::SeqCst);
+            }
+            (_, _) => {}
+        }
+        fence(Ordering::SeqCst);
+    }
+
+    /// Which other thread has the connection that has been idle for longest, and since when.
+    #[must_use]
+    pub fn idle_elsewhere(&self, thread: usize) -> Option<(usize, Instant)> {
+        let (thread, stamp) = longest_idle(&self.0.seats, Some(thread))?;
+        Some((thread, self.shares().time(stamp)?))
+    }
+
+    /// Which other thread has a client that waits, and for longer by `margin` than since `own`.
+    /// What that thread said is taken back, so that it is not given two connections for one client:
+    /// it says so anew when it has got this one.
+    #[must_use]
+    pub fn claim_older(
+        &self,
+        thread: usize,
+        own: Option<Instant>,
+        margin: Duration,
+    ) -> Option<usize> {
+        if self.0.waiting_threads.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let margin = u64::try_from(margin.as_nanos()).unwrap_or(u64::MAX);
+        let own = own.map_or(u64::MAX, |own| self.shares().stamp(Some(own)));
+        let others = self.0.seats.iter().enumerate().filter(|(other, _)| *other != thread);
+        let waiting = others
+            .map(|(other, seat)| (seat.waiting_since.load(Ordering::Acquire), other))
+            .filter(|(stamp, _)| *stamp != 0);
+        let (stamp, other) = waiting.min()?;
+        if own != u64::MAX && stamp.saturating_add(margin) >= own {
+            return None;
+        }
+        let seat = &self.0.seats[other].waiting_since;
+        let claimed = seat.compare_exchange(stamp, 0, Ordering::AcqRel, Ordering::Relaxed);
+        claimed.ok()?;
+        self.0.waiting_threads.fetch_sub(1, Ordering::SeqCst);
+        Some(other)
+    }
+}
+
+/// The seat with the connection that has been idle for longest, but for that of `except`.
+fn longest_idle(seats: &[Seat], except: Option<usize>) -> Option<(usize, u64)> {
+    let idle = seats.iter().enumerate().filter(|(thread, _)| Some(*thread) != except);
+    let idle = idle.map(|(thread, seat)| (thread, seat.idle_since.load(Ordering::Relaxed)));
+    idle.filter(|(_, stamp)| *stamp != 0).min_by_key(|(_, stamp)| *stamp)
+}
+
+impl Drop for KeyInner {
+    fn drop(&mut self) {
+        self.tenant.shares().turn(|books| books.remove_key(self.id));
+    }
+}
+
+/// One slot: the right to have one connection. Dropped, it goes to the next in line; so it is to
+/// live as long as the connection does.
+#[must_use = "a dropped permit is a free slot"]
+pub struct Permit {
+    key: Key,
+    /// To whom the slot was promised when it was given up.
+    to: Option<TenantId>,
+}
+
+impl Permit {
+    /// Whose slot it is.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.key.shares().turn(|books| books.closed(self.key.0.id, self.to));
+    }
+}
+
+impl fmt::Debug for Shares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shares").field("threads", &self.0.boxes.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for ServerInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
+
+impl fmt::Debug for TenantInner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.id.fmt(f)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.id.fmt(f)
+    }
+}
+
+impl fmt::Debug for Permit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Permit").field(&self.key).finish()
+    }
+}
