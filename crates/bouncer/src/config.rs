@@ -1,0 +1,225 @@
+//! The `[bouncer]` table: where it listens, what it may hold, and the tenants of `cove.toml`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use api::{TenantDefaults, TenantLimitsSpec, TenantSpec, TlsMode};
+use serde::{Deserialize, Serialize};
+
+/// Where clients of PostgreSQL are served unless told otherwise.
+pub const LISTEN_DEFAULT: &str = "127.0.0.1:6432";
+
+/// The port that a Unix socket in `unix_socket_dir` is named after when there is no TCP listener.
+pub const PORT_DEFAULT: u16 = 6432;
+
+/// Settings of the bouncer. Every limit has its name here or in [`TenantLimitsSpec`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Whether there is a bouncer at all.
+    pub enabled: bool,
+    /// TCP addresses, `host:port`; port 0 for any. In the environment they are divided by commas.
+    pub listen: Listen,
+    /// Directory for a Unix socket `.s.PGSQL.PORT`, with the port of the first TCP address.
+    pub unix_socket_dir: Option<PathBuf>,
+    /// Mode of that socket, in octal digits.
+    pub unix_socket_mode: String,
+    /// Listeners that belong to one tenant each.
+    pub bound: Vec<Bound>,
+    /// What follows the tenant in TLS server names: with `.db.example.com` the name
+    /// `shop.db.example.com` leads to `shop`.
+    pub server_name_suffix: Option<String>,
+    /// Threads that relay; as many as there are processors when left out.
+    pub threads: Option<usize>,
+    /// Clients that are connected, of all tenants together.
+    pub clients_max: u32,
+    /// Seconds that a client may take to log in.
+    pub login_s: u32,
+    /// Encryption of clients' connections.
+    pub tls: TlsTable,
+    /// Servers that are more than an address.
+    pub servers: BTreeMap<String, ServerTable>,
+    /// Connections that a server gets which is no more than an address, of all tenants together.
+    pub server_connections_max: u32,
+    /// Tenants at one time.
+    pub tenants_max: usize,
+    /// Seconds for which the answer of an `auth_query` holds.
+    pub auth_query_s: u32,
+    /// Looking whether servers answer.
+    pub health: HealthTable,
+    /// Who may use the console.
+    pub console: ConsoleTable,
+    /// What tenants have that do not say otherwise.
+    pub defaults: TenantDefaults,
+    /// Tenants that are defined here rather than by the interface.
+    pub tenants: Vec<TenantSpec>,
+}
+
+/// One or several addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected `host:port` or a list of them")]
+pub enum Listen {
+    /// Divided by commas; empty for none.
+    One(String),
+    /// Each by itself.
+    Several(Vec<String>),
+}
+
+/// A listener whose clients belong to one tenant, whatever else they say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bound {
+    /// `host:port`, or the path of a Unix socket.
+    pub listen: String,
+    /// The tenant's name.
+    pub tenant: String,
+}
+
+/// The `[bouncer.tls]` table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TlsTable {
+    /// What clients must do. `prefer` without a certificate is the same as `disable`.
+    pub mode: TlsMode,
+    /// Certificate with its chain, PEM. Read again when the file changes.
+    pub cert: Option<PathBuf>,
+    /// Its key, PEM.
+    pub key: Option<PathBuf>,
+    /// Authorities for clients' certificates, PEM.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// A `[bouncer.servers.NAME]` table.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServerTable {
+    /// `host:port`, `host`, or the directory of a Unix socket with or without `:port`.
+    pub address: String,
+    /// Connections at one time, of all tenants together.
+    pub connections_max: Option<u32>,
+    /// Encryption.
+    pub tls: TlsMode,
+    /// Authorities for its certificate, PEM; those of the system when absent.
+    pub ca: Option<PathBuf>,
+    /// The bouncer's own certificate towards it, PEM.
+    pub cert: Option<PathBuf>,
+    /// The key of that, PEM.
+    pub key: Option<PathBuf>,
+}
+
+/// The `[bouncer.health]` table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HealthTable {
+    /// Seconds between two checks of a tenant; 0 for none at all.
+    pub interval_s: u32,
+    /// Checks that fail one after the other until a tenant counts as unhealthy.
+    pub failures: u32,
+    /// Seconds that one may take.
+    pub timeout_s: u32,
+    /// Checks at one time.
+    pub parallel: usize,
+}
+
+/// The `[bouncer.console]` table: who may use the database `pgbouncer`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConsoleTable {
+    /// Users who may do everything there.
+    pub admin_users: Vec<ConsoleUser>,
+    /// Users who may look.
+    pub stats_users: Vec<ConsoleUser>,
+}
+
+/// A user of the console.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ConsoleUser {
+    /// Its name.
+    pub name: String,
+    /// Its password, a SCRAM secret or an MD5 hash; `env:NAME` and `file:PATH` are taken.
+    pub password: String,
+}
+
+impl Listen {
+    /// Each address.
+    pub fn addresses(&self) -> Vec<&str> {
+        let parts: Vec<&str> = match self {
+            Listen::One(text) => text.split(',').collect(),
+            Listen::Several(texts) => texts.iter().map(String::as_str).collect(),
+        };
+        parts.into_iter().map(str::trim).filter(|part| !part.is_empty()).collect()
+    }
+
+    /// Whether nobody chose it.
+    pub fn is_default(&self) -> bool {
+        *self == Listen::default()
+    }
+}
+
+impl Default for Listen {
+    fn default() -> Listen {
+        Listen::One(LISTEN_DEFAULT.to_owned())
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            enabled: true,
+            listen: Listen::default(),
+            unix_socket_dir: None,
+            unix_socket_mode: "0777".to_owned(),
+            bound: Vec::new(),
+            server_name_suffix: None,
+            threads: None,
+            clients_max: 10_000,
+            login_s: 30,
+            tls: TlsTable::default(),
+            servers: BTreeMap::new(),
+            // Below PostgreSQL's own default of 100, of which 3 are for superusers.
+            server_connections_max: 90,
+            tenants_max: 10_000,
+            auth_query_s: 60,
+            health: HealthTable::default(),
+            console: ConsoleTable::default(),
+            defaults: TenantDefaults::default(),
+            tenants: Vec::new(),
+        }
+    }
+}
+
+impl Default for TlsTable {
+    fn default() -> TlsTable {
+        TlsTable { mode: TlsMode::Prefer, cert: None, key: None, client_ca: None }
+    }
+}
+
+impl Default for HealthTable {
+    fn default() -> HealthTable {
+        HealthTable { interval_s: 30, failures: 3, timeout_s: 5, parallel: 10 }
+    }
+}
+
+/// What holds where neither a tenant nor `[bouncer.defaults]` says otherwise.
+pub const LIMITS_DEFAULT: TenantLimitsSpec = TenantLimitsSpec {
+    server_connections_max: Some(20),
+    server_connections_min: Some(0),
+    server_connections_reserve: Some(0),
+    reserve_after_s: Some(5.0),
+    user_server_connections_max: Some(0),
+    clients_max: Some(0),
+    user_clients_max: Some(0),
+    waiting_max: Some(5000),
+    prepared_statements_max: Some(200),
+    connect_s: Some(5.0),
+    wait_s: Some(30.0),
+    query_s: Some(0.0),
+    transaction_s: Some(0.0),
+    idle_in_transaction_s: Some(0.0),
+    client_idle_s: Some(0.0),
+    client_write_s: Some(60.0),
+    server_idle_s: Some(300.0),
+    server_lifetime_s: Some(1800.0),
+    server_retry_s: Some(15.0),
+};

@@ -1,0 +1,279 @@
+//! Tenants as the rest of the bouncer sees them: immutable snapshots, and what is shared across
+//! them.
+//!
+//! A [`Routing`] has all tenants at one time. Whoever changes one makes a new [`Routing`] and puts
+//! it into [`Current`]; a relay thread takes it over between two events. So no lock is on the way
+//! of a query, and a client that is connected sees a change at its next transaction. What must be
+//! seen at once, such as a pause, is in [`TenantState`], which a tenant keeps across changes.
+
+mod address;
+mod limits;
+mod plan;
+mod route;
+mod state;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use api::{PoolMode, TenantOrigin, TlsMode, Transport, Verify};
+use parking_lot::RwLock;
+
+use crate::secrets::Password;
+
+pub use self::address::Address;
+pub use self::limits::TenantLimits;
+pub use self::plan::{Book, Definition, Settings};
+pub use self::route::{Route, RouteError, RouteRequest};
+pub use self::state::{Admission, Health, POOLS_PER_TENANT_MAX, TenantState};
+
+/// Names a tenant for as long as the process lives, also when it was removed and came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub u32);
+
+/// Names a server for as long as the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServerId(pub u32);
+
+/// Names a pool, which is a tenant with a role on its server, for as long as the process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PoolId(pub u32);
+
+/// What is wrong with a definition.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// Path of the offending field: `limits.wait_s`, `users[2].name`.
+    pub field: String,
+    /// One sentence for a person.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A field has a value that it cannot have.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Refusal {
+        Refusal { field: field.into(), message: message.into() }
+    }
+
+    /// The same, of something that is inside something else.
+    #[must_use]
+    pub fn below(self, outer: &str) -> Refusal {
+        Refusal { field: format!("{outer}.{}", self.field), message: self.message }
+    }
+}
+
+/// A server that tenants may share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Names it: the same address with the same encryption has the same.
+    pub id: ServerId,
+    /// Where it is.
+    pub address: Address,
+    /// Connections at one time, of all tenants together.
+    pub connections_max: u32,
+    /// Encryption.
+    pub tls: ServerTls,
+}
+
+/// How a connection to a server is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ServerTls {
+    /// Whether.
+    pub mode: TlsMode,
+    /// Authorities for its certificate; those of the system when absent.
+    pub ca: Option<PathBuf>,
+    /// Our certificate towards it.
+    pub cert: Option<PathBuf>,
+    /// The key of that.
+    pub key: Option<PathBuf>,
+}
+
+/// A tenant at one time.
+#[derive(Debug)]
+pub struct Tenant {
+    /// Names it in tables.
+    pub id: TenantId,
+    /// Names it for people.
+    pub name: Arc<str>,
+    /// Where it is defined.
+    pub origin: TenantOrigin,
+    /// Its server.
+    pub server: Arc<ServerAddress>,
+    /// Its database there.
+    pub database: Arc<str>,
+    /// When a server connection goes back.
+    pub mode: PoolMode,
+    /// What it may have.
+    pub limits: TenantLimits,
+    /// Whether all transactions are read-only.
+    pub read_only: bool,
+    /// Its share among tenants of the same server; at least 1.
+    pub weight: u32,
+    /// When a server connection is examined.
+    pub verify: Verify,
+    /// How clients may come; every way when absent.
+    pub transports: Option<Vec<Transport>>,
+    /// Settings that every server connection has, whatever its client asks for. Read-only tenants
+    /// have `default_transaction_read_only` among them.
+    pub settings: BTreeMap<String, String>,
+    /// Who may come, by name.
+    pub users: HashMap<Box<str>, Arc<TenantUser>>,
+    /// Whom other users are on the server; `None` where each is there who it is here.
+    pub forced: Option<(Arc<str>, Option<Password>)>,
+    /// How other users are looked up.
+    pub auth_query: Option<AuthQuery>,
+    /// What it keeps across changes.
+    pub state: Arc<TenantState>,
+}
+
+/// How users are looked up on the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthQuery {
+    /// Role that looks them up. Nobody can log in as it this way.
+    pub user: Arc<str>,
+    /// Its password.
+    pub password: Option<Password>,
+    /// Database to do that in.
+    pub database: Arc<str>,
+    /// The query, with `$1` for the name; `None` for the one that comes with us.
+    pub query: Option<Arc<str>>,
+}
+
+/// A user of a tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TenantUser {
+    /// As clients say it.
+    pub name: Arc<str>,
+    /// How it proves who it is.
+    pub auth: ClientAuth,
+    /// Role that it becomes on the server.
+    pub server_user: Arc<str>,
+    /// How it proves there who it is.
+    pub server_secret: ServerSecret,
+    /// In place of the tenant's.
+    pub mode: Option<PoolMode>,
+    /// Server connections of its role at one time.
+    pub server_connections_max: Option<u32>,
+    /// Clients with its name.
+    pub clients_max: Option<u32>,
+}
+
+/// How a client proves who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// By knowing this password, or the one that this secret was made of.
+    Secret(Password),
+    /// Not at all.
+    Trust,
+    /// By a certificate with its name.
+    Cert,
+    /// By being this user of the operating system.
+    Peer,
+    /// By what the tenant's [`AuthQuery`] finds.
+    Query,
+    /// There is no such user. It is asked all the same, as if there was one, so that nobody learns
+    /// who is there.
+    Unknown,
+}
+
+/// How a role proves on the server who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerSecret {
+    /// By nothing: the server trusts us, or knows our certificate.
+    None,
+    /// By this password, or the MD5 hash of it.
+    Known(Password),
+    /// By what the client showed us: the key that a SCRAM proof gives away, or its password.
+    OfClient,
+}
+
+impl Tenant {
+    /// When a server connection goes back that this user has.
+    pub fn mode_of(&self, user: &TenantUser) -> PoolMode {
+        user.mode.unwrap_or(self.mode)
+    }
+
+    /// Server connections that a role may have at one time; `None` when only the tenant's limit
+    /// holds.
+    pub fn connections_max_of(&self, user: &TenantUser) -> Option<u32> {
+        user.server_connections_max.or(self.limits.user_server_connections_max)
+    }
+
+    /// Clients that a user may have at one time.
+    pub fn clients_max_of(&self, user: &TenantUser) -> Option<u32> {
+        user.clients_max.or(self.limits.user_clients_max)
+    }
+}
+
+/// All tenants at one time.
+#[derive(Debug, Default)]
+pub struct Routing {
+    /// Counts the snapshots.
+    pub version: u64,
+    by_name: HashMap<Arc<str>, Arc<Tenant>>,
+    by_id: HashMap<TenantId, Arc<Tenant>>,
+    /// In lower case; those that are made of a suffix are among them.
+    by_server_name: HashMap<Box<str>, Arc<Tenant>>,
+}
+
+impl Routing {
+    /// A tenant by its id; `None` when it was removed.
+    pub fn tenant(&self, id: TenantId) -> Option<&Arc<Tenant>> {
+        self.by_id.get(&id)
+    }
+
+    /// A tenant by its name.
+    pub fn named(&self, name: &str) -> Option<&Arc<Tenant>> {
+        self.by_name.get(name)
+    }
+
+    /// All of them, in no order.
+    pub fn tenants(&self) -> impl Iterator<Item = &Arc<Tenant>> {
+        self.by_name.values()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+}
+
+/// The snapshot that holds now. Shared by all threads.
+#[derive(Debug, Default)]
+pub struct Current {
+    /// Written by the service, read when `version` says that there is something new.
+    routing: RwLock<Arc<Routing>>,
+    /// Of the snapshot in `routing`; never ahead of it.
+    version: AtomicU64,
+}
+
+impl Current {
+    /// Begins with a snapshot.
+    pub fn new(routing: Routing) -> Current {
+        let version = AtomicU64::new(routing.version);
+        Current { routing: RwLock::new(Arc::new(routing)), version }
+    }
+
+    /// The snapshot that holds now.
+    pub fn load(&self) -> Arc<Routing> {
+        Arc::clone(&self.routing.read())
+    }
+
+    /// Of the snapshot that holds now, without a lock.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Lets another snapshot hold.
+    pub fn replace(&self, routing: Routing) {
+        let version = routing.version;
+        *self.routing.write() = Arc::new(routing);
+        self.version.store(version, Ordering::Release);
+    }
+}

@@ -1,0 +1,569 @@
+//! From definitions to a [`Routing`]: every check, and what stays the same across changes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use api::{
+    AuthQuerySpec, PoolMode, TenantDefaults, TenantOrigin, TenantSpec, TenantUserSpec, Transport,
+    UserAuth, Verify,
+};
+
+use super::{
+    Address, AuthQuery, ClientAuth, Refusal, Routing, ServerAddress, ServerId, ServerSecret,
+    ServerTls, Tenant, TenantId, TenantLimits, TenantState, TenantUser,
+};
+use crate::config::{Config, ServerTable};
+use crate::secrets::{PASSWORD_BYTES_MAX, Password, Resolve, is_reference};
+
+/// Longest name of a tenant.
+pub(crate) const NAME_BYTES_MAX: usize = 63;
+
+/// Names of users, roles, databases and settings end at 63 bytes in PostgreSQL, which cuts longer
+/// ones off: two users must not become one role by that.
+const IDENTIFIER_BYTES_MAX: usize = 63;
+
+/// Users of one tenant that are listed.
+const USERS_MAX: usize = 10_000;
+
+/// TLS server names of one tenant, and the longest one (RFC 1035).
+const SERVER_NAMES_MAX: usize = 100;
+const SERVER_NAME_BYTES_MAX: usize = 253;
+
+/// Settings of one tenant, and the longest value.
+const SETTINGS_MAX: usize = 100;
+const SETTING_BYTES_MAX: usize = 4096;
+
+/// Longest query that looks users up.
+const QUERY_BYTES_MAX: usize = 16 << 10;
+
+/// Largest weight.
+const WEIGHT_MAX: u32 = 1000;
+
+/// The database that is the console.
+const CONSOLE: &str = "pgbouncer";
+
+/// A tenant as somebody defined it, with passwords rather than references to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// What it is.
+    pub spec: TenantSpec,
+    /// Who says so.
+    pub origin: TenantOrigin,
+}
+
+impl Definition {
+    /// One of `cove.toml`, whose references are resolved. `at` names it in errors.
+    ///
+    /// # Errors
+    /// When it cannot be what it says, or a reference leads to nothing.
+    pub fn of_file(
+        spec: &TenantSpec,
+        at: &str,
+        resolve: &Resolve<'_>,
+    ) -> Result<Definition, Refusal> {
+        let mut spec = spec.clone();
+        for (place, text) in passwords(&mut spec) {
+            let field = format!("{at}.{place}");
+            *text = resolve(&field, text).map_err(|message| Refusal::new(field, message))?;
+        }
+        let checked = Definition { spec, origin: TenantOrigin::File };
+        check_name(&checked.spec.name).map_err(|error| error.below(at))?;
+        Ok(checked)
+    }
+
+    /// One that came by the interface. References are refused: a caller could read files by them.
+    ///
+    /// # Errors
+    /// When it cannot be what it says.
+    pub fn of_api(spec: TenantSpec) -> Result<Definition, Refusal> {
+        let mut spec = spec;
+        for (place, text) in passwords(&mut spec) {
+            if is_reference(text) {
+                return Err(Refusal::new(place, "references are for `cove.toml` only"));
+            }
+        }
+        check_name(&spec.name)?;
+        Ok(Definition { spec, origin: TenantOrigin::Api })
+    }
+}
+
+/// Every password of a tenant with its path.
+pub(crate) fn passwords(spec: &mut TenantSpec) -> Vec<(String, &mut String)> {
+    let mut found = Vec::new();
+    found.extend(spec.server_password.as_mut().map(|it| ("server_password".to_owned(), it)));
+    let query = spec.auth_query.as_mut().and_then(|it| it.password.as_mut());
+    found.extend(query.map(|it| ("auth_query.password".to_owned(), it)));
+    for (index, user) in spec.users.iter_mut().enumerate() {
+        found.extend(user.password.as_mut().map(|it| (format!("users[{index}].password"), it)));
+        let of_server = user.server_password.as_mut();
+        found.extend(of_server.map(|it| (format!("users[{index}].server_password"), it)));
+    }
+    found
+}
+
+/// What holds for all tenants together.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    servers: BTreeMap<String, ServerTable>,
+    server_connections_max: u32,
+    server_name_suffix: Option<String>,
+    tenants_max: usize,
+    defaults: TenantDefaults,
+}
+
+impl Settings {
+    /// Takes what is needed out of the configuration.
+    pub fn new(config: &Config) -> Settings {
+        Settings {
+            servers: config.servers.clone(),
+            server_connections_max: config.server_connections_max,
+            server_name_suffix: config.server_name_suffix.clone(),
+            tenants_max: config.tenants_max,
+            defaults: config.defaults.clone(),
+        }
+    }
+}
+
+/// Gives tenants and servers their ids, and keeps what outlives their definitions.
+#[derive(Debug, Default)]
+pub struct Book {
+    version: u64,
+    tenants: HashMap<Arc<str>, Entry>,
+    servers: HashMap<(Address, ServerTls), ServerId>,
+    pool_ids: Arc<AtomicU32>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    id: TenantId,
+    state: Arc<TenantState>,
+    /// What its server connections depend on.
+    target: Option<Target>,
+}
+
+/// When this changes, open server connections do not fit any more.
+#[derive(Debug, PartialEq)]
+struct Target {
+    server: (Address, ServerTls),
+    database: Arc<str>,
+    forced: Option<(Arc<str>, Option<Password>)>,
+    settings: BTreeMap<String, String>,
+}
+
+impl Book {
+    /// Makes the next snapshot. Nothing is changed when it fails.
+    ///
+    /// # Errors
+    /// When a definition is none that can hold, or two exclude each other. The field begins with
+    /// the tenant's name.
+    pub fn build(
+        &mut self,
+        settings: &Settings,
+        definitions: &[Definition],
+    ) -> Result<Routing, Refusal> {
+        if definitions.len() > settings.tenants_max {
+            let message = format!("there may be {} tenants", settings.tenants_max);
+            return Err(Refusal::new("tenants_max", message));
+        }
+        let mut drafts = Vec::with_capacity(definitions.len());
+        let mut names = HashMap::new();
+        for definition in definitions {
+            let name = &definition.spec.name;
+            let draft = Draft::new(definition, settings).map_err(|error| error.below(name))?;
+            if names.insert(name.as_str(), ()).is_some() {
+                return Err(Refusal::new(name, format!("there are two tenants `{name}`")));
+            }
+            drafts.push(draft);
+        }
+        check_server_names(&drafts)?;
+        check_servers(&drafts)?;
+        // From here on nothing fails.
+        Ok(self.number(settings, drafts))
+    }
+
+    fn number(&mut self, settings: &Settings, drafts: Vec<Draft>) -> Routing {
+        self.version += 1;
+        let suffix = settings.server_name_suffix.as_deref();
+        let mut routing = Routing { version: self.version, ..Routing::default() };
+        let mut of_suffix: HashMap<Box<str>, Arc<Tenant>> = HashMap::new();
+        let mut servers: HashMap<ServerId, Arc<ServerAddress>> = HashMap::new();
+        for draft in drafts {
+            let next = ServerId(u32::try_from(self.servers.len()).unwrap_or(u32::MAX));
+            let key = (draft.address.clone(), draft.tls.clone());
+            let id = *self.servers.entry(key).or_insert(next);
+            let server = servers.entry(id).or_insert_with(|| {
+                Arc::new(ServerAddress {
+                    id,
+                    address: draft.address.clone(),
+                    connections_max: draft.connections_max,
+                    tls: draft.tls.clone(),
+                })
+            });
+            let server_names = draft.server_names.clone();
+            let tenant = Arc::new(self.tenant(draft, Arc::clone(server)));
+            for name in server_names {
+                routing.by_server_name.insert(name, Arc::clone(&tenant));
+            }
+            if let Some(suffix) = suffix {
+                let name = format!("{}{suffix}", tenant.name).to_ascii_lowercase();
+                let first = of_suffix.entry(name.into()).or_insert_with(|| Arc::clone(&tenant));
+                // Names in DNS have no case, those of tenants do: of several the smaller one.
+                if tenant.name < first.name {
+                    *first = Arc::clone(&tenant);
+                }
+            }
+            routing.by_id.insert(tenant.id, Arc::clone(&tenant));
+            routing.by_name.insert(Arc::clone(&tenant.name), tenant);
+        }
+        for (name, tenant) in of_suffix {
+            routing.by_server_name.entry(name).or_insert(tenant);
+        }
+        for (name, entry) in &self.tenants {
+            entry.state.set_removed(!routing.by_name.contains_key(name));
+        }
+        routing
+    }
+
+    /// Gives a draft the id and the state that its name has.
+    fn tenant(&mut self, draft: Draft, server: Arc<ServerAddress>) -> Tenant {
+        let next = TenantId(u32::try_from(self.tenants.len()).unwrap_or(u32::MAX));
+        let pool_ids = &self.pool_ids;
+        let entry = self.tenants.entry(Arc::clone(&draft.name)).or_insert_with(|| Entry {
+            id: next,
+            state: Arc::new(TenantState::new(Arc::clone(pool_ids))),
+            target: None,
+        });
+        let target = Target {
+            server: (draft.address, draft.tls),
+            database: Arc::clone(&draft.database),
+            forced: draft.forced.clone(),
+            settings: draft.settings.clone(),
+        };
+        if entry.target.as_ref().is_some_and(|before| *before != target) {
+            entry.state.next_epoch();
+        }
+        entry.target = Some(target);
+        Tenant {
+            id: entry.id,
+            name: draft.name,
+            origin: draft.origin,
+            server,
+            database: draft.database,
+            mode: draft.mode,
+            limits: draft.limits,
+            read_only: draft.read_only,
+            weight: draft.weight,
+            verify: draft.verify,
+            transports: draft.transports,
+            settings: draft.settings,
+            users: draft.users,
+            forced: draft.forced,
+            auth_query: draft.auth_query,
+            state: Arc::clone(&entry.state),
+        }
+    }
+}
+
+/// A tenant that was checked, but for what others have to do with it.
+struct Draft {
+    name: Arc<str>,
+    origin: TenantOrigin,
+    address: Address,
+    tls: ServerTls,
+    connections_max: u32,
+    database: Arc<str>,
+    mode: PoolMode,
+    limits: TenantLimits,
+    read_only: bool,
+    weight: u32,
+    verify: Verify,
+    transports: Option<Vec<Transport>>,
+    settings: BTreeMap<String, String>,
+    users: HashMap<Box<str>, Arc<TenantUser>>,
+    forced: Option<(Arc<str>, Option<Password>)>,
+    auth_query: Option<AuthQuery>,
+    server_names: Vec<Box<str>>,
+}
+
+impl Draft {
+    fn new(definition: &Definition, settings: &Settings) -> Result<Draft, Refusal> {
+        let spec = &definition.spec;
+        let defaults = &settings.defaults;
+        let (address, tls, connections_max) = server(&spec.server, settings)?;
+        let database = spec.database.as_ref().unwrap_or(&spec.name);
+        check_identifier("database", database)?;
+        let forced = match (&spec.server_user, &spec.server_password) {
+            (Some(user), password) => {
+                check_identifier("server_user", user)?;
+                let password = password.as_deref();
+                let password =
+                    password.map(|text| check_password("server_password", text)).transpose()?;
+                Some((Arc::from(user.as_str()), password))
+            }
+            (None, None) => None,
+            (None, Some(_)) => {
+                let message = "has no meaning without `server_user`";
+                return Err(Refusal::new("server_password", message));
+            }
+        };
+        let query = spec.auth_query.as_ref();
+        let auth_query = query.map(|query| auth_query(query, database)).transpose()?;
+        let weight = spec.weight.unwrap_or(1);
+        if !(1..=WEIGHT_MAX).contains(&weight) {
+            return Err(Refusal::new("weight", format!("must be 1 to {WEIGHT_MAX}")));
+        }
+        if spec.transports.as_ref().is_some_and(Vec::is_empty) {
+            return Err(Refusal::new("transports", "must not be empty"));
+        }
+        Ok(Draft {
+            name: spec.name.as_str().into(),
+            origin: definition.origin,
+            address,
+            tls,
+            connections_max,
+            database: database.as_str().into(),
+            mode: spec.pool_mode.unwrap_or(defaults.pool_mode),
+            limits: TenantLimits::resolve(&spec.limits, &defaults.limits, "limits")?,
+            read_only: spec.read_only,
+            weight,
+            verify: spec.verify.unwrap_or(defaults.verify),
+            transports: spec.transports.clone(),
+            settings: forced_settings(spec, defaults)?,
+            users: users(spec, forced.as_ref())?,
+            forced,
+            auth_query,
+            server_names: server_names(spec)?,
+        })
+    }
+}
+
+/// The server that a text names.
+fn server(text: &str, settings: &Settings) -> Result<(Address, ServerTls, u32), Refusal> {
+    if text.is_empty() {
+        return Err(Refusal::new("server", "is missing"));
+    }
+    let Some(table) = settings.servers.get(text) else {
+        let address = Address::parse(text, "server")?;
+        return Ok((address, ServerTls::default(), settings.server_connections_max));
+    };
+    let field = format!("servers.{text}.address");
+    let address = Address::parse(&table.address, &field)?;
+    let tls = ServerTls {
+        mode: table.tls,
+        ca: table.ca.clone(),
+        cert: table.cert.clone(),
+        key: table.key.clone(),
+    };
+    let connections_max = table.connections_max.unwrap_or(settings.server_connections_max);
+    if connections_max == 0 {
+        let field = format!("servers.{text}.connections_max");
+        return Err(Refusal::new(field, "must be at least 1"));
+    }
+    if tls.cert.is_some() != tls.key.is_some() {
+        let field = format!("servers.{text}.cert");
+        return Err(Refusal::new(field, "`cert` and `key` belong together"));
+    }
+    Ok((address, tls, connections_max))
+}
+
+fn auth_query(spec: &AuthQuerySpec, database: &str) -> Result<AuthQuery, Refusal> {
+    check_identifier("auth_query.user", &spec.user)?;
+    let database = spec.database.as_deref().unwrap_or(database);
+    check_identifier("auth_query.database", database)?;
+    let password = spec.password.as_deref();
+    let password = password.map(|text| check_password("auth_query.password", text)).transpose()?;
+    let query = spec.query.as_deref();
+    if query.is_some_and(|query| query.len() > QUERY_BYTES_MAX || !query.contains("$1")) {
+        let message = format!("must contain `$1` and have at most {QUERY_BYTES_MAX} bytes");
+        return Err(Refusal::new("auth_query.query", message));
+    }
+    Ok(AuthQuery {
+        user: spec.user.as_str().into(),
+        password,
+        database: database.into(),
+        query: query.map(Arc::from),
+    })
+}
+
+/// Settings that every server connection has.
+fn forced_settings(
+    spec: &TenantSpec,
+    defaults: &TenantDefaults,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let mut settings = defaults.settings.clone();
+    settings.extend(spec.settings.clone());
+    if settings.len() > SETTINGS_MAX {
+        return Err(Refusal::new("settings", format!("may be {SETTINGS_MAX} at most")));
+    }
+    for (name, value) in &settings {
+        let field = format!("settings.{name}");
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.$".contains(&byte);
+        let begins = name.bytes().next().is_some_and(|it| it.is_ascii_alphabetic() || it == b'_');
+        if !begins || !name.bytes().all(is_part) || name.len() > IDENTIFIER_BYTES_MAX {
+            return Err(Refusal::new("settings", "has a name that no setting can have"));
+        }
+        // They would change who the connection is, behind the back of the pool.
+        let identity = ["role", "session_authorization", "user", "database", "replication"];
+        if identity.iter().any(|it| name.eq_ignore_ascii_case(it)) {
+            return Err(Refusal::new(field, "cannot be set this way"));
+        }
+        if value.len() > SETTING_BYTES_MAX || value.contains('\0') {
+            let message =
+                format!("must have at most {SETTING_BYTES_MAX} bytes, and none that is 0");
+            return Err(Refusal::new(field, message));
+        }
+    }
+    if spec.read_only {
+        settings.insert("default_transaction_read_only".to_owned(), "on".to_owned());
+    }
+    Ok(settings)
+}
+
+fn users(
+    spec: &TenantSpec,
+    forced: Option<&(Arc<str>, Option<Password>)>,
+) -> Result<HashMap<Box<str>, Arc<TenantUser>>, Refusal> {
+    if spec.users.len() > USERS_MAX {
+        return Err(Refusal::new("users", format!("may be {USERS_MAX} at most")));
+    }
+    let mut users = HashMap::with_capacity(spec.users.len());
+    for (index, user) in spec.users.iter().enumerate() {
+        let made =
+            user_of(user, forced).map_err(|error| error.below(&format!("users[{index}]")))?;
+        if users.insert(user.name.as_str().into(), Arc::new(made)).is_some() {
+            let message = format!("there are two users `{}`", user.name);
+            return Err(Refusal::new(format!("users[{index}].name"), message));
+        }
+    }
+    Ok(users)
+}
+
+fn user_of(
+    spec: &TenantUserSpec,
+    forced: Option<&(Arc<str>, Option<Password>)>,
+) -> Result<TenantUser, Refusal> {
+    check_identifier("name", &spec.name)?;
+    let password = spec.password.as_deref();
+    let password = password.map(|text| check_password("password", text)).transpose()?;
+    let auth = match (spec.auth, password.clone()) {
+        (UserAuth::Password, Some(password)) => ClientAuth::Secret(password),
+        (UserAuth::Password, None) => return Err(Refusal::new("password", "is missing")),
+        (UserAuth::Trust, _) => ClientAuth::Trust,
+        (UserAuth::Cert, _) => ClientAuth::Cert,
+        (UserAuth::Peer, _) => ClientAuth::Peer,
+    };
+    let of_server = spec.server_password.as_deref();
+    let of_server = of_server.map(|text| check_password("server_password", text)).transpose()?;
+    let (server_user, server_secret) = match (&spec.server_user, of_server, forced) {
+        (Some(user), secret, _) => {
+            check_identifier("server_user", user)?;
+            (Arc::from(user.as_str()), secret.map_or(ServerSecret::None, ServerSecret::Known))
+        }
+        (None, Some(secret), _) => (spec.name.as_str().into(), ServerSecret::Known(secret)),
+        (None, None, Some((user, secret))) => {
+            let secret = secret.clone();
+            (Arc::clone(user), secret.map_or(ServerSecret::None, ServerSecret::Known))
+        }
+        (None, None, None) => (spec.name.as_str().into(), own_secret(password)),
+    };
+    Ok(TenantUser {
+        name: spec.name.as_str().into(),
+        auth,
+        server_user,
+        server_secret,
+        mode: spec.pool_mode,
+        server_connections_max: spec.server_connections_max.filter(|count| *count > 0),
+        clients_max: spec.clients_max.filter(|count| *count > 0),
+    })
+}
+
+/// How a user's own password proves on the server who it is. Of a SCRAM secret no password comes
+/// back; what does is in the proof of a client.
+fn own_secret(password: Option<Password>) -> ServerSecret {
+    match password {
+        None => ServerSecret::None,
+        Some(password) if password.expose().starts_with("SCRAM-SHA-256$") => ServerSecret::OfClient,
+        Some(password) => ServerSecret::Known(password),
+    }
+}
+
+fn server_names(spec: &TenantSpec) -> Result<Vec<Box<str>>, Refusal> {
+    if spec.server_names.len() > SERVER_NAMES_MAX {
+        return Err(Refusal::new("server_names", format!("may be {SERVER_NAMES_MAX} at most")));
+    }
+    let mut names = Vec::with_capacity(spec.server_names.len());
+    for (index, name) in spec.server_names.iter().enumerate() {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+        if name.is_empty() || name.len() > SERVER_NAME_BYTES_MAX || !name.bytes().all(is_part) {
+            return Err(Refusal::new(format!("server_names[{index}]"), "is no host name"));
+        }
+        names.push(name.to_ascii_lowercase().into());
+    }
+    Ok(names)
+}
+
+/// A TLS server name leads to one tenant.
+fn check_server_names(drafts: &[Draft]) -> Result<(), Refusal> {
+    let mut seen: HashMap<&str, &str> = HashMap::new();
+    for draft in drafts {
+        for name in &draft.server_names {
+            let other = seen.insert(name, &draft.name).filter(|other| **other != *draft.name);
+            if let Some(other) = other {
+                let message = format!("`{name}` leads to the tenant `{other}` already");
+                return Err(Refusal::new(format!("{}.server_names", draft.name), message));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A server has one limit, whichever of its names is used.
+fn check_servers(drafts: &[Draft]) -> Result<(), Refusal> {
+    let mut seen: HashMap<(&Address, &ServerTls), u32> = HashMap::new();
+    for draft in drafts {
+        let key = (&draft.address, &draft.tls);
+        let other = seen.insert(key, draft.connections_max);
+        if let Some(other) = other.filter(|other| *other != draft.connections_max) {
+            let message = format!(
+                "`{}` is said to take {other} connections and {}",
+                draft.address, draft.connections_max
+            );
+            return Err(Refusal::new(format!("{}.server", draft.name), message));
+        }
+    }
+    Ok(())
+}
+
+/// `^[a-zA-Z0-9][a-zA-Z0-9_-]{0,62}$`, and not the console's.
+pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    if !begins || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_part) {
+        let message = "must be a letter or digit, then up to 62 letters, digits, `_` and `-`";
+        return Err(Refusal::new("name", message));
+    }
+    if name == CONSOLE {
+        return Err(Refusal::new("name", format!("`{CONSOLE}` is the console")));
+    }
+    Ok(())
+}
+
+fn check_identifier(field: &str, text: &str) -> Result<(), Refusal> {
+    if text.is_empty() || text.len() > IDENTIFIER_BYTES_MAX || text.contains('\0') {
+        let message = format!("must have 1 to {IDENTIFIER_BYTES_MAX} bytes, and none that is 0");
+        return Err(Refusal::new(field, message));
+    }
+    Ok(())
+}
+
+fn check_password(field: &str, text: &str) -> Result<Password, Refusal> {
+    if text.is_empty() || text.len() > PASSWORD_BYTES_MAX || text.contains('\0') {
+        let message = format!("must have 1 to {PASSWORD_BYTES_MAX} bytes, and none that is 0");
+        return Err(Refusal::new(field, message));
+    }
+    Ok(Password::new(text))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! Which tenant a client means, and who it is there.
+//!
+//! In this order, and the first that says something decides:
+//!
+//! 1. the listener, when it belongs to a tenant;
+//! 2. the TLS server name, when it leads to one;
+//! 3. `-c tenant_id=X` in the startup parameter `options`;
+//! 4. the startup parameter `tenant_id`;
+//! 5. the database, when a tenant has its name;
+//! 6. a user `X__user`, who is `user` then.
+//!
+//! What 1 and 2 decide must not be contradicted by 3 or 4. Wherever a tenant was found otherwise,
+//! a user that has its name before `__`, and is not known with it, is known without.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::Transport;
+
+use super::{Admission, ClientAuth, Health, PoolId, Routing, ServerSecret, Tenant, TenantUser};
+
+/// What divides a tenant from a user.
+const SEPARATOR: &str = "__";
+
+/// What a client says before it has proved anything.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteRequest<'a> {
+    /// The tenant that its listener belongs to.
+    pub bound: Option<&'a str>,
+    /// TLS server name.
+    pub server_name: Option<&'a str>,
+    /// `tenant_id` among its `options`.
+    pub options_tenant_id: Option<&'a str>,
+    /// Startup parameter `tenant_id`.
+    pub tenant_id: Option<&'a str>,
+    /// Database; the user's name stands for it when it says none.
+    pub database: Option<&'a str>,
+    /// User.
+    pub user: &'a str,
+    /// How it came.
+    pub transport: Transport,
+}
+
+/// Where it is led.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Its tenant.
+    pub tenant: Arc<Tenant>,
+    /// Who it is there, once it has proved it.
+    pub user: Arc<TenantUser>,
+}
+
+impl Route {
+    /// Its pool. To be asked for once it has proved who it is.
+    ///
+    /// # Errors
+    /// When its tenant has too many already.
+    pub fn pool(&self) -> Result<PoolId, RouteError> {
+        let pool = self.tenant.state.pool(&self.user.server_user);
+        pool.ok_or_else(|| RouteError::TooManyPools(Arc::clone(&self.tenant.name)))
+    }
+}
+
+/// Why it is led nowhere.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RouteError {
+    /// There is no such tenant.
+    #[error("no tenant named \"{0}\"")]
+    NoSuchTenant(Shown),
+    /// Nothing that it said names a tenant.
+    #[error("no tenant for database \"{0}\"")]
+    Nothing(Shown),
+    /// It named two.
+    #[error("this connection is for the tenant \"{0}\" only")]
+    OtherTenant(Arc<str>),
+    /// The tenant does not take clients.
+    #[error("tenant \"{0}\" is paused")]
+    Paused(Arc<str>),
+    /// The tenant does not take new clients.
+    #[error("tenant \"{0}\" is draining")]
+    Draining(Arc<str>),
+    /// Its server does not answer.
+    #[error("the server of tenant \"{0}\" does not answer")]
+    Unhealthy(Arc<str>),
+    /// It does not take clients that come this way.
+    #[error("tenant \"{0}\" does not take connections of this kind")]
+    Transport(Arc<str>),
+    /// Too many roles.
+    #[error("tenant \"{0}\" has too many users")]
+    TooManyPools(Arc<str>),
+}
+
+impl RouteError {
+    /// What clients match on.
+    pub fn sqlstate(&self) -> &'static str {
+        match self {
+            // connection_exception: what DBBouncer answers to all of them.
+            RouteError::NoSuchTenant(_)
+            | RouteError::Nothing(_)
+            | RouteError::Paused(_)
+            | RouteError::Draining(_)
+            | RouteError::Unhealthy(_) => "08000",
+            // invalid_authorization_specification
+            RouteError::OtherTenant(_) | RouteError::Transport(_) => "28000",
+            // too_many_connections
+            RouteError::TooManyPools(_) => "53300",
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            RouteError::NoSuchTenant(_) | RouteError::Nothing(_) => Some(
+                "A tenant is named by the database, by options='-c tenant_id=NAME', or by the \
+                 user NAME__user.",
+            ),
+            RouteError::Transport(_) => Some("Ask for TLS, or come by another listener."),
+            RouteError::OtherTenant(_)
+            | RouteError::Paused(_)
+            | RouteError::Draining(_)
+            | RouteError::Unhealthy(_)
+            | RouteError::TooManyPools(_) => None,
+        }
+    }
+}
+
+/// The beginning of a name that a client said, fit to be shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown(Box<str>);
+
+impl Shown {
+    fn new(text: &str) -> Shown {
+        let shown = text.chars().take(super::plan::NAME_BYTES_MAX);
+        Shown(shown.map(|it| if it.is_control() { '?' } else { it }).collect())
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Routing {
+    /// Finds the tenant that a client means, and who it is there.
+    ///
+    /// # Errors
+    /// When there is none, or none that takes it.
+    pub fn route(&self, request: &RouteRequest<'_>) -> Result<Route, RouteError> {
+        let (tenant, user) = self.choose(request)?;
+        let name = || Arc::clone(&tenant.name);
+        match tenant.state.admission() {
+            Admission::Open | Admission::Paused => {}
+            Admission::Refusing => return Err(RouteError::Paused(name())),
+            Admission::Draining => return Err(RouteError::Draining(name())),
+        }
+        if tenant.state.health() == Health::Unhealthy {
+            return Err(RouteError::Unhealthy(name()));
+        }
+        let transports = tenant.transports.as_ref();
+        if transports.is_some_and(|allowed| !allowed.contains(&request.transport)) {
+            return Err(RouteError::Transport(name()));
+        }
+        Ok(Route { user: tenant.user(user), tenant: Arc::clone(tenant) })
+    }
+
+    /// The tenant, and what is left of the user's name.
+    fn choose<'a>(
+        &self,
+        request: &RouteRequest<'a>,
+    ) -> Result<(&Arc<Tenant>, &'a str), RouteError> {
+        let said = request.options_tenant_id.or(request.tenant_id);
+        let fixed = match (request.bound, request.server_name) {
+            (Some(name), _) => Some(self.must(name)?),
+            (None, Some(name)) => self.by_server_name(name),
+            (None, None) => None,
+        };
+        if let Some(tenant) = fixed {
+            if said.is_some_and(|said| *said != *tenant.name) {
+                return Err(RouteError::OtherTenant(Arc::clone(&tenant.name)));
+            }
+            return Ok((tenant, request.user));
+        }
+        if let Some(name) = said {
+            return Ok((self.must(name)?, request.user));
+        }
+        let database = request.database.unwrap_or(request.user);
+        if let Some(tenant) = self.named(database) {
+            return Ok((tenant, request.user));
+        }
+        // The longest name that fits: tenants may have the separator in theirs.
+        for (at, _) in request.user.rmatch_indices(SEPARATOR) {
+            let user = &request.user[at + SEPARATOR.len()..];
+            if let Some(tenant) = self.named(&request.user[..at]).filter(|_| !user.is_empty()) {
+                return Ok((tenant, user));
+            }
+        }
+        match request.user.split_once(SEPARATOR) {
+            Some((name, _)) => Err(RouteError::NoSuchTenant(Shown::new(name))),
+            None => Err(RouteError::Nothing(Shown::new(database))),
+        }
+    }
+
+    fn must(&self, name: &str) -> Result<&Arc<Tenant>, RouteError> {
+        self.named(name).ok_or_else(|| RouteError::NoSuchTenant(Shown::new(name)))
+    }
+
+    /// Names that lead nowhere say nothing: clients send that of the machine as well.
+    fn by_server_name(&self, name: &str) -> Option<&Arc<Tenant>> {
+        self.by_server_name.get(name.to_ascii_lowercase().as_str())
+    }
+}
+
+impl Tenant {
+    /// Who somebody is here that calls itself so.
+    pub fn user(&self, name: &str) -> Arc<TenantUser> {
+        if let Some(user) = self.users.get(name) {
+            return Arc::clone(user);
+        }
+        let inside = name.strip_prefix(&*self.name).and_then(|it| it.strip_prefix(SEPARATOR));
+        if let Some(user) = inside.and_then(|inside| self.users.get(inside)) {
+            return Arc::clone(user);
+        }
+        let name: Arc<str> = inside.filter(|it| !it.is_empty()).unwrap_or(name).into();
+        // Whoever looks users up is not to be had by looking it up (CVE-2015-6817).
+        let query = self.auth_query.as_ref().filter(|query| query.user != name);
+        let auth = query.map_or(ClientAuth::Unknown, |_| ClientAuth::Query);
+        let (server_user, server_secret) = match &self.forced {
+            Some((user, Some(secret))) => (Arc::clone(user), ServerSecret::Known(secret.clone())),
+            Some((user, None)) => (Arc::clone(user), ServerSecret::None),
+            None => (Arc::clone(&name), ServerSecret::OfClient),
+        };
+        Arc::new(TenantUser {
+            name,
+            auth,
+            server_user,
+            server_secret,
+            mode: None,
+            server_connections_max: None,
+            clients_max: None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+//! What a tenant keeps across changes of its definition, and what must be seen at once.
+//!
+//! Written by the service, read by every relay thread. Each value stands for itself, so that
+//! relaxed atomics do; who has to act on a change gets an order besides.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::PoolId;
+
+/// Roles of one tenant that have or had a pool.
+pub const POOLS_PER_TENANT_MAX: usize = 10_000;
+
+/// Whether a tenant takes work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Admission {
+    /// It does.
+    Open,
+    /// Clients may come, and wait before their next transaction.
+    Paused,
+    /// Clients are refused, those that are connected at their next transaction.
+    Refusing,
+    /// Clients are refused; those that are connected leave after their transaction.
+    Draining,
+}
+
+/// What is known of a tenant's server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Health {
+    /// Nobody looked yet.
+    Unknown,
+    /// It answers.
+    Healthy,
+    /// It failed as often as is tolerated.
+    Unhealthy,
+}
+
+/// What a tenant keeps across changes of its definition.
+#[derive(Debug)]
+pub struct TenantState {
+    admission: AtomicU8,
+    health: AtomicU8,
+    is_removed: AtomicBool,
+    /// Counts what makes server connections unfit: another server, another password, an order.
+    epoch: AtomicU32,
+    /// Pools by role. Looked at when a client has logged in.
+    pools: Mutex<HashMap<Box<str>, PoolId>>,
+    /// The next pool of any tenant.
+    pool_ids: Arc<AtomicU32>,
+}
+
+impl TenantState {
+    /// Of a tenant that is new. All tenants of a process share `pool_ids`.
+    pub(super) fn new(pool_ids: Arc<AtomicU32>) -> TenantState {
+        TenantState {
+            admission: AtomicU8::new(Admission::Open as u8),
+            health: AtomicU8::new(Health::Unknown as u8),
+            is_removed: AtomicBool::new(false),
+            epoch: AtomicU32::new(0),
+            pools: Mutex::default(),
+            pool_ids,
+        }
+    }
+
+    /// Whether it takes work.
+    pub fn admission(&self) -> Admission {
+        match self.admission.load(Ordering::Relaxed) {
+            1 => Admission::Paused,
+            2 => Admission::Refusing,
+            3 => Admission::Draining,
+            _ => Admission::Open,
+        }
+    }
+
+    /// Changes that. What it was before.
+    pub fn set_admission(&self, admission: Admission) -> Admission {
+        let before = self.admission();
+        self.admission.store(admission as u8, Ordering::Relaxed);
+        before
+    }
+
+    /// Its server.
+    pub fn health(&self) -> Health {
+        match self.health.load(Ordering::Relaxed) {
+            1 => Health::Healthy,
+            2 => Health::Unhealthy,
+            _ => Health::Unknown,
+        }
+    }
+
+    /// Changes that.
+    pub fn set_health(&self, health: Health) {
+        self.health.store(health as u8, Ordering::Relaxed);
+    }
+
+    /// Whether there is no such tenant any more.
+    pub fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_removed(&self, is_removed: bool) {
+        self.is_removed.store(is_removed, Ordering::Relaxed);
+    }
+
+    /// A server connection that was opened under another number is closed when it comes back.
+    pub fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Makes all server connections unfit that are open.
+    pub fn next_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The pool of a role: to be asked for once its client has proved who it is, so that nobody
+    /// makes pools by guessing names. `None` when there are [too many](POOLS_PER_TENANT_MAX).
+    pub fn pool(&self, server_user: &str) -> Option<PoolId> {
+        let mut pools = self.pools.lock();
+        if let Some(id) = pools.get(server_user) {
+            return Some(*id);
+        }
+        if pools.len() >= POOLS_PER_TENANT_MAX {
+            return None;
+        }
+        let id = PoolId(self.pool_ids.fetch_add(1, Ordering::Relaxed));
+        pools.insert(server_user.into(), id);
+        Some(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_is_what_is_read() {
+        let state = TenantState::new(Arc::default());
+        assert_eq!((state.admission(), state.health()), (Admission::Open, Health::Unknown));
+        for admission in
+            [Admission::Paused, Admission::Refusing, Admission::Draining, Admission::Open]
+        {
+            state.set_admission(admission);
+            assert_eq!(state.admission(), admission);
+        }
+        for health in [Health::Healthy, Health::Unhealthy, Health::Unknown] {
+            state.set_health(health);
+            assert_eq!(state.health(), health);
+        }
+    }
+
+    #[test]
+    fn a_role_has_one_pool_and_there_are_not_too_many() {
+        let state = TenantState::new(Arc::new(AtomicU32::new(7)));
+        assert_eq!(state.pool("a"), Some(PoolId(7)));
+        assert_eq!(state.pool("b"), Some(PoolId(8)));
+        assert_eq!(state.pool("a"), Some(PoolId(7)));
+        for role in 2..POOLS_PER_TENANT_MAX {
+            assert!(state.pool(&format!("role {role}")).is_some());
+        }
+        assert_eq!(state.pool("one too many"), None);
+        assert_eq!(state.pool("b"), Some(PoolId(8)));
+    }
+}
