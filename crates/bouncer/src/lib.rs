@@ -4,7 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+mod error;
 pub mod pgbouncer;
 pub mod relay;
 pub mod secrets;
+mod store;
 pub mod tenants;

@@ -24,6 +24,7 @@ use crate::secrets::Password;
 
 pub use self::address::Address;
 pub use self::limits::TenantLimits;
+pub(crate) use self::plan::passwords;
 pub use self::plan::{Book, Definition, Settings};
 pub use self::route::{Route, RouteError, RouteRequest};
 pub use self::state::{Admission, Health, POOLS_PER_TENANT_MAX, TenantState};

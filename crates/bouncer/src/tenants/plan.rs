@@ -86,6 +86,11 @@ impl Definition {
         check_name(&spec.name)?;
         Ok(Definition { spec, origin: TenantOrigin::Api })
     }
+
+    /// One that came by the interface before, and was checked then.
+    pub(crate) fn of_store(spec: TenantSpec) -> Definition {
+        Definition { spec, origin: TenantOrigin::Api }
+    }
 }
 
 /// Every password of a tenant with its path.

@@ -1,0 +1,230 @@
+//! Tenants that came by the interface, kept: the only SQL of this crate that is our own.
+//!
+//! A row is a definition as JSON in which every password is sealed for its tenant and its place:
+//! copied to another place it does not open. One number counts the changes, so that servers which
+//! share a store notice those of others.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::TenantSpec;
+use node::sealed::Sealer;
+use node::store::{Dialect, Migration, Store, StoreError, Value};
+
+use crate::error::Error;
+use crate::tenants::{Definition, passwords};
+
+const SERVICE: &str = "bouncer";
+
+const MIGRATIONS: &[Migration] = &[
+    Migration::Same(
+        "CREATE TABLE bouncer_tenants (
+            name TEXT NOT NULL PRIMARY KEY,
+            spec BYTEA NOT NULL,
+            created_ms BIGINT NOT NULL,
+            updated_ms BIGINT NOT NULL
+        )",
+    ),
+    Migration::Same(
+        "CREATE TABLE bouncer_changes (
+            id BIGINT NOT NULL PRIMARY KEY,
+            version BIGINT NOT NULL
+        );
+        INSERT INTO bouncer_changes (id, version) VALUES (1, 0)",
+    ),
+];
+
+const CHANGED: &str = "UPDATE bouncer_changes SET version = version + 1 WHERE id = 1";
+const VERSION: &str = "SELECT version FROM bouncer_changes WHERE id = 1";
+
+/// All definitions at one time.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    /// Counts the changes.
+    pub(crate) version: u64,
+    /// By name.
+    pub(crate) definitions: Vec<Definition>,
+}
+
+/// Tenants at rest. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct TenantStore {
+    store: Store,
+    sealer: Arc<Sealer>,
+}
+
+impl fmt::Debug for TenantStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantStore").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl TenantStore {
+    /// Brings the tables up to date.
+    pub(crate) async fn open(store: Store, sealer: Sealer) -> Result<TenantStore, StoreError> {
+        store.migrate(SERVICE, MIGRATIONS).await?;
+        Ok(TenantStore { store, sealer: Arc::new(sealer) })
+    }
+
+    /// Whether other servers may change it.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self.store.dialect() {
+            Dialect::Sqlite => false,
+            Dialect::Postgres => true,
+        }
+    }
+
+    /// Counts the changes of all servers.
+    pub(crate) async fn version(&self) -> Result<u64, Error> {
+        let read = self.store.read("tenants.version", |it| {
+            it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
+        });
+        Ok(read.await?)
+    }
+
+    /// All of them.
+    pub(crate) async fn load(&self) -> Result<Kept, Error> {
+        let read = self.store.read("tenants.load", |it| {
+            let version = it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get::<u64>(0))?;
+            let rows = it.query("SELECT name, spec FROM bouncer_tenants ORDER BY name", &[])?;
+            let rows = rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?)));
+            Ok((version, rows.collect::<Result<Vec<(String, Vec<u8>)>, StoreError>>()?))
+        });
+        let (version, rows) = read.await?;
+        let definitions = rows.into_iter().map(|(name, spec)| self.opened(&name, &spec));
+        Ok(Kept { version, definitions: definitions.collect::<Result<_, _>>()? })
+    }
+
+    /// Keeps a new one.
+    ///
+    /// # Errors
+    /// `Conflict` when there is one of its name.
+    pub(crate) async fn insert(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, Error> {
+        let parameters = self.row(spec, now_ms)?;
+        let name = spec.name.clone();
+        let written = self.store.transact("tenants.insert", move |it| {
+            let sql = "INSERT INTO bouncer_tenants (name, spec, created_ms, updated_ms) \
+                VALUES ($1, $2, $3, $3) ON CONFLICT (name) DO NOTHING";
+            if it.execute(sql, &parameters)? == 0 {
+                let message = format!("there is a tenant `{name}` already");
+                return Err(StoreError::refuse(Error::Conflict(message)));
+            }
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    /// Keeps another definition of one.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of its name.
+    pub(crate) async fn update(&self, spec: &TenantSpec, now_ms: u64) -> Result<u64, Error> {
+        let parameters = self.row(spec, now_ms)?;
+        let written = self.store.transact("tenants.update", move |it| {
+            let sql = "UPDATE bouncer_tenants SET spec = $2, updated_ms = $3 WHERE name = $1";
+            if it.execute(sql, &parameters)? == 0 {
+                return Err(StoreError::refuse(Error::NotFound));
+            }
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes one.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none of its name.
+    pub(crate) async fn delete(&self, name: &str) -> Result<u64, Error> {
+        let parameters = [Value::from(name)];
+        let written = self.store.transact("tenants.delete", move |it| {
+            if it.execute("DELETE FROM bouncer_tenants WHERE name = $1", &parameters)? == 0 {
+                return Err(StoreError::refuse(Error::NotFound));
+            }
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    fn row(&self, spec: &TenantSpec, now_ms: u64) -> Result<[Value; 3], Error> {
+        let mut sealed = spec.clone();
+        for (place, text) in passwords(&mut sealed) {
+            *text = self.sealer.seal_text(text, &about(&spec.name, &place))?;
+        }
+        let json = serde_json::to_vec(&sealed).map_err(Error::internal)?;
+        let now_ms = i64::try_from(now_ms).map_err(Error::internal)?;
+        Ok([Value::from(&spec.name), Value::from(json), Value::from(now_ms)])
+    }
+
+    fn opened(&self, name: &str, json: &[u8]) -> Result<Definition, Error> {
+        let mut spec: TenantSpec = serde_json::from_slice(json).map_err(Error::internal)?;
+        for (place, text) in passwords(&mut spec) {
+            let plain = self.sealer.open_text(text, &about(name, &place))?;
+            let plain = plain.expose_text().ok_or_else(|| Error::internal("a password is no text"));
+            *text = plain?.to_owned();
+        }
+        Ok(Definition::of_store(spec))
+    }
+}
+
+fn changed(it: &mut dyn node::store::Transaction) -> Result<u64, StoreError> {
+    it.execute(CHANGED, &[])?;
+    it.query_one(VERSION, &[])?.map_or(Ok(0), |row| row.get(0))
+}
+
+/// What a password is sealed for: no two places have the same name.
+fn about(tenant: &str, place: &str) -> String {
+    format!("bouncer/{}/{tenant}/{place}", tenant.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use api::TenantUserSpec;
+    use node::store::{StoreConfig, StoreUrl};
+    use node::telemetry::Registry;
+    use testkit::Scratch;
+
+    use super::*;
+
+    async fn opened(scratch: &Scratch) -> TenantStore {
+        let url = StoreUrl::Sqlite(scratch.path().join("store.db"));
+        let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+        TenantStore::open(store, Sealer::new(&[7; 32])).await.unwrap()
+    }
+
+    fn spec(name: &str) -> TenantSpec {
+        let user = TenantUserSpec {
+            name: "app".to_owned(),
+            password: Some("very secret".to_owned()),
+            ..TenantUserSpec::default()
+        };
+        let server = "db:5432".to_owned();
+        TenantSpec { name: name.to_owned(), server, users: vec![user], ..TenantSpec::default() }
+    }
+
+    #[tokio::test]
+    async fn what_was_kept_comes_back_and_shows_no_password() {
+        let scratch = Scratch::new();
+        let store = opened(&scratch).await;
+        assert_eq!(store.version().await.unwrap(), 0);
+        assert_eq!(store.insert(&spec("b"), 5).await.unwrap(), 1);
+        store.insert(&spec("a"), 6).await.unwrap();
+        let changed = TenantSpec { weight: Some(3), ..spec("b") };
+        assert_eq!(store.update(&changed, 7).await.unwrap(), 3);
+        let kept = store.load().await.unwrap();
+        let specs: Vec<_> = kept.definitions.iter().map(|it| it.spec.clone()).collect();
+        assert_eq!((kept.version, specs), (3, vec![spec("a"), changed]));
+
+        assert!(matches!(store.insert(&spec("a"), 8).await, Err(Error::Conflict(_))));
+        assert!(matches!(store.update(&spec("c"), 8).await, Err(Error::NotFound)));
+        assert!(matches!(store.delete("c").await, Err(Error::NotFound)));
+        assert_eq!(store.version().await.unwrap(), 3, "nothing changed");
+        assert_eq!(store.delete("a").await.unwrap(), 4);
+
+        let row = store.row(&spec("b"), 9).unwrap();
+        assert!(!format!("{row:?}").contains("very secret"));
+        let Value::Blob(json) = &row[1] else { panic!("{row:?}") };
+        assert!(store.opened("b", json).is_ok());
+        assert!(store.opened("a", json).is_err(), "it was sealed for another tenant");
+        store.store.close().await;
+    }
+}
