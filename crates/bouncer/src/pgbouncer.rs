@@ -8,4 +8,5 @@
 pub mod command;
 pub mod ini;
 pub mod settings;
+pub mod tenants;
 pub mod userlist;

@@ -1,0 +1,461 @@
+//! From PgBouncer's files to the bouncer's own configuration.
+//!
+//! One tenant for each line of `[databases]`. What a file asks for and cannot be had is refused when
+//! going without it would let somebody in or lose data, and else said in a [`Note`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+use api::{
+    AuthQuerySpec, PoolMode, TenantLimitsSpec, TenantSpec, TenantUserSpec, TlsMode, UserAuth,
+};
+
+use super::ini::{Entry, Ini, IniError, connection_string};
+use super::settings::{Change, Values, find};
+use crate::config::{Config, ConsoleTable, ConsoleUser, Listen, ServerTable, TlsTable};
+
+/// Connections where PgBouncer knows no limit.
+const UNLIMITED: u32 = 100_000;
+
+/// Where the library of PostgreSQL looks for a server when no host is named, on Debian.
+const SOCKET_DIRECTORY: &str = "/var/run/postgresql";
+
+/// Times that PgBouncer turns off by 0 and that must have an end here.
+const LONG_S: f64 = 86_400.0;
+
+/// Settings of `[pgbouncer]` without effect here, beside those that say so themselves.
+const UNUSED: &[(&str, &str)] = &[
+    ("application_name_add_host", "addresses are in SHOW CLIENTS"),
+    ("autodb_idle_timeout", "there are no databases but those that are listed"),
+    ("disable_pqexec", "simple queries are always taken"),
+    ("ignore_startup_parameters", "every parameter is kept for its client"),
+    ("log_stats", "figures are in the metrics"),
+    ("login_notify_message", "clients are told nothing when they log in"),
+    ("pool_idle_timeout", "empty pools cost nothing"),
+    ("query_wait_notify", "clients that wait are told nothing"),
+    ("scram_iterations", "secrets keep the iterations that they were made with"),
+    ("server_check_delay", "a broken connection is noticed when it breaks"),
+    ("server_check_query", "a broken connection is noticed when it breaks"),
+    ("server_fast_close", "connections are closed when they are released"),
+    ("server_round_robin", "the connection used last is used first"),
+    ("track_extra_parameters", "every setting of a client is kept"),
+];
+
+/// Keys of a database without effect here.
+const UNUSED_OF_DATABASE: &[&str] = &["connect_query", "load_balance_hosts", "application_name"];
+
+/// Something in the file that has no effect, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Which setting.
+    pub what: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// What a file amounts to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Translated {
+    /// The bouncer's configuration.
+    pub config: Config,
+    /// What of the file has no effect.
+    pub notes: Vec<Note>,
+}
+
+/// Translates a file, its settings in force, and its users.
+///
+/// # Errors
+/// What cannot be had, with its line.
+pub fn translate(
+    ini: &Ini,
+    values: &Values,
+    users: &[(String, String)],
+) -> Result<Translated, IniError> {
+    let passwords = users.iter().map(|(user, password)| (&**user, &**password)).collect();
+    let mut translator = Translator { ini, values, passwords, users, notes: Vec::new() };
+    let config = translator.config()?;
+    translator.unused();
+    Ok(Translated { config, notes: translator.notes })
+}
+
+struct Translator<'a> {
+    ini: &'a Ini,
+    values: &'a Values,
+    users: &'a [(String, String)],
+    passwords: HashMap<&'a str, &'a str>,
+    notes: Vec<Note>,
+}
+
+/// Keys and values of a line.
+type Pairs = BTreeMap<String, String>;
+
+impl Translator<'_> {
+    fn config(&mut self) -> Result<Config, IniError> {
+        let values = self.values;
+        let auth = self.auth()?;
+        let mut config = Config {
+            listen: Listen::Several(self.addresses()),
+            unix_socket_dir: path(values.text("unix_socket_dir")),
+            unix_socket_mode: values.text("unix_socket_mode").to_owned(),
+            clients_max: count(values.count("max_client_conn")),
+            login_s: count(values.seconds("client_login_timeout").as_secs().max(1)),
+            tls: TlsTable {
+                mode: tls_mode(values.text("client_tls_sslmode")),
+                cert: path(values.text("client_tls_cert_file")),
+                key: path(values.text("client_tls_key_file")),
+                client_ca: path(values.text("client_tls_ca_file")),
+            },
+            server_connections_max: UNLIMITED,
+            console: self.console(),
+            ..Config::default()
+        };
+        // It has no checks of its own: a server that is gone is noticed by whoever needs it.
+        config.health.interval_s = 0;
+        let users = self.user_specs(auth)?;
+        // The last line of a name counts, as it does when PgBouncer reads its file.
+        let databases: BTreeMap<&str, &Entry> =
+            self.ini.databases.iter().map(|entry| (&*entry.key, entry)).collect();
+        for entry in databases.values() {
+            let (tenant, server) = self.tenant(entry, &databases, &users)?;
+            config.servers.insert(tenant.server.clone(), server);
+            config.tenants.push(tenant);
+        }
+        Ok(config)
+    }
+
+    fn addresses(&self) -> Vec<String> {
+        let port = self.values.text("listen_port");
+        let listen = self.values.text("listen_addr").split(',').map(str::trim);
+        let address = |host: &str| match host {
+            "*" => vec![format!("0.0.0.0:{port}"), format!("[::]:{port}")],
+            host if host.contains(':') => vec![format!("[{host}]:{port}")],
+            host => vec![format!("{host}:{port}")],
+        };
+        listen.filter(|host| !host.is_empty()).flat_map(address).collect()
+    }
+
+    fn auth(&self) -> Result<UserAuth, IniError> {
+        let refused = |what: String| IniError::Line { at: self.place("auth_type"), what };
+        Ok(match self.values.text("auth_type") {
+            "trust" => UserAuth::Trust,
+            "cert" => UserAuth::Cert,
+            "peer" => UserAuth::Peer,
+            "md5" | "scram-sha-256" | "plain" => UserAuth::Password,
+            other => {
+                return Err(refused(format!(
+                    "auth_type {other} cannot be had: trust, md5, scram-sha-256, plain, cert and \
+                     peer can"
+                )));
+            }
+        })
+    }
+
+    /// Where a setting was last said.
+    fn place(&self, key: &str) -> String {
+        let last = self.ini.settings.iter().rev().find(|entry| entry.key == key);
+        last.map_or_else(|| key.to_owned(), |entry| entry.at.clone())
+    }
+
+    fn console(&self) -> ConsoleTable {
+        let of = |setting| {
+            let names = self.values.text(setting).split(',').map(str::trim);
+            let names = names.filter(|name| !name.is_empty());
+            let password = |name| (*self.passwords.get(name).unwrap_or(&"")).to_owned();
+            names.map(move |name| ConsoleUser { name: name.to_owned(), password: password(name) })
+        };
+        ConsoleTable {
+            admin_users: of("admin_users").collect(),
+            stats_users: of("stats_users").collect(),
+        }
+    }
+
+    fn user_specs(&mut self, auth: UserAuth) -> Result<Vec<TenantUserSpec>, IniError> {
+        let mut of_section: BTreeMap<&str, Pairs> = BTreeMap::new();
+        for entry in &self.ini.users {
+            of_section.insert(&entry.key, pairs(entry)?);
+        }
+        let mut specs = Vec::with_capacity(self.users.len());
+        for (name, password) in self.users {
+            let mut own = of_section.remove(&**name).unwrap_or_default();
+            let mut number = |key| own.remove(key).and_then(|text| text.parse().ok());
+            let pool_size: Option<u32> = number("pool_size");
+            let connections: Option<u32> = number("max_user_connections");
+            let spec = TenantUserSpec {
+                name: name.clone(),
+                auth,
+                password: Some(password.clone()).filter(|it| !it.is_empty()),
+                server_connections_max: pool_size.into_iter().chain(connections).min(),
+                clients_max: number("max_user_client_connections"),
+                pool_mode: own.remove("pool_mode").as_deref().and_then(pool_mode),
+                ..TenantUserSpec::default()
+            };
+            for key in own.into_keys() {
+                let why = "limits of a user are those of its database".to_owned();
+                self.notes.push(Note { what: format!("[users] {name}: {key}"), why });
+            }
+            specs.push(spec);
+        }
+        Ok(specs)
+    }
+
+    fn tenant(
+        &mut self,
+        entry: &Entry,
+        databases: &BTreeMap<&str, &Entry>,
+        users: &[TenantUserSpec],
+    ) -> Result<(TenantSpec, ServerTable), IniError> {
+        let refused = |what: String| IniError::Line { at: entry.at.clone(), what };
+        let name = &entry.key;
+        if name == "*" {
+            return Err(refused("there are no databases but those that are listed".into()));
+        }
+        let mut own = pairs(entry)?;
+        for key in UNUSED_OF_DATABASE.iter().filter(|key| own.remove(**key).is_some()) {
+            let what = format!("[databases] {name}: {key}");
+            self.notes.push(Note { what, why: "cannot be had".into() });
+        }
+        let host = own.remove("host").unwrap_or_else(|| SOCKET_DIRECTORY.to_owned());
+        if host.contains(',') {
+            return Err(refused("a database has one host".into()));
+        }
+        let port = own.remove("port").unwrap_or_else(|| "5432".to_owned());
+        let address =
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+        let limits = self.limits(&mut own);
+        let server_user = own.remove("user");
+        let password = own.remove("password");
+        let known = server_user.as_deref().and_then(|user| self.passwords.get(user));
+        let password = password.or_else(|| known.map(|it| (*it).to_owned()));
+        let mode = own.remove("pool_mode");
+        let tenant = TenantSpec {
+            name: name.clone(),
+            server: address.clone(),
+            database: own.remove("dbname"),
+            pool_mode: pool_mode(mode.as_deref().unwrap_or(self.values.text("pool_mode"))),
+            users: users.to_vec(),
+            server_password: password
+                .filter(|it| server_user.is_some() && !it.is_empty())
+                .filter(|it| !it.starts_with("SCRAM-SHA-256$")),
+            server_user,
+            auth_query: self.auth_query(&mut own, databases)?,
+            settings: ["client_encoding", "datestyle", "timezone"]
+                .into_iter()
+                .filter_map(|key| own.remove(key).map(|value| (key.to_owned(), value)))
+                .collect(),
+            limits,
+            ..TenantSpec::default()
+        };
+        if let Some(key) = own.into_keys().next() {
+            return Err(refused(format!("{name} has an unknown key {key}")));
+        }
+        Ok((tenant, self.server(address)))
+    }
+
+    fn server(&self, address: String) -> ServerTable {
+        let file = |key| path(self.values.text(key));
+        ServerTable {
+            address,
+            connections_max: Some(UNLIMITED),
+            tls: tls_mode(self.values.text("server_tls_sslmode")),
+            ca: file("server_tls_ca_file"),
+            cert: file("server_tls_cert_file"),
+            key: file("server_tls_key_file"),
+        }
+    }
+
+    fn auth_query(
+        &self,
+        own: &mut Pairs,
+        databases: &BTreeMap<&str, &Entry>,
+    ) -> Result<Option<AuthQuerySpec>, IniError> {
+        let mut of = |key| {
+            let text = own.remove(key).unwrap_or_else(|| self.values.text(key).to_owned());
+            Some(text).filter(|text| !text.is_empty())
+        };
+        let (user, query, database) = (of("auth_user"), of("auth_query"), of("auth_dbname"));
+        let Some(user) = user else { return Ok(None) };
+        let default = find("auth_query").map(|setting| setting.default);
+        let database = match database.as_deref().and_then(|name| databases.get(name)) {
+            Some(entry) => pairs(entry)?.remove("dbname").or(database),
+            None => database,
+        };
+        let password = self.passwords.get(&*user).map(|it| (*it).to_owned());
+        Ok(Some(AuthQuerySpec {
+            user,
+            password: password.filter(|it| !it.is_empty()),
+            database,
+            query: query.filter(|query| Some(query.as_str()) != default),
+        }))
+    }
+
+    fn limits(&self, own: &mut Pairs) -> TenantLimitsSpec {
+        let mut number = |keys: &[&str], setting: &str| {
+            let own = keys.iter().find_map(|key| own.remove(*key));
+            let own = own.and_then(|text| text.parse::<f64>().ok());
+            own.unwrap_or_else(|| self.values.text(setting).parse().unwrap_or(0.0))
+        };
+        let mut whole = |keys: &[&str], setting: &str| Some(whole_of(number(keys, setting)));
+        let pool_size = whole(&["pool_size"], "default_pool_size");
+        let connections = whole(&["max_db_connections"], "max_db_connections");
+        let connections = connections.filter(|it| *it > 0).unwrap_or(UNLIMITED);
+        let min = whole(&["min_pool_size"], "min_pool_size").unwrap_or(0);
+        let reserve = whole(&["reserve_pool_size", "reserve_pool"], "reserve_pool_size");
+        let clients_max = whole(&["max_db_client_connections"], "max_db_client_connections");
+        let seconds = |setting| Some(self.values.seconds(setting).as_secs_f64());
+        let positive =
+            |setting, zero: f64| seconds(setting).map(|it| if it > 0.0 { it } else { zero });
+        TenantLimitsSpec {
+            server_connections_max: Some(connections),
+            server_connections_min: Some(min.min(connections)),
+            server_connections_reserve: reserve,
+            reserve_after_s: seconds("reserve_pool_timeout"),
+            user_server_connections_max: pool_size,
+            clients_max,
+            user_clients_max: Some(count(self.values.count("max_user_client_connections"))),
+            waiting_max: Some(UNLIMITED),
+            prepared_statements_max: Some(count(self.values.count("max_prepared_statements"))),
+            connect_s: positive("server_connect_timeout", LONG_S),
+            wait_s: Some(number(&["query_wait_timeout"], "query_wait_timeout")),
+            query_s: seconds("query_timeout"),
+            transaction_s: seconds("transaction_timeout"),
+            idle_in_transaction_s: seconds("idle_transaction_timeout"),
+            client_idle_s: seconds("client_idle_timeout"),
+            client_write_s: None,
+            server_idle_s: seconds("server_idle_timeout"),
+            server_lifetime_s: Some(number(&["server_lifetime"], "server_lifetime")),
+            server_retry_s: positive("server_login_retry", 0.01),
+        }
+    }
+
+    /// Says what of `[pgbouncer]` and `[peers]` has no effect.
+    fn unused(&mut self) {
+        for (setting, value) in self.values.iter().filter(|(it, value)| *value != it.default) {
+            let listed = UNUSED.iter().find(|(name, _)| *name == setting.name);
+            let why = match setting.change {
+                Change::NoEffect(why) => Some(why),
+                Change::Live | Change::Restart => listed.map(|(_, why)| *why),
+            };
+            let what = format!("{} = {value}", setting.name);
+            self.notes.extend(why.map(|why| Note { what, why: why.to_owned() }));
+        }
+        if !self.ini.peers.is_empty() {
+            let why = "one process has all threads".to_owned();
+            self.notes.push(Note { what: "[peers]".into(), why });
+        }
+    }
+}
+
+fn pairs(entry: &Entry) -> Result<Pairs, IniError> {
+    let pairs = connection_string(&entry.value)
+        .map_err(|what| IniError::Line { at: entry.at.clone(), what })?;
+    Ok(pairs.into_iter().collect())
+}
+
+fn path(text: &str) -> Option<PathBuf> {
+    (!text.is_empty()).then(|| PathBuf::from(text))
+}
+
+fn count(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(UNLIMITED).min(UNLIMITED)
+}
+
+/// A number of a connection string as a count.
+fn whole_of(number: f64) -> u32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped, and a cast of NaN is 0"
+    )]
+    let whole = number.clamp(0.0, f64::from(UNLIMITED)) as u32;
+    whole
+}
+
+fn pool_mode(text: &str) -> Option<PoolMode> {
+    match text {
+        "session" => Some(PoolMode::Session),
+        "transaction" => Some(PoolMode::Transaction),
+        "statement" => Some(PoolMode::Statement),
+        _ => None,
+    }
+}
+
+fn tls_mode(text: &str) -> TlsMode {
+    match text {
+        "disable" => TlsMode::Disable,
+        "allow" => TlsMode::Allow,
+        "prefer" => TlsMode::Prefer,
+        "verify-ca" => TlsMode::VerifyCa,
+        "verify-full" => TlsMode::VerifyFull,
+        // Values were checked; of what is left this is the strictest that needs no certificate.
+        _ => TlsMode::Require,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::pgbouncer::ini;
+
+    fn translated(text: &str) -> Result<Translated, IniError> {
+        let ini = ini::load(Path::new("a.ini"), &mut |_| Ok(text.to_owned()))?;
+        let values = Values::from_entries(&ini.settings)?;
+        let users = [("ann", "apple"), ("bob", "md5x"), ("eve", "")];
+        let users: Vec<_> = users.map(|(a, b)| (a.to_owned(), b.to_owned())).into();
+        translate(&ini, &values, &users)
+    }
+
+    #[test]
+    fn a_file_becomes_tenants_with_their_limits() {
+        let text = "[databases]\n\
+                    p0 = port=6666 host=127.0.0.1 dbname=x user=ann pool_size=2 reserve_pool=3\n\
+                    p1 = host=::1 pool_mode=statement max_db_connections=4 min_pool_size=9\n\
+                    p2 = auth_user=bob auth_dbname=p0 timezone=UTC connect_query='set a=1'\n\
+                    [users]\nann = max_user_connections=3 pool_mode=session query_timeout=1\n\
+                    [pgbouncer]\nauth_type=trust\nlisten_addr = 127.0.0.1, ::1\nlisten_port=99\n\
+                    query_timeout=1.5\nserver_login_retry=0\nadmin_users=ann\npkt_buf=75\n\
+                    unix_socket_dir=/x\n";
+        let Translated { config, notes } = translated(text).unwrap();
+        assert_eq!(config.listen.addresses(), ["127.0.0.1:99", "[::1]:99"]);
+        assert_eq!(config.console.admin_users[0].password, "apple");
+        let [p0, p1, p2] = config.tenants.as_slice() else { panic!("{:?}", config.tenants) };
+        assert_eq!((&*p0.server, p0.database.as_deref()), ("127.0.0.1:6666", Some("x")));
+        assert_eq!(p0.server_user.as_deref(), Some("ann"));
+        assert_eq!(p0.server_password.as_deref(), Some("apple"));
+        assert_eq!(p0.limits.user_server_connections_max, Some(2));
+        assert_eq!(p0.limits.server_connections_reserve, Some(3));
+        assert_eq!(p0.limits.query_s, Some(1.5));
+        assert_eq!(p0.pool_mode, Some(PoolMode::Session));
+        let ann = &p0.users[0];
+        assert_eq!((ann.auth, ann.server_connections_max), (UserAuth::Trust, Some(3)));
+        assert_eq!((&*p1.server, p1.pool_mode), ("[::1]:5432", Some(PoolMode::Statement)));
+        assert_eq!(p1.limits.server_connections_min, Some(4));
+        assert_eq!(p2.server, "/var/run/postgresql:5432");
+        let query = p2.auth_query.as_ref().unwrap();
+        assert_eq!((query.user.as_str(), query.database.as_deref()), ("bob", Some("x")));
+        assert_eq!(p2.settings.get("timezone").map(String::as_str), Some("UTC"));
+        let what: Vec<&str> = notes.iter().map(|note| &*note.what).collect();
+        let expected =
+            ["[users] ann: query_timeout", "[databases] p2: connect_query", "pkt_buf = 75"];
+        assert_eq!(what, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_had_is_refused_with_its_line() {
+        for (text, expected) in [
+            ("[pgbouncer]\nauth_type=pam", "a.ini:2: auth_type pam cannot be had"),
+            ("[databases]\n* = host=a", "a.ini:2: there are no databases but those"),
+            ("[databases]\na = host=a,b", "a.ini:2: a database has one host"),
+            ("[databases]\na = nonsense=1", "a.ini:2: a has an unknown key nonsense"),
+            ("[databases]\na = host", "a.ini:2: no = after"),
+        ] {
+            let text = match text.contains("auth_type") {
+                true => text.to_owned(),
+                false => format!("{text}\n[pgbouncer]\nauth_type=md5"),
+            };
+            let error = translated(&text).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        }
+    }
+}
