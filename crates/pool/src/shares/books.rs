@@ -458,6 +458,18 @@ impl Books {
         into.append(&mut self.effects);
     }
 
+    /// Slots that are held beyond a bound of this key that was lowered.
+    #[must_use]
+    pub fn surplus(&self, id: KeyId) -> u32 {
+        let key = self.key(id);
+        let tenant = self.tenant(key.tenant);
+        let server = self.server(tenant.server);
+        let own = key.held.saturating_sub(key.connections_max);
+        let reserve = tenant.limits.connections_max.saturating_add(tenant.limits.reserve);
+        let tenants = tenant.held.saturating_sub(reserve);
+        own.max(tenants).max(server.held.saturating_sub(server.connections_max)).min(key.held)
+    }
+
     /// Slots that a key holds.
     #[must_use]
     pub fn key_held(&self, id: KeyId) -> u32 {

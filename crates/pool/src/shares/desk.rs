@@ -297,6 +297,18 @@ impl Key {
         self.0.id.index()
     }
 
+    /// Whether it is this tenant's.
+    #[must_use]
+    pub fn is_of(&self, tenant: &Tenant) -> bool {
+        Arc::ptr_eq(&self.0.tenant.0, &tenant.0)
+    }
+
+    /// Slots that are held beyond a bound that was lowered: its own, its tenant's or its server's.
+    #[must_use]
+    pub fn surplus(&self) -> u32 {
+        self.shares().turn(|books| books.surplus(self.0.id))
+    }
+
     /// Changes its own bound.
     pub fn set_connections_max(&self, connections_max: u32) {
         self.shares().turn(|books| books.set_key(self.0.id, connections_max));

@@ -1,0 +1,228 @@
+//! Which server connection a client gets, on one thread; and which ones are opened, closed or moved
+//! to another thread.
+//!
+//! [`Pools`] decides and remembers; its thread has the sockets and does what it is told, by what
+//! calls return and by [`Effect`]s. It knows connections and clients by the thread's own names for
+//! them (`C`, `W`), does no I/O and reads no clock. What threads share is in [`Registry`]: the
+//! bounds of all kinds (`pool::shares`), whether a server can be reached, and notes to each other.
+//!
+//! # Life of a server connection
+//! [`Effect::Open`] comes with a [`Place`], which the thread keeps with the connection for as long
+//! as that lives, and which moves with it: dropping it frees the slot. Then [`Pools::opened`] or
+//! [`Pools::open_failed`]; [`Lease::Ready`] or [`Next::Serve`] gives it to a client;
+//! [`Pools::returned`] takes it back; [`Effect::Close`], [`Next::Close`] and [`Pools::lost`] end it.
+//!
+//! # Invariants
+//! - Who came first is served first; who comes while others wait, waits behind them.
+//! - An idle connection and a client that waits are never both in one pool of a thread, unless the
+//!   pool is held.
+//! - To lease an idle connection and to return one that nobody waits for takes no lock and
+//!   allocates nothing.
+//! - Nobody waits longer than the limit, and no more than the limit wait.
+
+mod local;
+mod registry;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) use local::Pools;
+pub(crate) use registry::{Place, Registry, Terms};
+
+/// How long a connection has been idle on another thread before it is fetched although another one
+/// could be opened. One that is in use returns sooner, and would go to and fro.
+pub(crate) const FETCH_IDLE_AFTER: Duration = Duration::from_millis(100);
+
+/// By how much a client of another thread must have waited longer than the first one here, to be
+/// given a connection of this thread.
+pub(crate) const OLDER_BY: Duration = Duration::from_millis(1);
+
+/// How often a thread whose clients wait says so again: claims change with time.
+pub(crate) const REMIND_EVERY: Duration = Duration::from_millis(10);
+
+/// How often busy time is charged that no decision asked for.
+pub(crate) const CHARGE_EVERY: Duration = Duration::from_secs(1);
+
+/// Connections that one thread opens at once for one pool; one until the first has succeeded.
+pub(crate) const OPENING_MAX: u32 = 4;
+
+/// Wait before the second attempt to reach a server; doubles until the limit.
+pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(250);
+
+/// How many idle connections are looked at for one with the client's settings.
+pub(crate) const LOOKED_AT_MAX: usize = 4;
+
+/// How long a pool of which no client is left is remembered.
+pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(60);
+
+/// A pool on this thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PoolRef(u32);
+
+/// A client's place in a pool's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
+
+/// Why a server could not be reached, as clients are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// SQLSTATE.
+    pub(crate) code: Box<str>,
+    /// One sentence.
+    pub(crate) message: Box<str>,
+}
+
+/// What a client gets that asks for a server connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lease<C> {
+    /// This one.
+    Ready(C),
+    /// A place in the queue.
+    Waiting(Ticket),
+    /// Nothing.
+    Refused(Refusal),
+}
+
+/// Why a client gets no server connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// As many wait already as may.
+    QueueFull {
+        /// The limit.
+        waiting_max: u32,
+    },
+    /// It waited as long as the limit is.
+    WaitTimeout {
+        /// The limit.
+        wait: Duration,
+    },
+    /// The server cannot be reached.
+    Down(Arc<Failure>),
+    /// The pool was shut.
+    Shut,
+}
+
+/// What becomes of a connection that is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next<W> {
+    /// It waits in the pool.
+    Idle,
+    /// It is this client's.
+    Serve(W),
+    /// It is to be closed.
+    Close(Reason),
+    /// It is to be sent to this thread, with its place.
+    Move(usize),
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// Nobody used it for as long as the limit is.
+    Idle,
+    /// It is as old as it may be.
+    Lifetime,
+    /// It is of an earlier epoch, or of another server.
+    Unfit,
+    /// The pool is held or shut.
+    Held,
+    /// Somebody else has the better claim to its slot, or there are fewer slots than there were.
+    GivenUp,
+}
+
+/// What the thread is to do.
+#[derive(Debug)]
+pub(crate) enum Effect<C, W> {
+    /// Open a connection for this pool.
+    Open {
+        /// For which.
+        pool: PoolRef,
+        /// To be kept with the connection.
+        place: Place,
+    },
+    /// Close an idle connection.
+    Close {
+        /// Which one.
+        conn: C,
+        /// Why.
+        reason: Reason,
+    },
+    /// Send an idle connection to another thread, with its place.
+    Move {
+        /// Which one.
+        conn: C,
+        /// Whither.
+        thread: usize,
+    },
+    /// Tell a client that it gets none.
+    Refuse {
+        /// Which one.
+        client: W,
+        /// Why.
+        refusal: Refusal,
+    },
+}
+
+/// What there is in one pool on one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Figures {
+    /// Connections that nobody uses.
+    pub(crate) idle: u32,
+    /// Connections that clients have.
+    pub(crate) leased: u32,
+    /// Connections that are being opened.
+    pub(crate) opening: u32,
+    /// Clients that wait.
+    pub(crate) waiting: u32,
+    /// For how long the first of them has waited.
+    pub(crate) waited: Duration,
+}
+
+/// Whether a pool gives connections away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gate {
+    /// It does.
+    Open,
+    /// Not now: clients wait.
+    Held,
+    /// Never again: clients are refused.
+    Shut,
+}
+
+/// Sooner of two times, where either may be never.
+fn sooner(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (time, None) | (None, time) => time,
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::QueueFull { waiting_max } => {
+                write!(f, "{waiting_max} clients wait for a server connection already")
+            }
+            Refusal::WaitTimeout { wait } => {
+                write!(f, "no server connection became free within {} s", wait.as_secs_f64())
+            }
+            Refusal::Down(failure) => {
+                write!(f, "the server cannot be reached: {}", failure.message)
+            }
+            Refusal::Shut => f.write_str("the tenant is being shut down"),
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reason::Idle => "idle for too long",
+            Reason::Lifetime => "too old",
+            Reason::Unfit => "made for what was before",
+            Reason::Held => "pool held",
+            Reason::GivenUp => "slot needed elsewhere",
+        })
+    }
+}

@@ -1,0 +1,868 @@
+//! The pools of one thread.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pool::shares::{Desk, Letter, Permit, Released};
+
+use super::registry::{Common, Note, Place, Registry, Terms, part};
+use super::{
+    CHARGE_EVERY, Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, LOOKED_AT_MAX,
+    Lease, Next, OLDER_BY, OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
+};
+use crate::tenants::{PoolId, TenantId};
+
+/// All pools of one thread. `C` names a server connection, `W` a client.
+pub(crate) struct Pools<C, W> {
+    registry: Arc<Registry>,
+    desk: Desk,
+    pools: Vec<Option<Local<C, W>>>,
+    free: Vec<PoolRef>,
+    by_id: HashMap<PoolId, PoolRef>,
+    /// By the key's index in the shares.
+    by_key: HashMap<usize, PoolRef>,
+    /// When something has to be done about which pool; each is here once at most.
+    agenda: BTreeSet<(Instant, PoolRef)>,
+    effects: VecDeque<Effect<C, W>>,
+    /// Kept for their memory.
+    letters: Vec<Letter>,
+    notes: Vec<Note>,
+    /// For times that are not to coincide.
+    chance: u64,
+}
+
+/// One pool on this thread.
+struct Local<C, W> {
+    common: Arc<Common>,
+    terms: Terms,
+    gate: Gate,
+    /// Clients that use it.
+    members: u32,
+    /// The one used last is last.
+    idle: Vec<Idle<C>>,
+    /// Who waits, the longest first.
+    waiting: VecDeque<Waiter<W>>,
+    /// The next client's. Never given twice, so that a stale one is nobody's.
+    next_ticket: u64,
+    leased: u32,
+    opening: u32,
+    /// Another thread was asked for connections and has not answered.
+    asking: bool,
+    /// The shares know that somebody waits here, and other threads do too.
+    starving: bool,
+    /// When they are told again.
+    remind_at: Instant,
+    /// Busy time that was not charged yet.
+    busy_us: u64,
+    charge_at: Instant,
+    /// When the last client left.
+    left_at: Instant,
+    /// Its time in the agenda.
+    due: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+struct Idle<C> {
+    conn: C,
+    settings: u64,
+    since: Instant,
+    expires: Option<Instant>,
+}
+
+struct Waiter<W> {
+    ticket: u64,
+    client: W,
+    since: Instant,
+}
+
+impl<C, W> Local<C, W> {
+    /// Since when the first client waits, if one does.
+    fn waits_since(&self) -> Option<Instant> {
+        self.waiting.front().map(|waiter| waiter.since)
+    }
+
+    /// How many wait.
+    fn waiters(&self) -> u32 {
+        u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
+    }
+
+    fn pop_waiter(&mut self) -> Option<Waiter<W>> {
+        let waiter = self.waiting.pop_front()?;
+        self.common.end_to_wait(1);
+        Some(waiter)
+    }
+
+    /// Lets other threads know since when the longest idle connection is idle.
+    fn publish_idle(&self, thread: usize) {
+        self.common.key.set_idle(thread, self.idle.first().map(|idle| idle.since));
+    }
+
+    fn is_unused(&self) -> bool {
+        self.members == 0
+            && self.waiting.is_empty()
+            && self.idle.is_empty()
+            && self.leased + self.opening == 0
+    }
+}
+
+impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
+    /// None yet. The desk says which thread this is; `seed` makes its jitter.
+    pub(crate) fn new(registry: Arc<Registry>, desk: Desk, seed: u64) -> Pools<C, W> {
+        Pools {
+            registry,
+            desk,
+            pools: Vec::new(),
+            free: Vec::new(),
+            by_id: HashMap::new(),
+            by_key: HashMap::new(),
+            agenda: BTreeSet::new(),
+            effects: VecDeque::new(),
+            letters: Vec::new(),
+            notes: Vec::new(),
+            chance: seed | 1,
+        }
+    }
+
+    /// The pool, for one more client; [`Pools::leave`] says that it is gone.
+    pub(crate) fn join(
+        &mut self,
+        id: PoolId,
+        tenant: TenantId,
+        terms: Terms,
+        now: Instant,
+    ) -> PoolRef {
+        let pool = self.enter(id, tenant, terms, now);
+        let local = self.local(pool);
+        local.members += 1;
+        if local.members == 1 && local.terms.connections_min > 0 {
+            self.plan(pool, Some(now));
+        }
+        pool
+    }
+
+    /// The pool, without a client.
+    fn enter(&mut self, id: PoolId, tenant: TenantId, terms: Terms, now: Instant) -> PoolRef {
+        if let Some(pool) = self.by_id.get(&id).copied() {
+            self.set_terms(pool, tenant, terms, now);
+            return pool;
+        }
+        let local = Local {
+            common: self.registry.common(id, tenant, &terms),
+            terms,
+            gate: Gate::Open,
+            members: 0,
+            idle: Vec::new(),
+            waiting: VecDeque::new(),
+            next_ticket: 0,
+            leased: 0,
+            opening: 0,
+            asking: false,
+            starving: false,
+            remind_at: now,
+            busy_us: 0,
+            charge_at: now,
+            left_at: now,
+            due: None,
+        };
+        let pool = self.free.pop().unwrap_or_else(|| {
+            self.pools.push(None);
+            // Memory runs out long before 32 bits do.
+            PoolRef(u32::try_from(self.pools.len() - 1).unwrap_or(u32::MAX))
+        });
+        self.by_key.insert(local.common.key.index(), pool);
+        self.pools[pool.0 as usize] = Some(local);
+        self.by_id.insert(id, pool);
+        pool
+    }
+
+    /// One client less. Pools without clients are forgotten after a while.
+    pub(crate) fn leave(&mut self, pool: PoolRef, now: Instant) {
+        let local = self.local(pool);
+        local.members = local.members.saturating_sub(1);
+        if local.members == 0 {
+            local.left_at = now;
+            self.plan(pool, Some(now + FORGET_AFTER));
+        }
+    }
+
+    /// The pool on this thread, if it has any business here.
+    pub(crate) fn find(&self, id: PoolId) -> Option<PoolRef> {
+        self.by_id.get(&id).copied()
+    }
+
+    /// All pools on this thread.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PoolRef, PoolId)> {
+        self.by_id.iter().map(|(id, pool)| (*pool, *id))
+    }
+
+    /// Brings a pool up to date with its tenant's definition. Connections of another epoch or
+    /// server are closed, those that are in use when they come back.
+    pub(crate) fn set_terms(
+        &mut self,
+        pool: PoolRef,
+        tenant: TenantId,
+        terms: Terms,
+        now: Instant,
+    ) {
+        let registry = Arc::clone(&self.registry);
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        if local.terms == terms {
+            return;
+        }
+        let common = registry.common(local.common.id, tenant, &terms);
+        let moved = !Arc::ptr_eq(&common, &local.common);
+        let unfit = moved || terms.epoch != local.terms.epoch;
+        if moved {
+            local.common.key.set_idle(thread, None);
+        }
+        local.terms = terms;
+        if unfit || moved {
+            // Who waits has to say so anew, to the other server's books.
+            self.calm(pool, now);
+            let local = self.local(pool);
+            let before = std::mem::replace(&mut local.common, Arc::clone(&common)).key.index();
+            self.by_key.remove(&before);
+            self.by_key.insert(common.key.index(), pool);
+            self.close_idle(pool, usize::MAX, Reason::Unfit);
+        }
+        let surplus = self.local(pool).common.key.surplus();
+        self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), Reason::GivenUp);
+        self.plan(pool, Some(now));
+        self.need(pool, now);
+    }
+
+    /// Gives nothing away until [`Pools::resume`]; idle connections are closed, others when they
+    /// come back, so that a server whose tenants are held can be replaced.
+    pub(crate) fn hold(&mut self, pool: PoolRef, now: Instant) {
+        if self.local(pool).gate == Gate::Open {
+            self.local(pool).gate = Gate::Held;
+            self.calm(pool, now);
+            self.close_idle(pool, usize::MAX, Reason::Held);
+        }
+    }
+
+    /// Ends [`Pools::hold`].
+    pub(crate) fn resume(&mut self, pool: PoolRef, now: Instant) {
+        self.local(pool).gate = Gate::Open;
+        self.need(pool, now);
+        self.plan(pool, Some(now));
+    }
+
+    /// Refuses all who wait and whoever comes.
+    pub(crate) fn shut(&mut self, pool: PoolRef, now: Instant) {
+        self.local(pool).gate = Gate::Shut;
+        self.refuse_all(pool, &Refusal::Shut, now);
+        self.close_idle(pool, usize::MAX, Reason::Held);
+    }
+
+    /// A server connection for a client with these settings, whose last one was `last`.
+    pub(crate) fn lease(
+        &mut self,
+        pool: PoolRef,
+        client: W,
+        (settings, last): (u64, Option<C>),
+        now: Instant,
+    ) -> Lease<C> {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        if local.waiting.is_empty()
+            && local.gate == Gate::Open
+            && let Some(at) = local.choose(settings, last)
+        {
+            let idle = local.idle.remove(at);
+            local.leased += 1;
+            if at == 0 {
+                local.publish_idle(thread);
+            }
+            return Lease::Ready(idle.conn);
+        }
+        self.queue(pool, client, now)
+    }
+
+    /// The way of a client for whom nothing is idle.
+    fn queue(&mut self, pool: PoolRef, client: W, now: Instant) -> Lease<C> {
+        let local = self.local(pool);
+        if local.gate == Gate::Shut {
+            return Lease::Refused(Refusal::Shut);
+        }
+        if let Some(refusal) = local.down(now) {
+            return Lease::Refused(refusal);
+        }
+        let waiting_max = local.terms.waiting_max;
+        if !local.common.begin_to_wait(waiting_max) {
+            return Lease::Refused(Refusal::QueueFull { waiting_max });
+        }
+        let ticket = local.next_ticket;
+        local.next_ticket += 1;
+        local.waiting.push_back(Waiter { ticket, client, since: now });
+        let deadline = local.terms.wait.map(|wait| now + wait);
+        self.plan(pool, deadline);
+        self.need(pool, now);
+        Lease::Waiting(Ticket(ticket))
+    }
+
+    /// A client that waits does not want to any more. Whether it was still waiting.
+    pub(crate) fn give_up_waiting(&mut self, pool: PoolRef, ticket: Ticket, now: Instant) -> bool {
+        let local = self.local(pool);
+        let Ok(at) = local.waiting.binary_search_by_key(&ticket.0, |waiter| waiter.ticket) else {
+            return false;
+        };
+        local.waiting.remove(at);
+        local.common.end_to_wait(1);
+        self.served(pool, now);
+        true
+    }
+
+    /// A connection that [`Effect::Open`] asked for is ready.
+    pub(crate) fn opened(
+        &mut self,
+        pool: PoolRef,
+        conn: C,
+        place: &mut Place,
+        settings: u64,
+        now: Instant,
+    ) -> Next<W> {
+        let jitter = self.chance();
+        let local = self.local(pool);
+        local.opening = local.opening.saturating_sub(1);
+        local.leased += 1;
+        place.expires = local.terms.lifetime.map(|life| now + life - part(life / 10, jitter));
+        place.common.reached();
+        let next = self.free_again(pool, conn, place, settings, now);
+        // The first one succeeded, so that more may be opened at once.
+        self.need(pool, now);
+        next
+    }
+
+    /// A connection that [`Effect::Open`] asked for cannot be had.
+    pub(crate) fn open_failed(
+        &mut self,
+        pool: PoolRef,
+        place: Place,
+        failure: Arc<Failure>,
+        now: Instant,
+    ) {
+        let jitter = self.chance();
+        let local = self.local(pool);
+        local.opening = local.opening.saturating_sub(1);
+        let retry = local.terms.retry;
+        place.common.failed(failure, retry, jitter, now);
+        drop(place);
+        self.refuse_if_down(pool, now);
+        let retry_at = self.local(pool).common.trouble().map(|trouble| trouble.retry_at);
+        self.plan(pool, retry_at);
+    }
+
+    /// A client has finished with its connection, which was busy for so long.
+    pub(crate) fn returned(
+        &mut self,
+        pool: PoolRef,
+        conn: C,
+        place: &mut Place,
+        (settings, busy_us): (u64, u64),
+        now: Instant,
+    ) -> Next<W> {
+        self.local(pool).busy_us += busy_us;
+        self.free_again(pool, conn, place, settings, now)
+    }
+
+    /// Another thread sent a connection. `None` when this thread knows no such pool: it is closed.
+    pub(crate) fn received(
+        &mut self,
+        conn: C,
+        place: &mut Place,
+        settings: u64,
+        now: Instant,
+    ) -> Option<(PoolRef, Next<W>)> {
+        let pool = self.find(place.pool())?;
+        let local = self.local(pool);
+        local.asking = false;
+        local.leased += 1;
+        let next = self.free_again(pool, conn, place, settings, now);
+        self.need(pool, now);
+        Some((pool, next))
+    }
+
+    /// A connection broke, or was closed on the thread's own account; not for those that an effect
+    /// or an answer said to close or move.
+    pub(crate) fn lost(&mut self, pool: PoolRef, conn: C, now: Instant) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        match local.idle.iter().position(|idle| idle.conn == conn) {
+            Some(at) => {
+                local.idle.remove(at);
+                local.publish_idle(thread);
+            }
+            None => local.leased = local.leased.saturating_sub(1),
+        }
+        self.need(pool, now);
+        self.plan(pool, Some(now + REMIND_EVERY));
+    }
+
+    /// What becomes of a connection that was counted as leased and is free.
+    fn free_again(
+        &mut self,
+        pool: PoolRef,
+        conn: C,
+        place: &mut Place,
+        settings: u64,
+        now: Instant,
+    ) -> Next<W> {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        local.leased = local.leased.saturating_sub(1);
+        let is_old = place.expires.is_some_and(|expires| expires <= now);
+        let is_unfit =
+            place.epoch != local.terms.epoch || !Arc::ptr_eq(&place.common, &local.common);
+        let reason = match (local.gate, is_unfit, is_old) {
+            (Gate::Held | Gate::Shut, _, _) => Some(Reason::Held),
+            (Gate::Open, true, _) => Some(Reason::Unfit),
+            (Gate::Open, false, true) => Some(Reason::Lifetime),
+            (Gate::Open, false, false) => None,
+        };
+        if let Some(reason) = reason {
+            // Its slot is free only after this: who waits gets in line for it.
+            self.need(pool, now);
+            return Next::Close(reason);
+        }
+        // First the connection is shown, then it is looked who waits: see `needed_elsewhere`.
+        if local.waiting.is_empty() {
+            local.idle.push(Idle { conn, settings, since: now, expires: place.expires });
+            if local.idle.len() == 1 {
+                local.publish_idle(thread);
+            }
+        }
+        if local.common.key.needed_elsewhere(thread)
+            && let Some(next) = self.decide(pool, place, now)
+        {
+            let local = self.local(pool);
+            if local.idle.pop_if(|idle| idle.conn == conn).is_some() && local.idle.is_empty() {
+                local.publish_idle(thread);
+            }
+            return next;
+        }
+        let local = self.local(pool);
+        if let Some(waiter) = local.pop_waiter() {
+            local.leased += 1;
+            self.served(pool, now);
+            return Next::Serve(waiter.client);
+        }
+        if self.local(pool).due.is_none() {
+            let later = self.local(pool).next_look(now);
+            self.plan(pool, later);
+        }
+        Next::Idle
+    }
+
+    /// Whether a free connection goes elsewhere.
+    fn decide(&mut self, pool: PoolRef, place: &mut Place, now: Instant) -> Option<Next<W>> {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        local.charge(now);
+        let key = &local.common.key;
+        let own = local.waits_since();
+        if key.release(&mut place.permit, own, now) == Released::GiveUp {
+            return Some(Next::Close(Reason::GivenUp));
+        }
+        key.claim_older(thread, own, OLDER_BY).map(Next::Move)
+    }
+
+    /// Opens, fetches or asks for what the clients that wait need.
+    fn need(&mut self, pool: PoolRef, now: Instant) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        let Some(since) = local.waits_since().filter(|_| local.gate == Gate::Open) else { return };
+        if local.opening >= local.waiters() || (local.starving && now < local.remind_at) {
+            return;
+        }
+        if let Some(trouble) = local.common.trouble()
+            && now < trouble.retry_at
+        {
+            self.plan(pool, Some(trouble.retry_at));
+            return;
+        }
+        if let Some((_, idle_since)) = local.common.key.idle_elsewhere(thread)
+            && now.saturating_duration_since(idle_since) >= FETCH_IDLE_AFTER
+        {
+            self.ask(pool);
+        }
+        let local = self.local(pool);
+        if local.asking {
+            return;
+        }
+        let opening_max = if local.common.is_proven() { OPENING_MAX } else { 1 };
+        while self.local(pool).opening < self.local(pool).waiters().min(opening_max) {
+            match self.local(pool).common.key.open(since, now) {
+                Ok(permit) => self.open(pool, permit),
+                Err(_) => return self.starve(pool, since, now),
+            }
+        }
+    }
+
+    /// Lets everybody know that somebody waits here for want of a slot.
+    fn starve(&mut self, pool: PoolRef, since: Instant, now: Instant) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        local.charge(now);
+        let wanted = local.waiters().saturating_sub(local.opening);
+        local.starving = true;
+        local.remind_at = now + REMIND_EVERY;
+        // Shown before it is looked for what is idle: see `needed_elsewhere`.
+        local.common.key.set_waiting(thread, Some(since));
+        local.common.key.want(thread, wanted, since, now);
+        self.ask(pool);
+        self.plan(pool, Some(now + REMIND_EVERY));
+    }
+
+    /// Asks the thread that has the longest idle connection of this pool for it.
+    fn ask(&mut self, pool: PoolRef) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        if local.asking {
+            return;
+        }
+        if let Some((other, _)) = local.common.key.idle_elsewhere(thread) {
+            local.asking = true;
+            let wanted = local.waiters().saturating_sub(local.opening);
+            let note = Note::Ask { pool: local.common.id, by: thread, wanted };
+            self.registry.tell(other, note);
+        }
+    }
+
+    fn open(&mut self, pool: PoolRef, permit: Permit) {
+        let local = self.local(pool);
+        local.opening += 1;
+        let common = Arc::clone(&local.common);
+        let place = Place::new(permit, common, local.terms.epoch, None);
+        self.effects.push_back(Effect::Open { pool, place });
+    }
+
+    /// After a client got what it waited for.
+    fn served(&mut self, pool: PoolRef, now: Instant) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        if !local.starving {
+            return;
+        }
+        match local.waits_since() {
+            Some(since) => local.common.key.set_waiting(thread, Some(since)),
+            None => self.calm(pool, now),
+        }
+    }
+
+    /// Nobody needs a slot here any more.
+    fn calm(&mut self, pool: PoolRef, now: Instant) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        if std::mem::take(&mut local.starving) {
+            local.common.key.set_waiting(thread, None);
+            local.common.key.want(thread, 0, now, now);
+        }
+    }
+
+    /// What other threads said. To be called when this thread was woken.
+    pub(crate) fn mail(&mut self, now: Instant) {
+        let mut letters = std::mem::take(&mut self.letters);
+        self.desk.take_letters(&mut letters);
+        for letter in letters.drain(..) {
+            match letter {
+                Letter::Granted(permit) => self.granted(permit),
+                Letter::Reclaim(key) => {
+                    if let Some(pool) = self.by_key.get(&key.index()).copied() {
+                        self.close_idle(pool, 1, Reason::GivenUp);
+                    }
+                }
+            }
+        }
+        self.letters = letters;
+        let mut notes = std::mem::take(&mut self.notes);
+        self.registry.take_notes(self.desk.thread(), &mut notes);
+        for note in notes.drain(..) {
+            match note {
+                Note::Ask { pool, by, wanted } => self.asked(pool, by, wanted),
+                Note::Decline { pool } => {
+                    if let Some(pool) = self.find(pool) {
+                        self.local(pool).asking = false;
+                        self.need(pool, now);
+                    }
+                }
+            }
+        }
+        self.notes = notes;
+    }
+
+    fn granted(&mut self, permit: Permit) {
+        let Some(pool) = self.by_key.get(&permit.key().index()).copied() else { return };
+        let local = self.local(pool);
+        // Not needed any more: dropped, it goes to the next in line.
+        if local.gate == Gate::Open && local.opening < local.waiters() {
+            self.open(pool, permit);
+        }
+    }
+
+    fn asked(&mut self, id: PoolId, by: usize, wanted: u32) {
+        let mut sent = 0;
+        if let Some(pool) = self.find(id) {
+            let thread = self.desk.thread();
+            while sent < wanted && !self.local(pool).idle.is_empty() {
+                let local = self.local(pool);
+                let conn = local.idle.remove(0).conn;
+                local.publish_idle(thread);
+                self.effects.push_back(Effect::Move { conn, thread: by });
+                sent += 1;
+            }
+        }
+        if sent == 0 {
+            self.registry.tell(by, Note::Decline { pool: id });
+        }
+    }
+
+    /// A slot for a connection that the thread has for itself and never returns, such as one that
+    /// listens. `None` while there is no slot free.
+    pub(crate) fn extra(&mut self, pool: PoolRef, now: Instant) -> Option<Place> {
+        let local = self.local(pool);
+        let permit = local.common.key.open(now, now).ok()?;
+        Some(Place::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
+    }
+
+    /// What is to be done now; then when to call [`Pools::tick`].
+    pub(crate) fn next_effect(&mut self) -> Option<Effect<C, W>> {
+        self.effects.pop_front()
+    }
+
+    /// When [`Pools::tick`] has something to do.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.agenda.first().map(|(due, _)| *due)
+    }
+
+    /// Lets time pass.
+    pub(crate) fn tick(&mut self, now: Instant) {
+        while let Some(&(due, pool)) = self.agenda.first() {
+            if due > now {
+                return;
+            }
+            self.agenda.pop_first();
+            self.local(pool).due = None;
+            self.maintain(pool, now);
+        }
+    }
+
+    fn maintain(&mut self, pool: PoolRef, now: Instant) {
+        let local = self.local(pool);
+        if local.busy_us > 0 && now >= local.charge_at {
+            local.charge(now);
+        }
+        self.refuse_late(pool, now);
+        self.refuse_if_down(pool, now);
+        self.need(pool, now);
+        self.close_old(pool, now);
+        self.keep_min(pool, now);
+        let local = self.local(pool);
+        if local.is_unused() && now >= local.left_at + FORGET_AFTER {
+            let id = local.common.id;
+            local.charge(now);
+            let (due, key) = (local.due, local.common.key.index());
+            if let Some(due) = due {
+                self.agenda.remove(&(due, pool));
+            }
+            self.by_key.remove(&key);
+            self.by_id.remove(&id);
+            self.pools[pool.0 as usize] = None;
+            self.free.push(pool);
+            return;
+        }
+        let later = local.next_look(now);
+        self.plan(pool, later);
+    }
+
+    /// Refuses those that waited for as long as the limit is.
+    fn refuse_late(&mut self, pool: PoolRef, now: Instant) {
+        let Some(wait) = self.local(pool).terms.wait else { return };
+        while let Some(since) = self.local(pool).waits_since()
+            && now >= since + wait
+        {
+            let Some(waiter) = self.local(pool).pop_waiter() else { break };
+            let refusal = Refusal::WaitTimeout { wait };
+            self.effects.push_back(Effect::Refuse { client: waiter.client, refusal });
+            self.served(pool, now);
+        }
+    }
+
+    /// Refuses all who wait for a server that cannot be reached.
+    fn refuse_if_down(&mut self, pool: PoolRef, now: Instant) {
+        let local = self.local(pool);
+        if !local.waiting.is_empty()
+            && let Some(refusal) = local.down(now)
+        {
+            self.refuse_all(pool, &refusal, now);
+        }
+    }
+
+    fn refuse_all(&mut self, pool: PoolRef, refusal: &Refusal, now: Instant) {
+        while let Some(waiter) = self.local(pool).pop_waiter() {
+            let refusal = refusal.clone();
+            self.effects.push_back(Effect::Refuse { client: waiter.client, refusal });
+        }
+        self.calm(pool, now);
+    }
+
+    /// Closes the longest idle connections.
+    fn close_idle(&mut self, pool: PoolRef, count: usize, reason: Reason) {
+        let thread = self.desk.thread();
+        let Some(local) = self.pools[pool.0 as usize].as_mut() else { return };
+        let count = count.min(local.idle.len());
+        let closed = local.idle.drain(..count);
+        self.effects.extend(closed.map(|idle| Effect::Close { conn: idle.conn, reason }));
+        local.publish_idle(thread);
+    }
+
+    /// Closes what is idle for too long or too old.
+    fn close_old(&mut self, pool: PoolRef, now: Instant) {
+        let thread = self.desk.thread();
+        let Some(local) = self.pools[pool.0 as usize].as_mut() else { return };
+        let (limit, live) = (local.terms.idle, local.common.live());
+        let kept = if local.members > 0 { local.terms.connections_min } else { 0 };
+        let mut surplus = live.saturating_sub(kept);
+        let effects = &mut self.effects;
+        local.idle.retain(|idle| {
+            let reason = if idle.expires.is_some_and(|expires| expires <= now) {
+                Reason::Lifetime
+            } else if surplus > 0 && limit.is_some_and(|limit| idle.since + limit <= now) {
+                surplus -= 1;
+                Reason::Idle
+            } else {
+                return true;
+            };
+            effects.push_back(Effect::Close { conn: idle.conn, reason });
+            false
+        });
+        local.publish_idle(thread);
+    }
+
+    /// Opens what the minimum lacks, one after another.
+    fn keep_min(&mut self, pool: PoolRef, now: Instant) {
+        let thread = self.desk.thread();
+        let local = self.local(pool);
+        let lacks = local.lacks_min(thread) && local.opening == 0;
+        let is_time = local.common.trouble().is_none_or(|trouble| now >= trouble.retry_at);
+        if lacks
+            && is_time
+            && let Ok(permit) = local.common.key.open(now, now)
+        {
+            self.open(pool, permit);
+        }
+    }
+
+    /// Figures of a pool on this thread.
+    pub(crate) fn figures(&self, pool: PoolRef, now: Instant) -> Figures {
+        let Some(local) = self.pools.get(pool.0 as usize).and_then(Option::as_ref) else {
+            return Figures::default();
+        };
+        let waited = local.waits_since().map(|since| now.saturating_duration_since(since));
+        Figures {
+            idle: u32::try_from(local.idle.len()).unwrap_or(u32::MAX),
+            leased: local.leased,
+            opening: local.opening,
+            waiting: local.waiters(),
+            waited: waited.unwrap_or_default(),
+        }
+    }
+
+    /// Lets the agenda have a look at the pool at `time`, or sooner.
+    fn plan(&mut self, pool: PoolRef, time: Option<Instant>) {
+        let local = self.local(pool);
+        let due = sooner(local.due, time);
+        let before = std::mem::replace(&mut local.due, due);
+        if before != due {
+            if let Some(before) = before {
+                self.agenda.remove(&(before, pool));
+            }
+            self.agenda.extend(due.map(|due| (due, pool)));
+        }
+    }
+
+    /// A pool that was joined. A reference outlives its pool only if a client leaves twice.
+    fn local(&mut self, pool: PoolRef) -> &mut Local<C, W> {
+        self.pools[pool.0 as usize].as_mut().expect("a pool that is referred to was joined")
+    }
+
+    /// xorshift64: times need to differ, nothing else.
+    fn chance(&mut self) -> u64 {
+        self.chance ^= self.chance << 13;
+        self.chance ^= self.chance >> 7;
+        self.chance ^= self.chance << 17;
+        self.chance
+    }
+}
+
+impl<C: Copy + Eq, W> Local<C, W> {
+    /// The best idle connection: the client's last one if that has its settings, then one that has
+    /// them, then the one used last.
+    fn choose(&self, settings: u64, last: Option<C>) -> Option<usize> {
+        let top = self.idle.len().checked_sub(1)?;
+        let lowest = self.idle.len().saturating_sub(LOOKED_AT_MAX);
+        let fits = |at: &usize| self.idle[*at].settings == settings;
+        let mut fitting = (lowest..=top).rev().filter(fits);
+        let first = fitting.next();
+        let mine = |at: &usize| Some(self.idle[*at].conn) == last;
+        first.into_iter().chain(fitting).find(mine).or(first).or(Some(top))
+    }
+
+    /// The reason to refuse all, while there is no connection and it is too early to try again.
+    fn down(&self, now: Instant) -> Option<Refusal> {
+        if self.common.live() > 0 {
+            return None;
+        }
+        let trouble = self.common.trouble().filter(|trouble| now < trouble.retry_at)?;
+        Some(Refusal::Down(trouble.failure))
+    }
+
+    fn charge(&mut self, now: Instant) {
+        self.charge_at = now + CHARGE_EVERY;
+        let busy_us = std::mem::take(&mut self.busy_us);
+        if busy_us > 0 {
+            self.common.key.charge(busy_us, now);
+        }
+    }
+
+    fn lacks_min(&self, thread: usize) -> bool {
+        self.gate == Gate::Open
+            && self.members > 0
+            && self.common.home == thread
+            && self.common.live() < self.terms.connections_min
+    }
+
+    /// When there is something to do that nobody tells of.
+    fn next_look(&self, now: Instant) -> Option<Instant> {
+        let mut next = None;
+        if let Some(since) = self.waits_since() {
+            next = sooner(next, self.terms.wait.map(|wait| since + wait));
+            next = sooner(next, Some(now + REMIND_EVERY));
+        }
+        if let Some(first) = self.idle.first() {
+            next = sooner(next, self.terms.idle.map(|limit| first.since + limit));
+            let expires = self.idle.iter().filter_map(|idle| idle.expires).min();
+            next = sooner(next, expires);
+        }
+        if self.busy_us > 0 || self.leased > 0 {
+            next = sooner(next, Some(now + CHARGE_EVERY));
+        }
+        if self.members > 0 && self.terms.connections_min > 0 {
+            next = sooner(next, Some(now + CHARGE_EVERY));
+        }
+        if self.members == 0 {
+            next = sooner(next, Some(self.left_at + FORGET_AFTER));
+        }
+        // What could not be done at its time is looked at again a moment later, not at once.
+        next.map(|next| next.max(now + Duration::from_millis(1)))
+    }
+}
+
+impl<C, W> fmt::Debug for Pools<C, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pools").field("pools", &self.by_id.len()).finish_non_exhaustive()
+    }
+}

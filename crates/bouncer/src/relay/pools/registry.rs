@@ -1,0 +1,340 @@
+//! What the threads' pools share.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use pool::shares::{self, Desk, Key, Permit, Shares, Wake};
+
+use super::{Failure, RETRY_FIRST};
+use crate::tenants::{PoolId, ServerId, Tenant, TenantId, TenantUser};
+
+/// What holds for a pool: from its tenant's definition and its user's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The server that its connections are of.
+    pub(crate) server: ServerId,
+    /// Slots of that, for all of its tenants.
+    pub(crate) server_connections_max: u32,
+    /// Slots of the tenant, and its weight.
+    pub(crate) tenant: shares::TenantLimits,
+    /// Slots of this pool.
+    pub(crate) connections_max: u32,
+    /// Connections kept while the pool has clients.
+    pub(crate) connections_min: u32,
+    /// Clients of the tenant that may wait.
+    pub(crate) waiting_max: u32,
+    /// How long a client waits.
+    pub(crate) wait: Option<Duration>,
+    /// How long a connection stays that nobody uses.
+    pub(crate) idle: Option<Duration>,
+    /// How long a connection is used; less by up to a tenth.
+    pub(crate) lifetime: Option<Duration>,
+    /// Longest time between attempts to reach a server.
+    pub(crate) retry: Duration,
+    /// Connections of another number are unfit.
+    pub(crate) epoch: u32,
+}
+
+impl Terms {
+    /// Of a user of a tenant.
+    pub(crate) fn of(tenant: &Tenant, user: &TenantUser) -> Terms {
+        let limits = &tenant.limits;
+        Terms {
+            server: tenant.server.id,
+            server_connections_max: tenant.server.connections_max,
+            tenant: shares::TenantLimits {
+                connections_max: limits.server_connections_max,
+                connections_min: limits.server_connections_min,
+                reserve: limits.server_connections_reserve,
+                reserve_after: limits.reserve_after,
+                weight: tenant.weight,
+            },
+            connections_max: tenant.connections_max_of(user).unwrap_or(u32::MAX),
+            connections_min: limits.server_connections_min,
+            waiting_max: limits.waiting_max,
+            wait: limits.wait,
+            idle: limits.server_idle,
+            lifetime: limits.server_lifetime,
+            retry: limits.server_retry,
+            epoch: tenant.state.epoch(),
+        }
+    }
+}
+
+/// What threads ask of each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Note {
+    /// Send idle connections of this pool.
+    Ask {
+        /// Of which.
+        pool: PoolId,
+        /// To whom.
+        by: usize,
+        /// How many.
+        wanted: u32,
+    },
+    /// There are none.
+    Decline {
+        /// Of which.
+        pool: PoolId,
+    },
+}
+
+/// What all threads of the relay share about pools.
+pub(crate) struct Registry {
+    shares: Shares,
+    known: Mutex<Known>,
+    notes: Box<[Mutex<Vec<Note>>]>,
+    wake: Arc<dyn Wake>,
+}
+
+#[derive(Default)]
+struct Known {
+    servers: HashMap<ServerId, shares::Server>,
+    tenants: HashMap<TenantId, KnownTenant>,
+    pools: HashMap<PoolId, Arc<Common>>,
+}
+
+struct KnownTenant {
+    server: ServerId,
+    tenant: shares::Tenant,
+    limits: shares::TenantLimits,
+    waiting: Arc<AtomicU32>,
+}
+
+/// What all threads know of one pool.
+pub(super) struct Common {
+    pub(super) id: PoolId,
+    tenant: TenantId,
+    pub(super) key: Key,
+    /// The thread that keeps its minimum.
+    pub(super) home: usize,
+    /// Connections on all threads, counting those that are being opened.
+    live: AtomicU32,
+    /// Whether the last attempt to open one succeeded.
+    proven: AtomicBool,
+    /// Whether `trouble` says something.
+    troubled: AtomicBool,
+    trouble: Mutex<Option<Trouble>>,
+    /// Clients of the tenant that wait, on all threads and in all pools.
+    waiting: Arc<AtomicU32>,
+}
+
+/// A server that cannot be reached.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    /// Why, the last time.
+    pub(super) failure: Arc<Failure>,
+    /// Attempts in a row that failed.
+    attempts: u32,
+    /// Not before this.
+    pub(super) retry_at: Instant,
+}
+
+struct WakeShared(Arc<dyn Wake>);
+
+impl Wake for WakeShared {
+    fn wake(&self, thread: usize) {
+        self.0.wake(thread);
+    }
+}
+
+impl Registry {
+    /// For so many threads; each gets one of the desks for its [`super::Pools`].
+    pub(crate) fn new(
+        threads: usize,
+        wake: Arc<dyn Wake>,
+        now: Instant,
+    ) -> (Arc<Registry>, Vec<Desk>) {
+        let (shares, desks) = Shares::new(threads, Box::new(WakeShared(Arc::clone(&wake))), now);
+        let notes = (0..threads).map(|_| Mutex::default()).collect();
+        (Arc::new(Registry { shares, known: Mutex::default(), notes, wake }), desks)
+    }
+
+    /// The pool as all threads know it, made or brought up to date.
+    pub(super) fn common(&self, id: PoolId, tenant_id: TenantId, terms: &Terms) -> Arc<Common> {
+        let mut known = self.known.lock();
+        let Known { servers, tenants, pools } = &mut *known;
+        let server = servers
+            .entry(terms.server)
+            .or_insert_with(|| self.shares.server(terms.server_connections_max));
+        let fresh = || KnownTenant {
+            server: terms.server,
+            tenant: server.tenant(terms.tenant),
+            limits: terms.tenant,
+            waiting: Arc::default(),
+        };
+        let tenant = tenants.entry(tenant_id).or_insert_with(fresh);
+        if tenant.server != terms.server {
+            // Its pools follow one by one; what is open keeps its slot at the old server.
+            let waiting = Arc::clone(&tenant.waiting);
+            *tenant = KnownTenant { waiting, ..fresh() };
+        }
+        if tenant.limits != terms.tenant {
+            tenant.tenant.set_limits(terms.tenant);
+            tenant.limits = terms.tenant;
+        }
+        server.set_connections_max(terms.server_connections_max);
+        if let Some(common) = pools.get(&id)
+            && common.key.is_of(&tenant.tenant)
+        {
+            common.key.set_connections_max(terms.connections_max);
+            return Arc::clone(common);
+        }
+        let threads = self.notes.len().max(1);
+        let common = Arc::new(Common {
+            id,
+            tenant: tenant_id,
+            key: tenant.tenant.key(terms.connections_max),
+            home: id.0 as usize % threads,
+            live: AtomicU32::new(0),
+            proven: AtomicBool::new(false),
+            troubled: AtomicBool::new(false),
+            trouble: Mutex::default(),
+            waiting: Arc::clone(&tenant.waiting),
+        });
+        pools.insert(id, Arc::clone(&common));
+        common
+    }
+
+    /// Forgets pools that no thread has and that have no connection, and what only they needed.
+    /// For whoever sweeps, now and then.
+    pub(crate) fn sweep(&self) {
+        let mut known = self.known.lock();
+        let Known { servers, tenants, pools } = &mut *known;
+        pools.retain(|_, common| Arc::strong_count(common) > 1);
+        let used: HashSet<TenantId> = pools.values().map(|common| common.tenant).collect();
+        tenants.retain(|id, _| used.contains(id));
+        let used: HashSet<ServerId> = tenants.values().map(|tenant| tenant.server).collect();
+        servers.retain(|id, _| used.contains(id));
+    }
+
+    /// Leaves a note for a thread.
+    pub(super) fn tell(&self, thread: usize, note: Note) {
+        if let Some(notes) = self.notes.get(thread) {
+            notes.lock().push(note);
+            self.wake.wake(thread);
+        }
+    }
+
+    /// Takes what was left for a thread.
+    pub(super) fn take_notes(&self, thread: usize, into: &mut Vec<Note>) {
+        if let Some(notes) = self.notes.get(thread) {
+            into.append(&mut notes.lock());
+        }
+    }
+}
+
+impl Common {
+    /// Whether there is any connection, or will be soon.
+    pub(super) fn live(&self) -> u32 {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
+    }
+
+    /// What is wrong with the server, if something is.
+    pub(super) fn trouble(&self) -> Option<Trouble> {
+        if !self.troubled.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.trouble.lock().clone()
+    }
+
+    /// Notes that a connection was opened.
+    pub(super) fn reached(&self) {
+        self.proven.store(true, Ordering::Relaxed);
+        if self.troubled.swap(false, Ordering::Relaxed) {
+            *self.trouble.lock() = None;
+        }
+    }
+
+    /// Notes that none could be opened. `jitter` is anything.
+    pub(super) fn failed(&self, failure: Arc<Failure>, retry: Duration, jitter: u64, now: Instant) {
+        let mut trouble = self.trouble.lock();
+        // Attempts that ran at the same time count as one.
+        let attempts = match &*trouble {
+            Some(before) if now < before.retry_at => before.attempts,
+            Some(before) => before.attempts.saturating_add(1),
+            None => 1,
+        };
+        let wait = RETRY_FIRST.saturating_mul(1 << (attempts - 1).min(16)).min(retry);
+        let retry_at = now + wait - part(wait / 2, jitter);
+        *trouble = Some(Trouble { failure, attempts, retry_at });
+        self.proven.store(false, Ordering::Relaxed);
+        self.troubled.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a client that begins to wait, if it may.
+    pub(super) fn begin_to_wait(&self, waiting_max: u32) -> bool {
+        let more = |waiting: u32| (waiting < waiting_max).then_some(waiting + 1);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    pub(super) fn end_to_wait(&self, count: u32) {
+        self.waiting.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+/// Some part of a time, by chance.
+pub(super) fn part(time: Duration, chance: u64) -> Duration {
+    let thousandths = u32::try_from(chance % 1_000).unwrap_or(0);
+    time * thousandths / 1_000
+}
+
+/// A server connection's slot, and what its pool has to know of it. Lives as long as the
+/// connection does, and goes with it from thread to thread.
+pub(crate) struct Place {
+    pub(super) permit: Permit,
+    pub(super) common: Arc<Common>,
+    pub(super) epoch: u32,
+    /// When it is too old.
+    pub(super) expires: Option<Instant>,
+}
+
+impl Place {
+    pub(super) fn new(
+        permit: Permit,
+        common: Arc<Common>,
+        epoch: u32,
+        expires: Option<Instant>,
+    ) -> Place {
+        common.live.fetch_add(1, Ordering::Relaxed);
+        Place { permit, common, epoch, expires }
+    }
+
+    /// The pool that it belongs to, on whichever thread.
+    pub(crate) fn pool(&self) -> PoolId {
+        self.common.id
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.common.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Place").field("pool", &self.common.id).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Registry").field("threads", &self.notes.len()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Common {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Common").field("id", &self.id).finish_non_exhaustive()
+    }
+}
