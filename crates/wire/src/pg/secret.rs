@@ -140,18 +140,19 @@ impl Verifier {
         }
     }
 
-    /// Whether `answer` is the right one to an MD5 challenge with `salt`. False for SCRAM secrets,
-    /// which say nothing about MD5.
+    /// Whether `answer` is the right one to an MD5 challenge with `salt`, of a client that calls
+    /// itself `user`: the name is hashed as well, and may have a tenant in front of it there. False
+    /// for SCRAM secrets, which say nothing about MD5.
     #[must_use]
-    pub fn accepts_md5(&self, salt: [u8; 4], answer: &[u8]) -> bool {
+    pub fn accepts_md5(&self, user: &str, salt: [u8; 4], answer: &[u8]) -> bool {
         match &self.secret {
             Some(Secret::Md5(secret)) => secret.accepts(salt, answer),
             Some(Secret::Plain(password)) => {
-                Md5Secret::derive(&self.user, password.reveal()).accepts(salt, answer)
+                Md5Secret::derive(user, password.reveal()).accepts(salt, answer)
             }
             Some(Secret::Scram(_)) | None => {
                 // The same work as for a user who has one.
-                let _refused = Md5Secret::derive(&self.user, "").accepts(salt, answer);
+                let _refused = Md5Secret::derive(user, "").accepts(salt, answer);
                 false
             }
         }
@@ -222,8 +223,8 @@ mod tests {
             for wrong in [&b""[..], b"Secret", b"secret\0", b"secre", b"\xff"] {
                 assert!(!verifier.accepts_password(wrong), "{verifier:?} {wrong:?}");
             }
-            assert_eq!(verifier.accepts_md5(*b"salt", &right), by_md5, "{verifier:?}");
-            assert!(!verifier.accepts_md5(*b"sale", &right), "{verifier:?}");
+            assert_eq!(verifier.accepts_md5("alice", *b"salt", &right), by_md5, "{verifier:?}");
+            assert!(!verifier.accepts_md5("alice", *b"sale", &right), "{verifier:?}");
         }
     }
 
@@ -239,7 +240,7 @@ mod tests {
         assert_ne!(mock.scram().salt(), real.scram().salt());
         assert!(!mock.accepts_password(b""));
         let nothing = Md5Secret::derive("nobody", "").answer(*b"salt");
-        assert!(!mock.accepts_md5(*b"salt", &nothing));
+        assert!(!mock.accepts_md5("nobody", *b"salt", &nothing));
         // Had the user a password, its salt would be the mock's: nothing tells when it is created.
         let created = Verifier::new("nobody", Secret::parse("x").expect("a password"), [7; 32]);
         assert_eq!(created.scram().salt(), mock.scram().salt());

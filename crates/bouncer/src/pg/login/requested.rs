@@ -1,0 +1,139 @@
+//! What a client asks for in its startup message.
+
+use wire::pg::startup::{self, Startup, Version};
+
+use super::{Reached, Refusal, TlsFacts};
+
+/// Parameters and options of one client; PostgreSQL has some 350.
+const PARAMETERS_MAX: usize = 200;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requested {
+    /// The version that both speak: the client's, or ours where that is older.
+    pub version: Version,
+    /// Who it says it is.
+    pub user: String,
+    /// The database, if it names one; PostgreSQL takes the user's name otherwise.
+    pub database: Option<String>,
+    /// `tenant_id` among its `options`.
+    pub options_tenant_id: Option<String>,
+    /// The startup parameter `tenant_id`.
+    pub tenant_id: Option<String>,
+    /// Whether it wants to replicate.
+    pub replication: Replication,
+    /// Settings for its session, each name once; those from `options` are overridden by startup
+    /// parameters, as on the server.
+    pub parameters: Vec<(String, String)>,
+    /// What the TLS handshake gave; absent without TLS.
+    pub tls: Option<TlsFacts>,
+    /// How it came.
+    pub reached: Reached,
+}
+
+/// The startup parameter `replication`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Replication {
+    /// An ordinary connection.
+    #[default]
+    None,
+    /// Of the whole cluster, without a database.
+    Physical,
+    /// Of one database.
+    Logical,
+}
+
+impl Requested {
+    pub(super) fn read(
+        startup: &Startup<'_>,
+        version: Version,
+        reached: Reached,
+        tls: Option<TlsFacts>,
+    ) -> Result<Requested, Refusal> {
+        let (user, database) = (String::new(), None);
+        let mut requested = Requested {
+            version,
+            user,
+            database,
+            options_tenant_id: None,
+            tenant_id: None,
+            replication: Replication::None,
+            parameters: Vec::new(),
+            tls,
+            reached,
+        };
+        for (name, value) in options(startup)? {
+            match name.as_str() {
+                "tenant_id" => requested.options_tenant_id = Some(value),
+                _ => requested.set(&name, &value)?,
+            }
+        }
+        for (name, value) in startup.parameters() {
+            match name {
+                "user" => value.clone_into(&mut requested.user),
+                "database" => {
+                    requested.database = Some(value.to_owned()).filter(|name| !name.is_empty());
+                }
+                "tenant_id" => requested.tenant_id = Some(value.to_owned()),
+                "replication" => requested.replication = replication(value)?,
+                "options" => {}
+                _ if name.starts_with("_pq_.") => {} // the client was told that we know none
+                _ => requested.set(name, value)?,
+            }
+        }
+        if requested.user.is_empty() {
+            let message = "no user name in the startup packet";
+            return Err(Refusal::new("28000", message));
+        }
+        Ok(requested)
+    }
+
+    /// The database, or what stands for it.
+    #[must_use]
+    pub fn database_or_user(&self) -> &str {
+        self.database.as_deref().unwrap_or(&self.user)
+    }
+
+    /// The tenant that it names, by whichever way comes first.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.options_tenant_id.as_deref().or(self.tenant_id.as_deref())
+    }
+
+    /// Names of settings have no case.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), Refusal> {
+        let known = self.parameters.iter_mut().find(|(one, _)| one.eq_ignore_ascii_case(name));
+        if let Some((_, old)) = known {
+            value.clone_into(old);
+            return Ok(());
+        }
+        if self.parameters.len() >= PARAMETERS_MAX {
+            let message = format!("more than {PARAMETERS_MAX} startup parameters");
+            return Err(Refusal::new("08P01", message));
+        }
+        self.parameters.push((name.to_owned(), value.to_owned()));
+        Ok(())
+    }
+}
+
+fn options(startup: &Startup<'_>) -> Result<Vec<(String, String)>, Refusal> {
+    let text = startup.parameter("options").unwrap_or("");
+    startup::options(text).map_err(|error| Refusal::new("22023", error.to_string()))
+}
+
+/// `database`, or a boolean as PostgreSQL reads it: any beginning of a word that is unambiguous.
+fn replication(value: &str) -> Result<Replication, Refusal> {
+    if value == "database" {
+        return Ok(Replication::Logical);
+    }
+    let value = value.to_ascii_lowercase();
+    let begins = |word: &str, least: usize| value.len() >= least && word.starts_with(&value);
+    if begins("true", 1) || begins("yes", 1) || value == "on" || value == "1" {
+        Ok(Replication::Physical)
+    } else if begins("false", 1) || begins("no", 1) || begins("off", 2) || value == "0" {
+        Ok(Replication::None)
+    } else {
+        let message = "invalid value for parameter \"replication\"";
+        Err(Refusal::new("22023", message))
+    }
+}
