@@ -21,6 +21,7 @@
 //! - Nobody waits longer than the limit, and no more than the limit wait.
 
 mod local;
+mod one;
 mod registry;
 
 use std::fmt;

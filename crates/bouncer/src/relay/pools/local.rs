@@ -3,14 +3,15 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use pool::shares::{Desk, Letter, Permit, Released};
 
-use super::registry::{Common, Note, Place, Registry, Terms, part};
+use super::one::{Idle, Local, Waiter};
+use super::registry::{Note, Place, Registry, Terms, part};
 use super::{
-    CHARGE_EVERY, Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, LOOKED_AT_MAX,
-    Lease, Next, OLDER_BY, OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
+    Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, Lease, Next, OLDER_BY,
+    OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
 };
 use crate::tenants::{PoolId, TenantId};
 
@@ -31,80 +32,6 @@ pub(crate) struct Pools<C, W> {
     notes: Vec<Note>,
     /// For times that are not to coincide.
     chance: u64,
-}
-
-/// One pool on this thread.
-struct Local<C, W> {
-    common: Arc<Common>,
-    terms: Terms,
-    gate: Gate,
-    /// Clients that use it.
-    members: u32,
-    /// The one used last is last.
-    idle: Vec<Idle<C>>,
-    /// Who waits, the longest first.
-    waiting: VecDeque<Waiter<W>>,
-    /// The next client's. Never given twice, so that a stale one is nobody's.
-    next_ticket: u64,
-    leased: u32,
-    opening: u32,
-    /// Another thread was asked for connections and has not answered.
-    asking: bool,
-    /// The shares know that somebody waits here, and other threads do too.
-    starving: bool,
-    /// When they are told again.
-    remind_at: Instant,
-    /// Busy time that was not charged yet.
-    busy_us: u64,
-    charge_at: Instant,
-    /// When the last client left.
-    left_at: Instant,
-    /// Its time in the agenda.
-    due: Option<Instant>,
-}
-
-#[derive(Clone, Copy)]
-struct Idle<C> {
-    conn: C,
-    settings: u64,
-    since: Instant,
-    expires: Option<Instant>,
-}
-
-struct Waiter<W> {
-    ticket: u64,
-    client: W,
-    since: Instant,
-}
-
-impl<C, W> Local<C, W> {
-    /// Since when the first client waits, if one does.
-    fn waits_since(&self) -> Option<Instant> {
-        self.waiting.front().map(|waiter| waiter.since)
-    }
-
-    /// How many wait.
-    fn waiters(&self) -> u32 {
-        u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
-    }
-
-    fn pop_waiter(&mut self) -> Option<Waiter<W>> {
-        let waiter = self.waiting.pop_front()?;
-        self.common.end_to_wait(1);
-        Some(waiter)
-    }
-
-    /// Lets other threads know since when the longest idle connection is idle.
-    fn publish_idle(&self, thread: usize) {
-        self.common.key.set_idle(thread, self.idle.first().map(|idle| idle.since));
-    }
-
-    fn is_unused(&self) -> bool {
-        self.members == 0
-            && self.waiting.is_empty()
-            && self.idle.is_empty()
-            && self.leased + self.opening == 0
-    }
 }
 
 impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
@@ -795,69 +722,6 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         self.chance ^= self.chance >> 7;
         self.chance ^= self.chance << 17;
         self.chance
-    }
-}
-
-impl<C: Copy + Eq, W> Local<C, W> {
-    /// The best idle connection: the client's last one if that has its settings, then one that has
-    /// them, then the one used last.
-    fn choose(&self, settings: u64, last: Option<C>) -> Option<usize> {
-        let top = self.idle.len().checked_sub(1)?;
-        let lowest = self.idle.len().saturating_sub(LOOKED_AT_MAX);
-        let fits = |at: &usize| self.idle[*at].settings == settings;
-        let mut fitting = (lowest..=top).rev().filter(fits);
-        let first = fitting.next();
-        let mine = |at: &usize| Some(self.idle[*at].conn) == last;
-        first.into_iter().chain(fitting).find(mine).or(first).or(Some(top))
-    }
-
-    /// The reason to refuse all, while there is no connection and it is too early to try again.
-    fn down(&self, now: Instant) -> Option<Refusal> {
-        if self.common.live() > 0 {
-            return None;
-        }
-        let trouble = self.common.trouble().filter(|trouble| now < trouble.retry_at)?;
-        Some(Refusal::Down(trouble.failure))
-    }
-
-    fn charge(&mut self, now: Instant) {
-        self.charge_at = now + CHARGE_EVERY;
-        let busy_us = std::mem::take(&mut self.busy_us);
-        if busy_us > 0 {
-            self.common.key.charge(busy_us, now);
-        }
-    }
-
-    fn lacks_min(&self, thread: usize) -> bool {
-        self.gate == Gate::Open
-            && self.members > 0
-            && self.common.home == thread
-            && self.common.live() < self.terms.connections_min
-    }
-
-    /// When there is something to do that nobody tells of.
-    fn next_look(&self, now: Instant) -> Option<Instant> {
-        let mut next = None;
-        if let Some(since) = self.waits_since() {
-            next = sooner(next, self.terms.wait.map(|wait| since + wait));
-            next = sooner(next, Some(now + REMIND_EVERY));
-        }
-        if let Some(first) = self.idle.first() {
-            next = sooner(next, self.terms.idle.map(|limit| first.since + limit));
-            let expires = self.idle.iter().filter_map(|idle| idle.expires).min();
-            next = sooner(next, expires);
-        }
-        if self.busy_us > 0 || self.leased > 0 {
-            next = sooner(next, Some(now + CHARGE_EVERY));
-        }
-        if self.members > 0 && self.terms.connections_min > 0 {
-            next = sooner(next, Some(now + CHARGE_EVERY));
-        }
-        if self.members == 0 {
-            next = sooner(next, Some(self.left_at + FORGET_AFTER));
-        }
-        // What could not be done at its time is looked at again a moment later, not at once.
-        next.map(|next| next.max(now + Duration::from_millis(1)))
     }
 }
 

@@ -1,0 +1,145 @@
+//! One pool of one thread: what there is, without the steps that need the others.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::registry::{Common, Terms};
+use super::{CHARGE_EVERY, FORGET_AFTER, Gate, LOOKED_AT_MAX, REMIND_EVERY, Refusal, sooner};
+
+/// One pool on this thread.
+pub(super) struct Local<C, W> {
+    pub(super) common: Arc<Common>,
+    pub(super) terms: Terms,
+    pub(super) gate: Gate,
+    /// Clients that use it.
+    pub(super) members: u32,
+    /// The one used last is last.
+    pub(super) idle: Vec<Idle<C>>,
+    /// Who waits, the longest first.
+    pub(super) waiting: VecDeque<Waiter<W>>,
+    /// The next client's. Never given twice, so that a stale one is nobody's.
+    pub(super) next_ticket: u64,
+    pub(super) leased: u32,
+    pub(super) opening: u32,
+    /// Another thread was asked for connections and has not answered.
+    pub(super) asking: bool,
+    /// The shares know that somebody waits here, and other threads do too.
+    pub(super) starving: bool,
+    /// When they are told again.
+    pub(super) remind_at: Instant,
+    /// Busy time that was not charged yet.
+    pub(super) busy_us: u64,
+    pub(super) charge_at: Instant,
+    /// When the last client left.
+    pub(super) left_at: Instant,
+    /// Its time in the agenda.
+    pub(super) due: Option<Instant>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Idle<C> {
+    pub(super) conn: C,
+    pub(super) settings: u64,
+    pub(super) since: Instant,
+    pub(super) expires: Option<Instant>,
+}
+
+pub(super) struct Waiter<W> {
+    pub(super) ticket: u64,
+    pub(super) client: W,
+    pub(super) since: Instant,
+}
+
+impl<C, W> Local<C, W> {
+    /// Since when the first client waits, if one does.
+    pub(super) fn waits_since(&self) -> Option<Instant> {
+        self.waiting.front().map(|waiter| waiter.since)
+    }
+
+    /// How many wait.
+    pub(super) fn waiters(&self) -> u32 {
+        u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn pop_waiter(&mut self) -> Option<Waiter<W>> {
+        let waiter = self.waiting.pop_front()?;
+        self.common.end_to_wait(1);
+        Some(waiter)
+    }
+
+    /// Lets other threads know since when the longest idle connection is idle.
+    pub(super) fn publish_idle(&self, thread: usize) {
+        self.common.key.set_idle(thread, self.idle.first().map(|idle| idle.since));
+    }
+
+    pub(super) fn is_unused(&self) -> bool {
+        self.members == 0
+            && self.waiting.is_empty()
+            && self.idle.is_empty()
+            && self.leased + self.opening == 0
+    }
+}
+
+impl<C: Copy + Eq, W> Local<C, W> {
+    /// The best idle connection: the client's last one if that has its settings, then one that has
+    /// them, then the one used last.
+    pub(super) fn choose(&self, settings: u64, last: Option<C>) -> Option<usize> {
+        let top = self.idle.len().checked_sub(1)?;
+        let lowest = self.idle.len().saturating_sub(LOOKED_AT_MAX);
+        let fits = |at: &usize| self.idle[*at].settings == settings;
+        let mut fitting = (lowest..=top).rev().filter(fits);
+        let first = fitting.next();
+        let mine = |at: &usize| Some(self.idle[*at].conn) == last;
+        first.into_iter().chain(fitting).find(mine).or(first).or(Some(top))
+    }
+
+    /// The reason to refuse all, while there is no connection and it is too early to try again.
+    pub(super) fn down(&self, now: Instant) -> Option<Refusal> {
+        if self.common.live() > 0 {
+            return None;
+        }
+        let trouble = self.common.trouble().filter(|trouble| now < trouble.retry_at)?;
+        Some(Refusal::Down(trouble.failure))
+    }
+
+    pub(super) fn charge(&mut self, now: Instant) {
+        self.charge_at = now + CHARGE_EVERY;
+        let busy_us = std::mem::take(&mut self.busy_us);
+        if busy_us > 0 {
+            self.common.key.charge(busy_us, now);
+        }
+    }
+
+    pub(super) fn lacks_min(&self, thread: usize) -> bool {
+        self.gate == Gate::Open
+            && self.members > 0
+            && self.common.home == thread
+            && self.common.live() < self.terms.connections_min
+    }
+
+    /// When there is something to do that nobody tells of.
+    pub(super) fn next_look(&self, now: Instant) -> Option<Instant> {
+        let mut next = None;
+        if let Some(since) = self.waits_since() {
+            next = sooner(next, self.terms.wait.map(|wait| since + wait));
+            next = sooner(next, Some(now + REMIND_EVERY));
+        }
+        if let Some(first) = self.idle.first() {
+            next = sooner(next, self.terms.idle.map(|limit| first.since + limit));
+            let expires = self.idle.iter().filter_map(|idle| idle.expires).min();
+            next = sooner(next, expires);
+        }
+        if self.busy_us > 0 || self.leased > 0 {
+            next = sooner(next, Some(now + CHARGE_EVERY));
+        }
+        if self.members > 0 && self.terms.connections_min > 0 {
+            next = sooner(next, Some(now + CHARGE_EVERY));
+        }
+        if self.members == 0 {
+            next = sooner(next, Some(self.left_at + FORGET_AFTER));
+        }
+        // What could not be done at its time is looked at again a moment later, not at once.
+        next.map(|next| next.max(now + Duration::from_millis(1)))
+    }
+}
