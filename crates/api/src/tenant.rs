@@ -352,8 +352,6 @@ pub struct TenantStats {
     pub wait_us: u64,
     /// How often clients had to be refused because too many waited, or for too long.
     pub exhausted: u64,
-    /// How often a client kept a server connection beyond its transaction, by reason.
-    pub pins: BTreeMap<String, u64>,
     /// How long statements took, in milliseconds.
     pub query_ms: Percentiles,
     /// How long transactions took, in milliseconds.
@@ -387,10 +385,7 @@ pub struct BouncerClient {
     pub user: String,
     /// Where it comes from; `unix` for a Unix socket.
     pub address: String,
-    /// What it calls itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub application_name: Option<String>,
-    /// `login`, `idle`, `waiting`, `active`.
+    /// `login`, `idle`, `waiting`, `active`, `closing`.
     pub state: String,
     /// Process id of the server connection that it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -398,6 +393,8 @@ pub struct BouncerClient {
     /// Why it keeps that beyond its transaction.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pins: Vec<String>,
+    /// Whether it is in a transaction.
+    pub in_transaction: bool,
     /// Since when it is connected, in seconds.
     pub connected_s: f64,
     /// Whether it came by TLS.
@@ -422,7 +419,7 @@ pub struct BouncerServer {
     pub user: String,
     /// Where it leads.
     pub address: String,
-    /// `login`, `idle`, `active`, `testing`, `resetting`, `cancelling`.
+    /// `login`, `idle`, `active`, `resetting`, `cancelling`.
     pub state: String,
     /// The client that has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

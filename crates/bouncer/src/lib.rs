@@ -8,5 +8,9 @@ mod error;
 pub mod pgbouncer;
 pub mod relay;
 pub mod secrets;
+pub mod service;
 mod store;
 pub mod tenants;
+
+pub use error::Error;
+pub use service::Bouncer;

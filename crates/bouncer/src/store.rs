@@ -145,6 +145,12 @@ impl TenantStore {
         Ok(written.await?)
     }
 
+    /// Ends the threads of the store.
+    #[cfg(test)]
+    pub(crate) async fn close(&self) {
+        self.store.close().await;
+    }
+
     fn row(&self, spec: &TenantSpec, now_ms: u64) -> Result<[Value; 3], Error> {
         let mut sealed = spec.clone();
         for (place, text) in passwords(&mut sealed) {

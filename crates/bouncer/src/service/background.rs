@@ -1,0 +1,108 @@
+//! What goes on beside requests: health checks, drains that end, changes of other servers.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use node::clock;
+use node::drain::Drain;
+
+use super::{Bouncer, by_name};
+use crate::relay::orders::Order;
+use crate::tenants::{Admission, TenantId};
+
+/// How often servers that share a store look for each other's changes.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+impl Bouncer {
+    /// Does what goes on beside requests, until the server drains. Clients of a tenant that drains
+    /// may go on for `patience` with what they are doing.
+    pub async fn work(&self, drain: &Drain, patience: Duration) {
+        tokio::select! {
+            () = drain.begun() => {}
+            () = self.0.checks.run(&self.0) => {}
+            () = self.end_drains(patience) => {}
+            () = self.follow_store() => {}
+        }
+    }
+
+    /// Closes what is left of tenants whose time to drain is up. Never ends.
+    async fn end_drains(&self, patience: Duration) {
+        let Some(mut drains) = self.0.drained.lock().take() else {
+            return std::future::pending().await;
+        };
+        let mut ends: HashMap<TenantId, Instant> = HashMap::new();
+        loop {
+            let next = ends.values().min().copied();
+            let wait = async {
+                match next {
+                    Some(at) => {
+                        tokio::time::sleep(at.saturating_duration_since(clock::now())).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                tenant = drains.recv() => {
+                    let Some(tenant) = tenant else { return };
+                    ends.entry(tenant).or_insert_with(|| clock::now() + patience);
+                }
+                () = wait => {}
+            }
+            let now = clock::now();
+            let due: Vec<TenantId> =
+                ends.iter().filter(|(_, at)| **at <= now).map(|(id, _)| *id).collect();
+            for id in due {
+                ends.remove(&id);
+                self.end_drain(id);
+            }
+        }
+    }
+
+    fn end_drain(&self, id: TenantId) {
+        let routing = self.0.current.load();
+        let Some(tenant) = routing.tenant(id) else { return };
+        // It may have been resumed meanwhile.
+        if tenant.state.admission() == Admission::Draining {
+            tracing::info!(tenant = &*tenant.name, "the time to drain is up");
+            self.0.threads.order(&|| Order::Kill(id));
+        }
+    }
+
+    /// Takes over what other servers changed. Never ends.
+    async fn follow_store(&self) {
+        if !self.0.store.is_shared() {
+            return std::future::pending().await;
+        }
+        let mut is_failing = false;
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let looked = self.take_over().await;
+            if let (Err(error), false) = (&looked, is_failing) {
+                let error = error as &dyn std::error::Error;
+                tracing::warn!(error, "cannot look for changes of tenants");
+            }
+            is_failing = looked.is_err();
+        }
+    }
+
+    async fn take_over(&self) -> Result<(), crate::error::Error> {
+        if self.0.store.version().await? == self.0.changing.lock().await.version {
+            return Ok(());
+        }
+        let mut changing = self.0.changing.lock().await;
+        let kept = self.0.store.load().await?;
+        let before = std::mem::replace(&mut changing.of_api, by_name(kept.definitions));
+        match changing.next() {
+            Ok(routing) => {
+                self.hold(&mut changing, kept.version, routing);
+                Ok(())
+            }
+            Err(refusal) => {
+                // With this server's own tenants they do not hold. Said once for each change.
+                changing.of_api = before;
+                changing.version = kept.version;
+                Err(refusal.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Whether tenants' servers answer: asked in the background, judged by thresholds, logged once.
+//!
+//! A check uses a connection of its own, which is closed afterwards, so that it can neither wait
+//! for a pool nor leave anything in it.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::TenantHealthReport;
+use node::clock;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::views;
+use crate::config::HealthTable;
+use crate::tenants::{Admission, Health, Routing, Tenant, TenantId};
+
+/// A tenant that is unhealthy is looked at this often, so that it is not refused for long after
+/// its server came back.
+const UNHEALTHY_EVERY: Duration = Duration::from_secs(2);
+
+/// Longest reason that is kept.
+const REASON_BYTES_MAX: usize = 500;
+
+/// Finds out whether a tenant's server answers.
+pub trait Probe: fmt::Debug + Send + Sync {
+    /// Connects, asks something, closes. The error is for people. It is given up by being dropped.
+    fn probe(
+        &self,
+        tenant: Arc<Tenant>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+}
+
+/// What was found of one tenant.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Check {
+    failures: u32,
+    error: Option<String>,
+    checked_ms: Option<u64>,
+    took: Duration,
+}
+
+/// How many checks were made of all tenants, for the metrics.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Checks that ended.
+    pub(crate) checks: u64,
+    /// Of them, those that failed, by tenant.
+    pub(crate) errors: HashMap<TenantId, u64>,
+    /// Seconds of all of them, and how many took at most each of [`TOOK_BUCKETS`].
+    pub(crate) took_s: f64,
+    pub(crate) took: [u64; TOOK_BUCKETS.len()],
+}
+
+/// Upper bounds, in seconds.
+pub(crate) const TOOK_BUCKETS: [f64; 8] = [0.001, 0.005, 0.02, 0.1, 0.5, 1.0, 5.0, f64::INFINITY];
+
+/// What health checks found.
+#[derive(Debug)]
+pub(super) struct Checks {
+    probe: Arc<dyn Probe>,
+    found: Mutex<HashMap<TenantId, Check>>,
+    tally: Mutex<Tally>,
+}
+
+impl Checks {
+    pub(super) fn new(probe: Arc<dyn Probe>) -> Checks {
+        Checks { probe, found: Mutex::default(), tally: Mutex::default() }
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        self.tally.lock().clone()
+    }
+
+    /// Forgets tenants that are gone.
+    pub(super) fn keep_only(&self, routing: &Routing) {
+        self.found.lock().retain(|id, _| routing.tenant(*id).is_some());
+        self.tally.lock().errors.retain(|id, _| routing.tenant(*id).is_some());
+    }
+
+    pub(super) fn report(&self, tenant: &Tenant) -> TenantHealthReport {
+        let check = self.found.lock().get(&tenant.id).cloned().unwrap_or_default();
+        TenantHealthReport {
+            health: views::health(tenant.state.health()),
+            failures: check.failures,
+            took_ms: check.checked_ms.map(|_| check.took.as_secs_f64() * 1000.0),
+            checked_at: check.checked_ms.map(clock::rfc3339_of_ms),
+            error: check.error,
+        }
+    }
+
+    /// Looks at all tenants once that are due, `parallel` at a time.
+    pub(super) async fn round(&self, routing: &Routing, table: HealthTable, only_unhealthy: bool) {
+        let places = Arc::new(Semaphore::new(table.parallel.max(1)));
+        let patience = Duration::from_secs(table.timeout_s.max(1).into());
+        let mut probes = JoinSet::new();
+        for tenant in routing.tenants() {
+            let is_unhealthy = tenant.state.health() == Health::Unhealthy;
+            // Whoever pauses a tenant may be moving its server.
+            let is_due =
+                tenant.state.admission() == Admission::Open && (is_unhealthy || !only_unhealthy);
+            if !is_due {
+                continue;
+            }
+            let (places, probe) = (Arc::clone(&places), Arc::clone(&self.probe));
+            let tenant = Arc::clone(tenant);
+            probes.spawn(async move {
+                // It is never closed.
+                let _place = places.acquire_owned().await;
+                let started = clock::now();
+                let asked = probe.probe(Arc::clone(&tenant));
+                let result = match tokio::time::timeout(patience, asked).await {
+                    Ok(result) => result,
+                    Err(_) => Err(format!("no answer within {} s", patience.as_secs())),
+                };
+                (tenant, result, clock::now().duration_since(started))
+            });
+        }
+        while let Some(done) = probes.join_next().await {
+            match done {
+                Ok((tenant, result, took)) => self.found_out(&tenant, result, took, table.failures),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "a check failed");
+                }
+            }
+        }
+    }
+
+    /// Takes one result, and says what changed by it.
+    fn found_out(
+        &self,
+        tenant: &Tenant,
+        result: Result<(), String>,
+        took: Duration,
+        failures_max: u32,
+    ) {
+        self.count(tenant.id, took, result.is_err());
+        let mut found = self.found.lock();
+        let check = found.entry(tenant.id).or_default();
+        let before = tenant.state.health();
+        let after = judge(check, result, before, failures_max);
+        check.checked_ms = Some(clock::wall_ms());
+        check.took = took;
+        if after == before {
+            return;
+        }
+        tenant.state.set_health(after);
+        let name = &*tenant.name;
+        match (before, after) {
+            (_, Health::Unhealthy) => {
+                let error = check.error.as_deref().unwrap_or_default();
+                tracing::warn!(tenant = name, error, "the server does not answer");
+            }
+            (Health::Unhealthy, _) => tracing::info!(tenant = name, "the server answers again"),
+            (_, Health::Healthy | Health::Unknown) => {
+                tracing::debug!(tenant = name, "the server answers");
+            }
+        }
+    }
+
+    fn count(&self, tenant: TenantId, took: Duration, is_failure: bool) {
+        let mut tally = self.tally.lock();
+        tally.checks += 1;
+        tally.took_s += took.as_secs_f64();
+        let bucket = TOOK_BUCKETS.iter().position(|bound| took.as_secs_f64() <= *bound);
+        if let Some(count) = bucket.and_then(|bucket| tally.took.get_mut(bucket)) {
+            *count += 1;
+        }
+        if is_failure {
+            *tally.errors.entry(tenant).or_default() += 1;
+        }
+    }
+
+    /// Goes on for as long as the server runs.
+    pub(super) async fn run(&self, service: &super::Inner) {
+        loop {
+            let table = service.config.lock().health;
+            if table.interval_s == 0 {
+                // Looks again whether that holds.
+                tokio::time::sleep(UNHEALTHY_EVERY).await;
+                continue;
+            }
+            self.round(&service.current.load(), table, false).await;
+            let next = clock::now() + Duration::from_secs(table.interval_s.into());
+            while clock::now() < next {
+                let rest = next.saturating_duration_since(clock::now());
+                tokio::time::sleep(rest.min(UNHEALTHY_EVERY)).await;
+                self.round(&service.current.load(), table, true).await;
+            }
+        }
+    }
+}
+
+/// What one more result makes of a tenant.
+fn judge(
+    check: &mut Check,
+    result: Result<(), String>,
+    before: Health,
+    failures_max: u32,
+) -> Health {
+    match result {
+        Ok(()) => {
+            check.failures = 0;
+            check.error = None;
+            Health::Healthy
+        }
+        Err(error) => {
+            check.failures = check.failures.saturating_add(1);
+            check.error = Some(shortened(error));
+            match check.failures >= failures_max.max(1) {
+                true => Health::Unhealthy,
+                false => before,
+            }
+        }
+    }
+}
+
+fn shortened(text: String) -> String {
+    match text.char_indices().find(|(at, _)| *at >= REASON_BYTES_MAX) {
+        Some((at, _)) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenant_is_unhealthy_after_as_many_failures_as_are_tolerated() {
+        let mut check = Check::default();
+        let mut health = Health::Unknown;
+        let steps = [
+            (false, Health::Unknown),
+            (true, Health::Healthy),
+            (false, Health::Healthy),
+            (false, Health::Healthy),
+            (true, Health::Healthy),
+            (false, Health::Healthy),
+            (false, Health::Healthy),
+            (false, Health::Unhealthy),
+            (false, Health::Unhealthy),
+            (true, Health::Healthy),
+        ];
+        for (step, (answers, expected)) in steps.into_iter().enumerate() {
+            let result = if answers { Ok(()) } else { Err("connection refused".to_owned()) };
+            health = judge(&mut check, result, health, 3);
+            assert_eq!(health, expected, "step {step}");
+            assert_eq!(check.error.is_some(), !answers, "step {step}");
+        }
+        assert_eq!(judge(&mut check, Err(String::new()), health, 0), Health::Unhealthy);
+    }
+
+    #[test]
+    fn reasons_are_cut_between_characters() {
+        assert_eq!(shortened("short".to_owned()), "short");
+        assert!(shortened("ä".repeat(1000)).len() <= REASON_BYTES_MAX + 1);
+    }
+}

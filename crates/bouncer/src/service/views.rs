@@ -1,0 +1,208 @@
+//! How tenants and connections are shown, and how a definition that was shown comes back.
+
+use api::{
+    BouncerClient, BouncerServer, Percentiles, Tenant as Shown, TenantAdmission, TenantHealth,
+    TenantSpec, TenantStats as Figures,
+};
+
+use crate::config::Config;
+use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView};
+use crate::relay::stats::{Distribution, TenantStats};
+use crate::tenants::{Admission, Definition, Health, Refusal, Tenant, passwords};
+
+/// What stands in place of a password.
+pub(crate) const REDACTED: &str = "***";
+
+pub(super) fn tenant(definition: &Definition, tenant: &Tenant) -> Shown {
+    let mut spec = definition.spec.clone();
+    for (_, text) in passwords(&mut spec) {
+        REDACTED.clone_into(text);
+    }
+    Shown {
+        spec,
+        origin: definition.origin,
+        admission: admission(tenant.state.admission()),
+        health: health(tenant.state.health()),
+    }
+}
+
+pub(super) fn admission(admission: Admission) -> TenantAdmission {
+    match admission {
+        Admission::Open => TenantAdmission::Open,
+        Admission::Paused => TenantAdmission::Paused,
+        Admission::Refusing => TenantAdmission::Refusing,
+        Admission::Draining => TenantAdmission::Draining,
+    }
+}
+
+pub(super) fn health(health: Health) -> TenantHealth {
+    match health {
+        Health::Unknown => TenantHealth::Unknown,
+        Health::Healthy => TenantHealth::Healthy,
+        Health::Unhealthy => TenantHealth::Unhealthy,
+    }
+}
+
+/// Puts passwords in where they were shown as `***`: those of the same place, of a user the ones
+/// that the user of this name had.
+pub(super) fn complete(
+    spec: TenantSpec,
+    before: Option<&TenantSpec>,
+) -> Result<TenantSpec, Refusal> {
+    let mut spec = spec;
+    let names: Vec<String> = spec.users.iter().map(|user| user.name.clone()).collect();
+    for (place, text) in passwords(&mut spec) {
+        if *text != REDACTED {
+            continue;
+        }
+        let kept = before.and_then(|before| password_at(before, &place, &names));
+        *text = kept.ok_or_else(|| {
+            Refusal::new(place, "`***` stands for a password that is kept, and there is none")
+        })?;
+    }
+    Ok(spec)
+}
+
+/// The password that was at a place of another definition, in which users had other numbers.
+fn password_at(before: &TenantSpec, place: &str, names: &[String]) -> Option<String> {
+    let of_user = place.strip_prefix("users[").and_then(|rest| rest.split_once("]."));
+    let Some((index, field)) = of_user else {
+        return match place {
+            "server_password" => before.server_password.clone(),
+            "auth_query.password" => before.auth_query.as_ref()?.password.clone(),
+            _ => None,
+        };
+    };
+    let name = names.get(index.parse::<usize>().ok()?)?;
+    let user = before.users.iter().find(|user| user.name == *name)?;
+    match field {
+        "password" => user.password.clone(),
+        "server_password" => user.server_password.clone(),
+        _ => None,
+    }
+}
+
+/// What is wrong with one tenant, without its name before the field.
+pub(super) fn own(refusal: Refusal, name: &str) -> Refusal {
+    let inside = refusal.field.strip_prefix(name).and_then(|rest| rest.strip_prefix('.'));
+    let field = inside.map(str::to_owned);
+    Refusal { field: field.unwrap_or(refusal.field), message: refusal.message }
+}
+
+/// Sums what threads counted.
+pub(crate) fn figures(tenant: &Tenant, stats: &[std::sync::Arc<TenantStats>]) -> Figures {
+    let sum = |of: fn(&TenantStats) -> u64| stats.iter().map(|it| of(it)).sum::<u64>();
+    let [query, transaction, wait] = distributions(stats);
+    let servers = sum(|it| it.servers.load());
+    let servers_active = sum(|it| it.clients_active.load());
+    let servers_idle = sum(|it| it.servers_idle.load());
+    Figures {
+        name: tenant.name.to_string(),
+        clients: sum(|it| it.clients.load()),
+        clients_active: servers_active,
+        clients_waiting: sum(|it| it.clients_waiting.load()),
+        servers,
+        servers_active,
+        servers_idle,
+        // The counts are not of one moment.
+        servers_busy: servers.saturating_sub(servers_active).saturating_sub(servers_idle),
+        server_connections_max: tenant.limits.server_connections_max.into(),
+        transactions: sum(|it| it.transactions.load()),
+        queries: sum(|it| it.queries.load()),
+        received_bytes: sum(|it| it.received_bytes.load()),
+        sent_bytes: sum(|it| it.sent_bytes.load()),
+        busy_us: sum(|it| it.busy_us.load()),
+        wait_us: wait.sum_us(),
+        exhausted: sum(|it| it.exhausted.load()),
+        query_ms: percentiles(&query),
+        transaction_ms: percentiles(&transaction),
+        wait_ms: percentiles(&wait),
+    }
+}
+
+/// Times of statements, transactions and waits, of all threads together.
+pub(crate) fn distributions(stats: &[std::sync::Arc<TenantStats>]) -> [Distribution; 3] {
+    let mut sums: [Distribution; 3] = Default::default();
+    for times in stats.iter().filter_map(|it| it.times_seen()) {
+        let [query, transaction, wait] = &mut sums;
+        times.query.add_to(query);
+        times.transaction.add_to(transaction);
+        times.wait.add_to(wait);
+    }
+    sums
+}
+
+fn percentiles(of: &Distribution) -> Percentiles {
+    let ms = |per_mille| of.percentile_us(per_mille).map_or(0.0, us_as_ms);
+    Percentiles { p50: ms(500), p95: ms(950), p99: ms(990), max: ms(1000) }
+}
+
+/// Exact below 2^32 microseconds, an hour; what is longer is shown as that.
+fn us_as_ms(us: u64) -> f64 {
+    f64::from(u32::try_from(us).unwrap_or(u32::MAX)) / 1000.0
+}
+
+fn us_as_seconds(us: u64) -> f64 {
+    std::time::Duration::from_micros(us).as_secs_f64()
+}
+
+pub(super) fn client(view: &ClientView) -> BouncerClient {
+    let state = match view.state {
+        ClientState::Login => "login",
+        ClientState::Idle => "idle",
+        ClientState::Waiting => "waiting",
+        ClientState::Active => "active",
+        ClientState::Closing => "closing",
+    };
+    BouncerClient {
+        pid: view.pid,
+        tenant: view.tenant.as_ref().map(|(_, name)| name.to_string()).unwrap_or_default(),
+        user: view.user.as_deref().unwrap_or_default().to_owned(),
+        address: view.address.map_or_else(|| "unix".to_owned(), |it| it.to_string()),
+        state: state.to_owned(),
+        server_pid: view.server_pid,
+        pins: view.pins.iter().map(|it| (*it).to_owned()).collect(),
+        in_transaction: view.in_transaction,
+        connected_s: us_as_seconds(view.age_us),
+        tls: view.tls,
+    }
+}
+
+pub(super) fn server(view: &ServerView, tenant: &Tenant) -> BouncerServer {
+    let state = match view.state {
+        ServerState::Login => "login",
+        ServerState::Idle => "idle",
+        ServerState::Active => "active",
+        ServerState::Resetting => "resetting",
+        ServerState::Cancelling => "cancelling",
+    };
+    BouncerServer {
+        pid: view.pid,
+        tenant: view.tenant.1.to_string(),
+        user: view.user.to_string(),
+        address: tenant.server.address.to_string(),
+        state: state.to_owned(),
+        client_pid: view.client_pid,
+        connected_s: us_as_seconds(view.age_us),
+        tls: view.tls,
+    }
+}
+
+/// Settings that changed and that only a restart takes over.
+pub(super) fn needs_restart(before: &Config, after: &Config) -> Vec<String> {
+    let Config { enabled, listen, unix_socket_dir, unix_socket_mode, bound, threads, .. } = before;
+    let changed = [
+        ("bouncer.enabled", *enabled != after.enabled),
+        ("bouncer.listen", *listen != after.listen),
+        ("bouncer.unix_socket_dir", *unix_socket_dir != after.unix_socket_dir),
+        ("bouncer.unix_socket_mode", *unix_socket_mode != after.unix_socket_mode),
+        ("bouncer.bound", *bound != after.bound),
+        ("bouncer.threads", *threads != after.threads),
+        ("bouncer.clients_max", before.clients_max != after.clients_max),
+        ("bouncer.login_s", before.login_s != after.login_s),
+        ("bouncer.tls", before.tls != after.tls),
+        ("bouncer.console", before.console != after.console),
+    ];
+    let changed = changed.into_iter().filter(|(_, changed)| *changed);
+    changed.map(|(name, _)| name.to_owned()).collect()
+}
