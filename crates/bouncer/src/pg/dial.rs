@@ -1,0 +1,461 @@
+//! Our way into a server: from the connected socket to its first `ReadyForQuery`, or to the end of
+//! a cancel request.
+//!
+//! Pure, like [`login`](super::login). The server may be hostile or somebody in between: it is
+//! told a password as it is only where nobody can listen, does not choose how much we hash beyond
+//! a bound, and whatever it says before encryption is not believed.
+
+use std::sync::Arc;
+
+use wire::pg::frame::{self, Header};
+use wire::pg::message::frontend;
+use wire::pg::notice::Notice;
+use wire::pg::scram::{self, Channel, Client, NONCE_BYTES, ScramError};
+use wire::pg::startup::Version;
+
+pub use credentials::{Credentials, CredentialsError};
+
+mod credentials;
+
+/// The longest message of a server that is read while logging in.
+const MESSAGE_BYTES_MAX: usize = 65_536;
+
+/// Bytes that a server may send until it is ready.
+const GREETING_BYTES_MAX: usize = 1 << 20;
+
+/// Keys for cancelling, by protocol version 3.2.
+const KEY_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
+
+/// Whether the connection is encrypted. Whose certificate is trusted is decided in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsRequest {
+    /// Not at all. Always so over Unix sockets.
+    Never,
+    /// If the server offers it.
+    IfOffered,
+    /// Or there is no connection.
+    Must,
+}
+
+/// Whether others could read what is sent unencrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exposure {
+    /// A Unix socket, or a network that the operator vouches for.
+    Private,
+    /// Any other network.
+    Public,
+}
+
+/// How to log in.
+#[derive(Clone, Debug)]
+pub struct DialParams {
+    /// The role.
+    pub user: String,
+    /// The database; none for physical replication.
+    pub database: Option<String>,
+    /// How the role proves who it is.
+    pub credentials: Arc<Credentials>,
+    /// Other startup parameters: settings and `replication`.
+    pub parameters: Vec<(String, String)>,
+    /// Encryption.
+    pub tls: TlsRequest,
+    /// Who could listen without it.
+    pub exposure: Exposure,
+    /// [`Version::V3_0`], which everybody speaks, or [`Version::V3_2`] for long keys; servers since
+    /// PostgreSQL 9.3 that do not know it say so and go on with 3.0.
+    pub version: Version,
+}
+
+/// What a connection is for.
+#[derive(Debug)]
+enum Errand {
+    LogIn(Box<DialParams>),
+    Cancel { pid: u32, key: Vec<u8> },
+}
+
+/// Why a server does not let us in.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DialError {
+    /// It says so.
+    #[error("{message}")]
+    Refused {
+        /// Its SQLSTATE.
+        code: String,
+        /// Its sentence.
+        message: String,
+    },
+    /// It has no TLS, and there has to be.
+    #[error("the server does not offer TLS")]
+    NoTls,
+    /// It speaks something else, or somebody is in between.
+    #[error("the server does not keep to the protocol: {0}")]
+    Protocol(&'static str),
+    /// The proof of the password fails; the server may not be who it says.
+    #[error("log in by SCRAM")]
+    Scram(#[from] ScramError),
+    /// It asks for something that we cannot or will not give.
+    #[error("the server asks for {0}, which is not possible here")]
+    Unsupported(&'static str),
+    /// There is nothing to answer with.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+}
+
+impl DialError {
+    /// SQLSTATE for a client that waits for this connection.
+    #[must_use]
+    pub fn code(&self) -> &str {
+        match self {
+            DialError::Refused { code, .. } => code,
+            DialError::Scram(_) | DialError::Unsupported(_) | DialError::Credentials(_) => "28000",
+            DialError::NoTls | DialError::Protocol(_) => "08001",
+        }
+    }
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Its process.
+    pub pid: u32,
+    /// Cancels what that process does; empty when the server gives none.
+    pub key: Vec<u8>,
+    /// Parameters that it reports, in its order.
+    pub parameters: Vec<(String, String)>,
+    /// The version that both speak.
+    pub version: Version,
+    /// Whether the connection is encrypted; a cancel request for it must be as well.
+    pub is_encrypted: bool,
+}
+
+/// What to do now. First, what is in `out` is sent.
+#[derive(Debug)]
+pub enum DialNext {
+    /// Present more bytes.
+    More,
+    /// Shake hands; then call [`Dial::tls_started`].
+    StartTls,
+    /// Logged in and idle.
+    Ready(Box<Greeting>),
+    /// The cancel request is in `out`. Once it is sent, wait for the server to close: by then the
+    /// signal was sent.
+    Cancelled,
+    /// Close.
+    Fail(DialError),
+}
+
+/// What became of the input.
+#[derive(Debug)]
+#[must_use]
+pub struct DialStep {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// What to do now.
+    pub next: DialNext,
+}
+
+/// One connection to a server that is being made.
+#[derive(Debug)]
+pub struct Dial {
+    errand: Errand,
+    tls: TlsRequest,
+    nonce: [u8; NONCE_BYTES],
+    is_encrypted: bool,
+    /// The hash of the server's certificate, for binding SCRAM to the channel.
+    end_point: Option<Vec<u8>>,
+    received: usize,
+    greeting: Greeting,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// One byte: whether there is TLS.
+    TlsAnswer,
+    /// The end of a handshake.
+    Handshake,
+    /// How to prove who we are, or that there is nothing to prove.
+    Challenge,
+    /// The SCRAM challenge.
+    ScramChallenge(Box<Client>),
+    /// The server's own proof.
+    ScramFinal(scram::Expected),
+    /// `AuthenticationOk`.
+    Verdict,
+    /// Parameters, a key, `ReadyForQuery`.
+    Greeting,
+    /// Nothing any more.
+    Over,
+}
+
+/// What a message led to.
+enum Flow {
+    Go(State),
+    Stay,
+    Ready,
+}
+
+impl Dial {
+    /// To log in. `nonce` is random and never used twice.
+    #[must_use]
+    pub fn new(params: DialParams, nonce: [u8; NONCE_BYTES]) -> Dial {
+        let (tls, version) = (params.tls, params.version);
+        Dial::of(Errand::LogIn(Box::new(params)), tls, version, nonce)
+    }
+
+    /// To cancel what a process of the server does, encrypted as the connection of that process is.
+    #[must_use]
+    pub fn cancel(pid: u32, key: Vec<u8>, tls: TlsRequest) -> Dial {
+        Dial::of(Errand::Cancel { pid, key }, tls, Version::V3_0, [0; NONCE_BYTES])
+    }
+
+    fn of(errand: Errand, tls: TlsRequest, version: Version, nonce: [u8; NONCE_BYTES]) -> Dial {
+        let (pid, key, parameters) = (0, Vec::new(), Vec::new());
+        let greeting = Greeting { pid, key, parameters, version, is_encrypted: false };
+        let (end_point, state) = (None, State::TlsAnswer);
+        Dial { errand, tls, nonce, is_encrypted: false, end_point, received: 0, greeting, state }
+    }
+
+    /// Begins, once connected.
+    pub fn start(&mut self, out: &mut Vec<u8>) -> DialNext {
+        if self.tls == TlsRequest::Never {
+            return self.begin(out);
+        }
+        frontend::ssl_request(out);
+        self.state = State::TlsAnswer;
+        DialNext::More
+    }
+
+    /// Takes what the server has sent and was not consumed before.
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> DialStep {
+        let mut consumed = 0;
+        loop {
+            let rest = bytes.get(consumed..).unwrap_or_default();
+            let step = match &self.state {
+                State::Handshake | State::Over => Ok((0, Some(DialNext::More))),
+                State::TlsAnswer => self.tls_answer(rest, out),
+                _ => self.message(rest, out),
+            };
+            match step {
+                Ok((more, Some(next))) => return DialStep { consumed: consumed + more, next },
+                Ok((more, None)) => consumed += more,
+                Err(error) => {
+                    self.state = State::Over;
+                    return DialStep { consumed, next: DialNext::Fail(error) };
+                }
+            }
+        }
+    }
+
+    /// Continues behind TLS. `end_point` is the hash of the server's certificate by
+    /// `tls-server-end-point`, if its signature has one.
+    pub fn tls_started(&mut self, end_point: Option<Vec<u8>>, out: &mut Vec<u8>) -> DialNext {
+        self.is_encrypted = true;
+        self.end_point = end_point;
+        self.begin(out)
+    }
+
+    fn begin(&mut self, out: &mut Vec<u8>) -> DialNext {
+        match &self.errand {
+            Errand::Cancel { pid, key } => {
+                frontend::cancel_request(out, *pid, key);
+                self.state = State::Over;
+                DialNext::Cancelled
+            }
+            Errand::LogIn(params) => {
+                let database = params.database.as_deref().map(|name| ("database", name));
+                let others = params.parameters.iter().map(|(name, value)| (&**name, &**value));
+                let all: Vec<(&str, &str)> =
+                    [("user", &*params.user)].into_iter().chain(database).chain(others).collect();
+                frontend::startup(out, params.version, &all);
+                self.state = State::Challenge;
+                DialNext::More
+            }
+        }
+    }
+
+    fn tls_answer(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<DialNext>), DialError> {
+        match (bytes, self.tls) {
+            ([], _) => Ok((0, Some(DialNext::More))),
+            ([b'S'], _) => {
+                self.state = State::Handshake;
+                Ok((1, Some(DialNext::StartTls)))
+            }
+            // Whoever is in between could have put more there, to be taken for the server's after
+            // the handshake (CVE-2021-23222).
+            ([b'S', ..], _) => Err(DialError::Protocol("data follows its offer of TLS")),
+            ([b'N', ..], TlsRequest::Must) => Err(DialError::NoTls),
+            ([b'N', ..], TlsRequest::IfOffered | TlsRequest::Never) => {
+                Ok((1, Some(self.begin(out))))
+            }
+            // An error here is nobody's: it was not encrypted (CVE-2024-10977).
+            ([_, ..], _) => Err(DialError::Protocol("no answer to the request for TLS")),
+        }
+    }
+
+    fn message(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<DialNext>), DialError> {
+        let header = Header::parse(bytes).map_err(|_| DialError::Protocol("a length"))?;
+        let Some(header) = header else { return Ok((0, Some(DialNext::More))) };
+        if header.total > MESSAGE_BYTES_MAX {
+            return Err(DialError::Protocol("a message that is too long"));
+        }
+        let Some(body) = bytes.get(frame::HEADER_BYTES..header.total) else {
+            return Ok((0, Some(DialNext::More)));
+        };
+        self.received = self.received.saturating_add(header.total);
+        if self.received > GREETING_BYTES_MAX {
+            return Err(DialError::Protocol("too much before it is ready"));
+        }
+        match self.take(header.tag, body, out)? {
+            Flow::Stay => {}
+            Flow::Go(state) => self.state = state,
+            Flow::Ready => {
+                self.state = State::Over;
+                self.greeting.is_encrypted = self.is_encrypted;
+                let ready = DialNext::Ready(Box::new(self.greeting.clone()));
+                return Ok((header.total, Some(ready)));
+            }
+        }
+        Ok((header.total, None))
+    }
+
+    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> Result<Flow, DialError> {
+        match tag {
+            frame::backend::ERROR => {
+                let notice = Notice::parse(body);
+                let (code, message) = (notice.code().to_owned(), notice.message().into_owned());
+                Err(DialError::Refused { code, message })
+            }
+            frame::backend::NOTICE => Ok(Flow::Stay),
+            frame::backend::NEGOTIATE_PROTOCOL_VERSION => self.negotiated(body),
+            frame::backend::AUTHENTICATION => self.authentication(body, out),
+            _ => match self.state {
+                State::Greeting => self.greet(tag, body),
+                _ => Err(DialError::Protocol("a message before it let us in")),
+            },
+        }
+    }
+
+    /// The server speaks less than we asked for.
+    fn negotiated(&mut self, body: &[u8]) -> Result<Flow, DialError> {
+        let bad = DialError::Protocol("a version that was not asked for");
+        let (State::Challenge, Some((code, rest))) = (&self.state, body.split_first_chunk()) else {
+            return Err(bad);
+        };
+        // Servers before PostgreSQL 18 name the minor version alone.
+        let code = u32::from_be_bytes(*code);
+        let offered = match Version::from_code(code) {
+            Version { major: 0, minor } => Version { major: 3, minor },
+            version => version,
+        };
+        let unknown = rest.first_chunk().map(|count| u32::from_be_bytes(*count));
+        let is_less = offered.major == 3 && offered < self.greeting.version;
+        if !is_less || unknown != Some(0) {
+            return Err(bad);
+        }
+        self.greeting.version = offered;
+        Ok(Flow::Stay)
+    }
+
+    fn authentication(&mut self, body: &[u8], out: &mut Vec<u8>) -> Result<Flow, DialError> {
+        let Errand::LogIn(params) = &self.errand else { return Ok(Flow::Stay) };
+        let malformed = DialError::Protocol("an authentication request");
+        let (kind, data) = body.split_first_chunk().ok_or(malformed.clone())?;
+        let state = std::mem::replace(&mut self.state, State::Over);
+        match (u32::from_be_bytes(*kind), state) {
+            (0, State::Challenge | State::Verdict) => Ok(Flow::Go(State::Greeting)),
+            (3, State::Challenge) => {
+                if !self.is_encrypted && params.exposure == Exposure::Public {
+                    return Err(DialError::Unsupported("the password without encryption"));
+                }
+                frontend::password(out, params.credentials.password()?.as_bytes());
+                Ok(Flow::Go(State::Verdict))
+            }
+            (5, State::Challenge) => {
+                let salt = data.try_into().map_err(|_| malformed)?;
+                let secret = params.credentials.md5(&params.user)?;
+                frontend::password(out, &secret.answer(salt));
+                Ok(Flow::Go(State::Verdict))
+            }
+            (10, State::Challenge) => {
+                let client = self.scram_client(data)?;
+                let first = client.first();
+                frontend::sasl_initial_response(out, client.mechanism(), first.as_bytes());
+                Ok(Flow::Go(State::ScramChallenge(Box::new(client))))
+            }
+            (11, State::ScramChallenge(client)) => {
+                let challenge = client.challenge(data)?;
+                let keys = params.credentials.scram(&challenge.salt, challenge.iterations)?;
+                let (last, expected) = challenge.answer(&keys);
+                frontend::sasl_response(out, last.as_bytes());
+                Ok(Flow::Go(State::ScramFinal(expected)))
+            }
+            (12, State::ScramFinal(expected)) => {
+                expected.check(data)?;
+                Ok(Flow::Go(State::Verdict))
+            }
+            (2 | 7 | 8 | 9, State::Challenge) => Err(DialError::Unsupported("Kerberos")),
+            // Among them `AuthenticationOk` in the middle of SCRAM: from somebody who does not
+            // know the secret and would like to be taken for the server.
+            _ => Err(malformed),
+        }
+    }
+
+    /// Begins an exchange by the best of the offered mechanisms.
+    fn scram_client(&self, offered: &[u8]) -> Result<Client, DialError> {
+        let has = |name: &str| offered.split(|byte| *byte == 0).any(|it| it == name.as_bytes());
+        let channel = match (&self.end_point, has(scram::MECHANISM_PLUS)) {
+            (Some(hash), true) => Channel::EndPoint(hash),
+            // We could bind: a server that could as well learns that its offer did not arrive.
+            (Some(_), false) => Channel::NotOffered,
+            (None, _) => Channel::Unbound,
+        };
+        let client = Client::new(channel, self.nonce);
+        if has(client.mechanism()) {
+            Ok(client)
+        } else {
+            Err(DialError::Unsupported("an unknown SASL mechanism"))
+        }
+    }
+
+    fn greet(&mut self, tag: u8, body: &[u8]) -> Result<Flow, DialError> {
+        match tag {
+            frame::backend::PARAMETER_STATUS => {
+                let mut parts = body.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                let (Some(name), Some(value)) = (parts.next(), parts.next()) else {
+                    return Err(DialError::Protocol("a parameter"));
+                };
+                let (name, value) = (name.into_owned(), value.into_owned());
+                let known = self.greeting.parameters.iter_mut().find(|(one, _)| *one == name);
+                match known {
+                    Some((_, old)) => *old = value,
+                    None => self.greeting.parameters.push((name, value)),
+                }
+                Ok(Flow::Stay)
+            }
+            frame::backend::BACKEND_KEY_DATA => {
+                let bad = DialError::Protocol("a key for cancelling");
+                let (pid, key) = body.split_first_chunk().ok_or(bad.clone())?;
+                if !KEY_BYTES.contains(&key.len()) {
+                    return Err(bad);
+                }
+                self.greeting.pid = u32::from_be_bytes(*pid);
+                self.greeting.key = key.to_vec();
+                Ok(Flow::Stay)
+            }
+            frame::backend::READY_FOR_QUERY if body == b"I" => Ok(Flow::Ready),
+            _ => Err(DialError::Protocol("a message before it is ready")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

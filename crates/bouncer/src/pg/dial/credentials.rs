@@ -1,0 +1,91 @@
+//! How a role proves to a server who it is.
+
+use parking_lot::Mutex;
+use wire::pg::md5::Md5Secret;
+use wire::pg::scram::ScramKeys;
+use wire::pg::secret::Password;
+
+/// Salts of one password that are remembered: one for each server that has the role, and there is
+/// one but for moments of change.
+const SALTS_MAX: usize = 4;
+
+/// There is nothing to answer with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CredentialsError {
+    /// There is no secret at all.
+    #[error("the server asks for a password, and there is none for this role")]
+    None,
+    /// There is one that does not do.
+    #[error("the server asks for a password, and there is only {0}")]
+    OnlyHave(&'static str),
+    /// The keys that the client's proof gave away are of another salt.
+    #[error("the server has another SCRAM secret for this role than the client proved to know")]
+    OtherSecret,
+}
+
+/// What a role has to show.
+#[derive(Debug)]
+pub enum Credentials {
+    /// Nothing: the server trusts us, or takes our certificate.
+    None,
+    /// A password.
+    Password(Password, SaltedKeys),
+    /// The keys of one SCRAM secret.
+    Scram(ScramKeys),
+    /// The MD5 hash of a password.
+    Md5(Md5Secret),
+}
+
+/// Keys of one password that were derived, so that the next connection costs microseconds.
+#[derive(Debug, Default)]
+pub struct SaltedKeys(Mutex<Vec<ScramKeys>>);
+
+impl Credentials {
+    /// A password.
+    #[must_use]
+    pub fn of_password(password: Password) -> Credentials {
+        Credentials::Password(password, SaltedKeys::default())
+    }
+
+    pub(super) fn password(&self) -> Result<&str, CredentialsError> {
+        match self {
+            Credentials::Password(password, _) => Ok(password.reveal()),
+            Credentials::None => Err(CredentialsError::None),
+            Credentials::Scram(_) => Err(CredentialsError::OnlyHave("a SCRAM key")),
+            Credentials::Md5(_) => Err(CredentialsError::OnlyHave("an MD5 hash")),
+        }
+    }
+
+    pub(super) fn md5(&self, user: &str) -> Result<Md5Secret, CredentialsError> {
+        match self {
+            Credentials::Md5(secret) => Ok(secret.clone()),
+            _ => Ok(Md5Secret::derive(user, self.password()?)),
+        }
+    }
+
+    pub(super) fn scram(
+        &self,
+        salt: &[u8],
+        iterations: u32,
+    ) -> Result<ScramKeys, CredentialsError> {
+        match self {
+            Credentials::Password(password, known) => {
+                // Held while hashing: whoever comes meanwhile would hash the same.
+                let mut known = known.0.lock();
+                if let Some(keys) = known.iter().find(|keys| keys.fit(salt, iterations)) {
+                    return Ok(keys.clone());
+                }
+                let keys = ScramKeys::derive(password.reveal(), salt, iterations);
+                if known.len() >= SALTS_MAX {
+                    known.remove(0);
+                }
+                known.push(keys.clone());
+                Ok(keys)
+            }
+            Credentials::Scram(keys) if keys.fit(salt, iterations) => Ok(keys.clone()),
+            Credentials::Scram(_) => Err(CredentialsError::OtherSecret),
+            Credentials::None => Err(CredentialsError::None),
+            Credentials::Md5(_) => Err(CredentialsError::OnlyHave("an MD5 hash")),
+        }
+    }
+}

@@ -1,0 +1,364 @@
+//! Tests of our way into servers: scripted ones, most of them hostile, and a real one.
+
+use proptest::prelude::*;
+use wire::pg::frame::TransactionStatus;
+use wire::pg::md5::Md5Secret;
+use wire::pg::message::{ErrorFields, backend};
+use wire::pg::scram::{ScramKeys, ScramSecret, Server};
+use wire::pg::secret::Password;
+
+use super::*;
+
+const NONCE: [u8; NONCE_BYTES] = [1; NONCE_BYTES];
+
+fn params(credentials: Credentials) -> DialParams {
+    DialParams {
+        user: "alice".to_owned(),
+        database: Some("shop".to_owned()),
+        credentials: Arc::new(credentials),
+        parameters: vec![("application_name".to_owned(), "x".to_owned())],
+        tls: TlsRequest::Never,
+        exposure: Exposure::Public,
+        version: Version::V3_0,
+    }
+}
+
+fn with_password(text: &str) -> DialParams {
+    params(Credentials::of_password(Password::new(text.to_owned())))
+}
+
+/// A decision in a word.
+fn word(next: &DialNext) -> String {
+    match next {
+        DialNext::More => "more".to_owned(),
+        DialNext::StartTls => "tls".to_owned(),
+        DialNext::Ready(_) => "ready".to_owned(),
+        DialNext::Cancelled => "cancelled".to_owned(),
+        DialNext::Fail(error) => format!("fail {error}"),
+    }
+}
+
+/// Begins and drops what is said first.
+fn begun(params: DialParams) -> Dial {
+    let mut dial = Dial::new(params, NONCE);
+    assert_eq!(word(&dial.start(&mut Vec::new())), "more");
+    dial
+}
+
+/// Presents `bytes` in pieces, as a socket would bring them, until something is decided.
+fn feed(dial: &mut Dial, bytes: &[u8], piece: usize, out: &mut Vec<u8>) -> DialNext {
+    let (mut pending, mut rest) = (Vec::new(), bytes);
+    loop {
+        let (now, later) = rest.split_at(piece.min(rest.len()));
+        pending.extend_from_slice(now);
+        rest = later;
+        let step = dial.input(&pending, out);
+        pending.drain(..step.consumed);
+        match step.next {
+            DialNext::More if !rest.is_empty() => {}
+            next => return next,
+        }
+    }
+}
+
+/// What a server says once it lets us in.
+fn greeting() -> Vec<u8> {
+    let mut out = Vec::new();
+    backend::authentication_ok(&mut out);
+    backend::parameter_status(&mut out, "server_version", "15.0");
+    backend::parameter_status(&mut out, "TimeZone", "UTC");
+    backend::parameter_status(&mut out, "TimeZone", "CET");
+    backend::notice(&mut out, &ErrorFields::error("00000", "welcome"));
+    backend::backend_key_data(&mut out, 7, b"key!");
+    backend::ready_for_query(&mut out, TransactionStatus::Idle);
+    out
+}
+
+fn of(name: &str, value: &str) -> (String, String) {
+    (name.to_owned(), value.to_owned())
+}
+
+#[test]
+fn a_server_that_trusts_us_is_ready_at_once() {
+    let bytes = greeting();
+    for piece in 1..=bytes.len() {
+        let mut dial = Dial::new(params(Credentials::None), NONCE);
+        let mut out = Vec::new();
+        assert_eq!(word(&dial.start(&mut out)), "more");
+        let said = b"\0\0\0\x35\0\x03\0\0user\0alice\0database\0shop\0application_name\0x\0\0";
+        assert_eq!(out, said, "{}", out.escape_ascii());
+        let next = feed(&mut dial, &bytes, piece, &mut out);
+        let DialNext::Ready(greeting) = next else { panic!("{}", word(&next)) };
+        assert_eq!((greeting.pid, greeting.key.as_slice()), (7, &b"key!"[..]));
+        assert_eq!(greeting.parameters, [of("server_version", "15.0"), of("TimeZone", "CET")]);
+        assert_eq!((greeting.version, greeting.is_encrypted), (Version::V3_0, false));
+    }
+}
+
+#[test]
+fn what_follows_readiness_is_left_alone() {
+    let bytes = [greeting(), b"more".to_vec()].concat();
+    let step = begun(params(Credentials::None)).input(&bytes, &mut Vec::new());
+    assert_eq!((step.consumed, word(&step.next).as_str()), (bytes.len() - 4, "ready"));
+}
+
+/// Plays a server that holds `secret` and offers `mechanisms`.
+fn scram(dial: &mut Dial, secret: &ScramSecret, mechanisms: &[&str], own: Channel<'_>) -> DialNext {
+    let (mut out, mut said) = (Vec::new(), Vec::new());
+    backend::authentication_sasl(&mut said, mechanisms);
+    let next = feed(dial, &said, 5, &mut out);
+    if word(&next) != "more" {
+        return next;
+    }
+    let end = out.iter().skip(5).position(|byte| *byte == 0).expect("a mechanism") + 5;
+    let mechanism = std::str::from_utf8(&out[5..end]).expect("a name");
+    let first = Server::first(secret, own, mechanism, &out[end + 5..], [2; NONCE_BYTES]);
+    let (server, challenge) = first.expect("a good first message");
+    said.clear();
+    backend::authentication_sasl_continue(&mut said, challenge.as_bytes());
+    out.clear();
+    let next = feed(dial, &said, 5, &mut out);
+    if word(&next) != "more" {
+        return next;
+    }
+    let accepted = server.last(secret, &out[5..]).expect("a good proof");
+    said.clear();
+    backend::authentication_sasl_final(&mut said, accepted.message.as_bytes());
+    said.extend(greeting());
+    feed(dial, &said, 5, &mut out)
+}
+
+#[test]
+fn scram_by_password_or_by_the_keys_of_a_client() {
+    let salt = b"0123456789abcdef";
+    let (secret, keys) =
+        (ScramSecret::derive("secret", salt, 16), ScramKeys::derive("secret", salt, 16));
+    let plain = &["SCRAM-SHA-256"][..];
+    assert_eq!(
+        word(&scram(&mut begun(with_password("secret")), &secret, plain, Channel::Unbound)),
+        "ready"
+    );
+    let mut by_keys = begun(params(Credentials::Scram(keys)));
+    assert_eq!(word(&scram(&mut by_keys, &secret, plain, Channel::Unbound)), "ready");
+
+    let other = ScramKeys::derive("secret", b"other salt", 16);
+    let mut by_others = begun(params(Credentials::Scram(other)));
+    let next = scram(&mut by_others, &secret, plain, Channel::Unbound);
+    assert_eq!(word(&next), format!("fail {}", CredentialsError::OtherSecret));
+    let mut without = begun(params(Credentials::None));
+    let next = scram(&mut without, &secret, plain, Channel::Unbound);
+    assert_eq!(word(&next), format!("fail {}", CredentialsError::None));
+    let mut unknown = begun(with_password("secret"));
+    let next = scram(&mut unknown, &secret, &["SCRAM-SHA-1"], Channel::Unbound);
+    assert_eq!(
+        word(&next),
+        format!("fail {}", DialError::Unsupported("an unknown SASL mechanism"))
+    );
+}
+
+#[test]
+fn scram_is_bound_to_the_certificate_of_the_server() {
+    let secret = ScramSecret::derive("secret", b"0123456789abcdef", 16);
+    let both = &["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256"][..];
+    let mut dial =
+        Dial::new(DialParams { tls: TlsRequest::Must, ..with_password("secret") }, NONCE);
+    let mut out = Vec::new();
+    assert_eq!(word(&dial.start(&mut out)), "more");
+    assert_eq!(word(&dial.input(b"S", &mut out).next), "tls");
+    assert_eq!(word(&dial.tls_started(Some(b"hash".to_vec()), &mut out)), "more");
+    let next = scram(&mut dial, &secret, both, Channel::EndPoint(b"hash"));
+    let DialNext::Ready(greeting) = next else { panic!("{}", word(&next)) };
+    assert!(greeting.is_encrypted);
+}
+
+#[test]
+fn keys_are_derived_once_for_each_salt() {
+    let credentials = Credentials::of_password(Password::new("secret".to_owned()));
+    let first = credentials.scram(b"salt", 16).expect("keys");
+    assert_eq!(credentials.scram(b"salt", 16), Ok(first));
+    for salt in 0..10_u8 {
+        credentials.scram(&[salt], 1).expect("keys");
+    }
+    let Credentials::Password(_, known) = &credentials else { panic!("a password") };
+    assert!(format!("{known:?}").matches("ScramKeys").count() <= 4, "{known:?}");
+}
+
+#[test]
+fn passwords_in_the_older_ways() {
+    let md5 = Md5Secret::derive("alice", "secret");
+    let (ask_md5, ask_plain) = (&b"R\0\0\0\x0c\0\0\0\x05salt"[..], &b"R\0\0\0\x08\0\0\0\x03"[..]);
+    let mut answer = Vec::new();
+    frontend::password(&mut answer, &md5.answer(*b"salt"));
+    let private = DialParams { exposure: Exposure::Private, ..with_password("secret") };
+    for (params, ask, expected) in [
+        (with_password("secret"), ask_md5, Ok(&answer[..])),
+        (params(Credentials::Md5(md5.clone())), ask_md5, Ok(&answer)),
+        (params(Credentials::None), ask_md5, Err(DialError::from(CredentialsError::None))),
+        (private.clone(), ask_plain, Ok(b"p\0\0\0\x0bsecret\0")),
+        (
+            DialParams { exposure: Exposure::Private, ..params(Credentials::Md5(md5)) },
+            ask_plain,
+            Err(DialError::from(CredentialsError::OnlyHave("an MD5 hash"))),
+        ),
+        // Anybody on the way could ask for it.
+        (
+            with_password("secret"),
+            ask_plain,
+            Err(DialError::Unsupported("the password without encryption")),
+        ),
+    ] {
+        let (mut dial, mut out) = (begun(params), Vec::new());
+        let next = feed(&mut dial, ask, 3, &mut out);
+        match expected {
+            Err(error) => assert_eq!(word(&next), format!("fail {error}")),
+            Ok(bytes) => {
+                assert_eq!((word(&next).as_str(), out.as_slice()), ("more", bytes));
+                assert_eq!(word(&feed(&mut dial, &greeting(), 9, &mut out)), "ready");
+            }
+        }
+    }
+}
+
+#[test]
+fn encryption_is_asked_for_and_nothing_unencrypted_is_believed() {
+    let protocol = |what| format!("fail {}", DialError::Protocol(what));
+    let error = b"E\0\0\0\x14SERROR\0Mforged\0\0";
+    for (tls, answer, expected) in [
+        (TlsRequest::Must, &b"S"[..], "tls".to_owned()),
+        (TlsRequest::IfOffered, b"S", "tls".to_owned()),
+        (TlsRequest::IfOffered, b"N", "more".to_owned()),
+        (TlsRequest::Must, b"N", format!("fail {}", DialError::NoTls)),
+        (TlsRequest::IfOffered, b"SE", protocol("data follows its offer of TLS")),
+        (TlsRequest::IfOffered, error, protocol("no answer to the request for TLS")),
+        (TlsRequest::Must, b"R", protocol("no answer to the request for TLS")),
+    ] {
+        let mut dial = Dial::new(DialParams { tls, ..params(Credentials::None) }, NONCE);
+        let mut out = Vec::new();
+        assert_eq!(word(&dial.start(&mut out)), "more");
+        assert_eq!(out, b"\0\0\0\x08\x04\xd2\x16\x2f");
+        assert_eq!(word(&dial.input(answer, &mut out).next), expected);
+        assert_eq!(out.len() > 8, answer == b"N" && expected == "more", "the startup message");
+    }
+}
+
+#[test]
+fn an_older_server_is_spoken_to_as_it_likes() {
+    let told = |code: &[u8]| [b"v\0\0\0\x0c", code, b"\0\0\0\0"].concat();
+    let bad = format!("fail {}", DialError::Protocol("a version that was not asked for"));
+    for (asked, told, expected) in [
+        (Version::V3_2, told(b"\0\x03\0\0"), Ok(Version::V3_0)),
+        (Version::V3_2, told(b"\0\0\0\0"), Ok(Version::V3_0)),
+        (Version::V3_2, Vec::new(), Ok(Version::V3_2)),
+        (Version::V3_0, Vec::new(), Ok(Version::V3_0)),
+        (Version::V3_0, told(b"\0\x03\0\0"), Err(&bad)),
+        (Version::V3_2, told(b"\0\x03\0\x03"), Err(&bad)),
+        (Version::V3_2, told(b"\0\x02\0\0"), Err(&bad)),
+        (Version::V3_2, b"v\0\0\0\x0e\0\x03\0\0\0\0\0\x01x\0".to_vec(), Err(&bad)),
+        (Version::V3_2, b"v\0\0\0\x06\0\0".to_vec(), Err(&bad)),
+        (Version::V3_2, [told(b"\0\x03\0\0"), told(b"\0\x03\0\0")].concat(), Err(&bad)),
+    ] {
+        let mut dial = begun(DialParams { version: asked, ..params(Credentials::None) });
+        let bytes = [told, greeting()].concat();
+        match (feed(&mut dial, &bytes, 4, &mut Vec::new()), expected) {
+            (DialNext::Ready(greeting), Ok(version)) => assert_eq!(greeting.version, version),
+            (next, Err(error)) => assert_eq!(word(&next), *error),
+            (next, Ok(_)) => panic!("{}", word(&next)),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_misbehaves_is_left() {
+    let fail = |what| format!("fail {}", DialError::Protocol(what));
+    let ok = &b"R\0\0\0\x08\0\0\0\0"[..];
+    let after = |bytes: &[u8]| [ok, bytes].concat();
+    let request = "an authentication request";
+    for (bytes, expected) in [
+        (b"R\0\0\0\x03".to_vec(), fail("a length")),
+        (b"R\0\0\0\x06\0\0".to_vec(), fail(request)),
+        (b"R\0\0\0\x08\0\0\0\x63".to_vec(), fail(request)),
+        (b"R\0\0\0\x0b\0\0\0\x05sal".to_vec(), fail(request)),
+        (b"R\0\0\0\x08\0\0\0\x0c".to_vec(), fail(request)),
+        (b"R\0\0\0\x08\0\0\0\x07".to_vec(), format!("fail {}", DialError::Unsupported("Kerberos"))),
+        (b"E\0\x02\0\0".to_vec(), fail("a message that is too long")),
+        (b"HTTP/1.1 400 Bad Request".to_vec(), fail("a length")),
+        (b"Z\0\0\0\x05I".to_vec(), fail("a message before it let us in")),
+        (b"D\0\0\0\x04".to_vec(), fail("a message before it let us in")),
+        (after(ok), fail(request)),
+        (after(b"Z\0\0\0\x05T"), fail("a message before it is ready")),
+        (after(b"D\0\0\0\x04"), fail("a message before it is ready")),
+        (after(b"S\0\0\0\x05x"), fail("a parameter")),
+        (after(b"K\0\0\0\x0b\0\0\0\x07key"), fail("a key for cancelling")),
+        (after(b"E\0\0\0\x05\0"), "fail no message".to_owned()),
+    ] {
+        let next = feed(&mut begun(params(Credentials::None)), &bytes, 1000, &mut Vec::new());
+        assert_eq!(word(&next), expected, "{}", bytes.escape_ascii());
+    }
+    let mut endless = begun(params(Credentials::None));
+    let mut notice = Vec::new();
+    backend::notice(&mut notice, &ErrorFields::error("00000", &"x".repeat(60_000)));
+    let said: Vec<String> = (0..30)
+        .map(|_| word(&feed(&mut endless, &notice, 70_000, &mut Vec::new())))
+        .filter(|word| word != "more")
+        .collect();
+    assert_eq!(said, [fail("too much before it is ready")]);
+}
+
+#[test]
+fn a_server_may_not_skip_its_own_proof() {
+    for say in [&b"R\0\0\0\x08\0\0\0\0"[..], b"R\0\0\0\x0d\0\0\0\x0ce=no!"] {
+        let (mut dial, mut out) = (begun(with_password("secret")), Vec::new());
+        let mut said = Vec::new();
+        backend::authentication_sasl(&mut said, &["SCRAM-SHA-256"]);
+        assert_eq!(word(&feed(&mut dial, &said, 9, &mut out)), "more");
+        let next = feed(&mut dial, say, 9, &mut out);
+        assert!(word(&next).starts_with("fail"), "{}", word(&next));
+    }
+}
+
+#[test]
+fn a_refusal_is_passed_on_with_its_code() {
+    let mut bytes = Vec::new();
+    backend::error(&mut bytes, &ErrorFields::fatal("53300", "sorry, too many clients already"));
+    let next = feed(&mut begun(params(Credentials::None)), &bytes, 7, &mut Vec::new());
+    let DialNext::Fail(error) = next else { panic!("{}", word(&next)) };
+    assert_eq!(
+        (error.code(), error.to_string().as_str()),
+        ("53300", "sorry, too many clients already")
+    );
+}
+
+#[test]
+fn a_cancel_request_is_encrypted_as_its_connection_is() {
+    let request = b"\0\0\0\x2c\x04\xd2\x16\x2e\0\0\0\x07".to_vec();
+    let request = [request, vec![9; 32]].concat();
+    let mut out = Vec::new();
+    let mut dial = Dial::cancel(7, vec![9; 32], TlsRequest::Never);
+    assert_eq!(word(&dial.start(&mut out)), "cancelled");
+    assert_eq!(out, request);
+    out.clear();
+    let mut dial = Dial::cancel(7, vec![9; 32], TlsRequest::Must);
+    assert_eq!(word(&dial.start(&mut out)), "more");
+    assert_eq!(word(&dial.input(b"S", &mut out).next), "tls");
+    out.clear();
+    assert_eq!(word(&dial.tls_started(None, &mut out)), "cancelled");
+    assert_eq!(out, request);
+}
+
+proptest! {
+    /// Whatever a server says, in whatever pieces: a decision and no panic.
+    #[test]
+    fn random_bytes_lead_nowhere(
+        begin in 0_usize..3,
+        noise in proptest::collection::vec(any::<u8>(), 0..80),
+        piece in 1_usize..20,
+    ) {
+        let (mut dial, mut out) = (begun(with_password("secret")), Vec::new());
+        let prefix: [&[u8]; 3] =
+            [b"", b"R\0\0\0\x08\0\0\0\0", b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0"];
+        let _next = feed(&mut dial, prefix[begin], 100, &mut out);
+        let next = feed(&mut dial, &noise, piece, &mut out);
+        let is_in = matches!(next, DialNext::Ready(_));
+        prop_assert!(!is_in);
+    }
+}
