@@ -9,4 +9,5 @@ pub mod message;
 pub mod notice;
 pub mod scram;
 pub mod secret;
+pub mod sql;
 pub mod startup;

@@ -1,0 +1,219 @@
+//! What a text of SQL does to the session that runs it: enough for a pooler, and no grammar.
+//!
+//! [`effects`] is the quick answer, a set of bits; [`look`] adds the settings and names that have
+//! to be understood. Both read text from strangers, in linear time and without recursion. They are
+//! sound in one direction: a text may be said to do more than it does, and is not said to do less
+//! than its words can tell. What words cannot tell (triggers, views, functions of the database) has
+//! the bit [`Effects::HIDDEN`] or [`Effects::FUNCTION`], and is found by asking the server.
+//!
+//! A plain name of a built-in function is taken for that function. PostgreSQL looks into
+//! `pg_catalog` first unless the client's `search_path` says otherwise, which is why
+//! [`Effects::with_own_search_path`] exists; that a database has a function of the same name whose
+//! argument types fit better is the owner's doing, and stays within that owner's pools.
+
+mod details;
+mod effects;
+mod lexer;
+mod quote;
+mod rewrite;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use std::ops::Range;
+
+pub use effects::Effects;
+pub use quote::{SETTING_NAME_BYTES_MAX, is_setting_name, quote_identifier, quote_literal};
+pub use rewrite::{ListenAction, Subscription, rewrite_listen, rewrite_name};
+
+/// What `text` may leave behind. Allocates nothing.
+#[must_use]
+pub fn effects(text: &[u8]) -> Effects {
+    scan::scan(text).effects
+}
+
+/// All that is known of a text.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Look {
+    /// What it may leave behind. `SET` without `UNPARSED` means that `changes` has all of it.
+    pub effects: Effects,
+    /// Equal for texts that differ in constants, comments and spaces only. Not a secure hash.
+    pub fingerprint: u64,
+    /// How many statements it has; empty ones do not count.
+    pub statements: usize,
+    /// What the first word says.
+    pub verb: Verb,
+    /// Changes of settings for the session, in order.
+    pub changes: Vec<Change>,
+    /// The names that statements give, in order.
+    pub names: Vec<Name>,
+    /// Settings that `set_config` is called for with values that only the server knows. `None`
+    /// when not even all names are known, or nothing is called.
+    pub asked: Option<Vec<String>>,
+}
+
+/// What kind of statement a text begins with.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Verb {
+    /// `BEGIN`, `START TRANSACTION`.
+    Begin,
+    /// `COMMIT`, `END`; also `COMMIT PREPARED`.
+    Commit,
+    /// `ROLLBACK`, `ABORT`; also `ROLLBACK TO` and `ROLLBACK PREPARED`.
+    Rollback,
+    /// `SAVEPOINT`, `RELEASE`.
+    Savepoint,
+    /// `SET`, `RESET`.
+    Set,
+    /// `SHOW`.
+    Show,
+    /// `LISTEN`, `UNLISTEN`.
+    Listen,
+    /// `PREPARE`, `EXECUTE`, `DEALLOCATE`.
+    Statement,
+    /// `DISCARD`.
+    Discard,
+    /// `COPY`.
+    Copy,
+    /// Everything else, or nothing.
+    #[default]
+    Other,
+}
+
+/// A change of a setting that lasts beyond the transaction, if that commits.
+#[derive(Clone, Debug, Eq, Hash, PartialEq)]
+pub enum Change {
+    /// The setting gets a value. It is written as `set_config` takes it: a list of names
+    /// (`search_path`) is one text, so it must not be replayed as `SET name = 'value'`.
+    Value {
+        /// In lower case; [`is_setting_name`] holds.
+        name: String,
+        /// As the client wrote it.
+        value: String,
+    },
+    /// The setting goes back to what it was when the session began.
+    Default {
+        /// In lower case.
+        name: String,
+    },
+    /// All settings do, but for the role.
+    DefaultAll,
+}
+
+impl Change {
+    /// The name of the setting, unless all are meant.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Change::Value { name, .. } | Change::Default { name } => Some(name),
+            Change::DefaultAll => None,
+        }
+    }
+}
+
+/// Something that a statement does with a name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Name {
+    /// What it does.
+    pub act: Act,
+    /// Number of the statement in its text, from 0.
+    pub statement: usize,
+    /// The name without quotes, folded and cut as the server does; empty where there is none.
+    pub name: String,
+    /// Where the name stands in the text, with its quotes.
+    pub range: Range<usize>,
+    /// Where the word stands that says the act.
+    pub keyword: Range<usize>,
+}
+
+/// What is done with a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Act {
+    /// `PREPARE name`
+    Prepare,
+    /// `EXECUTE name`
+    Execute,
+    /// `DEALLOCATE name`
+    Deallocate,
+    /// `DEALLOCATE ALL`
+    DeallocateAll,
+    /// `DISCARD ALL`
+    DiscardAll,
+    /// `LISTEN name`
+    Listen,
+    /// `UNLISTEN name`
+    Unlisten,
+    /// `UNLISTEN *`
+    UnlistenAll,
+}
+
+/// Reads a text once, and a second time when it has settings or names. Allocates only then.
+#[must_use]
+pub fn look(text: &[u8]) -> Look {
+    let found = scan::scan(text);
+    let mut look = Look {
+        effects: found.effects,
+        fingerprint: found.fingerprint,
+        statements: found.statements,
+        verb: verb(text),
+        ..Look::default()
+    };
+    if !found.effects.intersects(details::WITH_DETAILS) {
+        return look;
+    }
+    let details = details::details(text);
+    if details.lost {
+        look.effects |= Effects::UNPARSED;
+    }
+    if look.effects.intersects(Effects::SET_CONFIG) {
+        if details.set_config_understood && !details.lost {
+            look.effects = look.effects.without(Effects::SET_CONFIG) | Effects::SET;
+        } else if details.set_config_named && !details.lost {
+            look.asked = Some(details.asked);
+        }
+    }
+    if only_reads(&details.changes) && !look.effects.intersects(SAYS_MORE) {
+        look.effects = look.effects.without(Effects::READ_WRITE);
+    }
+    look.changes = details.changes;
+    look.names = details.names;
+    look
+}
+
+/// With one of these a text may ask to write elsewhere than in its changes of settings.
+const SAYS_MORE: Effects = Effects::UNPARSED
+    .with(Effects::SET_CONFIG)
+    .with(Effects::SET_LOCAL)
+    .with(Effects::TRANSACTION)
+    .with(Effects::MULTI);
+
+/// Whether the changes have one of the setting that forbids to write, and it forbids.
+fn only_reads(changes: &[Change]) -> bool {
+    let name = "default_transaction_read_only";
+    let mut changes = changes.iter().filter(|it| it.name() == Some(name)).peekable();
+    let on = |change: &Change| match change {
+        Change::Value { value, .. } => {
+            matches!(value.to_ascii_lowercase().as_str(), "on" | "true" | "yes" | "1")
+        }
+        Change::Default { .. } | Change::DefaultAll => false,
+    };
+    changes.peek().is_some() && changes.all(on)
+}
+
+fn verb(text: &[u8]) -> Verb {
+    use words::Word;
+    match scan::first(text) {
+        Word::Begin | Word::Start => Verb::Begin,
+        Word::Commit | Word::End => Verb::Commit,
+        Word::Rollback | Word::Abort => Verb::Rollback,
+        Word::Savepoint | Word::Release => Verb::Savepoint,
+        Word::Set | Word::Reset => Verb::Set,
+        Word::Show => Verb::Show,
+        Word::Listen | Word::Unlisten => Verb::Listen,
+        Word::Prepare | Word::Execute | Word::Deallocate => Verb::Statement,
+        Word::Discard => Verb::Discard,
+        Word::Copy => Verb::Copy,
+        _ => Verb::Other,
+    }
+}

@@ -1,0 +1,661 @@
+//! What the few statements say that a pooler has to understand: settings, and names.
+//!
+//! Unlike the scan this allocates; it is reached only by texts whose effects ask for it.
+
+use std::ops::Range;
+
+use super::effects::Effects;
+use super::lexer::{Kind, Lexer, Token};
+use super::quote;
+use super::scan::{self, SetConfig};
+use super::words::{self, Lower, NAME_BYTES_MAX, Word};
+use super::{Act, Change, Name};
+
+/// Tokens of one statement that are looked at. A `SET` or `LISTEN` with more was written to be
+/// difficult, and is not understood.
+const STATEMENT_TOKENS_MAX: usize = 256;
+
+/// Names and settings of one text that are kept; a text with more is not understood.
+const DETAILS_MAX: usize = 64;
+
+/// What was found beyond the effects.
+#[derive(Debug, Default)]
+pub(super) struct Details {
+    pub changes: Vec<Change>,
+    pub names: Vec<Name>,
+    pub asked: Vec<String>,
+    /// Whether every call of `set_config` for the session is among the changes.
+    pub set_config_understood: bool,
+    /// Whether every name that `set_config` is given is among `asked` or the changes.
+    pub set_config_named: bool,
+    /// Whether something was not understood that has to be.
+    pub lost: bool,
+}
+
+pub(super) fn details(text: &[u8]) -> Details {
+    let mut details =
+        Details { set_config_understood: true, set_config_named: true, ..Details::default() };
+    let mut lexer = Lexer::new(text);
+    let mut statement = 0usize;
+    while let Some(first) = lexer.next() {
+        if first.is_mark(b';') {
+            continue;
+        }
+        let (tokens, whole) = collect(&mut lexer, first);
+        let reader = Reader { text, tokens: &tokens, at: 0 };
+        details.statement(reader, statement, whole);
+        statement += 1;
+        let kept = details.changes.len() + details.names.len() + details.asked.len();
+        if kept > DETAILS_MAX {
+            return Details { lost: true, ..Details::default() };
+        }
+    }
+    details
+}
+
+/// The tokens of a statement up to its semicolon, as many as are kept, and whether that is all.
+fn collect(lexer: &mut Lexer<'_>, first: Token) -> (Vec<Token>, bool) {
+    let mut tokens = vec![first];
+    let mut depth = usize::from(first.is_mark(b'('));
+    let mut whole = true;
+    for token in lexer.by_ref() {
+        match token.kind {
+            Kind::Mark(b';') if depth == 0 => break,
+            Kind::Mark(b'(') => depth += 1,
+            Kind::Mark(b')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if tokens.len() < STATEMENT_TOKENS_MAX {
+            tokens.push(token);
+        } else {
+            whole = false;
+        }
+    }
+    (tokens, whole)
+}
+
+impl Details {
+    fn statement(&mut self, mut reader: Reader<'_>, statement: usize, whole: bool) {
+        let start = reader;
+        let keyword = reader.range();
+        let verb = reader.word();
+        let kept = self.changes.len();
+        if start.only_set_config(&mut self.changes) && whole {
+            return;
+        }
+        self.changes.truncate(kept);
+        self.other_set_config(start, whole);
+        let understood = match verb {
+            Word::Set => reader.set(&mut self.changes),
+            Word::Reset => reader.reset(&mut self.changes),
+            Word::Listen => self.named(&mut reader, Act::Listen, statement, keyword),
+            Word::Unlisten => match reader.eat_mark(b'*') {
+                true => self.act(Act::UnlistenAll, statement, keyword),
+                false => self.named(&mut reader, Act::Unlisten, statement, keyword),
+            },
+            Word::Execute => {
+                self.named(&mut reader, Act::Execute, statement, keyword);
+                return;
+            }
+            Word::Prepare => {
+                if reader.peek_word() != Word::Transaction {
+                    self.named(&mut reader, Act::Prepare, statement, keyword);
+                }
+                return;
+            }
+            Word::Deallocate => self.deallocate(&mut reader, statement, keyword),
+            Word::Discard => match reader.lower().bytes() {
+                b"all" => self.act(Act::DiscardAll, statement, keyword),
+                _ => true,
+            },
+            Word::Create | Word::Explain => {
+                self.inner_execute(start, statement);
+                return;
+            }
+            _ => return,
+        };
+        if !understood || !whole || !reader.at_end() {
+            self.changes.truncate(kept);
+            self.lost = true;
+        }
+    }
+
+    /// Keeps an act that has a name.
+    fn named(
+        &mut self,
+        reader: &mut Reader<'_>,
+        act: Act,
+        statement: usize,
+        keyword: Range<usize>,
+    ) -> bool {
+        let range = reader.range();
+        let Some(name) = reader.identifier() else {
+            self.lost = true;
+            return false;
+        };
+        self.names.push(Name { act, statement, name: truncate(name), range, keyword });
+        true
+    }
+
+    /// Keeps an act without a name.
+    fn act(&mut self, act: Act, statement: usize, keyword: Range<usize>) -> bool {
+        let range = keyword.end..keyword.end;
+        self.names.push(Name { act, statement, name: String::new(), range, keyword });
+        true
+    }
+
+    fn deallocate(
+        &mut self,
+        reader: &mut Reader<'_>,
+        statement: usize,
+        keyword: Range<usize>,
+    ) -> bool {
+        if reader.peek_word() == Word::Prepare {
+            let ahead = reader.tokens.get(reader.at + 1);
+            // `DEALLOCATE prepare` gives up a statement of that name.
+            if ahead.is_some() {
+                reader.at += 1;
+            }
+        }
+        if reader.peek_word() == Word::All {
+            reader.at += 1;
+            return self.act(Act::DeallocateAll, statement, keyword);
+        }
+        self.named(reader, Act::Deallocate, statement, keyword)
+    }
+
+    /// `CREATE TABLE … AS EXECUTE name`, `EXPLAIN … EXECUTE name`.
+    fn inner_execute(&mut self, mut reader: Reader<'_>, statement: usize) {
+        let explain = reader.word() == Word::Explain;
+        let mut before = Word::Name;
+        while !reader.at_end() {
+            let keyword = reader.range();
+            let word = reader.word();
+            if word == Word::Execute && (explain || before == Word::As) {
+                self.named(&mut reader, Act::Execute, statement, keyword);
+                return;
+            }
+            before = word;
+        }
+    }
+
+    /// Calls of `set_config` in a statement that has more than these: their names are kept if they
+    /// are literals.
+    fn other_set_config(&mut self, reader: Reader<'_>, whole: bool) {
+        if !whole {
+            self.set_config_understood = false;
+            self.set_config_named = false;
+        }
+        for (index, token) in reader.tokens.iter().enumerate() {
+            if !reader.is_set_config(index) {
+                continue;
+            }
+            let call = reader.call_at(token.end);
+            if call.local == Some(true) {
+                continue;
+            }
+            self.set_config_understood = false;
+            let name = call.name.and_then(|it| string(&it, reader.text));
+            match name.map(|it| it.to_ascii_lowercase()) {
+                Some(name) if quote::is_setting_name(&name) => {
+                    if !self.asked.contains(&name) {
+                        self.asked.push(name);
+                    }
+                }
+                _ => self.set_config_named = false,
+            }
+        }
+    }
+}
+
+/// A place within the tokens of one statement.
+#[derive(Clone, Copy, Debug)]
+struct Reader<'a> {
+    text: &'a [u8],
+    tokens: &'a [Token],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn at_end(&self) -> bool {
+        self.at >= self.tokens.len()
+    }
+
+    fn token(&self) -> Option<&'a Token> {
+        self.tokens.get(self.at)
+    }
+
+    /// Where the present token stands in the text.
+    fn range(&self) -> Range<usize> {
+        self.token().map_or(self.text.len()..self.text.len(), |it| it.start..it.end)
+    }
+
+    /// The present token as a word without quotes, in lower case; passes it.
+    fn lower(&mut self) -> Lower {
+        let token = self.token().filter(|it| it.kind == Kind::Word);
+        self.at += 1;
+        Lower::fold(token.map_or(b"".as_slice(), |it| it.text(self.text)))
+    }
+
+    fn word(&mut self) -> Word {
+        words::word(self.lower().bytes())
+    }
+
+    fn peek_word(&self) -> Word {
+        self.clone_at().word()
+    }
+
+    fn clone_at(&self) -> Reader<'a> {
+        *self
+    }
+
+    fn eat_mark(&mut self, mark: u8) -> bool {
+        let found = self.token().is_some_and(|it| it.is_mark(mark));
+        self.at += usize::from(found);
+        found
+    }
+
+    fn eat(&mut self, text: &[u8]) -> bool {
+        let found = self.clone_at().lower().bytes() == text;
+        self.at += usize::from(found);
+        found
+    }
+
+    fn identifier(&mut self) -> Option<String> {
+        let token = self.token()?;
+        self.at += 1;
+        identifier(token, self.text)
+    }
+
+    /// `[SESSION | LOCAL] …` behind `SET`. What ends with the transaction is understood and
+    /// changes nothing; what is a role's is said by its effect.
+    fn set(&mut self, changes: &mut Vec<Change>) -> bool {
+        let mut local = false;
+        if self.eat(b"local") {
+            local = true;
+        } else if self.peek_word() == Word::Session {
+            let mut ahead = self.clone_at();
+            ahead.at += 1;
+            match ahead.peek_word() {
+                Word::Characteristics => return self.characteristics(changes),
+                Word::Authorization => return self.skip(),
+                _ => self.at += 1,
+            }
+        }
+        let change = match self.peek_word() {
+            _ if local => return self.skip(),
+            Word::Transaction | Word::Constraints | Word::Role | Word::Session => {
+                return self.skip();
+            }
+            _ => self.assignment(),
+        };
+        match change {
+            // A path to temporary tables would make temporary what does not say so.
+            Some(Change::Value { name, value })
+                if name == "search_path" && value.to_ascii_lowercase().contains("pg_temp") =>
+            {
+                false
+            }
+            Some(change) => {
+                // These are the present transaction's, whatever the scope says.
+                if !change.name().is_some_and(is_of_transaction) {
+                    changes.push(change);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn skip(&mut self) -> bool {
+        self.at = self.tokens.len();
+        true
+    }
+
+    fn assignment(&mut self) -> Option<Change> {
+        let after = |count: usize| {
+            let mut ahead = self.clone_at();
+            ahead.at += count;
+            ahead.lower()
+        };
+        let ahead = self.clone_at().lower();
+        match ahead.bytes() {
+            b"time" if after(1).bytes() == b"zone" => {
+                self.at += 2;
+                let local = self.clone_at().lower();
+                if matches!(local.bytes(), b"local" | b"default") {
+                    self.at += 1;
+                    return Some(Change::Default { name: "timezone".to_owned() });
+                }
+                return self.value("timezone".to_owned());
+            }
+            b"names" if self.tokens.len() <= self.at + 2 => {
+                self.at += 1;
+                let name = "client_encoding".to_owned();
+                return if self.at_end() {
+                    Some(Change::Default { name })
+                } else {
+                    self.value(name)
+                };
+            }
+            b"schema" if self.tokens.get(self.at + 1).is_some_and(Token::is_constant) => {
+                self.at += 1;
+                return self.value("search_path".to_owned());
+            }
+            b"xml" if after(1).bytes() == b"option" => {
+                self.at += 2;
+                return self.value("xmloption".to_owned());
+            }
+            _ => {}
+        }
+        let name = self.setting_name()?;
+        if !self.eat_mark(b'=') && !self.eat(b"to") {
+            return None;
+        }
+        self.value(name)
+    }
+
+    /// A name with dots, in lower case, as names of settings are compared.
+    fn setting_name(&mut self) -> Option<String> {
+        let mut name = self.identifier()?;
+        while self.eat_mark(b'.') {
+            name.push('.');
+            name.push_str(&self.identifier()?);
+        }
+        name.make_ascii_lowercase();
+        quote::is_setting_name(&name).then_some(name)
+    }
+
+    /// What stands behind `TO`, up to the end.
+    fn value(&mut self, name: String) -> Option<Change> {
+        if self.eat(b"default") {
+            return Some(Change::Default { name });
+        }
+        let names = is_list_of_names(&name);
+        let mut value = String::new();
+        loop {
+            let item = self.item()?;
+            match names {
+                true => quote::push_list_item(&mut value, &item),
+                false => value.push_str(&item),
+            }
+            if self.at_end() {
+                return Some(Change::Value { name, value });
+            }
+            if !self.eat_mark(b',') {
+                return None;
+            }
+            value.push_str(", ");
+        }
+    }
+
+    fn item(&mut self) -> Option<String> {
+        let mut item = String::new();
+        if self.eat_mark(b'-') {
+            item.push('-');
+        } else {
+            self.eat_mark(b'+');
+        }
+        let token = self.token()?;
+        self.at += 1;
+        if token.kind == Kind::Number {
+            item.push_str(std::str::from_utf8(token.text(self.text)).ok()?);
+            return Some(item);
+        }
+        if !item.is_empty() {
+            return None;
+        }
+        match token.kind {
+            Kind::Word | Kind::Quoted => identifier(token, self.text),
+            _ => string(token, self.text),
+        }
+    }
+
+    /// `RESET …`
+    fn reset(&mut self, changes: &mut Vec<Change>) -> bool {
+        match self.peek_word() {
+            Word::Role | Word::Session => return self.skip(),
+            Word::All => {
+                self.at += 1;
+                changes.push(Change::DefaultAll);
+                return true;
+            }
+            _ => {}
+        }
+        if self.eat(b"time") {
+            changes.push(Change::Default { name: "timezone".to_owned() });
+            return self.eat(b"zone");
+        }
+        if self.eat(b"transaction") {
+            return self.skip();
+        }
+        match self.setting_name() {
+            Some(name) if is_of_transaction(&name) => true,
+            Some(name) => {
+                changes.push(Change::Default { name });
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// `SESSION CHARACTERISTICS AS TRANSACTION mode [, …]`
+    fn characteristics(&mut self, changes: &mut Vec<Change>) -> bool {
+        for expected in ["session", "characteristics", "as", "transaction"] {
+            if !self.eat(expected.as_bytes()) {
+                return false;
+            }
+        }
+        loop {
+            let Some((name, value)) = self.mode() else {
+                return false;
+            };
+            changes.push(Change::Value { name: name.to_owned(), value: value.to_owned() });
+            self.eat_mark(b',');
+            if self.at_end() {
+                return true;
+            }
+        }
+    }
+
+    fn mode(&mut self) -> Option<(&'static str, &'static str)> {
+        let one = self.lower();
+        let two = self.clone_at().lower();
+        let mode = match (one.bytes(), two.bytes()) {
+            (b"read", b"only") => ("default_transaction_read_only", "on"),
+            (b"read", b"write") => ("default_transaction_read_only", "off"),
+            (b"not", b"deferrable") => ("default_transaction_deferrable", "off"),
+            (b"deferrable", _) => return Some(("default_transaction_deferrable", "on")),
+            (b"isolation", b"level") => {
+                self.at += 1;
+                return Some(("default_transaction_isolation", self.isolation()?));
+            }
+            _ => return None,
+        };
+        self.at += 1;
+        Some(mode)
+    }
+
+    fn isolation(&mut self) -> Option<&'static str> {
+        let one = self.lower();
+        if one.bytes() == b"serializable" {
+            return Some("serializable");
+        }
+        let two = self.lower();
+        match (one.bytes(), two.bytes()) {
+            (b"repeatable", b"read") => Some("repeatable read"),
+            (b"read", b"committed") => Some("read committed"),
+            (b"read", b"uncommitted") => Some("read uncommitted"),
+            _ => None,
+        }
+    }
+
+    /// Whether the parenthesis at `index` opens a call of the server's `set_config`.
+    fn is_set_config(&self, index: usize) -> bool {
+        let Some(name) = index.checked_sub(1).and_then(|it| self.tokens.get(it)) else {
+            return false;
+        };
+        let text = name.text(self.text);
+        let lower = match name.kind {
+            Kind::Word => Lower::fold(text),
+            Kind::Quoted => Lower::quoted(text),
+            _ => return false,
+        };
+        self.tokens.get(index).is_some_and(|it| it.is_mark(b'(')) && lower.bytes() == b"set_config"
+    }
+
+    /// The call whose arguments begin at `start` of the text.
+    fn call_at(&self, start: usize) -> SetConfig {
+        let rest = self.text.get(start..).unwrap_or_default();
+        let mut call = scan::set_config(&mut Lexer::new(rest));
+        for token in [&mut call.name, &mut call.value].into_iter().flatten() {
+            token.start += start;
+            token.end += start;
+        }
+        call.end = call.end.map(|end| end + start);
+        call
+    }
+
+    /// `SELECT set_config('a', 'b', false) [, …]` and nothing else.
+    fn only_set_config(mut self, changes: &mut Vec<Change>) -> bool {
+        if !self.eat(b"select") {
+            return false;
+        }
+        loop {
+            if self.eat(b"pg_catalog") && !self.eat_mark(b'.') {
+                return false;
+            }
+            self.at += 1;
+            if !self.is_set_config(self.at) {
+                return false;
+            }
+            let Some(change) = self.one_set_config() else {
+                return false;
+            };
+            changes.extend(change);
+            if self.at_end() {
+                return true;
+            }
+            if !self.eat_mark(b',') {
+                return false;
+            }
+        }
+    }
+
+    /// One call, from its parenthesis on; one that is local changes nothing.
+    fn one_set_config(&mut self) -> Option<Option<Change>> {
+        let call = self.call_at(self.token()?.end);
+        let end = call.end?;
+        while self.token().is_some_and(|it| it.end <= end) {
+            self.at += 1;
+        }
+        let name = string(&call.name?, self.text)?.to_ascii_lowercase();
+        let value = string(&call.value?, self.text)?;
+        let path = name == "search_path" && value.to_ascii_lowercase().contains("pg_temp");
+        if path || !quote::is_setting_name(&name) {
+            return None;
+        }
+        match call.local? {
+            true => Some(None),
+            false if is_of_transaction(&name) => Some(None),
+            false => Some(Some(Change::Value { name, value })),
+        }
+    }
+}
+
+/// Settings that belong to the transaction they are set in.
+fn is_of_transaction(name: &str) -> bool {
+    matches!(name, "transaction_isolation" | "transaction_read_only" | "transaction_deferrable")
+}
+
+/// Settings whose value is a list of names, each quoted on its own: `GUC_LIST_QUOTE` in
+/// `utils/misc/guc_tables.c`. The server allows no extension to add one.
+fn is_list_of_names(name: &str) -> bool {
+    matches!(
+        name,
+        "search_path"
+            | "temp_tablespaces"
+            | "session_preload_libraries"
+            | "shared_preload_libraries"
+            | "local_preload_libraries"
+            | "unix_socket_directories"
+    )
+}
+
+/// The name that a token is, folded as the server folds it.
+fn identifier(token: &Token, text: &[u8]) -> Option<String> {
+    let bytes = token.text(text);
+    match token.kind {
+        Kind::Word => Some(std::str::from_utf8(bytes).ok()?.to_ascii_lowercase()),
+        Kind::Quoted => {
+            let inner = std::str::from_utf8(scan::inner(bytes)).ok()?;
+            (!inner.is_empty()).then(|| inner.replace("\"\"", "\""))
+        }
+        _ => None,
+    }
+}
+
+/// The text of a string, if it has but one reading.
+fn string(token: &Token, text: &[u8]) -> Option<String> {
+    let bytes = token.text(text);
+    match token.kind {
+        Kind::Plain => {
+            let inner = std::str::from_utf8(scan::inner(bytes)).ok()?;
+            (!inner.contains('\\')).then(|| inner.replace("''", "'"))
+        }
+        Kind::Escaped => {
+            let inner = std::str::from_utf8(bytes.get(2..bytes.len().checked_sub(1)?)?).ok()?;
+            unescape(inner)
+        }
+        Kind::Dollar => {
+            let tag = bytes.get(1..)?.iter().position(|&it| it == b'$')? + 2;
+            let inner = bytes.get(tag..bytes.len().checked_sub(tag)?)?;
+            Some(std::str::from_utf8(inner).ok()?.to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// What an `E'…'` means; escapes by number are not understood.
+fn unescape(inner: &str) -> Option<String> {
+    let mut value = String::with_capacity(inner.len());
+    let mut letters = inner.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' => value.push(match letters.next()? {
+                'b' => '\u{8}',
+                'f' => '\u{c}',
+                'n' => '\n',
+                'r' => '\r',
+                't' => '\t',
+                '0'..='9' | 'x' | 'u' | 'U' => return None,
+                other => other,
+            }),
+            '\'' => {
+                letters.next();
+                value.push('\'');
+            }
+            other => value.push(other),
+        }
+    }
+    Some(value)
+}
+
+/// Cuts a name as the server does: to 63 bytes, and not within a letter.
+fn truncate(mut name: String) -> String {
+    while name.len() > NAME_BYTES_MAX {
+        name.pop();
+    }
+    name
+}
+
+/// Which effects ask for details.
+pub(super) const WITH_DETAILS: Effects = Effects::SET
+    .with(Effects::RESET)
+    .with(Effects::SET_CONFIG)
+    .with(Effects::LISTEN)
+    .with(Effects::UNLISTEN)
+    .with(Effects::PREPARE)
+    .with(Effects::EXECUTE)
+    .with(Effects::DEALLOCATE)
+    .with(Effects::DISCARD);

@@ -1,0 +1,320 @@
+//! Cuts a text of SQL into tokens, as PostgreSQL's own scanner does, and never further.
+//!
+//! No token is decoded here and nothing is allocated. Where a text reads differently under another
+//! `standard_conforming_strings` or in another client encoding, it counts as broken: the caller
+//! then claims nothing about it. Source: `src/backend/parser/scan.l` says what the scanner accepts.
+
+/// What a token is; its text is a range of the whole.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    /// An identifier or key word without quotes.
+    Word,
+    /// An identifier in double quotes.
+    Quoted,
+    /// `'…'`, without a prefix.
+    Plain,
+    /// `E'…'`.
+    Escaped,
+    /// `$tag$…$tag$`; the range has the tags.
+    Dollar,
+    /// `B'…'`, `X'…'`, `N'…'`, `U&'…'`.
+    Other,
+    Number,
+    /// `$1`.
+    Parameter,
+    /// `::`, the one operator of two characters that anybody asks for.
+    Cast,
+    /// One character of an operator, or one of `,;()[].:`.
+    Mark(u8),
+}
+
+/// A token and where it stands in the text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Token {
+    pub kind: Kind,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Token {
+    pub(super) fn text<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        text.get(self.start..self.end).unwrap_or_default()
+    }
+
+    pub(super) fn is_mark(&self, mark: u8) -> bool {
+        self.kind == Kind::Mark(mark)
+    }
+
+    /// Whether it is a constant of any kind.
+    pub(super) fn is_constant(&self) -> bool {
+        match self.kind {
+            Kind::Plain | Kind::Escaped | Kind::Dollar | Kind::Other => true,
+            Kind::Number | Kind::Parameter => true,
+            Kind::Word | Kind::Quoted | Kind::Cast | Kind::Mark(_) => false,
+        }
+    }
+}
+
+/// Goes over a text once, from its beginning to its end.
+#[derive(Clone, Debug)]
+pub(super) struct Lexer<'a> {
+    text: &'a [u8],
+    at: usize,
+    broken: bool,
+}
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a [u8]) -> Lexer<'a> {
+        Lexer { text, at: 0, broken: false }
+    }
+
+    /// Whether something was met that has no end, or two readings. There are no tokens after it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    fn byte(&self, ahead: usize) -> u8 {
+        self.text.get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    fn fail(&mut self) -> Option<Token> {
+        self.broken = true;
+        self.at = self.text.len();
+        None
+    }
+
+    /// Passes white space and comments.
+    fn skip_blank(&mut self) {
+        loop {
+            match (self.byte(0), self.byte(1)) {
+                (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
+                (b'-', b'-') => {
+                    let rest = self.text.get(self.at..).unwrap_or_default();
+                    let line = rest.iter().position(|&it| it == b'\n' || it == b'\r');
+                    self.at += line.unwrap_or(rest.len());
+                }
+                (b'/', b'*') => self.skip_comment(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Passes a comment with those inside it; one without an end breaks the text.
+    fn skip_comment(&mut self) {
+        let mut depth = 0usize;
+        while self.at < self.text.len() {
+            match (self.byte(0), self.byte(1)) {
+                (b'/', b'*') => {
+                    depth += 1;
+                    self.at += 2;
+                }
+                (b'*', b'/') => {
+                    depth = depth.saturating_sub(1);
+                    self.at += 2;
+                    if depth == 0 {
+                        return;
+                    }
+                }
+                _ => self.at += 1,
+            }
+        }
+        self.broken = true;
+    }
+
+    fn token(&self, kind: Kind, start: usize) -> Option<Token> {
+        Some(Token { kind, start, end: self.at })
+    }
+
+    /// A string that knows no backslash. With `standard_conforming_strings` off it would, so a
+    /// backslash that changes where the string ends makes it a text of two readings. The same
+    /// holds of the second part of an `E'…'` that goes on in the next line.
+    fn plain(&mut self, start: usize, kind: Kind) -> Option<Token> {
+        self.at += 1;
+        let mut backslashes = 0usize;
+        while self.at < self.text.len() {
+            let byte = self.byte(0);
+            self.at += 1;
+            match byte {
+                b'\\' => {
+                    backslashes += 1;
+                    continue;
+                }
+                b'\'' if backslashes % 2 == 1 => return self.fail(),
+                b'\'' if self.byte(0) == b'\'' => self.at += 1,
+                b'\'' => return self.token(kind, start),
+                _ => {}
+            }
+            backslashes = 0;
+        }
+        self.fail()
+    }
+
+    /// `E'…'`. In some client encodings a backslash is the second byte of a letter, so one behind
+    /// a byte that is not ASCII has two readings.
+    fn escaped(&mut self, start: usize) -> Option<Token> {
+        self.at += 2;
+        let mut last = 0u8;
+        while self.at < self.text.len() {
+            let byte = self.byte(0);
+            self.at += 1;
+            match byte {
+                b'\\' if last >= 0x80 => return self.fail(),
+                b'\\' => {
+                    last = self.byte(0);
+                    self.at += 1;
+                    continue;
+                }
+                b'\'' if self.byte(0) == b'\'' => self.at += 1,
+                b'\'' => return self.token(Kind::Escaped, start),
+                _ => {}
+            }
+            last = byte;
+        }
+        self.fail()
+    }
+
+    fn quoted(&mut self, start: usize) -> Option<Token> {
+        self.at += 1;
+        while self.at < self.text.len() {
+            let byte = self.byte(0);
+            self.at += 1;
+            if byte == b'"' {
+                if self.byte(0) != b'"' {
+                    return self.token(Kind::Quoted, start);
+                }
+                self.at += 1;
+            }
+        }
+        self.fail()
+    }
+
+    fn number(&mut self, start: usize) -> Option<Token> {
+        while self.byte(0).is_ascii_digit() {
+            self.at += 1;
+        }
+        // `1..2` is a range of PL/pgSQL: the dots are not part of the number.
+        if self.byte(0) == b'.' && self.byte(1) != b'.' {
+            self.at += 1;
+            while self.byte(0).is_ascii_digit() {
+                self.at += 1;
+            }
+        }
+        if matches!(self.byte(0), b'e' | b'E') {
+            let sign = usize::from(matches!(self.byte(1), b'+' | b'-'));
+            if self.byte(1 + sign).is_ascii_digit() {
+                self.at += 1 + sign;
+                while self.byte(0).is_ascii_digit() {
+                    self.at += 1;
+                }
+            }
+        }
+        // Letters that follow are a token of their own, as servers before version 15 have it:
+        // `SELECT 1into temp t` is legal there.
+        self.token(Kind::Number, start)
+    }
+
+    /// `$1`, `$tag$…$tag$`, or a dollar sign that belongs to nothing.
+    fn dollar(&mut self, start: usize) -> Option<Token> {
+        self.at += 1;
+        if self.byte(0).is_ascii_digit() {
+            while self.byte(0).is_ascii_digit() {
+                self.at += 1;
+            }
+            return self.token(Kind::Parameter, start);
+        }
+        if begins_word(self.byte(0)) {
+            while begins_word(self.byte(0)) || self.byte(0).is_ascii_digit() {
+                self.at += 1;
+            }
+        }
+        if self.byte(0) != b'$' || self.at >= self.text.len() {
+            self.at = start + 1;
+            return self.token(Kind::Mark(b'$'), start);
+        }
+        self.at += 1;
+        self.dollar_body(start)
+    }
+
+    /// Finds the closing tag; each byte is looked at a bounded number of times, because a tag has
+    /// a dollar sign only at its ends: a comparison that fails ends before the next candidate.
+    fn dollar_body(&mut self, start: usize) -> Option<Token> {
+        let text = self.text;
+        let tag = text.get(start..self.at).unwrap_or_default();
+        while let Some(rest) = text.get(self.at..) {
+            let Some(next) = rest.iter().position(|&it| it == b'$') else {
+                break;
+            };
+            self.at += next;
+            if text.get(self.at..).is_some_and(|it| it.starts_with(tag)) {
+                self.at += tag.len();
+                return self.token(Kind::Dollar, start);
+            }
+            self.at += 1;
+        }
+        self.fail()
+    }
+
+    fn word(&mut self, start: usize) -> Option<Token> {
+        let quote = self.byte(1) == b'\'';
+        match self.byte(0) {
+            b'e' | b'E' if quote => return self.escaped(start),
+            b'b' | b'B' | b'x' | b'X' | b'n' | b'N' if quote => {
+                self.at += 1;
+                return self.plain(start, Kind::Other);
+            }
+            b'u' | b'U' if self.byte(1) == b'&' && self.byte(2) == b'\'' => {
+                self.at += 2;
+                return self.plain(start, Kind::Other);
+            }
+            // Which name this is depends on `UESCAPE`, which comes behind it.
+            b'u' | b'U' if self.byte(1) == b'&' && self.byte(2) == b'"' => return self.fail(),
+            _ => {}
+        }
+        while continues_word(self.byte(0)) {
+            self.at += 1;
+        }
+        self.token(Kind::Word, start)
+    }
+}
+
+impl Iterator for Lexer<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        self.skip_blank();
+        if self.broken || self.at >= self.text.len() {
+            return None;
+        }
+        let start = self.at;
+        match self.byte(0) {
+            // A text ends at a zero byte for the server; whatever hides behind it is not ours.
+            0 => self.fail(),
+            b'\'' => self.plain(start, Kind::Plain),
+            b'"' => self.quoted(start),
+            b'$' => self.dollar(start),
+            b'0'..=b'9' => self.number(start),
+            b'.' if self.byte(1).is_ascii_digit() => self.number(start),
+            first if begins_word(first) => self.word(start),
+            b':' if self.byte(1) == b':' => {
+                self.at += 2;
+                self.token(Kind::Cast, start)
+            }
+            mark => {
+                self.at += 1;
+                self.token(Kind::Mark(mark), start)
+            }
+        }
+    }
+}
+
+fn begins_word(byte: u8) -> bool {
+    byte.is_ascii_alphabetic() || byte == b'_' || byte >= 0x80
+}
+
+fn continues_word(byte: u8) -> bool {
+    begins_word(byte) || byte.is_ascii_digit() || byte == b'$'
+}

@@ -1,0 +1,103 @@
+//! Writing names and values so that they are read back as what they are, and nothing else.
+
+/// Appends `name` as an identifier, in double quotes.
+pub fn quote_identifier(out: &mut Vec<u8>, name: &str) {
+    out.push(b'"');
+    for byte in name.bytes() {
+        if byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
+/// Appends `value` as a string. One with a backslash becomes an `E'…'`, which reads the same
+/// whatever `standard_conforming_strings` says.
+pub fn quote_literal(out: &mut Vec<u8>, value: &str) {
+    if value.contains('\\') {
+        // The space keeps the `E` away from a name that may stand before it.
+        out.extend_from_slice(b" E");
+    }
+    out.push(b'\'');
+    for byte in value.bytes() {
+        if matches!(byte, b'\'' | b'\\') {
+            out.push(byte);
+        }
+        out.push(byte);
+    }
+    out.push(b'\'');
+}
+
+/// Whether `name` can be that of a setting: `[A-Za-z_][A-Za-z0-9_$]*`, with dots between such
+/// parts, and not longer than [`SETTING_NAME_BYTES_MAX`].
+#[must_use]
+pub fn is_setting_name(name: &str) -> bool {
+    let part = |part: &str| {
+        let mut bytes = part.bytes();
+        bytes.next().is_some_and(|it| it.is_ascii_alphabetic() || it == b'_')
+            && bytes.all(|it| it.is_ascii_alphanumeric() || it == b'_' || it == b'$')
+    };
+    name.len() <= SETTING_NAME_BYTES_MAX && name.split('.').all(part)
+}
+
+/// Longest name of a setting that is replayed: two names of 63 bytes and a dot.
+pub const SETTING_NAME_BYTES_MAX: usize = 127;
+
+/// The values of a setting that is a list of names, written as the server keeps them: names in
+/// quotes where they need them. Source: `flatten_set_variable_args` of `utils/misc/guc.c`.
+pub(super) fn push_list_item(list: &mut String, item: &str) {
+    let mut bytes = item.bytes();
+    let plain = bytes.next().is_some_and(|it| it.is_ascii_lowercase() || it == b'_')
+        && bytes.all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == b'_');
+    if plain {
+        list.push_str(item);
+        return;
+    }
+    list.push('"');
+    for letter in item.chars() {
+        if letter == '"' {
+            list.push('"');
+        }
+        list.push(letter);
+    }
+    list.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn literal(value: &str) -> String {
+        let mut out = Vec::new();
+        quote_literal(&mut out, value);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_literal_has_no_way_out() {
+        for (value, expected) in [
+            ("", "''"),
+            ("a", "'a'"),
+            ("it's", "'it''s'"),
+            ("a\\b", " E'a\\\\b'"),
+            ("\\'; DROP TABLE t; --", " E'\\\\''; DROP TABLE t; --'"),
+        ] {
+            assert_eq!(literal(value), expected);
+        }
+        let mut out = Vec::new();
+        quote_identifier(&mut out, "a\"; DROP");
+        assert_eq!(out, b"\"a\"\"; DROP\"");
+    }
+
+    #[test]
+    fn names_of_settings() {
+        for name in ["a", "TimeZone", "_x", "app.user_id", "a.b.c", "a$1"] {
+            assert!(is_setting_name(name), "{name}");
+        }
+        let long = "a".repeat(SETTING_NAME_BYTES_MAX + 1);
+        for name in ["", ".", "a.", ".a", "1a", "a b", "a'", "a=b", "a\"", "é", &long] {
+            assert!(!is_setting_name(name), "{name}");
+        }
+    }
+}

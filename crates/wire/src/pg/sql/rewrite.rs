@@ -1,0 +1,74 @@
+//! Texts with some of their words replaced.
+
+use std::ops::Range;
+
+use super::details::details;
+use super::effects::Effects;
+use super::{Act, scan};
+
+/// What a text does about channels, and with which of its statements.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ListenAction {
+    /// Number of the statement in its text, from 0: the command tag with this number is its.
+    pub statement: usize,
+    /// What it does.
+    pub subscription: Subscription,
+}
+
+/// A change of what a client listens to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Subscription {
+    /// To this channel, from the commit on.
+    Begin(String),
+    /// To this one no longer.
+    End(String),
+    /// To none.
+    EndAll,
+}
+
+/// Makes `UNLISTEN` of each `LISTEN`, so that a server connection that is shared does not come to
+/// listen, while order, errors and transactions stay the server's. `None` when the text has
+/// neither, or is not understood: it must not be forwarded to a shared connection then.
+#[must_use]
+pub fn rewrite_listen(text: &[u8]) -> Option<(Vec<u8>, Vec<ListenAction>)> {
+    let effects = scan::scan(text).effects;
+    let listens = Effects::LISTEN | Effects::UNLISTEN;
+    if !effects.intersects(listens) || effects.intersects(Effects::UNPARSED) {
+        return None;
+    }
+    let details = details(text);
+    if details.lost {
+        return None;
+    }
+    let mut actions = Vec::new();
+    let mut out = Vec::with_capacity(text.len() + 2 * details.names.len());
+    let mut copied = 0;
+    for name in details.names {
+        let subscription = match name.act {
+            Act::Listen => {
+                out.extend_from_slice(text.get(copied..name.keyword.start)?);
+                out.extend_from_slice(b"UNLISTEN");
+                copied = name.keyword.end;
+                Subscription::Begin(name.name)
+            }
+            Act::Unlisten => Subscription::End(name.name),
+            Act::UnlistenAll => Subscription::EndAll,
+            Act::Prepare | Act::Execute | Act::Deallocate | Act::DeallocateAll => continue,
+            Act::DiscardAll => continue,
+        };
+        actions.push(ListenAction { statement: name.statement, subscription });
+    }
+    out.extend_from_slice(text.get(copied..)?);
+    Some((out, actions))
+}
+
+/// `text` with `name` in place of what stands at `range`. `name` is written as it is: it has to be
+/// an identifier already.
+#[must_use]
+pub fn rewrite_name(text: &[u8], range: Range<usize>, name: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + name.len());
+    out.extend_from_slice(text.get(..range.start).unwrap_or(text));
+    out.extend_from_slice(name);
+    out.extend_from_slice(text.get(range.end..).unwrap_or_default());
+    out
+}

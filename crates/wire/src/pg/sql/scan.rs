@@ -1,0 +1,585 @@
+//! One pass over a text that says what the text may leave behind.
+//!
+//! It knows the order of words where the order matters and nothing else of the grammar. Its rule
+//! is to claim a bit too many rather than one too few. It allocates nothing, never goes back by
+//! more than [`ARGUMENT_TOKENS_MAX`] tokens, and does not recurse.
+
+use super::effects::Effects;
+use super::lexer::{Kind, Lexer, Token};
+use super::words::{self, Call, Lower, Word};
+
+/// How many tokens of a call of `set_config` are looked at; a longer one is not understood. Calls
+/// may stand inside each other, and each is looked at on its own.
+pub(super) const ARGUMENT_TOKENS_MAX: usize = 32;
+
+/// What one pass found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub effects: Effects,
+    /// Equal for texts that differ in constants, spaces and comments only.
+    pub fingerprint: u64,
+    pub statements: usize,
+}
+
+pub(super) fn scan(text: &[u8]) -> Found {
+    let mut scan = Scan::new(text);
+    while let Some(token) = scan.lexer.next() {
+        scan.fingerprint(&token);
+        scan.token(&token);
+        scan.before = scan.becomes(&token);
+    }
+    if scan.lexer.is_broken() {
+        scan.effects |= Effects::UNPARSED;
+    }
+    if scan.statements > 1 {
+        scan.effects |= Effects::MULTI;
+    }
+    Found { effects: scan.effects, fingerprint: scan.hash, statements: scan.statements }
+}
+
+/// The token before the present one, as far as it matters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Before {
+    /// The beginning of a statement.
+    Start,
+    Word(Word),
+    Dot,
+    Cast,
+    Close,
+    Constant,
+    Other,
+}
+
+/// A name of one or several parts that was just read.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    parts: u8,
+    last: Lower,
+    word: Word,
+    /// Whether the part before the last one, the only one before it, is `pg_catalog`.
+    in_catalog: bool,
+    /// What stood before the first part.
+    before: Before,
+}
+
+#[derive(Debug)]
+struct Scan<'a> {
+    text: &'a [u8],
+    lexer: Lexer<'a>,
+    effects: Effects,
+    hash: u64,
+    /// Whether the last thing that was hashed is a constant, and one with a comma behind it.
+    constants: Constants,
+    statements: usize,
+    depth: usize,
+    /// First word of the present statement, and how many tokens of it were read.
+    verb: Word,
+    position: usize,
+    before: Before,
+    chain: Chain,
+    /// Whether the last `INTO` belongs to an `INSERT` or a `MERGE`.
+    into_existing: bool,
+    /// Whether semicolons no longer end statements: a body of SQL in a function.
+    in_body: bool,
+}
+
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Constants {
+    None,
+    One,
+    OneAndComma,
+}
+
+impl<'a> Scan<'a> {
+    fn new(text: &'a [u8]) -> Scan<'a> {
+        Scan {
+            text,
+            lexer: Lexer::new(text),
+            effects: Effects::NONE,
+            hash: HASH_SEED,
+            constants: Constants::None,
+            statements: 0,
+            depth: 0,
+            verb: Word::Name,
+            position: 0,
+            before: Before::Start,
+            chain: Chain {
+                parts: 0,
+                last: Lower::fold(b""),
+                word: Word::Name,
+                in_catalog: false,
+                before: Before::Start,
+            },
+            into_existing: false,
+            in_body: false,
+        }
+    }
+
+    fn becomes(&self, token: &Token) -> Before {
+        match token.kind {
+            Kind::Word | Kind::Quoted => Before::Word(self.chain.word),
+            Kind::Cast => Before::Cast,
+            Kind::Mark(b'.') => Before::Dot,
+            Kind::Mark(b')') => Before::Close,
+            Kind::Mark(b';') if self.position == 0 => Before::Start,
+            Kind::Mark(_) => Before::Other,
+            _ => Before::Constant,
+        }
+    }
+
+    fn token(&mut self, token: &Token) {
+        match token.kind {
+            Kind::Word | Kind::Quoted => self.name(token),
+            Kind::Mark(b';') if self.depth == 0 && !self.in_body => {
+                self.position = 0;
+                self.into_existing = false;
+                return;
+            }
+            Kind::Mark(b'(') => self.open(),
+            Kind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
+            // What comes before this dot is no plain name: whatever is called behind it has an
+            // owner that is not known.
+            Kind::Mark(b'.') if !matches!(self.before, Before::Word(_)) => self.chain.parts = 2,
+            _ => self.begin_if_new(Word::Name),
+        }
+        self.position += 1;
+    }
+
+    fn begin_if_new(&mut self, word: Word) {
+        if self.position == 0 {
+            self.statements += 1;
+            self.verb = word;
+            self.effects |= self.begins(word);
+        }
+    }
+
+    /// A word or a quoted identifier.
+    fn name(&mut self, token: &Token) {
+        let text = token.text(self.text);
+        let lower = match token.kind {
+            Kind::Quoted => Lower::quoted(text),
+            _ => Lower::fold(text),
+        };
+        let after_dot = self.before == Before::Dot;
+        // Behind a dot every word is a name.
+        let word = match token.kind {
+            Kind::Word if !after_dot => words::word(lower.bytes()),
+            _ => Word::Name,
+        };
+        if after_dot {
+            let catalog = self.chain.last.bytes() == b"pg_catalog";
+            self.chain.in_catalog = self.chain.parts == 1 && catalog;
+            self.chain.parts = self.chain.parts.saturating_add(1);
+        } else {
+            self.chain.parts = 1;
+            self.chain.in_catalog = false;
+            self.chain.before = self.before;
+        }
+        self.chain.last = lower;
+        self.chain.word = word;
+        if lower.bytes().starts_with(b"pg_temp") {
+            self.effects |= Effects::TEMP;
+        }
+        if self.before == Before::Cast && !words::is_own_type(lower.bytes()) {
+            self.effects |= Effects::HIDDEN;
+        }
+        if self.position == 0 {
+            self.begin_if_new(word);
+        } else {
+            self.word(word);
+        }
+    }
+
+    /// A word that is not the first of its statement.
+    fn word(&mut self, word: Word) {
+        let before = match self.before {
+            Before::Word(before) => before,
+            _ => Word::Name,
+        };
+        match word {
+            Word::Temp | Word::Temporary => {
+                let new = match before {
+                    Word::Create | Word::Replace | Word::Local | Word::Global => true,
+                    // `SELECT INTO TEMP t`, but not `INSERT INTO temp`.
+                    Word::Into => !self.into_existing,
+                    _ => false,
+                };
+                if new {
+                    self.effects |= Effects::TEMP;
+                }
+            }
+            Word::Into => {
+                self.into_existing = matches!(before, Word::Insert | Word::Merge);
+                self.effects |= Effects::HIDDEN;
+            }
+            Word::From | Word::Table | Word::Cast => self.effects |= Effects::HIDDEN,
+            Word::Create => self.effects |= Effects::CREATE,
+            Word::Execute if before == Word::As || self.verb == Word::Explain => {
+                self.effects |= Effects::EXECUTE;
+            }
+            Word::Hold if self.verb == Word::Declare && before != Word::Without => {
+                self.effects |= Effects::HOLD;
+            }
+            Word::Write if before == Word::Read => {
+                if matches!(self.verb, Word::Begin | Word::Start | Word::Set) {
+                    self.effects |= Effects::READ_WRITE;
+                }
+            }
+            Word::To if self.verb == Word::Rollback => self.effects |= Effects::ROLLBACK_TO,
+            // The script of an extension may do everything.
+            Word::Extension if self.verb == Word::Create => self.effects |= Effects::UNPARSED,
+            Word::Atomic if before == Word::Begin => {
+                self.in_body = true;
+                self.effects |= Effects::UNPARSED;
+            }
+            _ => {}
+        }
+    }
+
+    /// What the first word of a statement says.
+    fn begins(&self, word: Word) -> Effects {
+        match word {
+            Word::Select | Word::Values | Word::Show | Word::With => Effects::NONE,
+            Word::Fetch | Word::Move => Effects::NONE,
+            Word::Insert | Word::Update | Word::Delete | Word::Merge | Word::Table => {
+                Effects::HIDDEN
+            }
+            Word::Begin | Word::Start | Word::Commit | Word::End | Word::Rollback => {
+                Effects::TRANSACTION
+            }
+            Word::Abort | Word::Savepoint | Word::Release => Effects::TRANSACTION,
+            Word::Set => self.set(),
+            Word::Reset => self.reset(),
+            Word::Listen => Effects::LISTEN,
+            Word::Unlisten => Effects::UNLISTEN,
+            Word::Notify => Effects::NOTIFY,
+            Word::Prepare => match self.next_word() {
+                Word::Transaction => Effects::TRANSACTION,
+                _ => Effects::PREPARE | Effects::HIDDEN,
+            },
+            Word::Execute => Effects::EXECUTE,
+            Word::Deallocate => Effects::DEALLOCATE,
+            Word::Discard => Effects::DISCARD,
+            Word::Load => Effects::LOAD,
+            Word::Do => Effects::DO,
+            Word::Call => Effects::CALL,
+            Word::Declare => Effects::HIDDEN,
+            Word::Close => Effects::HOLD,
+            Word::Copy => Effects::COPY | Effects::HIDDEN,
+            Word::Create => Effects::CREATE | Effects::HIDDEN,
+            Word::Drop | Word::Alter => Effects::DROP | Effects::HIDDEN,
+            Word::Explain | Word::Truncate | Word::Comment | Word::Grant | Word::Revoke => {
+                Effects::HIDDEN
+            }
+            Word::Analyze | Word::Analyse | Word::Vacuum | Word::Cluster | Word::Reindex => {
+                Effects::HIDDEN
+            }
+            Word::Lock | Word::Refresh | Word::Reassign | Word::Security | Word::Import => {
+                Effects::HIDDEN
+            }
+            Word::Checkpoint => Effects::NONE,
+            _ => Effects::UNPARSED,
+        }
+    }
+
+    /// The word behind the present token.
+    fn next_word(&self) -> Word {
+        peek(&mut self.lexer.clone(), self.text)
+    }
+
+    /// `SET …`: which kind of it.
+    fn set(&self) -> Effects {
+        let mut ahead = self.lexer.clone();
+        let mut word = peek(&mut ahead, self.text);
+        if word == Word::Local {
+            let first = peek_lower(&mut ahead, self.text);
+            return local(first.bytes());
+        }
+        if word == Word::Session {
+            let mut after = ahead.clone();
+            match peek(&mut after, self.text) {
+                Word::Authorization => return Effects::ROLE,
+                Word::Characteristics => return Effects::SET,
+                _ => {}
+            }
+            word = peek(&mut ahead, self.text);
+            if word == Word::Session {
+                return Effects::ROLE;
+            }
+        }
+        match word {
+            Word::Transaction | Word::Constraints => return Effects::SET_LOCAL,
+            Word::Role => return Effects::ROLE,
+            Word::Seed => return Effects::SEED,
+            _ => {}
+        }
+        // The name once more, because it may stand in quotes.
+        let mut ahead = self.lexer.clone();
+        let mut name = peek_lower(&mut ahead, self.text);
+        if name.bytes() == b"session" {
+            name = peek_lower(&mut ahead, self.text);
+        }
+        named(name.bytes(), Effects::SET)
+    }
+
+    fn reset(&self) -> Effects {
+        let mut ahead = self.lexer.clone();
+        match peek(&mut ahead, self.text) {
+            Word::Role | Word::Session => Effects::ROLE,
+            _ => named(peek_lower(&mut self.lexer.clone(), self.text).bytes(), Effects::RESET),
+        }
+    }
+
+    /// An opening parenthesis: a call, if a name stands before it that can be a function's.
+    fn open(&mut self) {
+        self.depth += 1;
+        if self.position == 0 {
+            // `(SELECT …)`
+            self.begin_if_new(Word::Select);
+        }
+        let Before::Word(word) = self.before else {
+            return;
+        };
+        let chain = self.chain;
+        // `EXPLAIN (…)`, `VACUUM (…)`
+        if self.position <= 1 || (chain.parts == 1 && self.is_grammar(word, chain.before)) {
+            return;
+        }
+        if self.is_no_function(chain.before) {
+            return;
+        }
+        if chain.parts > 1 && !chain.in_catalog {
+            self.effects |= Effects::FUNCTION;
+            return;
+        }
+        if chain.parts == 1 {
+            self.effects |= Effects::BUILTIN;
+        }
+        self.effects |= match words::call(chain.last.bytes()) {
+            Call::Harmless => Effects::NONE,
+            Call::Advisory => Effects::ADVISORY,
+            Call::Notify => Effects::NOTIFY,
+            Call::Seed => Effects::SEED,
+            Call::SequenceRead => Effects::SEQUENCE_READ,
+            Call::SetConfig => self.set_config(),
+            Call::Unknown => Effects::FUNCTION,
+        };
+    }
+
+    /// Whether the parenthesis behind `word` belongs to the grammar, given what comes before.
+    fn is_grammar(&self, word: Word, before: Before) -> bool {
+        let after = |words: &[Word]| matches!(before, Before::Word(it) if words.contains(&it));
+        match word {
+            Word::Over | Word::Filter => before == Before::Close,
+            Word::By => after(&[Word::Order, Word::Group, Word::Partition]),
+            Word::Sets => after(&[Word::Grouping]),
+            Word::Conflict => after(&[Word::On]),
+            Word::Key => after(&[Word::Primary, Word::Foreign]),
+            Word::Materialized => after(&[Word::As, Word::Not]),
+            Word::Operator => {
+                let mut ahead = self.lexer.clone();
+                peek_lower(&mut ahead, self.text).bytes() == b"pg_catalog"
+            }
+            Word::Join => {
+                matches!(self.next_word(), Word::Select | Word::Values | Word::With | Word::Table)
+            }
+            _ => word.never_a_function(),
+        }
+    }
+
+    /// Whether a name in this place is that of something else than a function that is called.
+    fn is_no_function(&self, before: Before) -> bool {
+        match before {
+            // A type with a modifier; the list of an alias: `f(x) t(a, b)`.
+            Before::Cast | Before::Close => true,
+            Before::Word(word) => match word {
+                Word::As | Word::With | Word::Recursive | Word::Into | Word::Exists => true,
+                Word::Only | Word::References | Word::Function | Word::Procedure => true,
+                Word::Routine | Word::Aggregate | Word::View | Word::Table => true,
+                Word::Execute | Word::Call => true,
+                Word::Copy | Word::Vacuum | Word::Analyze | Word::Prepare => word == self.verb,
+                _ => false,
+            },
+            Before::Start | Before::Dot | Before::Constant | Before::Other => false,
+        }
+    }
+
+    /// A call of `set_config`, behind its parenthesis.
+    fn set_config(&self) -> Effects {
+        let call = set_config(&mut self.lexer.clone());
+        let name = call.name.map_or(b"".as_slice(), |name| inner(name.text(self.text)));
+        let name = Lower::fold(name);
+        let lasts = match call.local {
+            Some(true) => local(name.bytes()),
+            _ => named(name.bytes(), Effects::SET_CONFIG),
+        };
+        match name.bytes().is_empty() {
+            // A name that is not known may be any.
+            true => lasts | Effects::READ_WRITE,
+            false => lasts,
+        }
+    }
+
+    /// Takes a token into the hash. Constants are all the same, and a list of them is like one.
+    fn fingerprint(&mut self, token: &Token) {
+        if token.is_constant() {
+            if self.constants != Constants::OneAndComma {
+                self.mix(b"?", 0);
+            }
+            self.constants = Constants::One;
+            return;
+        }
+        if token.is_mark(b',') && self.constants == Constants::One {
+            self.constants = Constants::OneAndComma;
+            return;
+        }
+        if self.constants == Constants::OneAndComma {
+            self.mix(b",", 0);
+        }
+        self.constants = Constants::None;
+        let fold = match token.kind {
+            Kind::Word => 0x20,
+            _ => 0,
+        };
+        self.mix(token.text(self.text), fold);
+    }
+
+    /// FNV-1a: this hash chooses what is sampled and protects nothing. Whoever makes two texts
+    /// collide does so within a pool of its own.
+    fn mix(&mut self, bytes: &[u8], fold: u8) {
+        for byte in bytes {
+            let byte = if byte.is_ascii_uppercase() { byte | fold } else { *byte };
+            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(HASH_PRIME);
+        }
+        self.hash = (self.hash ^ 0xff).wrapping_mul(HASH_PRIME);
+    }
+}
+
+/// Parameters of 64-bit FNV-1a.
+const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
+const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;
+
+fn peek_lower(lexer: &mut Lexer<'_>, text: &[u8]) -> Lower {
+    match lexer.next() {
+        Some(token) if token.kind == Kind::Word => Lower::fold(token.text(text)),
+        Some(token) if token.kind == Kind::Quoted => {
+            Lower::fold(Lower::quoted(token.text(text)).bytes())
+        }
+        _ => Lower::fold(b""),
+    }
+}
+
+fn peek(lexer: &mut Lexer<'_>, text: &[u8]) -> Word {
+    match lexer.next() {
+        Some(token) if token.kind == Kind::Word => {
+            words::word(Lower::fold(token.text(text)).bytes())
+        }
+        _ => Word::Name,
+    }
+}
+
+/// What it means to change the setting `name`; `lasting` unless the name says more.
+fn named(name: &[u8], lasting: Effects) -> Effects {
+    let kind = match name {
+        b"role" | b"session_authorization" => Effects::ROLE,
+        b"seed" => Effects::SEED,
+        _ => lasting,
+    };
+    kind | read_write(name)
+}
+
+/// The same until the transaction ends. That of a role ends too; a seed was sown.
+fn local(name: &[u8]) -> Effects {
+    match name {
+        b"seed" => Effects::SEED,
+        _ => Effects::SET_LOCAL | read_write(name),
+    }
+}
+
+fn read_write(name: &[u8]) -> Effects {
+    match name {
+        b"transaction_read_only" | b"default_transaction_read_only" => Effects::READ_WRITE,
+        _ => Effects::NONE,
+    }
+}
+
+/// What stands between the quotes of a plain string.
+pub(super) fn inner(string: &[u8]) -> &[u8] {
+    string.get(1..string.len().saturating_sub(1)).unwrap_or_default()
+}
+
+/// The parts of a call of `set_config` that are literals.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct SetConfig {
+    /// A plain string without quotes or backslashes inside it is not looked for here: whoever
+    /// compares it with a name finds none.
+    pub name: Option<Token>,
+    pub value: Option<Token>,
+    pub local: Option<bool>,
+    /// Where the call ends, behind its parenthesis.
+    pub end: Option<usize>,
+}
+
+/// Reads the arguments of a call, from behind the opening parenthesis to the closing one.
+pub(super) fn set_config(lexer: &mut Lexer<'_>) -> SetConfig {
+    let text = lexer.text();
+    let mut call = SetConfig::default();
+    let mut depth = 0usize;
+    let mut argument = 0usize;
+    // Of each argument the only token, if it has but one.
+    let mut only: Option<Token> = None;
+    let mut tokens = 0usize;
+    for token in lexer.by_ref().take(ARGUMENT_TOKENS_MAX) {
+        let ends = depth == 0 && (token.is_mark(b',') || token.is_mark(b')'));
+        if ends {
+            let only = only.take().filter(|_| tokens == 1);
+            match argument {
+                0 => call.name = only.filter(|it| it.kind == Kind::Plain),
+                1 => call.value = only,
+                _ => call.local = only.and_then(|it| truth(it.text(text))),
+            }
+            argument += 1;
+            tokens = 0;
+            if token.is_mark(b')') {
+                call.end = Some(token.end);
+                break;
+            }
+            continue;
+        }
+        match token.kind {
+            Kind::Mark(b'(' | b'[') => depth += 1,
+            Kind::Mark(b')' | b']') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        only = Some(token);
+        tokens += 1;
+    }
+    if call.end.is_none() || argument != 3 {
+        return SetConfig { end: call.end, ..SetConfig::default() };
+    }
+    call
+}
+
+fn truth(text: &[u8]) -> Option<bool> {
+    let lower = Lower::fold(text);
+    match lower.bytes() {
+        b"true" | b"'t'" | b"'true'" | b"'on'" | b"'1'" => Some(true),
+        b"false" | b"'f'" | b"'false'" | b"'off'" | b"'0'" => Some(false),
+        _ => None,
+    }
+}
+
+/// The first word of a text.
+pub(super) fn first(text: &[u8]) -> Word {
+    let mut lexer = Lexer::new(text);
+    let mut first = lexer.next();
+    while first.is_some_and(|it| it.is_mark(b';')) {
+        first = lexer.next();
+    }
+    match first {
+        Some(token) if token.kind == Kind::Word => {
+            words::word(Lower::fold(token.text(text)).bytes())
+        }
+        _ => Word::Name,
+    }
+}

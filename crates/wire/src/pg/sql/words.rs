@@ -1,0 +1,325 @@
+//! The words of SQL that decide something here, and the functions that are known to be harmless.
+
+use std::sync::LazyLock;
+
+/// Longest identifier of the server, in bytes: `NAMEDATALEN` less one.
+pub(super) const NAME_BYTES_MAX: usize = 63;
+
+/// A word without quotes, in lower case, kept on the stack. A longer one is no word of ours.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lower {
+    bytes: [u8; NAME_BYTES_MAX + 1],
+    length: usize,
+}
+
+impl Lower {
+    /// Folds `word` as the server folds it, as far as ASCII goes; what is longer than a name can
+    /// be becomes empty.
+    pub(super) fn fold(word: &[u8]) -> Lower {
+        let mut lower = Lower { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
+        if let Some(bytes) = lower.bytes.get_mut(..word.len()) {
+            for (to, from) in bytes.iter_mut().zip(word) {
+                *to = from.to_ascii_lowercase();
+            }
+            lower.length = word.len();
+        }
+        lower
+    }
+
+    /// The name between double quotes, taken as it is. One with a quote inside becomes empty: no
+    /// name that matters here has one.
+    pub(super) fn quoted(token: &[u8]) -> Lower {
+        let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
+        let mut lower = Lower { bytes: [0; NAME_BYTES_MAX + 1], length: 0 };
+        if inner.contains(&b'"') {
+            return lower;
+        }
+        if let Some(bytes) = lower.bytes.get_mut(..inner.len()) {
+            bytes.copy_from_slice(inner);
+            lower.length = inner.len();
+        }
+        lower
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.length).unwrap_or_default()
+    }
+}
+
+/// Makes the enum of words and the function that finds one.
+macro_rules! words {
+    ($($variant:ident = $text:literal,)*) => {
+        /// A word that means something to the scan. `Reserved` is a word that can never be a
+        /// function's name, `Name` is everything else.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub(super) enum Word {
+            Name,
+            Reserved,
+            $($variant,)*
+        }
+
+        /// Every word with a variant of its own.
+        const WORDS: &[(&[u8], Word)] = &[$(($text, Word::$variant),)*];
+    };
+}
+
+words! {
+    Abort = b"abort", Aggregate = b"aggregate", All = b"all", Alter = b"alter",
+    Analyse = b"analyse", Analyze = b"analyze", And = b"and", As = b"as", Atomic = b"atomic",
+    Authorization = b"authorization", Begin = b"begin", By = b"by", Call = b"call",
+    Cast = b"cast", Characteristics = b"characteristics", Checkpoint = b"checkpoint",
+    Close = b"close", Cluster = b"cluster", Comment = b"comment", Commit = b"commit",
+    Conflict = b"conflict", Constraints = b"constraints", Copy = b"copy", Create = b"create",
+    Cursor = b"cursor", Deallocate = b"deallocate", Declare = b"declare", Default = b"default",
+    Delete = b"delete", Discard = b"discard", Do = b"do", Drop = b"drop", End = b"end",
+    Execute = b"execute", Exists = b"exists", Explain = b"explain", Extension = b"extension",
+    Fetch = b"fetch", Filter = b"filter", Foreign = b"foreign", From = b"from",
+    Function = b"function", Global = b"global", Grant = b"grant", Group = b"group",
+    Grouping = b"grouping", Hold = b"hold", Import = b"import", Insert = b"insert",
+    Into = b"into", Join = b"join", Key = b"key", Listen = b"listen", Load = b"load",
+    Local = b"local", Lock = b"lock", Materialized = b"materialized", Merge = b"merge",
+    Move = b"move", Not = b"not", Notify = b"notify", On = b"on", Only = b"only",
+    Operator = b"operator", Or = b"or", Order = b"order", Over = b"over",
+    Partition = b"partition", Prepare = b"prepare", Prepared = b"prepared", Primary = b"primary",
+    Procedure = b"procedure", Read = b"read", Reassign = b"reassign", Recursive = b"recursive",
+    References = b"references", Refresh = b"refresh", Reindex = b"reindex", Release = b"release",
+    Replace = b"replace", Reset = b"reset", Revoke = b"revoke", Role = b"role",
+    Rollback = b"rollback", Routine = b"routine", Savepoint = b"savepoint",
+    Security = b"security", Seed = b"seed", Select = b"select", Session = b"session",
+    Set = b"set", Sets = b"sets", Show = b"show", Start = b"start", Table = b"table",
+    Temp = b"temp", Temporary = b"temporary", To = b"to", Transaction = b"transaction",
+    Truncate = b"truncate", Unlisten = b"unlisten", Update = b"update", Vacuum = b"vacuum",
+    Values = b"values", View = b"view", With = b"with", Without = b"without", Write = b"write",
+}
+
+impl Word {
+    /// Whether an opening parenthesis behind the word never makes a function call of it. These are
+    /// the words of the server's grammar that are reserved, or reserved for columns' names.
+    pub(super) fn never_a_function(self) -> bool {
+        matches!(
+            self,
+            Word::Reserved
+                | Word::All
+                | Word::Analyse
+                | Word::Analyze
+                | Word::And
+                | Word::As
+                | Word::Cast
+                | Word::Create
+                | Word::Default
+                | Word::Do
+                | Word::End
+                | Word::Exists
+                | Word::Fetch
+                | Word::Foreign
+                | Word::From
+                | Word::Grant
+                | Word::Group
+                | Word::Grouping
+                | Word::Into
+                | Word::Not
+                | Word::On
+                | Word::Only
+                | Word::Or
+                | Word::Order
+                | Word::Primary
+                | Word::References
+                | Word::Select
+                | Word::Table
+                | Word::To
+                | Word::Values
+                | Word::With
+        )
+    }
+}
+
+/// Words of `src/include/parser/kwlist.h` of version 15 that are reserved, then those reserved for
+/// columns' names: types, and calls with a grammar of their own. Those that have a variant above
+/// are left out. A newer server reserves more; a word that is missing here only makes a call of
+/// what is none.
+#[rustfmt::skip]
+const RESERVED: &[&str] = &[
+    "any", "array", "asc", "asymmetric", "both", "case", "check", "collate", "column",
+    "constraint", "deferrable", "desc", "distinct", "else", "except", "false", "for", "having",
+    "in", "initially", "intersect", "lateral", "leading", "limit", "null", "offset", "placing",
+    "returning", "some", "symmetric", "then", "trailing", "true", "union", "unique", "user",
+    "using", "variadic", "when", "where", "window", "current_catalog", "current_date",
+    "current_role", "current_time", "current_timestamp", "current_user", "localtime",
+    "localtimestamp", "session_user",
+    "between", "bigint", "bit", "boolean", "char", "character", "coalesce", "dec", "decimal",
+    "extract", "float", "greatest", "inout", "int", "integer", "interval", "least", "national",
+    "nchar", "none", "normalize", "nullif", "numeric", "out", "overlay", "position", "precision",
+    "real", "row", "setof", "smallint", "substring", "time", "timestamp", "treat", "trim",
+    "varchar", "xmlattributes", "xmlconcat", "xmlelement", "xmlexists", "xmlforest",
+    "xmlnamespaces", "xmlparse", "xmlpi", "xmlroot", "xmlserialize", "xmltable",
+];
+
+/// Slots of the table of words: a power of two, about four times as many as there are words.
+const SLOTS: usize = 1024;
+
+/// Which word `lower` is; `lower` is folded already. Every word of every text comes through here,
+/// so it is one look into a hash table.
+pub(super) fn word(lower: &[u8]) -> Word {
+    let mut slot = slot(lower);
+    while let Some(Some((text, word))) = TABLE.get(slot) {
+        if *text == lower {
+            return *word;
+        }
+        slot = (slot + 1) % SLOTS;
+    }
+    Word::Name
+}
+
+fn slot(lower: &[u8]) -> usize {
+    let at = |index: usize| usize::from(lower.get(index).copied().unwrap_or(0));
+    let last = at(lower.len().wrapping_sub(1));
+    (lower.len() * 151 + at(0) * 37 + at(2) * 11 + at(1) * 3 + last * 71) % SLOTS
+}
+
+/// A word and what it means, or a free slot.
+type Slot = Option<(&'static [u8], Word)>;
+
+static TABLE: LazyLock<Vec<Slot>> = LazyLock::new(|| {
+    let mut table = vec![None; SLOTS];
+    let reserved = RESERVED.iter().map(|text| (text.as_bytes(), Word::Reserved));
+    for (text, word) in WORDS.iter().copied().chain(reserved) {
+        let mut slot = slot(text);
+        while let Some(Some(_)) = table.get(slot) {
+            slot = (slot + 1) % SLOTS;
+        }
+        if let Some(free) = table.get_mut(slot) {
+            *free = Some((text, word));
+        }
+    }
+    table
+});
+
+/// Whether a cast to this type runs none but the server's own code.
+pub(super) fn is_own_type(lower: &[u8]) -> bool {
+    matches!(
+        lower,
+        b"bigint"
+            | b"int"
+            | b"integer"
+            | b"smallint"
+            | b"int2"
+            | b"int4"
+            | b"int8"
+            | b"text"
+            | b"varchar"
+            | b"char"
+            | b"character"
+            | b"boolean"
+            | b"bool"
+            | b"numeric"
+            | b"decimal"
+            | b"real"
+            | b"double"
+            | b"float"
+            | b"float4"
+            | b"float8"
+            | b"date"
+            | b"time"
+            | b"timestamp"
+            | b"timestamptz"
+            | b"timetz"
+            | b"interval"
+            | b"uuid"
+            | b"json"
+            | b"jsonb"
+            | b"bytea"
+            | b"oid"
+            | b"regclass"
+            | b"regtype"
+            | b"regproc"
+            | b"regprocedure"
+            | b"regrole"
+            | b"regnamespace"
+            | b"name"
+            | b"inet"
+            | b"cidr"
+            | b"money"
+            | b"xml"
+            | b"point"
+            | b"pg_lsn"
+            | b"xid"
+            | b"tid"
+            | b"bit"
+    )
+}
+
+/// What a call of a function of the server's own does to the session.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Call {
+    /// Nothing that stays.
+    Harmless,
+    Advisory,
+    Notify,
+    Seed,
+    SequenceRead,
+    SetConfig,
+    /// Not known.
+    Unknown,
+}
+
+/// What `name` of `pg_catalog` does. The list of harmless names is `harmless.txt`: functions that
+/// both version 15 and version 18 have, all forms of which are immutable or stable and run no SQL
+/// they are given, and volatile ones that were looked at one by one (`random`, `lo_put`,
+/// `pg_sleep`, transaction-level advisory locks …). `nextval` is among them: whoever reads
+/// `currval` or `lastval` is told apart by [`Call::SequenceRead`].
+pub(super) fn call(name: &[u8]) -> Call {
+    match name {
+        b"set_config" => Call::SetConfig,
+        b"setseed" => Call::Seed,
+        b"currval" | b"lastval" => Call::SequenceRead,
+        b"pg_notify" => Call::Notify,
+        b"pg_advisory_lock" | b"pg_advisory_lock_shared" => Call::Advisory,
+        b"pg_advisory_unlock" | b"pg_advisory_unlock_shared" => Call::Advisory,
+        b"pg_advisory_unlock_all" => Call::Advisory,
+        b"pg_try_advisory_lock" | b"pg_try_advisory_lock_shared" => Call::Advisory,
+        _ if HARMLESS.binary_search(&name).is_ok() => Call::Harmless,
+        _ => Call::Unknown,
+    }
+}
+
+static HARMLESS: LazyLock<Vec<&'static [u8]>> =
+    LazyLock::new(|| include_str!("harmless.txt").lines().map(str::as_bytes).collect());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_harmless_functions_is_sorted_and_in_lower_case() {
+        assert!(HARMLESS.len() > 700);
+        for pair in HARMLESS.windows(2) {
+            assert!(pair[0] < pair[1], "{pair:?}");
+        }
+        for name in HARMLESS.iter() {
+            assert_eq!(Lower::fold(name).bytes(), *name);
+        }
+    }
+
+    #[test]
+    fn every_word_is_found_and_no_other() {
+        for (text, expected) in WORDS {
+            assert_eq!(word(text), *expected);
+        }
+        for text in RESERVED {
+            assert_eq!(word(text.as_bytes()), Word::Reserved, "{text}");
+        }
+        for text in ["", "selec", "selects", "abalance", "é", "set_config"] {
+            assert_eq!(word(text.as_bytes()), Word::Name, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_function_that_changes_the_session_is_called_harmless() {
+        for name in ["set_config", "setseed", "currval", "lastval", "pg_advisory_lock", "ts_stat"] {
+            assert!(HARMLESS.binary_search(&name.as_bytes()).is_err(), "{name}");
+        }
+        for name in ["query_to_xml", "pg_backup_start", "pg_replication_origin_session_setup"] {
+            assert!(HARMLESS.binary_search(&name.as_bytes()).is_err(), "{name}");
+        }
+    }
+}
