@@ -9,6 +9,8 @@ mod model;
 #[cfg(not(feature = "model"))]
 mod residents;
 #[cfg(not(feature = "model"))]
+mod shares;
+#[cfg(not(feature = "model"))]
 mod sim;
 #[cfg(not(feature = "model"))]
 mod support;

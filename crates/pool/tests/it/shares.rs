@@ -1,0 +1,720 @@
+//! The shares of a server: tables, a million random steps, and what fairness comes to over time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use pool::shares::{
+    ACTIVE_FOR, Books, Denied, Effect, Key, KeyId, Letter, Permit, Released, ServerId, Shares,
+    TenantId, TenantLimits, Verdict, Wake,
+};
+
+use crate::support::{Chance, start};
+
+fn limits(connections_max: u32, weight: u32) -> TenantLimits {
+    TenantLimits { connections_max, weight, ..TenantLimits::default() }
+}
+
+/// A server with named keys, and what it is asked, a word each.
+struct Table {
+    books: Books,
+    server: ServerId,
+    keys: Vec<(String, KeyId)>,
+    begin: Instant,
+    now: Instant,
+    /// Keys that have an idle connection on thread 9.
+    idle: HashSet<KeyId>,
+}
+
+impl Table {
+    /// Tenants are `name:max:weight:min:reserve`; each has a key of its name, and one of its name
+    /// and `2`.
+    fn new(slots: u32, tenants: &[&str]) -> Table {
+        let mut books = Books::default();
+        let server = books.add_server(slots);
+        let mut keys = Vec::new();
+        for tenant in tenants {
+            let (name, figures) = tenant.split_once(':').unwrap();
+            let figures: Vec<u32> = figures.split(':').map(|one| one.parse().unwrap()).collect();
+            let id = books.add_tenant(
+                server,
+                TenantLimits {
+                    connections_max: figures[0],
+                    weight: figures[1],
+                    connections_min: figures.get(2).copied().unwrap_or(0),
+                    reserve: figures.get(3).copied().unwrap_or(0),
+                    reserve_after: Duration::from_secs(5),
+                },
+            );
+            for key in [name.to_owned(), format!("{name}2")] {
+                keys.push((key, books.add_key(id, u32::MAX)));
+            }
+        }
+        let begin = start();
+        Table { books, server, keys, begin, now: begin, idle: HashSet::new() }
+    }
+
+    fn key(&self, name: &str) -> KeyId {
+        self.keys.iter().find(|(key, _)| key == name).unwrap().1
+    }
+
+    fn name(&self, id: KeyId) -> &str {
+        &self.keys.iter().find(|(_, key)| *key == id).unwrap().0
+    }
+
+    fn act(&mut self, step: &str) -> String {
+        let words: Vec<&str> = step.split(' ').collect();
+        let number = |at: usize| words.get(at).map_or(1, |word| word.parse::<u32>().unwrap());
+        let found = match words[0] {
+            "ms" => {
+                self.now += Duration::from_millis(u64::from(number(1)));
+                String::new()
+            }
+            "server" => {
+                self.books.set_server(self.server, number(1));
+                String::new()
+            }
+            "open" => {
+                let opened: Vec<_> = (0..number(2))
+                    .map(|_| self.books.open(self.key(words[1]), self.now, self.now))
+                    .collect();
+                match opened.last().unwrap() {
+                    Ok(()) => "yes".to_owned(),
+                    Err(denied) => format!("{denied:?}"),
+                }
+            }
+            "want" | "want_since" => {
+                let since = match words[0] {
+                    "want" => self.now,
+                    _ => self.begin + Duration::from_millis(u64::from(number(3))),
+                };
+                let idle = |key: KeyId| self.idle.contains(&key).then_some(9);
+                let want = (0, number(2), since);
+                let key = self.key(words[1]);
+                self.books.want(key, want, self.now, &idle);
+                String::new()
+            }
+            "idle" => {
+                let key = self.key(words[1]);
+                self.idle.insert(key);
+                String::new()
+            }
+            "release" => match self.books.release(self.key(words[1]), None, self.now) {
+                Verdict::Keep => "keep".to_owned(),
+                Verdict::GiveUp { to } => {
+                    self.books.closed(self.key(words[1]), to);
+                    "close".to_owned()
+                }
+            },
+            "closed" => {
+                self.books.closed(self.key(words[1]), None);
+                String::new()
+            }
+            "busy" => {
+                let us = u64::from(number(2)) * 1_000;
+                self.books.charge(self.key(words[1]), us, self.now);
+                String::new()
+            }
+            _ => panic!("{step}"),
+        };
+        let mut effects = Vec::new();
+        self.books.take_effects(&mut effects);
+        let effects = effects.iter().map(|effect| match effect {
+            Effect::Granted { key, .. } => format!("+{}", self.name(*key)),
+            Effect::Reclaim { key, .. } => format!("reclaim {}", self.name(*key)),
+        });
+        let all = (!found.is_empty()).then_some(found).into_iter().chain(effects);
+        all.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn check(slots: u32, tenants: &[&str], steps: &[(&str, &str)]) {
+    let mut table = Table::new(slots, tenants);
+    for (index, (step, expected)) in steps.iter().enumerate() {
+        assert_eq!(table.act(step), *expected, "step {index}: {step}");
+    }
+}
+
+#[test]
+fn every_bound_denies_by_its_name() {
+    check(
+        5,
+        &["a:3:1", "b:9:1"],
+        &[
+            ("open a 3", "yes"),
+            ("open a", "Tenant"),
+            ("open b 2", "yes"),
+            ("open b", "Server"),
+            ("closed a", ""),
+            ("open b", "yes"),
+            ("open a", "Server"),
+        ],
+    );
+}
+
+#[test]
+fn a_free_slot_goes_to_who_is_below_its_share_then_to_who_used_least() {
+    check(
+        4,
+        &["a:9:1", "b:9:1"],
+        &[
+            ("open a 4", "yes"),
+            ("want a 2", ""),
+            ("want b 3", ""),
+            // b is entitled to two, though a has waited longer and used no more.
+            ("closed a", "+b"),
+            ("closed a", "+b"),
+            // Both have their share: who used less.
+            ("busy b 500", ""),
+            ("closed a", "+a"),
+            ("closed b", "+b"),
+        ],
+    );
+}
+
+#[test]
+fn who_has_too_much_gives_up_at_its_next_release_and_no_more_than_is_wanted() {
+    check(
+        4,
+        &["a:9:1", "b:9:1"],
+        &[
+            ("open a 4", "yes"),
+            ("release a", "keep"),
+            ("want b 1", ""),
+            ("release a", "close +b"),
+            ("release a", "keep"),
+            ("want b 5", ""),
+            ("release a", "close +b"),
+            // Two each.
+            ("release a", "keep"),
+            ("release b", "keep"),
+        ],
+    );
+}
+
+#[test]
+fn an_idle_connection_is_asked_back_from_who_has_too_much() {
+    check(
+        4,
+        &["a:9:1", "b:9:1", "c:9:1"],
+        &[
+            ("open a 3", "yes"),
+            ("open c 1", "yes"),
+            ("idle a", ""),
+            ("idle c", ""),
+            ("want b 2", "reclaim a"),
+            ("closed a", "+b"),
+            ("ms 1", ""),
+            // Now a has two and is entitled to one; b has one, so that it would be no gain.
+            ("want b 1", ""),
+            // After a while only b and a are there, and what c does not use is free for b.
+            ("ms 9999", ""),
+            ("busy a 0", ""),
+            ("want b 1", ""),
+            ("ms 2", ""),
+            ("want b 1", "reclaim c"),
+        ],
+    );
+}
+
+#[test]
+fn a_minimum_is_kept_while_its_tenant_does_nothing() {
+    check(
+        3,
+        &["a:9:1:2", "b:9:1"],
+        &[
+            ("open a 3", "yes"),
+            ("idle a", ""),
+            ("ms 30000", ""),
+            ("want b 3", "reclaim a"),
+            ("closed a", "+b"),
+            ("ms 30000", ""),
+            ("want b 2", ""),
+        ],
+    );
+}
+
+#[test]
+fn more_tenants_than_slots_take_turns_by_busy_time() {
+    check(
+        1,
+        &["a:9:1", "b:9:1"],
+        &[
+            ("open a", "yes"),
+            ("want b", ""),
+            ("busy a 20", ""),
+            ("release a", "keep"),
+            ("busy a 60", ""),
+            ("release a", "close +b"),
+            ("want a", ""),
+            ("busy b 60", ""),
+            ("release b", "keep"),
+            ("busy b 100", ""),
+            ("release b", "close +a"),
+        ],
+    );
+}
+
+#[test]
+fn users_of_a_tenant_take_turns_by_who_waits_longest() {
+    check(
+        9,
+        &["a:2:1"],
+        &[
+            ("open a 2", "yes"),
+            ("want a2", ""),
+            // It has none and the other one two: at once.
+            ("release a", "close +a2"),
+            ("want a2", ""),
+            ("release a", "keep"),
+            ("ms 25", ""),
+            ("release a", "close +a2"),
+            ("want_since a 1 0", ""),
+            ("want_since a2 1 5", ""),
+            // Its own clients have waited for longer than those of the other.
+            ("release a2", "close +a"),
+        ],
+    );
+}
+
+#[test]
+fn the_reserve_is_for_those_who_waited() {
+    check(
+        9,
+        &["a:1:1:0:1"],
+        &[
+            ("open a", "yes"),
+            ("want a 2", ""),
+            ("ms 4999", ""),
+            ("want_since a 2 0", ""),
+            ("ms 2", ""),
+            ("want_since a 2 0", "+a"),
+            ("want_since a 1 0", ""),
+            ("want_since a 0 0", ""),
+            // Nobody waits: it is given back.
+            ("release a", "close"),
+            ("release a", "keep"),
+        ],
+    );
+}
+
+#[test]
+fn lowered_bounds_are_reached_by_releases() {
+    check(
+        4,
+        &["a:9:1"],
+        &[
+            ("open a 4", "yes"),
+            ("server 2", ""),
+            ("open a", "Server"),
+            ("release a", "close"),
+            ("release a", "close"),
+            ("release a", "keep"),
+            ("want a 3", ""),
+            ("server 4", "+a +a"),
+        ],
+    );
+}
+
+/// What the simulation knows of one tenant.
+struct Model {
+    id: TenantId,
+    limits: TenantLimits,
+    keys: Vec<(KeyId, u32)>,
+}
+
+/// Books of random size, and who holds what by the simulation's own count.
+struct World {
+    chance: Chance,
+    slots: u32,
+    books: Books,
+    server: ServerId,
+    models: Vec<Model>,
+    held: Vec<KeyId>,
+    closing: Vec<(KeyId, Option<TenantId>)>,
+    now: Instant,
+    effects: Vec<Effect>,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut chance = Chance(seed);
+        let slots = 1 + u32::try_from(chance.below(12)).unwrap();
+        let mut books = Books::default();
+        let server = books.add_server(slots);
+        let mut models: Vec<Model> = Vec::new();
+        for _ in 0..1 + chance.below(6) {
+            let mut limits =
+                limits(1 + u32::try_from(chance.below(8)).unwrap(), 1 << chance.below(4));
+            limits.connections_min = u32::try_from(chance.below(2)).unwrap();
+            let id = books.add_tenant(server, limits);
+            let keys = (0..1 + chance.below(3))
+                .map(|_| 1 + u32::try_from(chance.below(6)).unwrap())
+                .map(|max| (books.add_key(id, max), max))
+                .collect();
+            models.push(Model { id, limits, keys });
+        }
+        World {
+            chance,
+            slots,
+            books,
+            server,
+            models,
+            held: Vec::new(),
+            closing: Vec::new(),
+            now: start(),
+            effects: Vec::new(),
+        }
+    }
+
+    fn step(&mut self) {
+        let World { chance, books, held, closing, now, .. } = self;
+        *now += Duration::from_micros(u64::try_from(chance.below(20_000)).unwrap());
+        let now = *now;
+        let model = &self.models[chance.below(self.models.len())];
+        let (key, _) = model.keys[chance.below(model.keys.len())];
+        match chance.below(8) {
+            0 | 1 => {
+                let may = books.next_in_line(self.server).is_none();
+                if books.open(key, now, now).is_ok() {
+                    assert!(may, "nobody is overtaken");
+                    held.push(key);
+                }
+            }
+            2 => {
+                let wanted = u32::try_from(chance.below(4)).unwrap();
+                let thread = chance.below(3);
+                books.want(key, (thread, wanted, now), now, &|_| Some(thread));
+            }
+            3 | 4 if !held.is_empty() => {
+                let at = chance.below(held.len());
+                if let Verdict::GiveUp { to } = books.release(held[at], None, now) {
+                    closing.push((held.swap_remove(at), to));
+                }
+            }
+            5 if !closing.is_empty() => {
+                let (key, to) = closing.swap_remove(chance.below(closing.len()));
+                books.closed(key, to);
+            }
+            6 if !held.is_empty() => books.closed(held.swap_remove(chance.below(held.len())), None),
+            _ => books.charge(key, u64::try_from(chance.below(20_000)).unwrap(), now),
+        }
+    }
+
+    fn take_grants(&mut self) {
+        self.books.take_effects(&mut self.effects);
+        for effect in self.effects.drain(..) {
+            let Effect::Granted { key, .. } = effect else { continue };
+            let is_its = |model: &&Model| model.keys.iter().any(|(one, _)| *one == key);
+            let model = self.models.iter().find(is_its).unwrap();
+            self.held.push(key);
+            // If it has more than its share now, then nobody waits who has less.
+            let (has, entitled) = self.books.tenant_held(model.id);
+            if has > entitled
+                && let Some(next) = self.books.next_in_line(self.server)
+            {
+                let (has, entitled) = self.books.tenant_held(next);
+                assert!(has >= entitled, "a grant beyond the share of one");
+            }
+        }
+    }
+
+    /// The bounds; that both sides count the same; and that no slot is free that is wanted.
+    fn assert_sound(&self) {
+        let books = &self.books;
+        let counted = self.held.len() + self.closing.len();
+        assert_eq!(usize::try_from(books.server_held(self.server)).unwrap(), counted);
+        assert!(books.server_held(self.server) <= self.slots);
+        for model in &self.models {
+            let (held, entitled) = books.tenant_held(model.id);
+            assert!(held.max(entitled) <= model.limits.connections_max);
+            assert!(model.keys.iter().all(|(key, max)| books.key_held(*key) <= *max));
+        }
+        let is_full = books.server_held(self.server) == self.slots;
+        assert!(is_full || books.next_in_line(self.server).is_none());
+    }
+}
+
+#[test]
+fn bounds_hold_and_nobody_below_its_share_waits_behind_one_above() {
+    for seed in 0..8 {
+        let mut world = World::new(seed);
+        for _ in 0..125_000 {
+            world.step();
+            world.take_grants();
+            world.assert_sound();
+        }
+    }
+}
+
+/// Tenants whose clients always have work, each connection busy for its service time; returns what
+/// busy time each got, in milliseconds.
+fn saturate(slots: u32, tenants: &[(u32, u64)], for_ms: u64) -> Vec<u64> {
+    let mut books = Books::default();
+    let server = books.add_server(slots);
+    let keys: Vec<KeyId> = tenants
+        .iter()
+        .map(|(weight, _)| {
+            let tenant = books.add_tenant(server, limits(100, *weight));
+            books.add_key(tenant, 100)
+        })
+        .collect();
+    let begin = start();
+    let mut busy = vec![0; tenants.len()];
+    // When which connection is free again, in microseconds.
+    let mut running: Vec<(u64, usize)> = Vec::new();
+    let mut effects = Vec::new();
+    let mut at_us = 0;
+    while at_us < for_ms * 1_000 {
+        let now = begin + Duration::from_micros(at_us);
+        for key in &keys {
+            books.want(*key, (0, 50, now), now, &|_| None);
+        }
+        books.take_effects(&mut effects);
+        for effect in effects.drain(..) {
+            if let Effect::Granted { key, .. } = effect {
+                let tenant = keys.iter().position(|one| *one == key).unwrap();
+                // A login takes as long as some work does.
+                running.push((at_us + 2_000 + tenants[tenant].1, tenant));
+            }
+        }
+        let next = running.iter().enumerate().min_by_key(|(_, (end, _))| *end).unwrap().0;
+        let (end, tenant) = running.swap_remove(next);
+        at_us = end;
+        let now = begin + Duration::from_micros(at_us);
+        let service = tenants[tenant].1;
+        busy[tenant] += service;
+        books.charge(keys[tenant], service, now);
+        match books.release(keys[tenant], Some(now), now) {
+            Verdict::Keep => running.push((at_us + service, tenant)),
+            Verdict::GiveUp { to } => books.closed(keys[tenant], to),
+        }
+    }
+    busy.iter().map(|us| us / 1_000).collect()
+}
+
+#[test]
+fn busy_time_follows_the_weights_under_saturation() {
+    for (slots, tenants) in [
+        (8, vec![(1, 1_000), (1, 1_000)]),
+        (8, vec![(1, 200), (1, 5_000)]),
+        (8, vec![(1, 1_000), (3, 1_000)]),
+        (8, vec![(1, 1_000), (3, 400), (4, 3_000)]),
+        (4, vec![(1, 1_000), (1, 700), (1, 300)]),
+        (1, vec![(1, 1_000), (1, 1_000), (2, 1_000)]),
+        (2, vec![(1, 900), (1, 1_000), (1, 1_100), (1, 1_200), (2, 5_000)]),
+    ] {
+        let busy = saturate(slots, &tenants, 60_000);
+        let (all, weights): (u64, u64) =
+            (busy.iter().sum(), tenants.iter().map(|(weight, _)| u64::from(*weight)).sum());
+        for (tenant, (weight, _)) in tenants.iter().enumerate() {
+            let due = all * u64::from(*weight) / weights;
+            // Slots are whole, and whose turn it is changes after 50 ms at the earliest.
+            let tolerance = (due / 8).max(1_500);
+            let off = busy[tenant].abs_diff(due);
+            assert!(off <= tolerance, "{slots} {tenants:?}: {busy:?}, due {due} of {tenant}");
+        }
+        // Nobody idles while all have work, but for the logins.
+        let possible = u64::from(slots) * 60_000;
+        assert!(all * 10 >= possible * 8, "{slots} {tenants:?}: {all} of {possible} ms");
+    }
+}
+
+/// Also the lightest tenant is entitled to a slot.
+#[test]
+fn a_small_weight_is_not_nothing() {
+    let busy = saturate(4, &[(100, 1_000), (1, 1_000), (1, 1_000)], 60_000);
+    let all: u64 = busy.iter().sum();
+    assert!(busy.iter().all(|one| one * 10 >= all), "{busy:?}");
+    assert!(busy[0] * 10 >= all * 7, "{busy:?}");
+}
+
+/// One client asks 50 times a second while two hundred of another tenant flood the server.
+#[test]
+fn a_quiet_tenant_waits_for_one_service_time_beside_a_flood() {
+    const SERVICE_US: u64 = 1_000;
+    const LOGIN_US: u64 = 5_000;
+    let mut books = Books::default();
+    let server = books.add_server(10);
+    let flood = books.add_tenant(server, limits(20, 1));
+    let flood = books.add_key(flood, 20);
+    let quiet = books.add_tenant(server, limits(20, 1));
+    let quiet = books.add_key(quiet, 20);
+    let begin = start();
+    let at = |us: u64| begin + Duration::from_micros(us);
+    for _ in 0..10 {
+        books.open(flood, begin, begin).unwrap();
+    }
+    let mut flooding: Vec<u64> = (0..10).map(|one| one * 100).collect();
+    // When the quiet tenant's connection is there, and what its clients waited.
+    let (mut connection, mut waits): (Option<u64>, Vec<u64>) = (None, Vec::new());
+    let mut effects = Vec::new();
+    for turn in 0..500_u64 {
+        let ask = 10_000 + turn * 20_000;
+        if connection.is_none() {
+            books.want(quiet, (0, 1, at(ask)), at(ask), &|_| None);
+        }
+        // The flood goes on meanwhile.
+        while let Some(next) = (0..flooding.len()).min_by_key(|&one| flooding[one])
+            && flooding[next] < ask + 20_000
+        {
+            let now = flooding[next];
+            books.charge(flood, SERVICE_US, at(now));
+            books.want(flood, (1, 190, at(now)), at(now), &|_| None);
+            match books.release(flood, Some(at(now)), at(now)) {
+                Verdict::Keep => flooding[next] = now + SERVICE_US,
+                Verdict::GiveUp { to } => {
+                    flooding.swap_remove(next);
+                    books.closed(flood, to);
+                }
+            }
+            books.take_effects(&mut effects);
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Granted { key, .. } if key == quiet => connection = Some(now),
+                    Effect::Granted { .. } => flooding.push(now + LOGIN_US),
+                    Effect::Reclaim { .. } => {}
+                }
+            }
+        }
+        let granted = connection.unwrap();
+        waits.push(granted.saturating_sub(ask));
+        books.charge(quiet, SERVICE_US, at(ask + 20_000));
+        assert_eq!(books.release(quiet, None, at(ask + 20_000)), Verdict::Keep, "it stays");
+    }
+    assert!(waits[0] <= SERVICE_US, "the first waits for one release: {} us", waits[0]);
+    assert!(waits[1..].iter().all(|wait| *wait == 0), "then it has a connection of its own");
+}
+
+/// Counts calls; letters are looked for anyway.
+struct Bell(Arc<AtomicUsize>);
+
+impl Wake for Bell {
+    fn wake(&self, _: usize) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_dropped_permit_is_the_next_ones_letter() {
+    let (now, rang) = (start(), Arc::new(AtomicUsize::new(0)));
+    let (shares, desks) = Shares::new(2, Box::new(Bell(Arc::clone(&rang))), now);
+    let server = shares.server(1);
+    let (a, b) = (server.tenant(limits(5, 1)), server.tenant(limits(5, 1)));
+    let (a, b) = (a.key(5), b.key(5));
+    let mut permit = a.open(now, now).unwrap();
+    assert_eq!(b.open(now, now).unwrap_err(), Denied::Server);
+    assert!(!a.needed_elsewhere(0));
+
+    a.set_idle(0, Some(now));
+    b.want(1, 1, now, now);
+    assert!(a.needed_elsewhere(0) && !b.needed_elsewhere(1));
+    assert_eq!(a.release(&mut permit, None, now), Released::Keep, "both are entitled to one");
+    a.charge(100_000, now);
+    assert_eq!(a.release(&mut permit, None, now), Released::GiveUp);
+    assert_eq!(rang.load(Ordering::SeqCst), 0);
+    drop(permit);
+    assert_eq!(rang.load(Ordering::SeqCst), 1);
+    let mut letters = Vec::new();
+    desks[1].take_letters(&mut letters);
+    assert!(matches!(&letters[..], [Letter::Granted(permit)] if permit.key().index() == b.index()));
+    assert_eq!((a.held(), b.held(), server.held()), (0, 1, 1));
+
+    // Nobody takes letters any more: what comes for that thread goes back.
+    drop(letters);
+    let held = a.open(now, now).unwrap();
+    b.want(1, 1, now, now);
+    drop(desks);
+    drop(held);
+    assert_eq!(server.held(), 0);
+}
+
+#[test]
+fn idle_connections_are_asked_back_from_the_thread_that_has_them() {
+    let now = start();
+    let (shares, desks) = Shares::new(3, Box::new(Bell(Arc::default())), now);
+    let server = shares.server(2);
+    let (a, b) = (server.tenant(limits(5, 1)).key(5), server.tenant(limits(5, 1)).key(5));
+    let permits = (a.open(now, now).unwrap(), a.open(now, now).unwrap());
+    a.set_idle(1, Some(now + Duration::from_secs(2)));
+    a.set_idle(2, Some(now + Duration::from_secs(1)));
+    assert_eq!(a.idle_elsewhere(0), Some((2, now + Duration::from_secs(1))));
+    assert_eq!(a.idle_elsewhere(2), Some((1, now + Duration::from_secs(2))));
+    b.want(0, 1, now, now);
+    let mut letters = Vec::new();
+    desks[2].take_letters(&mut letters);
+    assert!(matches!(&letters[..], [Letter::Reclaim(key)] if key.index() == a.index()));
+    drop((letters, permits));
+    assert_eq!(b.held(), 1, "the letter has it");
+    drop(desks);
+    assert_eq!(b.held(), 0);
+}
+
+#[test]
+fn a_waiting_thread_is_claimed_once() {
+    let now = start();
+    let (shares, _desks) = Shares::new(3, Box::new(Bell(Arc::default())), now);
+    let key = shares.server(2).tenant(limits(5, 1)).key(5);
+    let later = |ms| now + Duration::from_millis(ms);
+    let margin = Duration::from_millis(1);
+    assert_eq!(key.claim_older(0, None, margin), None);
+    key.set_waiting(1, Some(later(5)));
+    key.set_waiting(2, Some(later(3)));
+    assert!(key.needed_elsewhere(0));
+    assert_eq!(key.claim_older(0, Some(later(4)), margin), None, "not by more than the margin");
+    assert_eq!(key.claim_older(0, Some(later(9)), margin), Some(2));
+    assert_eq!(key.claim_older(0, None, margin), Some(1));
+    assert_eq!(key.claim_older(0, None, margin), None);
+    assert!(!key.needed_elsewhere(0));
+    key.set_waiting(1, None);
+    key.set_waiting(2, Some(now));
+    assert!(!key.needed_elsewhere(2) && key.needed_elsewhere(1));
+}
+
+/// Threads that open, keep and drop permits for keys that come and go: in the end nothing is held.
+#[test]
+fn threads_leave_nothing_behind() {
+    let now = start();
+    let (shares, desks) = Shares::new(4, Box::new(Bell(Arc::default())), now);
+    let server = shares.server(3);
+    let tenants: Vec<_> = (0..3).map(|weight| server.tenant(limits(2, weight + 1))).collect();
+    let common: Vec<Key> = tenants.iter().map(|tenant| tenant.key(2)).collect();
+    std::thread::scope(|scope| {
+        for desk in desks {
+            let (tenants, common) = (&tenants, &common);
+            scope.spawn(move || {
+                let mut chance = Chance(u64::try_from(desk.thread()).unwrap());
+                let mut permits: Vec<Permit> = Vec::new();
+                let mut letters = Vec::new();
+                let mut at = now;
+                for _ in 0..20_000 {
+                    at += Duration::from_micros(100);
+                    let own = tenants[chance.below(3)].key(1);
+                    let shared = &common[chance.below(3)];
+                    let key = if chance.below(4) == 0 { &own } else { shared };
+                    if let Ok(permit) = key.open(at, at) {
+                        permits.push(permit);
+                    } else {
+                        key.want(desk.thread(), 1, at, at);
+                    }
+                    desk.take_letters(&mut letters);
+                    for letter in letters.drain(..) {
+                        if let Letter::Granted(permit) = letter {
+                            permits.push(permit);
+                        }
+                    }
+                    permits.truncate(chance.below(3));
+                }
+            });
+        }
+    });
+    assert_eq!(server.held(), 0);
+    assert!(common.iter().all(|key| key.held() == 0));
+    // Long after, nobody is entitled to anything.
+    drop(common);
+    let key = tenants[0].key(1);
+    key.charge(1, now + ACTIVE_FOR * 3);
+    assert_eq!(tenants[0].held(), (0, 2));
+    assert_eq!(tenants[1].held(), (0, 0));
+}
