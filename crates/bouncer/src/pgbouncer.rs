@@ -6,7 +6,10 @@
 //! PgBouncer's documentation, `config` and `usage`.
 
 pub mod command;
+pub mod console;
 pub mod ini;
 pub mod settings;
+pub mod show;
+pub mod table;
 pub mod tenants;
 pub mod userlist;

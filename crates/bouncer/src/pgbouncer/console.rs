@@ -1,0 +1,324 @@
+//! The console: carries out its commands in the control plane.
+//!
+//! A relay thread keeps the connection and sends what was typed here; the answer, complete with
+//! its `ReadyForQuery`, goes back to it. So no command ever holds up a relay thread, and one that
+//! waits, such as `PAUSE`, makes its own client wait only.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node::clock;
+use parking_lot::Mutex;
+use wire::pg::frame::TransactionStatus;
+use wire::pg::message::{ErrorFields, backend};
+
+use super::command::{self, Command, ShutdownWait, Topic};
+use super::settings::Values;
+use super::show::{self, Totals, View};
+use crate::relay::snapshot::{ServerView, Snapshot};
+use crate::service::Bouncer;
+use crate::tenants::{Admission, Tenant, TenantId};
+
+/// How often a command that waits looks again.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How old the figures are at least that averages are made with.
+const PERIOD_MIN: Duration = Duration::from_secs(1);
+
+/// `protocol_violation`, which is what PgBouncer answers to whatever it does not like.
+const REFUSED: &str = "08P01";
+
+/// What a user of the console may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rights {
+    /// Everything.
+    Admin,
+    /// Look.
+    Stats,
+}
+
+/// What only the process that the console is part of can do.
+pub trait Host: Send + Sync {
+    /// The settings in force.
+    fn values(&self) -> Values;
+    /// Changes one of them, for as long as the process lives.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn set(&self, key: &str, value: &str) -> Result<(), String>;
+    /// Begins to end the process; returns at once.
+    fn shutdown(&self, wait: ShutdownWait);
+    /// Whether that has begun.
+    fn is_shutting_down(&self) -> bool;
+}
+
+/// The console. Cheap to clone.
+#[derive(Clone)]
+pub struct Console(Arc<Inner>);
+
+struct Inner {
+    bouncer: Bouncer,
+    host: Arc<dyn Host>,
+    /// What averages are made with: when, and what was counted then.
+    earlier: Mutex<(Instant, BTreeMap<TenantId, Totals>)>,
+    /// When connections of a tenant became unfit.
+    reconnected: Mutex<BTreeMap<TenantId, Instant>>,
+}
+
+impl fmt::Debug for Console {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Console").field("bouncer", &self.0.bouncer).finish_non_exhaustive()
+    }
+}
+
+/// How a command ended.
+type Outcome = Result<Done, String>;
+
+/// What is written for a command that went well.
+enum Done {
+    Tag(&'static str),
+    Table(super::table::Table),
+    Empty,
+}
+
+impl Console {
+    /// A console of a bouncer.
+    #[must_use]
+    pub fn new(bouncer: Bouncer, host: Arc<dyn Host>) -> Console {
+        Console(Arc::new(Inner {
+            bouncer,
+            host,
+            earlier: Mutex::new((clock::now(), BTreeMap::new())),
+            reconnected: Mutex::default(),
+        }))
+    }
+
+    /// The whole answer to what was typed.
+    pub async fn answer(&self, text: &str, rights: Rights) -> Vec<u8> {
+        let mut out = Vec::new();
+        let outcome = match command::parse(text) {
+            Ok(command) if rights == Rights::Stats && !command.only_shows() => {
+                Err("admin access needed".to_owned())
+            }
+            Ok(command) => self.boxed(command).await,
+            Err(message) => Err(message),
+        };
+        match outcome {
+            Ok(Done::Table(table)) => {
+                table.write(&mut out);
+                return out;
+            }
+            Ok(Done::Tag(tag)) => backend::command_complete(&mut out, tag),
+            Ok(Done::Empty) => backend::empty_query(&mut out),
+            Err(message) => backend::error(&mut out, &ErrorFields::error(REFUSED, &message)),
+        }
+        backend::ready_for_query(&mut out, TransactionStatus::Idle);
+        out
+    }
+
+    /// Boxed, because it holds everything that any command needs.
+    fn boxed(&self, command: Command) -> Pin<Box<dyn Future<Output = Outcome> + Send + '_>> {
+        Box::pin(self.run(command))
+    }
+
+    async fn run(&self, command: Command) -> Outcome {
+        let bouncer = &self.0.bouncer;
+        match command {
+            Command::Empty => return Ok(Done::Empty),
+            Command::Show(topic) => return Ok(Done::Table(self.show(topic).await)),
+            Command::Set { key, value } => {
+                self.0.host.set(&key, &value)?;
+                bouncer.reload().await.map_err(|error| error.to_string())?;
+                Ok(Done::Tag("SET"))
+            }
+            Command::Reload => {
+                let reloaded = bouncer.reload().await;
+                reloaded
+                    .map_err(|_| "RELOAD failed, see logs for additional details".to_owned())?;
+                Ok(Done::Tag("RELOAD"))
+            }
+            Command::Pause(name) => {
+                let tenants = self.named(name.as_deref())?;
+                self.each(&tenants, |name| bouncer.pause(name, false))?;
+                self.each(&tenants, |name| bouncer.reconnect(name))?;
+                self.until(|snapshots| !any_server(snapshots, &tenants, |_| true)).await;
+                Ok(Done::Tag("PAUSE"))
+            }
+            Command::Suspend => {
+                let tenants = self.named(None)?;
+                self.each(&tenants, |name| bouncer.pause(name, false))?;
+                Ok(Done::Tag("SUSPEND"))
+            }
+            Command::Resume(_) if self.0.host.is_shutting_down() => {
+                Err("pooler is shutting down".to_owned())
+            }
+            Command::Resume(name) => {
+                let tenants = self.named(name.as_deref())?;
+                self.each(&tenants, |name| bouncer.resume(name))?;
+                Ok(Done::Tag("RESUME"))
+            }
+            Command::Disable(name) => {
+                let tenants = self.named(Some(&name))?;
+                self.each(&tenants, |name| bouncer.pause(name, true))?;
+                Ok(Done::Tag("DISABLE"))
+            }
+            Command::Enable(name) => {
+                let tenants = self.named(Some(&name))?;
+                self.each(&tenants, |name| bouncer.resume(name))?;
+                Ok(Done::Tag("ENABLE"))
+            }
+            Command::Reconnect(name) => {
+                let tenants = self.named(name.as_deref())?;
+                let now = clock::now();
+                self.each(&tenants, |name| bouncer.reconnect(name))?;
+                let ids = tenants.iter().map(|tenant| (tenant.id, now));
+                self.0.reconnected.lock().extend(ids);
+                Ok(Done::Tag("RECONNECT"))
+            }
+            Command::WaitClose(name) => {
+                let tenants = self.named(name.as_deref())?;
+                self.until(|snapshots| !any_server(snapshots, &tenants, |it| self.is_unfit(it)))
+                    .await;
+                Ok(Done::Tag("WAIT_CLOSE"))
+            }
+            Command::Kill(name) => {
+                let tenants = self.named(name.as_deref())?;
+                self.each(&tenants, |name| bouncer.pause(name, false))?;
+                self.each(&tenants, |name| bouncer.kill(name))?;
+                Ok(Done::Tag("KILL"))
+            }
+            Command::KillClient(id) => {
+                self.kill_client(&id).await?;
+                Ok(Done::Tag("KILL_CLIENT"))
+            }
+            Command::Shutdown(wait) => {
+                self.0.host.shutdown(wait);
+                Ok(Done::Tag("SHUTDOWN"))
+            }
+        }
+    }
+
+    async fn kill_client(&self, id: &str) -> Result<(), String> {
+        let pid: u32 = id.parse().map_err(|_| "invalid client pointer supplied".to_owned())?;
+        let snapshots = self.0.bouncer.snapshots().await;
+        let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
+        let found = clients.find(|client| client.pid == pid);
+        let tenant = found.and_then(|client| client.tenant.as_ref());
+        let (_, tenant) = tenant.ok_or_else(|| "client not found".to_owned())?;
+        let killed = self.0.bouncer.kill_client(tenant, pid).await;
+        killed.map_err(|error| error.to_string())?;
+        // Whoever asks next does not see it any more.
+        self.until(|snapshots| {
+            !snapshots.iter().flat_map(|it| &it.clients).any(|client| client.pid == pid)
+        })
+        .await;
+        Ok(())
+    }
+
+    /// The tenants that a command is about.
+    fn named(&self, name: Option<&str>) -> Result<Vec<Arc<Tenant>>, String> {
+        let routing = self.0.bouncer.routing();
+        match name {
+            None => Ok(routing.tenants().map(Arc::clone).collect()),
+            Some(name) => {
+                let tenant = routing.named(name).map(Arc::clone);
+                Ok(vec![tenant.ok_or_else(|| format!("no such database: {name}"))?])
+            }
+        }
+    }
+
+    fn each(
+        &self,
+        tenants: &[Arc<Tenant>],
+        act: impl Fn(&str) -> Result<(), crate::Error>,
+    ) -> Result<(), String> {
+        tenants.iter().try_for_each(|tenant| act(&tenant.name).map_err(|error| error.to_string()))
+    }
+
+    /// Waits until the relay is as wanted. There is no end to it but that, or that whoever asked
+    /// leaves.
+    async fn until(&self, is_so: impl Fn(&[Snapshot]) -> bool) {
+        while !is_so(&self.0.bouncer.snapshots().await) {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    /// Whether a connection is to be closed because of a command that was given after it opened.
+    fn is_unfit(&self, server: &ServerView) -> bool {
+        let since = self.0.reconnected.lock().get(&server.tenant.0).copied();
+        since.is_some_and(|since| {
+            let age = Duration::from_micros(server.age_us);
+            age > clock::now().saturating_duration_since(since)
+        })
+    }
+
+    async fn show(&self, topic: Topic) -> super::table::Table {
+        let bouncer = &self.0.bouncer;
+        let snapshots = bouncer.snapshots().await;
+        let (routing, values) = (bouncer.routing(), self.0.host.values());
+        let totals: BTreeMap<TenantId, Totals> =
+            routing.tenants().map(|tenant| (tenant.id, self.totals(tenant.id))).collect();
+        let now = clock::now();
+        let mut earlier = self.0.earlier.lock();
+        let table = show::show(
+            topic,
+            &View {
+                routing: &routing,
+                snapshots: &snapshots,
+                values: &values,
+                totals: &totals,
+                earlier: &earlier.1,
+                period: now.saturating_duration_since(earlier.0).max(PERIOD_MIN),
+                state: self.state(&routing),
+                now_ms: clock::wall_ms(),
+            },
+        );
+        if now.saturating_duration_since(earlier.0) >= values.seconds("stats_period") {
+            *earlier = (now, totals);
+        }
+        table
+    }
+
+    fn state(&self, routing: &crate::tenants::Routing) -> &'static str {
+        let paused = |tenant: &Arc<Tenant>| tenant.state.admission() == Admission::Paused;
+        match routing.tenants().all(paused) && !routing.is_empty() {
+            true => "paused",
+            false => "active",
+        }
+    }
+
+    /// What all threads counted for a tenant.
+    fn totals(&self, tenant: TenantId) -> Totals {
+        let mut totals = Totals::default();
+        for stats in self.0.bouncer.threads().stats(tenant) {
+            totals.transactions += stats.transactions.load();
+            totals.queries += stats.queries.load();
+            totals.received += stats.received_bytes.load();
+            totals.sent += stats.sent_bytes.load();
+            totals.transaction_us += stats.busy_us.load();
+            let Some(times) = stats.times_seen() else { continue };
+            let mut sums = [(); 3].map(|()| crate::relay::stats::Distribution::default());
+            for (sum, of) in sums.iter_mut().zip([&times.query, &times.transaction, &times.wait]) {
+                of.add_to(sum);
+            }
+            totals.query_us += sums[0].sum_us();
+            totals.assignments += sums[1].count();
+            totals.wait_us += sums[2].sum_us();
+        }
+        totals
+    }
+}
+
+fn any_server(
+    snapshots: &[Snapshot],
+    tenants: &[Arc<Tenant>],
+    is_meant: impl Fn(&ServerView) -> bool,
+) -> bool {
+    let mut servers = snapshots.iter().flat_map(|snapshot| &snapshot.servers);
+    servers
+        .any(|server| tenants.iter().any(|tenant| tenant.id == server.tenant.0) && is_meant(server))
+}

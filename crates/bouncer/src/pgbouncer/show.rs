@@ -1,0 +1,621 @@
+//! What `SHOW` shows, with PgBouncer's columns: exporters read them by name.
+//!
+//! Pure: everything comes in a [`View`]. Columns that mean nothing here hold what PgBouncer shows
+//! when there is nothing, so that whoever parses them goes on.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use api::PoolMode;
+use node::clock::rfc3339;
+
+use super::command::Topic;
+use super::settings::{Change, Values};
+use super::table::{Table, of};
+use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
+use crate::tenants::{Address, Admission, Routing, Tenant, TenantId};
+
+/// The version of PgBouncer whose columns these are.
+const VERSION: &str = concat!("PgBouncer 1.25.2 (Cove ", env!("CARGO_PKG_VERSION"), ")");
+
+/// What was counted for a tenant since the start; times in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Server connections given to clients.
+    pub assignments: u64,
+    /// Transactions.
+    pub transactions: u64,
+    /// Statements.
+    pub queries: u64,
+    /// Bytes from clients.
+    pub received: u64,
+    /// Bytes to clients.
+    pub sent: u64,
+    /// In transactions.
+    pub transaction_us: u64,
+    /// In statements.
+    pub query_us: u64,
+    /// Waiting for a server connection.
+    pub wait_us: u64,
+    /// Clients that logged in.
+    pub logins: u64,
+}
+
+impl Totals {
+    fn plus(self, other: Totals) -> Totals {
+        Totals {
+            assignments: self.assignments + other.assignments,
+            transactions: self.transactions + other.transactions,
+            queries: self.queries + other.queries,
+            received: self.received + other.received,
+            sent: self.sent + other.sent,
+            transaction_us: self.transaction_us + other.transaction_us,
+            query_us: self.query_us + other.query_us,
+            wait_us: self.wait_us + other.wait_us,
+            logins: self.logins + other.logins,
+        }
+    }
+
+    fn minus(self, earlier: Totals) -> Totals {
+        Totals {
+            assignments: self.assignments.saturating_sub(earlier.assignments),
+            transactions: self.transactions.saturating_sub(earlier.transactions),
+            queries: self.queries.saturating_sub(earlier.queries),
+            received: self.received.saturating_sub(earlier.received),
+            sent: self.sent.saturating_sub(earlier.sent),
+            transaction_us: self.transaction_us.saturating_sub(earlier.transaction_us),
+            query_us: self.query_us.saturating_sub(earlier.query_us),
+            wait_us: self.wait_us.saturating_sub(earlier.wait_us),
+            logins: self.logins.saturating_sub(earlier.logins),
+        }
+    }
+}
+
+/// Everything that can be shown, at one time.
+#[derive(Debug)]
+pub struct View<'a> {
+    /// Tenants.
+    pub routing: &'a Routing,
+    /// Connections of every thread.
+    pub snapshots: &'a [Snapshot],
+    /// Settings in force.
+    pub values: &'a Values,
+    /// Counts by tenant.
+    pub totals: &'a BTreeMap<TenantId, Totals>,
+    /// The same, when the period of averages began.
+    pub earlier: &'a BTreeMap<TenantId, Totals>,
+    /// How long ago that was.
+    pub period: Duration,
+    /// `active`, `paused`, `suspended`, `shutting_down`.
+    pub state: &'a str,
+    /// The wall clock, in milliseconds since 1970.
+    pub now_ms: u64,
+}
+
+/// The result set of a topic.
+#[must_use]
+pub fn show(topic: Topic, view: &View<'_>) -> Table {
+    match topic {
+        Topic::Help => help(),
+        Topic::Config => config(view.values),
+        Topic::Databases => databases(view),
+        Topic::Pools => pools(view),
+        Topic::Clients => Table::new(&CONNECTION).with(clients(view)),
+        Topic::Servers => Table::new(&CONNECTION).with(servers(view)),
+        Topic::Sockets | Topic::ActiveSockets => sockets(view, topic == Topic::ActiveSockets),
+        Topic::Lists => lists(view),
+        Topic::Version => Table::new(&["version"]).with([vec![of(VERSION)]]),
+        Topic::State => state(view),
+        Topic::Stats => stats(view, true, true),
+        Topic::StatsTotals => stats(view, true, false),
+        Topic::StatsAverages => stats(view, false, true),
+        Topic::Totals => totals(view),
+        Topic::Users => users(view),
+        Topic::Pins => pins(view),
+        // Nothing of this kind exists here: descriptors are handed over in another way, memory is
+        // the allocator's, names are resolved by the system, one process has all threads.
+        Topic::Fds => Table::new(&FDS),
+        Topic::Mem => Table::new(&["name", "size", "used", "free", "memtotal"]),
+        Topic::DnsHosts => Table::new(&["hostname", "ttl", "addrs"]),
+        Topic::DnsZones => Table::new(&["zonename", "serial", "count"]),
+        Topic::Peers => Table::new(&["peer_id", "host", "port", "pool_size"]),
+        Topic::PeerPools => Table::new(&PEER_POOLS),
+    }
+}
+
+const FDS: [&str; 13] = [
+    "fd",
+    "task",
+    "user",
+    "database",
+    "addr",
+    "port",
+    "cancel",
+    "link",
+    "client_encoding",
+    "std_strings",
+    "datestyle",
+    "timezone",
+    "password",
+];
+
+const PEER_POOLS: [&str; 5] =
+    ["database", "cl_active_cancel_req", "cl_waiting_cancel_req", "sv_active_cancel", "sv_login"];
+
+fn help() -> Table {
+    let topics = super::command::TOPICS.iter().map(|(name, _)| format!("SHOW {name}"));
+    let others = [
+        "SET key = value",
+        "PAUSE [db]",
+        "RESUME [db]",
+        "DISABLE db",
+        "ENABLE db",
+        "RECONNECT [db]",
+        "KILL [db]",
+        "KILL_CLIENT id",
+        "SUSPEND",
+        "RELOAD",
+        "WAIT_CLOSE [db]",
+        "SHUTDOWN [WAIT_FOR_SERVERS | WAIT_FOR_CLIENTS]",
+    ];
+    let rows = topics.chain(others.map(str::to_owned));
+    Table::new(&["command"]).with(rows.map(|command| vec![Some(command)]))
+}
+
+fn config(values: &Values) -> Table {
+    let row = |(setting, value): (&'static super::settings::Setting, &str)| {
+        let changeable = if setting.change == Change::Live { "yes" } else { "no" };
+        vec![of(setting.name), of(value), of(setting.default), of(changeable)]
+    };
+    Table::new(&["key", "value", "default", "changeable"]).with(values.iter().map(row))
+}
+
+fn sorted(routing: &Routing) -> Vec<&Arc<Tenant>> {
+    let mut tenants: Vec<_> = routing.tenants().collect();
+    tenants.sort_by(|a, b| a.name.cmp(&b.name));
+    tenants
+}
+
+fn mode_name(mode: PoolMode) -> &'static str {
+    match mode {
+        PoolMode::Session => "session",
+        PoolMode::Transaction => "transaction",
+        PoolMode::Statement => "statement",
+    }
+}
+
+/// 0 where there is no limit, as PgBouncer shows it.
+fn limit(count: Option<u32>) -> Option<String> {
+    of(count.unwrap_or(0))
+}
+
+impl View<'_> {
+    fn all_clients(&self) -> impl Iterator<Item = &ClientView> {
+        self.snapshots.iter().flat_map(|snapshot| &snapshot.clients)
+    }
+
+    fn all_servers(&self) -> impl Iterator<Item = &ServerView> {
+        self.snapshots.iter().flat_map(|snapshot| &snapshot.servers)
+    }
+
+    fn clients_of(&self, tenant: TenantId) -> impl Iterator<Item = &ClientView> {
+        let is_its =
+            move |client: &&ClientView| client.tenant.as_ref().is_some_and(|(id, _)| *id == tenant);
+        self.all_clients().filter(is_its)
+    }
+
+    fn servers_of(&self, tenant: TenantId) -> impl Iterator<Item = &ServerView> {
+        self.all_servers().filter(move |server| server.tenant.0 == tenant)
+    }
+
+    fn time(&self, ago_us: u64) -> String {
+        let at = UNIX_EPOCH + Duration::from_millis(self.now_ms.saturating_sub(ago_us / 1000));
+        // PgBouncer writes a space and the zone.
+        rfc3339(at).replace('T', " ").replace('Z', " UTC")
+    }
+}
+
+fn databases(view: &View<'_>) -> Table {
+    let rows = sorted(view.routing).into_iter().map(|tenant| {
+        let limits = &tenant.limits;
+        let (host, port) = match &tenant.server.address {
+            Address::Tcp { host, port } => (host.clone(), *port),
+            Address::Unix { directory, port } => (directory.display().to_string(), *port),
+        };
+        let admission = tenant.state.admission();
+        let is = |wanted| of(u8::from(admission == wanted));
+        vec![
+            of(&tenant.name),
+            of(host),
+            of(port),
+            of(&tenant.database),
+            tenant.forced.as_ref().map(|(user, _)| user.to_string()),
+            of(limits.user_server_connections_max.unwrap_or(limits.server_connections_max)),
+            of(limits.server_connections_min),
+            of(limits.server_connections_reserve),
+            of(limits.server_lifetime.map_or(0, |it| it.as_secs())),
+            of(mode_name(tenant.mode)),
+            None,
+            of(limits.server_connections_max),
+            of(view.servers_of(tenant.id).count()),
+            limit(limits.clients_max),
+            of(view.clients_of(tenant.id).count()),
+            is(Admission::Paused),
+            is(Admission::Refusing),
+        ]
+    });
+    Table::new(&[
+        "name",
+        "host",
+        "port",
+        "database",
+        "force_user",
+        "pool_size",
+        "min_pool_size",
+        "reserve_pool_size",
+        "server_lifetime",
+        "pool_mode",
+        "load_balance_hosts",
+        "max_connections",
+        "current_connections",
+        "max_client_connections",
+        "current_client_connections",
+        "paused",
+        "disabled",
+    ])
+    .with(rows)
+}
+
+/// Connections of a database and a user.
+#[derive(Default)]
+struct PoolCounts {
+    active: u64,
+    waiting: u64,
+    servers: [u64; 5],
+    wait_us: u64,
+}
+
+fn pools(view: &View<'_>) -> Table {
+    let mut pools: BTreeMap<(&str, &str), PoolCounts> = BTreeMap::new();
+    for client in view.all_clients() {
+        let (Some((_, tenant)), Some(user)) = (&client.tenant, &client.user) else { continue };
+        let pool = pools.entry((tenant, user)).or_default();
+        match client.state {
+            ClientState::Login | ClientState::Closing => {}
+            ClientState::Idle | ClientState::Active => pool.active += 1,
+            ClientState::Waiting => {
+                pool.waiting += 1;
+                pool.wait_us = pool.wait_us.max(client.state_us);
+            }
+        }
+    }
+    for server in view.all_servers() {
+        let pool = pools.entry((&server.tenant.1, &server.user)).or_default();
+        pool.servers[server.state as usize] += 1;
+    }
+    let mode = |name: &str| view.routing.named(name).map(|tenant| mode_name(tenant.mode).into());
+    let rows = pools.into_iter().map(|((tenant, user), pool)| {
+        let servers = |state: ServerState| of(pool.servers[state as usize]);
+        vec![
+            of(tenant),
+            of(user),
+            of(pool.active),
+            of(pool.waiting),
+            of(0),
+            of(0),
+            servers(ServerState::Active),
+            of(0),
+            servers(ServerState::Cancelling),
+            servers(ServerState::Idle),
+            of(0),
+            servers(ServerState::Resetting),
+            servers(ServerState::Login),
+            of(pool.wait_us / 1_000_000),
+            of(pool.wait_us % 1_000_000),
+            mode(tenant),
+            None,
+        ]
+    });
+    Table::new(&[
+        "database",
+        "user",
+        "cl_active",
+        "cl_waiting",
+        "cl_active_cancel_req",
+        "cl_waiting_cancel_req",
+        "sv_active",
+        "sv_active_cancel",
+        "sv_being_canceled",
+        "sv_idle",
+        "sv_used",
+        "sv_tested",
+        "sv_login",
+        "maxwait",
+        "maxwait_us",
+        "pool_mode",
+        "load_balance_hosts",
+    ])
+    .with(rows)
+}
+
+const CONNECTION: [&str; 20] = [
+    "type",
+    "user",
+    "database",
+    "replication",
+    "state",
+    "addr",
+    "port",
+    "local_addr",
+    "local_port",
+    "connect_time",
+    "request_time",
+    "wait",
+    "wait_us",
+    "close_needed",
+    "ptr",
+    "link",
+    "remote_pid",
+    "tls",
+    "application_name",
+    "id",
+];
+
+fn host_and_port(address: Option<SocketAddr>) -> [Option<String>; 2] {
+    match address {
+        Some(address) => [of(address.ip()), of(address.port())],
+        None => [of("unix"), of(0)],
+    }
+}
+
+fn clients<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
+    view.all_clients().map(|client| {
+        let state = match client.state {
+            ClientState::Login | ClientState::Closing => "login",
+            ClientState::Idle => "idle",
+            ClientState::Waiting => "waiting",
+            ClientState::Active => "active",
+        };
+        let wait_us = if client.state == ClientState::Waiting { client.state_us } else { 0 };
+        let [host, port] = host_and_port(client.address);
+        vec![
+            of("C"),
+            of(client.user.as_deref().unwrap_or("")),
+            of(client.tenant.as_ref().map_or("", |(_, name)| name)),
+            of("none"),
+            of(state),
+            host,
+            port,
+            of(""),
+            of(0),
+            of(view.time(client.age_us)),
+            of(view.time(client.state_us)),
+            of(wait_us / 1_000_000),
+            of(wait_us % 1_000_000),
+            of(0),
+            of(format!("{:#x}", client.pid)),
+            of(client.server_pid.map_or(String::new(), |pid| format!("{pid:#x}"))),
+            of(0),
+            of(if client.tls { "TLS" } else { "" }),
+            of(""),
+            of(client.pid),
+        ]
+    })
+}
+
+fn servers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
+    view.all_servers().map(|server| {
+        let state = match server.state {
+            ServerState::Login => "new",
+            ServerState::Idle => "idle",
+            ServerState::Active => "active",
+            ServerState::Resetting => "tested",
+            ServerState::Cancelling => "being_canceled",
+        };
+        let [host, port] = host_and_port(server.address);
+        vec![
+            of("S"),
+            of(&server.user),
+            of(&server.tenant.1),
+            of("none"),
+            of(state),
+            host,
+            port,
+            of(""),
+            of(0),
+            of(view.time(server.age_us)),
+            of(view.time(server.state_us)),
+            of(0),
+            of(0),
+            of(0),
+            of(format!("{:#x}", server.pid)),
+            of(server.client_pid.map_or(String::new(), |pid| format!("{pid:#x}"))),
+            of(server.pid),
+            of(if server.tls { "TLS" } else { "" }),
+            of(""),
+            of(server.pid),
+        ]
+    })
+}
+
+fn sockets(view: &View<'_>, only_active: bool) -> Table {
+    let is_active = |row: &Vec<Option<String>>| row[4].as_deref() == Some("active");
+    let rows = clients(view).chain(servers(view));
+    Table::new(&CONNECTION).with(rows.filter(|row| !only_active || is_active(row)))
+}
+
+fn lists(view: &View<'_>) -> Table {
+    let pairs: BTreeMap<(&str, &str), ()> = view
+        .all_servers()
+        .map(|server| ((&*server.tenant.1, &*server.user), ()))
+        .chain(view.all_clients().filter_map(|client| {
+            Some(((&*client.tenant.as_ref()?.1, &**client.user.as_ref()?), ()))
+        }))
+        .collect();
+    let logins = view.all_clients().filter(|it| it.state == ClientState::Login).count();
+    let clients = view.all_clients().count();
+    let users: usize = view.routing.tenants().map(|tenant| tenant.users.len()).sum();
+    let row = |name: &str, items: usize| vec![of(name), of(items)];
+    Table::new(&["list", "items"]).with([
+        row("databases", view.routing.len()),
+        row("users", users),
+        row("peers", 0),
+        row("pools", pairs.len()),
+        row("peer_pools", 0),
+        row("free_clients", 0),
+        row("used_clients", clients - logins),
+        row("login_clients", logins),
+        row("free_servers", 0),
+        row("used_servers", view.all_servers().count()),
+        row("dns_names", 0),
+        row("dns_zones", 0),
+        row("dns_queries", 0),
+        row("dns_pending", 0),
+    ])
+}
+
+fn state(view: &View<'_>) -> Table {
+    let row = |name: &str| vec![of(name), of(if view.state == name { "yes" } else { "no" })];
+    Table::new(&["key", "value"]).with(["active", "paused", "suspended"].map(row))
+}
+
+/// How many figures there are for a database.
+const FIGURES: usize = 9;
+
+/// All of them; those of totals and averages alone go without the prefix.
+const STATS: [&str; 1 + 2 * FIGURES] = [
+    "database",
+    "total_server_assignment_count",
+    "total_xact_count",
+    "total_query_count",
+    "total_received",
+    "total_sent",
+    "total_xact_time",
+    "total_query_time",
+    "total_wait_time",
+    "total_client_login_count",
+    "avg_server_assignment_count",
+    "avg_xact_count",
+    "avg_query_count",
+    "avg_recv",
+    "avg_sent",
+    "avg_xact_time",
+    "avg_query_time",
+    "avg_wait_time",
+    "avg_client_login_count",
+];
+
+const STATS_TOTALS: [&str; 1 + FIGURES] = [
+    "database",
+    "server_assignment_count",
+    "xact_count",
+    "query_count",
+    "bytes_received",
+    "bytes_sent",
+    "xact_time",
+    "query_time",
+    "wait_time",
+    "client_login_count",
+];
+
+const STATS_AVERAGES: [&str; 1 + FIGURES] = STATS_TOTALS;
+
+fn total_values(of_tenant: Totals) -> [u64; FIGURES] {
+    let Totals { assignments, transactions, queries, received, sent, .. } = of_tenant;
+    let Totals { transaction_us, query_us, wait_us, logins, .. } = of_tenant;
+    [assignments, transactions, queries, received, sent, transaction_us, query_us, wait_us, logins]
+}
+
+/// Counts by the second, times by what was counted.
+fn average_values(in_period: Totals, period: Duration) -> [u64; FIGURES] {
+    let micros = u64::try_from(period.as_micros()).unwrap_or(u64::MAX).max(1);
+    let per_second = |count: u64| count.saturating_mul(1_000_000) / micros;
+    let per = |time: u64, count: u64| time.checked_div(count).unwrap_or(0);
+    [
+        per_second(in_period.assignments),
+        per_second(in_period.transactions),
+        per_second(in_period.queries),
+        per_second(in_period.received),
+        per_second(in_period.sent),
+        per(in_period.transaction_us, in_period.transactions),
+        per(in_period.query_us, in_period.queries),
+        per(in_period.wait_us, in_period.assignments),
+        per_second(in_period.logins),
+    ]
+}
+
+fn stats(view: &View<'_>, with_totals: bool, with_averages: bool) -> Table {
+    let columns: &'static [&'static str] = match (with_totals, with_averages) {
+        (true, true) => &STATS,
+        (true, false) => &STATS_TOTALS,
+        (false, _) => &STATS_AVERAGES,
+    };
+    let rows = sorted(view.routing).into_iter().map(|tenant| {
+        let total = view.totals.get(&tenant.id).copied().unwrap_or_default();
+        let earlier = view.earlier.get(&tenant.id).copied().unwrap_or_default();
+        let mut row = vec![of(&tenant.name)];
+        if with_totals {
+            row.extend(total_values(total).map(of));
+        }
+        if with_averages {
+            row.extend(average_values(total.minus(earlier), view.period).map(of));
+        }
+        row
+    });
+    Table::new(columns).with(rows)
+}
+
+fn totals(view: &View<'_>) -> Table {
+    let sum = view.totals.values().fold(Totals::default(), |sum, it| sum.plus(*it));
+    let rows = STATS[1..=FIGURES].iter().zip(total_values(sum));
+    Table::new(&["name", "value"]).with(rows.map(|(name, value)| vec![of(name), of(value)]))
+}
+
+fn users(view: &View<'_>) -> Table {
+    let mut users: BTreeMap<&str, Vec<Option<String>>> = BTreeMap::new();
+    for tenant in sorted(view.routing) {
+        for (name, user) in &tenant.users {
+            let servers = view.all_servers().filter(|it| *it.user == *user.server_user).count();
+            let is_its = |client: &&ClientView| client.user.as_deref() == Some(name);
+            let row = vec![
+                of(name),
+                None,
+                None,
+                user.mode.map(|mode| mode_name(mode).to_owned()),
+                limit(tenant.connections_max_of(user)),
+                of(servers),
+                limit(tenant.clients_max_of(user)),
+                of(view.all_clients().filter(is_its).count()),
+            ];
+            users.entry(name).or_insert(row);
+        }
+    }
+    Table::new(&[
+        "name",
+        "pool_size",
+        "reserve_pool_size",
+        "pool_mode",
+        "max_user_connections",
+        "current_connections",
+        "max_user_client_connections",
+        "current_client_connections",
+    ])
+    .with(users.into_values())
+}
+
+fn pins(view: &View<'_>) -> Table {
+    let pinned = view.all_clients().filter(|client| !client.pins.is_empty());
+    let rows = pinned.map(|client| {
+        vec![
+            of(client.tenant.as_ref().map_or("", |(_, name)| name)),
+            of(client.user.as_deref().unwrap_or("")),
+            of(client.pid),
+            client.server_pid.map(|pid| pid.to_string()),
+            of(client.pins.join(", ")),
+            of(client.state_us / 1000),
+        ]
+    });
+    Table::new(&["database", "user", "client_id", "server_id", "reasons", "state_ms"]).with(rows)
+}
