@@ -127,79 +127,77 @@ impl Console {
 
     async fn run(&self, command: Command) -> Outcome {
         let bouncer = &self.0.bouncer;
-        match command {
+        let tag = match command {
             Command::Empty => return Ok(Done::Empty),
             Command::Show(topic) => return Ok(Done::Table(self.show(topic).await)),
             Command::Set { key, value } => {
                 self.0.host.set(&key, &value)?;
                 bouncer.reload().await.map_err(|error| error.to_string())?;
-                Ok(Done::Tag("SET"))
+                "SET"
             }
             Command::Reload => {
                 let reloaded = bouncer.reload().await;
                 reloaded
                     .map_err(|_| "RELOAD failed, see logs for additional details".to_owned())?;
-                Ok(Done::Tag("RELOAD"))
-            }
-            Command::Pause(name) => {
-                let tenants = self.named(name.as_deref())?;
-                self.each(&tenants, |name| bouncer.pause(name, false))?;
-                self.each(&tenants, |name| bouncer.reconnect(name))?;
-                self.until(|snapshots| !any_server(snapshots, &tenants, |_| true)).await;
-                Ok(Done::Tag("PAUSE"))
-            }
-            Command::Suspend => {
-                let tenants = self.named(None)?;
-                self.each(&tenants, |name| bouncer.pause(name, false))?;
-                Ok(Done::Tag("SUSPEND"))
+                "RELOAD"
             }
             Command::Resume(_) if self.0.host.is_shutting_down() => {
-                Err("pooler is shutting down".to_owned())
+                return Err("pooler is shutting down".to_owned());
+            }
+            Command::KillClient(id) => {
+                self.kill_client(&id).await?;
+                "KILL_CLIENT"
+            }
+            Command::Shutdown(wait) => {
+                self.0.host.shutdown(wait);
+                "SHUTDOWN"
+            }
+            Command::Pause(name) => self.pause(&self.named(name.as_deref())?).await?,
+            Command::WaitClose(name) => self.wait_close(&self.named(name.as_deref())?).await,
+            Command::Reconnect(name) => self.reconnect(&self.named(name.as_deref())?)?,
+            Command::Suspend => {
+                self.each(&self.named(None)?, |name| bouncer.pause(name, false))?;
+                "SUSPEND"
             }
             Command::Resume(name) => {
-                let tenants = self.named(name.as_deref())?;
-                self.each(&tenants, |name| bouncer.resume(name))?;
-                Ok(Done::Tag("RESUME"))
+                self.each(&self.named(name.as_deref())?, |name| bouncer.resume(name))?;
+                "RESUME"
             }
             Command::Disable(name) => {
-                let tenants = self.named(Some(&name))?;
-                self.each(&tenants, |name| bouncer.pause(name, true))?;
-                Ok(Done::Tag("DISABLE"))
+                self.each(&self.named(Some(&name))?, |name| bouncer.pause(name, true))?;
+                "DISABLE"
             }
             Command::Enable(name) => {
-                let tenants = self.named(Some(&name))?;
-                self.each(&tenants, |name| bouncer.resume(name))?;
-                Ok(Done::Tag("ENABLE"))
-            }
-            Command::Reconnect(name) => {
-                let tenants = self.named(name.as_deref())?;
-                let now = clock::now();
-                self.each(&tenants, |name| bouncer.reconnect(name))?;
-                let ids = tenants.iter().map(|tenant| (tenant.id, now));
-                self.0.reconnected.lock().extend(ids);
-                Ok(Done::Tag("RECONNECT"))
-            }
-            Command::WaitClose(name) => {
-                let tenants = self.named(name.as_deref())?;
-                self.until(|snapshots| !any_server(snapshots, &tenants, |it| self.is_unfit(it)))
-                    .await;
-                Ok(Done::Tag("WAIT_CLOSE"))
+                self.each(&self.named(Some(&name))?, |name| bouncer.resume(name))?;
+                "ENABLE"
             }
             Command::Kill(name) => {
                 let tenants = self.named(name.as_deref())?;
                 self.each(&tenants, |name| bouncer.pause(name, false))?;
                 self.each(&tenants, |name| bouncer.kill(name))?;
-                Ok(Done::Tag("KILL"))
+                "KILL"
             }
-            Command::KillClient(id) => {
-                self.kill_client(&id).await?;
-                Ok(Done::Tag("KILL_CLIENT"))
-            }
-            Command::Shutdown(wait) => {
-                self.0.host.shutdown(wait);
-                Ok(Done::Tag("SHUTDOWN"))
-            }
-        }
+        };
+        Ok(Done::Tag(tag))
+    }
+
+    async fn pause(&self, tenants: &[Arc<Tenant>]) -> Result<&'static str, String> {
+        self.each(tenants, |name| self.0.bouncer.pause(name, false))?;
+        self.each(tenants, |name| self.0.bouncer.reconnect(name))?;
+        self.until(|snapshots| !any_server(snapshots, tenants, |_| true)).await;
+        Ok("PAUSE")
+    }
+
+    async fn wait_close(&self, tenants: &[Arc<Tenant>]) -> &'static str {
+        self.until(|snapshots| !any_server(snapshots, tenants, |it| self.is_unfit(it))).await;
+        "WAIT_CLOSE"
+    }
+
+    fn reconnect(&self, tenants: &[Arc<Tenant>]) -> Result<&'static str, String> {
+        let now = clock::now();
+        self.each(tenants, |name| self.0.bouncer.reconnect(name))?;
+        self.0.reconnected.lock().extend(tenants.iter().map(|tenant| (tenant.id, now)));
+        Ok("RECONNECT")
     }
 
     async fn kill_client(&self, id: &str) -> Result<(), String> {

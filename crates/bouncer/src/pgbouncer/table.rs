@@ -44,13 +44,6 @@ impl Table {
         backend::command_complete(out, "SHOW");
         backend::ready_for_query(out, TransactionStatus::Idle);
     }
-
-    /// The value in a column of a row.
-    #[cfg(test)]
-    pub(crate) fn value(&self, row: usize, column: &str) -> Option<&str> {
-        let column = self.columns.iter().position(|name| *name == column)?;
-        self.rows.get(row)?[column].as_deref()
-    }
 }
 
 /// A value of a row.
