@@ -455,14 +455,6 @@ pub struct TenantHealthReport {
     pub took_ms: Option<f64>,
 }
 
-/// Body of `POST /v1/tenants/{name}/pause`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct PauseRequest {
-    /// Refuse clients rather than let them wait.
-    pub refuse: bool,
-}
-
 /// Answer of `POST /v1/bouncer/reload`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct BouncerReloaded {

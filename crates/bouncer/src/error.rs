@@ -21,6 +21,9 @@ pub enum Error {
     /// There is no such tenant.
     #[error("there is no such tenant")]
     NotFound,
+    /// The token may not do this.
+    #[error("only an operator's token may see and change databases")]
+    Forbidden,
     /// It is not in a state that allows this.
     #[error("{0}")]
     Conflict(String),
@@ -46,6 +49,7 @@ impl Error {
         match self {
             Error::Refused(_) => ErrorCode::InvalidRequest,
             Error::NotFound => ErrorCode::NotFound,
+            Error::Forbidden => ErrorCode::Forbidden,
             Error::Conflict(_) => ErrorCode::Conflict,
             Error::NotHere(_) | Error::Unavailable(_) => ErrorCode::Overloaded,
             Error::Internal(_) => ErrorCode::Internal,
@@ -82,7 +86,11 @@ impl From<Error> for http::Error {
             Error::Unavailable(cause) => {
                 tracing::error!(error = cause as &dyn std::error::Error, "failed");
             }
-            Error::Refused(_) | Error::NotFound | Error::Conflict(_) | Error::NotHere(_) => {}
+            Error::Refused(_)
+            | Error::NotFound
+            | Error::Forbidden
+            | Error::Conflict(_)
+            | Error::NotHere(_) => {}
         }
         let code = error.code();
         let mut answer = http::Error::new(code, error.to_string());

@@ -5,6 +5,9 @@
 
 pub mod config;
 mod error;
+pub mod faces;
+pub mod http;
+pub mod pg;
 pub mod pgbouncer;
 pub mod relay;
 pub mod secrets;

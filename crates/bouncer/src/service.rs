@@ -34,6 +34,7 @@ use crate::tenants::{
 };
 
 pub use self::health::Probe;
+pub(crate) use self::views::REDACTED;
 
 /// What a service needs of the relay.
 pub trait Threads: fmt::Debug + Send + Sync {

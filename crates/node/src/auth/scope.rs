@@ -16,11 +16,15 @@ pub enum Scope {
     Agents,
     /// Making, listing and revoking tokens of one's own tenant.
     Tokens,
+    /// Databases behind the bouncer. Because they concern everybody, the token has to be an
+    /// operator's as well.
+    Tenants,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 4] = [Scope::Executions, Scope::Sessions, Scope::Agents, Scope::Tokens];
+    pub const ALL: [Scope; 5] =
+        [Scope::Executions, Scope::Sessions, Scope::Agents, Scope::Tokens, Scope::Tenants];
 
     /// As it is written, in files, options and errors.
     #[must_use]
@@ -30,6 +34,7 @@ impl Scope {
             Scope::Sessions => "sessions",
             Scope::Agents => "agents",
             Scope::Tokens => "tokens",
+            Scope::Tenants => "tenants",
         }
     }
 
@@ -39,6 +44,7 @@ impl Scope {
             Scope::Sessions => 2,
             Scope::Agents => 4,
             Scope::Tokens => 8,
+            Scope::Tenants => 16,
         }
     }
 }
@@ -51,7 +57,7 @@ impl fmt::Display for Scope {
 
 /// A scope that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no scope; there are `executions`, `sessions`, `agents` and `tokens`")]
+#[error("`{0}` is no scope; there are `executions`, `sessions`, `agents`, `tokens` and `tenants`")]
 pub struct UnknownScope(String);
 
 impl FromStr for Scope {

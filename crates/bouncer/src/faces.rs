@@ -1,0 +1,3 @@
+//! Faces of other systems.
+
+pub mod dbbouncer;

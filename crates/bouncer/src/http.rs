@@ -1,0 +1,214 @@
+//! The native HTTP face: parse, call, reply.
+//!
+//! Tenants concern everybody who uses the server, and whoever defines one makes the server connect
+//! somewhere. So the scope alone is not enough: the token has to be an operator's.
+
+use api::{
+    BouncerClientList, BouncerReloaded, BouncerServerList, Tenant, TenantHealthReport, TenantList,
+    TenantSpec, TenantStats,
+};
+use axum::Router;
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path, Request};
+use axum::http::header::LOCATION;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use node::auth::Principal;
+use node::http::{self, Json, query};
+use serde::Deserialize;
+
+use crate::error::Error;
+use crate::service::Bouncer;
+
+/// Paths, by their beginnings, that need the scope `tenants`.
+pub const PATHS: [&str; 2] = ["/v1/tenants", "/v1/bouncer"];
+
+/// Everything below these paths, for [`node::http::Shell`] to wrap. Without a bouncer every one
+/// says why there is none.
+pub fn routes(bouncer: Result<Bouncer, &'static str>) -> Router {
+    let routes = Router::new()
+        .route("/v1/tenants", post(create).get(list))
+        .route("/v1/tenants/{name}", get(fetch).put(replace).delete(remove))
+        .route("/v1/tenants/{name}/stats", get(stats))
+        .route("/v1/tenants/{name}/health", get(health))
+        .route("/v1/tenants/{name}/clients", get(clients))
+        .route("/v1/tenants/{name}/clients/{pid}", delete(kill_client))
+        .route("/v1/tenants/{name}/servers", get(servers))
+        .route("/v1/tenants/{name}/pins", get(pins))
+        .route("/v1/tenants/{name}/pause", post(pause))
+        .route("/v1/tenants/{name}/resume", post(resume))
+        .route("/v1/tenants/{name}/drain", post(drain))
+        .route("/v1/tenants/{name}/reconnect", post(reconnect))
+        .route("/v1/tenants/{name}/kill", post(kill))
+        .route("/v1/bouncer/reload", post(reload));
+    match bouncer {
+        Ok(bouncer) => routes.layer(middleware::from_fn(for_operators)).with_state(Some(bouncer)),
+        Err(why) => {
+            let refuse = move || async move { http::Error::from(Error::NotHere(why.to_owned())) };
+            routes.layer(middleware::from_fn(move |_: Request, _: Next| refuse())).with_state(None)
+        }
+    }
+}
+
+/// Refuses whoever is no operator, before anything is looked at.
+async fn for_operators(who: Principal, request: Request, next: Next) -> Response {
+    match who.operator {
+        true => next.run(request).await,
+        false => http::Error::from(Error::Forbidden).into_response(),
+    }
+}
+
+/// The bouncer of a request.
+struct It(Bouncer);
+
+impl FromRequestParts<Option<Bouncer>> for It {
+    type Rejection = http::Error;
+
+    async fn from_request_parts(
+        _: &mut Parts,
+        bouncer: &Option<Bouncer>,
+    ) -> Result<It, http::Error> {
+        // Without one no handler is reached.
+        bouncer.clone().map(It).ok_or_else(http::Error::internal)
+    }
+}
+
+/// The tenant in the path.
+struct Name(String);
+
+impl FromRequestParts<Option<Bouncer>> for Name {
+    type Rejection = http::Error;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &Option<Bouncer>,
+    ) -> Result<Name, http::Error> {
+        let path: Result<Path<Vec<String>>, PathRejection> =
+            Path::from_request_parts(parts, state).await;
+        let not_text = || http::Error::invalid("the path is not UTF-8");
+        let Path(segments) = path.map_err(|_| not_text())?;
+        segments.into_iter().next().map(Name).ok_or_else(not_text)
+    }
+}
+
+async fn create(
+    It(bouncer): It,
+    Json(spec): Json<TenantSpec>,
+) -> Result<impl IntoResponse, http::Error> {
+    let tenant = bouncer.create(spec).await?;
+    let location = format!("/v1/tenants/{}", tenant.spec.name);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], axum::Json(tenant)))
+}
+
+async fn list(It(bouncer): It) -> axum::Json<TenantList> {
+    axum::Json(TenantList { tenants: bouncer.list().await })
+}
+
+async fn fetch(It(bouncer): It, Name(name): Name) -> Result<axum::Json<Tenant>, http::Error> {
+    Ok(axum::Json(bouncer.tenant(&name).await?))
+}
+
+async fn replace(
+    It(bouncer): It,
+    Name(name): Name,
+    Json(spec): Json<TenantSpec>,
+) -> Result<axum::Json<Tenant>, http::Error> {
+    Ok(axum::Json(bouncer.replace(&name, spec).await?))
+}
+
+async fn remove(It(bouncer): It, Name(name): Name) -> Result<StatusCode, http::Error> {
+    bouncer.remove(&name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn stats(It(bouncer): It, Name(name): Name) -> Result<axum::Json<TenantStats>, http::Error> {
+    Ok(axum::Json(bouncer.stats(&name)?))
+}
+
+async fn health(
+    It(bouncer): It,
+    Name(name): Name,
+) -> Result<axum::Json<TenantHealthReport>, http::Error> {
+    Ok(axum::Json(bouncer.health(&name)?))
+}
+
+async fn clients(
+    It(bouncer): It,
+    Name(name): Name,
+) -> Result<axum::Json<BouncerClientList>, http::Error> {
+    Ok(axum::Json(BouncerClientList { clients: bouncer.clients(&name).await? }))
+}
+
+async fn servers(
+    It(bouncer): It,
+    Name(name): Name,
+) -> Result<axum::Json<BouncerServerList>, http::Error> {
+    Ok(axum::Json(BouncerServerList { servers: bouncer.servers(&name).await? }))
+}
+
+async fn pins(
+    It(bouncer): It,
+    Name(name): Name,
+) -> Result<axum::Json<BouncerClientList>, http::Error> {
+    let mut clients = bouncer.clients(&name).await?;
+    clients.retain(|client| !client.pins.is_empty());
+    Ok(axum::Json(BouncerClientList { clients }))
+}
+
+async fn kill_client(
+    It(bouncer): It,
+    path: Result<Path<(String, u32)>, PathRejection>,
+) -> Result<StatusCode, http::Error> {
+    let Ok(Path((name, pid))) = path else {
+        return Err(http::Error::invalid("must be a process id").at("pid"));
+    };
+    bouncer.kill_client(&name, pid).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How a pause is meant.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Pause {
+    refuse: bool,
+}
+
+async fn pause(
+    It(bouncer): It,
+    Name(name): Name,
+    uri: Uri,
+) -> Result<axum::Json<Tenant>, http::Error> {
+    let Pause { refuse } = query(&uri)?;
+    bouncer.pause(&name, refuse)?;
+    Ok(axum::Json(bouncer.tenant(&name).await?))
+}
+
+async fn resume(It(bouncer): It, Name(name): Name) -> Result<axum::Json<Tenant>, http::Error> {
+    bouncer.resume(&name)?;
+    Ok(axum::Json(bouncer.tenant(&name).await?))
+}
+
+async fn drain(
+    It(bouncer): It,
+    Name(name): Name,
+) -> Result<(StatusCode, axum::Json<Tenant>), http::Error> {
+    bouncer.drain(&name)?;
+    Ok((StatusCode::ACCEPTED, axum::Json(bouncer.tenant(&name).await?)))
+}
+
+async fn reconnect(It(bouncer): It, Name(name): Name) -> Result<StatusCode, http::Error> {
+    bouncer.reconnect(&name)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn kill(It(bouncer): It, Name(name): Name) -> Result<StatusCode, http::Error> {
+    bouncer.kill(&name)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn reload(It(bouncer): It) -> Result<axum::Json<BouncerReloaded>, http::Error> {
+    Ok(axum::Json(bouncer.reload().await?))
+}
