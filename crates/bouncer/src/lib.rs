@@ -7,6 +7,7 @@ pub mod config;
 mod error;
 pub mod faces;
 pub mod http;
+pub mod metrics;
 pub mod pg;
 pub mod pgbouncer;
 pub mod relay;

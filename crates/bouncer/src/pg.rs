@@ -1,0 +1,14 @@
+//! PostgreSQL: what a pooler has to know about the two conversations it stands between.
+//!
+//! Nothing here owns a socket, a timer or a thread. [`link`] is the heart: bytes of one side go in,
+//! bytes for the other side and a decision come out.
+
+pub mod auth;
+pub mod client;
+pub mod dial;
+pub mod link;
+pub mod login;
+pub mod server;
+pub mod settings;
+pub mod statements;
+pub mod texts;

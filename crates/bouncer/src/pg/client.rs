@@ -1,0 +1,116 @@
+//! A client's session, as far as the protocol goes: what it may send next, and what it believes.
+
+use std::sync::Arc;
+
+use api::PoolMode;
+use wire::pg::frame::TransactionStatus;
+
+use super::settings::{Parameters, Settings};
+use super::statements::ClientStatements;
+
+/// A client, for the whole process; also the process number that it is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientId(pub u32);
+
+/// What a session starts with.
+#[derive(Debug)]
+pub struct ClientSetup {
+    /// Who it is.
+    pub id: ClientId,
+    /// When its server connection may be somebody else's.
+    pub mode: PoolMode,
+    /// What the client asked for as it started. Names that are no settings are left out.
+    pub settings: Settings,
+    /// What the tenant demands whatever the client wants.
+    pub forced: Arc<Settings>,
+    /// The parameters that it was told as it logged in.
+    pub seen: Arc<Parameters>,
+}
+
+/// A message of which a part has been taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Body {
+    /// Bytes to come.
+    pub(crate) left: usize,
+    /// Whether they go to the other side.
+    pub(crate) pass: bool,
+}
+
+/// One client's side of the protocol.
+#[derive(Debug)]
+pub struct ClientSession {
+    pub(crate) id: ClientId,
+    pub(crate) mode: PoolMode,
+    pub(crate) body: Body,
+    /// Nothing more is sent to the server before it is known whether the last request copies, or
+    /// what it forgot.
+    pub(crate) barrier: bool,
+    pub(crate) attached: bool,
+    /// What the last `ReadyForQuery` said that it was given.
+    pub(crate) status: TransactionStatus,
+    pub(crate) statements: ClientStatements,
+    /// What it wants its session to be.
+    pub(crate) wanted: Arc<Settings>,
+    /// What `RESET` brings back.
+    pub(crate) startup: Arc<Settings>,
+    pub(crate) forced: Arc<Settings>,
+    /// The parameters that it was told.
+    pub(crate) seen: Arc<Parameters>,
+}
+
+impl ClientSession {
+    /// A client that has logged in and has no server connection.
+    pub fn new(setup: ClientSetup) -> ClientSession {
+        let startup = Arc::new(setup.settings.overlaid(&setup.forced));
+        ClientSession {
+            id: setup.id,
+            mode: setup.mode,
+            body: Body::default(),
+            barrier: false,
+            attached: false,
+            status: TransactionStatus::Idle,
+            statements: ClientStatements::default(),
+            wanted: startup.clone(),
+            startup,
+            forced: setup.forced,
+            seen: setup.seen,
+        }
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Whether it holds a server connection.
+    pub fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// The state of its transaction as it was last told.
+    pub fn status(&self) -> TransactionStatus {
+        self.status
+    }
+
+    /// The settings that it wants; a server connection that has them needs no change.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.wanted
+    }
+
+    /// How many statements it has prepared by name.
+    pub fn statement_count(&self) -> usize {
+        self.statements.len()
+    }
+
+    /// Whether a message of it has begun and not ended, of which a part was sent already.
+    pub fn is_in_message(&self) -> bool {
+        self.body.left > 0
+    }
+
+    /// Its server connection is lost. Only a client without a transaction can go on.
+    pub fn server_lost(&mut self) {
+        self.attached = false;
+        self.barrier = false;
+        self.body.pass = false;
+    }
+}

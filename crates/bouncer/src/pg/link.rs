@@ -1,0 +1,194 @@
+//! The link between a client and a server connection: what passes, what is changed, what is put in
+//! between, and when the two part.
+//!
+//! Pure: bytes and sessions come in, bytes for either side and a decision come out. Whoever owns
+//! the sockets keeps what was not consumed and presents it again, with more behind it or after what
+//! the decision asked for has happened.
+//!
+//! ```text
+//! client ─► from_client ─► server        NeedServer ─► lease one ─► attach ─► from_client again
+//! client ◄─ from_server ◄─ server        Released  ─► the server connection is the pool's again
+//! ```
+//!
+//! # What holds
+//! - A client that holds no server connection is between transactions and owes nobody a byte.
+//! - A server connection is released only if every reply has come, its transaction has ended, no
+//!   request waits for a `Sync`, and no message is half sent.
+//! - A message is held whole only if it has to be read whole: texts of statements up to
+//!   [`STATEMENT_BYTES_SCANNED_MAX`], the heads of others. Everything else streams.
+//! - In the steady state nothing is allocated.
+
+mod back;
+mod change;
+mod front;
+mod gone;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use wire::pg::exchange::ExchangeError;
+use wire::pg::frame::FrameError;
+
+use super::client::ClientSession;
+use super::server::ServerSession;
+use super::statements::HashKey;
+use super::texts::Texts;
+
+pub use back::from_server;
+pub use front::from_client;
+pub use gone::{Gone, client_gone};
+
+/// Bytes of a text that is looked at. A longer one in the simple protocol streams past unseen, and
+/// counts as one that may have done anything; a longer one to be prepared is refused.
+pub const STATEMENT_BYTES_SCANNED_MAX: usize = 1024 * 1024;
+
+/// Bytes of the names at the head of a message that is not held whole.
+pub const NAME_BYTES_MAX: usize = 16 * 1024;
+
+/// Bytes of a server's message that is held whole to be read: errors, tags, parameters.
+pub const SERVER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// How links behave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkLimits {
+    /// Statements that a server connection keeps prepared.
+    pub prepared_statements_max: usize,
+}
+
+impl Default for LinkLimits {
+    fn default() -> Self {
+        Self { prepared_statements_max: 200 }
+    }
+}
+
+/// What the links of one thread share.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) key: HashKey,
+    pub(crate) texts: Texts,
+    pub(crate) limits: LinkLimits,
+    /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
+    pub(crate) schema: Arc<AtomicU64>,
+    /// Where statements of our own are put together.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Shared {
+    /// For one thread; `key` and `schema` are the same for all threads of a process.
+    pub fn new(key: HashKey, schema: Arc<AtomicU64>, limits: LinkLimits) -> Shared {
+        Shared { texts: Texts::new(key.clone()), key, limits, schema, scratch: Vec::new() }
+    }
+}
+
+/// Where bytes go.
+#[derive(Debug)]
+pub struct Outputs<'a> {
+    /// Appended to: what the client is to get.
+    pub to_client: &'a mut Vec<u8>,
+    /// Appended to: what the server is to get.
+    pub to_server: &'a mut Vec<u8>,
+}
+
+/// What became of a client's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FromClient {
+    /// Bytes that are dealt with. The rest is to be presented again.
+    pub consumed: usize,
+    /// With fewer unconsumed bytes than this nothing will happen.
+    pub want: usize,
+    /// What to do.
+    pub next: ClientNext,
+}
+
+/// What to do about a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientNext {
+    /// Read on.
+    Read,
+    /// Present the rest again after the server has said something; reading on makes no progress.
+    Wait,
+    /// It needs a server connection: attach one, then present the rest.
+    NeedServer,
+    /// It said good bye.
+    Terminate,
+    /// It was told why it cannot stay: close it once that is sent.
+    Refuse,
+}
+
+/// What became of a server's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FromServer {
+    /// Bytes that are dealt with. The rest is to be presented again, with more.
+    pub consumed: usize,
+    /// What to do.
+    pub next: ServerNext,
+}
+
+/// What to do about a server connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerNext {
+    /// Read on.
+    Read,
+    /// Its client does not hold it any more. It is idle.
+    Released,
+    /// Nobody held it, and now it is clean.
+    Idle,
+    /// It failed its client, who was told why: close both, once that is sent.
+    Failed,
+    /// It cannot be used any more.
+    Broken(Broken),
+}
+
+/// Why a server connection cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// It sent what is no message.
+    #[error("read a message of the server")]
+    Frame(#[from] FrameError),
+    /// It sent a message that does not follow.
+    #[error("follow the server's replies")]
+    Exchange(#[from] ExchangeError),
+    /// It sent a message that is not as it has to be.
+    #[error("read a message of type {tag:#04x} and {bytes} bytes of the server")]
+    Malformed {
+        /// The message's first byte.
+        tag: u8,
+        /// Its length.
+        bytes: usize,
+    },
+    /// It said that it closes.
+    #[error("the server closes the connection: {message}")]
+    Closing {
+        /// The code of the error.
+        code: Box<str>,
+        /// What it said.
+        message: Box<str>,
+    },
+    /// What a client left behind could not be taken away.
+    #[error("reset the server connection: {message}")]
+    Reset {
+        /// What the server said.
+        message: Box<str>,
+    },
+}
+
+/// Gives a client a server connection, which must be idle: what they have to agree on goes first,
+/// in the same write as what the client has to say.
+pub fn attach(
+    shared: &mut Shared,
+    client: &mut ClientSession,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) {
+    debug_assert!(server.is_idle(), "{server:?}");
+    client.attached = true;
+    server.attached = Some(client.id);
+    change::trim_statements(shared, server, out);
+    if !change::settings(shared, client, server, out) {
+        change::tell_parameters(client, server, out);
+    }
+    server.last_client = Some(client.id);
+}
+
+#[cfg(test)]
+mod tests;

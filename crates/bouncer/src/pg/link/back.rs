@@ -1,0 +1,426 @@
+//! What comes from a server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::PoolMode;
+use wire::pg::exchange::{Audience, Entry, Step};
+use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
+use wire::pg::message::{self, ErrorFields, Severity};
+use wire::pg::notice::Notice;
+
+use super::front::{shares, stream};
+use super::gone::clean;
+use super::{Broken, FromServer, Outputs, SERVER_MESSAGE_BYTES_MAX, ServerNext, Shared, change};
+use crate::pg::client::{Body, ClientSession};
+use crate::pg::server::{Cleanup, Note, ServerSession};
+
+/// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
+/// not looked at any more once the result is [`ServerNext::Released`].
+pub fn from_server(
+    shared: &mut Shared,
+    server: &mut ServerSession,
+    client: Option<&mut ClientSession>,
+    input: &[u8],
+    out: &mut Outputs<'_>,
+) -> FromServer {
+    debug_assert_eq!(server.attached, client.as_ref().map(|client| client.id));
+    let mut back = Back { shared, server, client, out, released: false };
+    let mut consumed = 0;
+    let next = loop {
+        let rest = input.get(consumed..).unwrap_or_default();
+        if back.server.body.left > 0 {
+            consumed += stream(&mut back.server.body, rest, back.out.to_client);
+            if back.server.body.left > 0 {
+                break None;
+            }
+            continue;
+        }
+        match back.message(rest) {
+            Ok(Some(0)) => break None,
+            Ok(Some(bytes)) => consumed += bytes,
+            Ok(None) => break Some(ServerNext::Failed),
+            Err(broken) => break Some(ServerNext::Broken(broken)),
+        }
+    };
+    let next = next.unwrap_or_else(|| back.verdict());
+    FromServer { consumed, next }
+}
+
+struct Back<'a, 'o> {
+    shared: &'a mut Shared,
+    server: &'a mut ServerSession,
+    client: Option<&'a mut ClientSession>,
+    out: &'a mut Outputs<'o>,
+    released: bool,
+}
+
+/// Whether a message has to be held whole, because it is read or must not be passed in parts.
+#[inline]
+fn is_held(tag: u8) -> bool {
+    matches!(
+        tag,
+        backend::READY_FOR_QUERY
+            | backend::COMMAND_COMPLETE
+            | backend::PARAMETER_STATUS
+            | backend::NOTIFICATION
+            | backend::ERROR
+    )
+}
+
+impl Back<'_, '_> {
+    /// Deals with one message; says how many bytes of it. Zero: it is not there yet. None: the
+    /// server failed its client, who was told.
+    fn message(&mut self, rest: &[u8]) -> Result<Option<usize>, Broken> {
+        let Some(header) = Header::parse(rest)? else { return Ok(Some(0)) };
+        let held = is_held(header.tag);
+        let too_long = header.total > SERVER_MESSAGE_BYTES_MAX;
+        if held && too_long && header.tag != backend::ERROR {
+            return Err(Broken::Malformed { tag: header.tag, bytes: header.total });
+        }
+        if held && !too_long && rest.len() < header.total {
+            return Ok(Some(0));
+        }
+        let step = self.server.exchange.step(header.tag)?;
+        // What is too long to be held is known by its tag alone.
+        let message = rest.get(..header.total).unwrap_or(rest);
+        match step {
+            Step::Unasked => self.unasked(header, message)?,
+            Step::Part if header.tag == backend::ERROR => {
+                if !self.error(header, message)? {
+                    return Ok(None);
+                }
+            }
+            Step::Part if header.tag == backend::COMMAND_COMPLETE => {
+                self.command(message);
+                self.pass(header, message);
+            }
+            Step::Part => return Ok(Some(self.part(header, rest))),
+            Step::Last => {
+                self.last(header, message);
+            }
+            Step::Failed => {
+                if !self.error(header, message)? {
+                    return Ok(None);
+                }
+                self.failed();
+            }
+            Step::Ready => return self.ready(header, message),
+        }
+        Ok(Some(message.len()))
+    }
+
+    /// Whether the front request's reply is for a client that is there.
+    #[inline]
+    fn is_heard(&self) -> bool {
+        self.client.is_some()
+            && self.server.exchange.front().is_none_or(|entry| entry.audience == Audience::Client)
+    }
+
+    /// Gives the client a message of which `message` is what has come, if it is for the client.
+    #[inline]
+    fn pass(&mut self, header: Header, message: &[u8]) {
+        let pass = self.is_heard();
+        self.give(header, message, pass);
+    }
+
+    #[inline]
+    fn give(&mut self, header: Header, message: &[u8], pass: bool) {
+        if pass {
+            self.out.to_client.extend_from_slice(message);
+        }
+        self.server.body = Body { left: header.total - message.len(), pass };
+    }
+
+    /// Rows, mostly: as many as have come whole are passed at once.
+    #[inline]
+    fn part(&mut self, header: Header, rest: &[u8]) -> usize {
+        if header.total > rest.len() {
+            self.pass(header, rest);
+            return rest.len();
+        }
+        let mut bytes = header.total;
+        if matches!(header.tag, backend::DATA_ROW | backend::COPY_DATA) {
+            while let Some(next) = rest.get(bytes..)
+                && next.first() == Some(&header.tag)
+                && let Ok(Some(following)) = Header::parse(next)
+                && following.total <= next.len()
+            {
+                bytes += following.total;
+            }
+        }
+        if self.is_heard() {
+            self.out.to_client.extend_from_slice(rest.get(..bytes).unwrap_or_default());
+        }
+        bytes
+    }
+
+    /// What belongs to no request.
+    fn unasked(&mut self, header: Header, message: &[u8]) -> Result<(), Broken> {
+        match header.tag {
+            backend::PARAMETER_STATUS => self.parameter(header, message)?,
+            backend::ERROR => {
+                self.give(header, message, self.client.is_some());
+                return Err(self.closing(message));
+            }
+            _ => self.pass(header, message),
+        }
+        Ok(())
+    }
+
+    fn parameter(&mut self, header: Header, message: &[u8]) -> Result<(), Broken> {
+        let body = message.get(HEADER_BYTES..).unwrap_or_default();
+        let malformed = Broken::Malformed { tag: header.tag, bytes: header.total };
+        let parts = split_string(body)
+            .and_then(|(name, rest)| split_string(rest).map(|(value, _)| (name, value)));
+        let Some((name, value)) = parts else { return Err(malformed) };
+        let (name, value) = (String::from_utf8_lossy(name), String::from_utf8_lossy(value));
+        Arc::make_mut(&mut self.server.parameters).put(&name, &value);
+        // While settings change, the client is told of the difference at the end.
+        let pass = self.is_heard();
+        self.give(header, message, pass);
+        if pass && let Some(client) = &mut self.client {
+            client.seen = self.server.parameters.clone();
+        }
+        Ok(())
+    }
+
+    /// The server says that it closes the connection.
+    fn closing(&mut self, message: &[u8]) -> Broken {
+        let notice = Notice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
+        self.server.closing = true;
+        Broken::Closing { code: notice.code().into(), message: notice.message().into() }
+    }
+
+    /// The end of a reply that is no `ReadyForQuery`.
+    #[inline]
+    fn last(&mut self, header: Header, message: &[u8]) {
+        let heard = self.is_heard();
+        if header.tag == backend::COMMAND_COMPLETE {
+            self.command(message);
+        }
+        if let Some(entry) = self.server.exchange.pop() {
+            match entry.note {
+                Note::Prepare { id, .. } => self.server.statements.arrived(id),
+                Note::Plain
+                | Note::Unnamed { .. }
+                | Note::Use { .. }
+                | Note::Prepared { .. }
+                | Note::Closed { .. }
+                | Note::Refused(_)
+                | Note::Settings
+                | Note::Rollback
+                | Note::Reset => {}
+            }
+        }
+        self.give(header, message, heard);
+        self.locals();
+    }
+
+    /// Says what is to be said here, now that it is its turn.
+    #[inline]
+    fn locals(&mut self) {
+        while let Some(Entry { note, .. }) = self.server.exchange.pop_local() {
+            if self.client.is_none() {
+                continue;
+            }
+            match note {
+                Note::Prepared { .. } => message::backend::parse_complete(self.out.to_client),
+                _ => message::backend::close_complete(self.out.to_client),
+            }
+        }
+    }
+
+    /// A command has ended; some change what is there for everybody.
+    fn command(&mut self, message: &[u8]) {
+        let tag = message.get(HEADER_BYTES..message.len().saturating_sub(1)).unwrap_or_default();
+        match tag.first() {
+            Some(b'D') if tag == b"DISCARD ALL" => {
+                self.server.statements.clear();
+                self.server.applied = self.server.startup.clone();
+                if let Some(client) = &mut self.client {
+                    client.statements.clear();
+                    client.wanted = client.startup.clone();
+                }
+            }
+            Some(b'D') if tag == b"DEALLOCATE ALL" => {
+                self.server.statements.clear();
+                if let Some(client) = &mut self.client {
+                    client.statements.clear();
+                }
+            }
+            Some(b'A' | b'C' | b'D')
+                if [&b"ALTER "[..], b"CREATE ", b"DROP "]
+                    .iter()
+                    .any(|verb| tag.starts_with(verb)) =>
+            {
+                let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
+        }
+    }
+
+    /// An error of the front request. False: it is one after which the client cannot go on.
+    fn error(&mut self, header: Header, message: &[u8]) -> Result<bool, Broken> {
+        let notice = Notice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
+        let fatal = notice.severity() == Severity::Fatal;
+        let front = self.server.exchange.front_mut().map(|entry| &mut entry.note);
+        match front {
+            _ if fatal => {
+                self.server.closing = true;
+                self.give(header, message, self.client.is_some());
+                return Ok(true);
+            }
+            Some(Note::Refused(error)) => {
+                let error = std::mem::take(error);
+                if self.client.is_some() {
+                    self.out.to_client.extend_from_slice(&error);
+                }
+                self.give(header, message, false);
+            }
+            Some(Note::Settings) => {
+                self.server.dirty = true;
+                let said = notice.message();
+                let sentence = format!("the settings of the session cannot be applied: {said}");
+                let error = ErrorFields::fatal(notice.code(), &sentence);
+                if self.client.is_some() {
+                    message::backend::error(self.out.to_client, &error);
+                    return Ok(false);
+                }
+                self.give(header, message, false);
+            }
+            Some(Note::Reset | Note::Rollback) => {
+                return Err(Broken::Reset { message: notice.message().into() });
+            }
+            // An error of a Parse that was put in between is what the client's request meets.
+            Some(Note::Prepare { .. }) => self.give(header, message, self.client.is_some()),
+            _ => self.pass(header, message),
+        }
+        Ok(true)
+    }
+
+    /// The server passes over everything up to the next `Sync`.
+    fn failed(&mut self) {
+        let server = &mut *self.server;
+        let statements = &mut server.statements;
+        let mut client = self.client.as_deref_mut();
+        let mut first = None;
+        let owed = server.exchange.fail(|entry| {
+            let undo = match entry.note {
+                Note::Prepare { id, undo } => {
+                    statements.doubted(id);
+                    first = Some(id);
+                    undo
+                }
+                Note::Unnamed { undo } => {
+                    statements.unnamed = None;
+                    first = None;
+                    undo
+                }
+                Note::Prepared { undo } => Some(undo),
+                Note::Closed { undo } => undo,
+                Note::Plain
+                | Note::Use { .. }
+                | Note::Refused(_)
+                | Note::Settings
+                | Note::Rollback
+                | Note::Reset => {
+                    first = None;
+                    None
+                }
+            };
+            if let (Some(undo), Some(client)) = (undo, client.as_deref_mut()) {
+                client.statements.undo(undo);
+            }
+        });
+        // The front request is dropped last: if it was a Parse, the server has refused it.
+        if let Some(id) = first {
+            statements.gone(id);
+        }
+        if owed {
+            server.sync(Audience::Client, self.out.to_server);
+        }
+    }
+
+    /// `ReadyForQuery`.
+    fn ready(&mut self, header: Header, message: &[u8]) -> Result<Option<usize>, Broken> {
+        let status = match message {
+            [_, _, _, _, _, byte] => TransactionStatus::from_byte(*byte),
+            _ => None,
+        };
+        let malformed = Broken::Malformed { tag: header.tag, bytes: header.total };
+        let Some(status) = status else { return Err(malformed) };
+        let heard = self.is_heard();
+        let entry = self.server.exchange.ready(status);
+        if heard && let Some(client) = &mut self.client {
+            self.out.to_client.extend_from_slice(message);
+            client.status = status;
+            self.server.queries += 1;
+            self.server.transactions += u64::from(status == TransactionStatus::Idle);
+        }
+        match entry.map(|entry| entry.note) {
+            Some(Note::Settings) => {
+                if let Some(client) = &mut self.client {
+                    change::tell_parameters(client, self.server, self.out);
+                }
+            }
+            Some(Note::Reset) => {
+                self.server.dirty = false;
+                self.server.statements.clear();
+                self.server.applied = self.server.startup.clone();
+            }
+            _ => {}
+        }
+        self.locals();
+        if self.is_refused_transaction() {
+            let error = ErrorFields::fatal(
+                "0A000",
+                "transactions of several statements are not allowed in statement mode",
+            );
+            message::backend::error(self.out.to_client, &error);
+            return Ok(None);
+        }
+        self.release();
+        Ok(Some(message.len()))
+    }
+
+    fn is_refused_transaction(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.mode == PoolMode::Statement)
+            && self.server.exchange.status() != TransactionStatus::Idle
+            && self.server.exchange.is_empty()
+    }
+
+    /// Takes the connection away from a client that does not need it any more.
+    fn release(&mut self) {
+        let server = &mut *self.server;
+        if !server.exchange.is_empty()
+            || server.exchange.status() != TransactionStatus::Idle
+            || server.unsynced
+            || server.closing
+        {
+            return;
+        }
+        if let Some(client) = &mut self.client
+            && shares(client.mode)
+            && !(client.body.left > 0 && client.body.pass)
+        {
+            client.attached = false;
+            client.barrier = false;
+            server.attached = None;
+            self.client = None;
+            self.released = true;
+        }
+    }
+
+    /// What to do after everything that came was dealt with.
+    fn verdict(&mut self) -> ServerNext {
+        if self.released {
+            return ServerNext::Released;
+        }
+        let server = &mut *self.server;
+        if self.client.is_none() && server.cleanup != Cleanup::None && server.exchange.is_empty() {
+            return clean(self.shared, server, self.out).unwrap_or(ServerNext::Read);
+        }
+        ServerNext::Read
+    }
+}

@@ -1,0 +1,95 @@
+//! What has to happen at a server connection whose client left.
+
+use wire::pg::exchange::{Audience, Copying, Request};
+use wire::pg::frame::TransactionStatus;
+use wire::pg::message;
+
+use super::{Broken, Outputs, ServerNext, Shared};
+use crate::pg::client::ClientSession;
+use crate::pg::server::{Cleanup, Note, ServerSession};
+
+/// What the owner of the sockets has to do for a server connection whose client left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// A statement runs, of which nobody wants the result: cancel it, then read on until the
+    /// connection is idle.
+    Cancel,
+    /// Read on until it is idle.
+    Draining,
+    /// It is idle.
+    Idle,
+    /// It cannot be brought back to where it was: close it.
+    Close,
+}
+
+/// The client that held this server connection is gone, whatever it was doing.
+pub fn client_gone(
+    shared: &mut Shared,
+    client: &ClientSession,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) -> Gone {
+    server.attached = None;
+    server.body.pass = false;
+    if (client.body.left > 0 && client.body.pass) || server.closing {
+        return Gone::Close;
+    }
+    server.dirty |= !super::front::shares(client.mode);
+    let runs = server.exchange.has_client_entries();
+    match server.exchange.copying() {
+        Copying::None | Copying::Out => {}
+        Copying::In => {
+            message::frontend::copy_fail(out.to_server, "the client is gone");
+            server.exchange.copy_ended();
+            let front = server.exchange.front().map(|front| front.request);
+            // The request is not in the queue: it was sent before data was read.
+            server.unsynced |= front == Some(Request::Execute);
+        }
+        // Replication has nothing to come back to.
+        Copying::Both => return Gone::Close,
+    }
+    server.exchange.orphan();
+    if server.unsynced || server.exchange.is_skipping() {
+        server.sync(Audience::Nobody, out.to_server);
+    }
+    server.cleanup = Cleanup::Draining;
+    if !server.exchange.is_empty() {
+        return if runs { Gone::Cancel } else { Gone::Draining };
+    }
+    match clean(shared, server, out) {
+        Some(ServerNext::Idle) => Gone::Idle,
+        Some(_) => Gone::Close,
+        None => Gone::Draining,
+    }
+}
+
+/// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
+pub(super) fn clean(
+    _shared: &mut Shared,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) -> Option<ServerNext> {
+    debug_assert!(server.exchange.is_empty(), "{server:?}");
+    match server.cleanup {
+        Cleanup::None => return None,
+        Cleanup::Resetting if server.exchange.status() != TransactionStatus::Idle => {
+            let message = "the transaction did not end".into();
+            return Some(ServerNext::Broken(Broken::Reset { message }));
+        }
+        Cleanup::Resetting => {}
+        Cleanup::Draining => {
+            if server.exchange.status() != TransactionStatus::Idle {
+                server.query(&[b"ROLLBACK"], Note::Rollback, out.to_server);
+            }
+            if server.dirty {
+                server.query(&[b"DISCARD ALL"], Note::Reset, out.to_server);
+            }
+        }
+    }
+    if server.exchange.is_empty() {
+        server.cleanup = Cleanup::None;
+        return Some(ServerNext::Idle);
+    }
+    server.cleanup = Cleanup::Resetting;
+    None
+}

@@ -1,0 +1,504 @@
+//! Scenarios: what either side sends, and what the other gets. See `stage` for the language.
+
+mod stage;
+
+use api::PoolMode;
+
+use super::LinkLimits;
+use stage::{Setup, play};
+
+fn check(script: &str) {
+    play(&Setup::default(), script);
+}
+
+#[test]
+fn a_simple_query_holds_a_server_for_as_long_as_it_runs() {
+    check(
+        "a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         a: held
+         s> T[c] D[1] D[2] C[SELECT 2] ZI
+         a< T[c] D[1] D[2] C[SELECT 2] ZI
+         a: free
+         s: idle
+         b> Q[SELECT 2]
+         s< Q[SELECT 2]
+         s> E[ERROR|42P01|no such table] ZI
+         b< E[ERROR|42P01|no such table] ZI
+         b: free",
+    );
+}
+
+#[test]
+fn a_transaction_holds_its_server() {
+    check(
+        "a> Q[BEGIN]
+         s> C[BEGIN] ZT
+         a: held
+         a> Q[SELECT x] Q[ROLLBACK]
+         s> E[ERROR|42703|no x] ZE C[ROLLBACK] ZI
+         a< C[BEGIN] ZT E[ERROR|42703|no x] ZE C[ROLLBACK] ZI
+         a: free",
+    );
+}
+
+#[test]
+fn a_session_holds_its_server_until_it_ends() {
+    let setup = Setup { mode: PoolMode::Session, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         a: held
+         a> X
+         s< Q[DISCARD ALL]
+         s: busy
+         s> C[DISCARD ALL] ZI
+         s: idle",
+    );
+}
+
+#[test]
+fn a_statement_must_not_leave_a_transaction_open() {
+    let setup = Setup { mode: PoolMode::Statement, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         a: free
+         a> Q[BEGIN]
+         s> C[BEGIN] ZT
+         a: closed",
+    );
+}
+
+#[test]
+fn requests_that_need_no_server_get_none() {
+    check(
+        "a> S
+         a< ZI
+         a> H
+         a<
+         a> d[late] c f[no]
+         a<
+         a: free
+         a> X
+         a: closed",
+    );
+}
+
+#[test]
+fn a_batch_holds_its_server_until_it_is_synced() {
+    check(
+        "a> P[|SELECT 1] B[|] DP[] E[] H
+         s< P[|SELECT 1] B[|] DP[] E[] H
+         s> 1 2 T[c] D[1] C[SELECT 1]
+         a< 1 2 T[c] D[1] C[SELECT 1]
+         a: held
+         a> S
+         s< S
+         s> ZI
+         a< ZI
+         a: free",
+    );
+}
+
+#[test]
+fn several_batches_in_a_burst_stay_in_order() {
+    check(
+        "a> P[|SELECT 1] B[|] E[] S P[|SELECT 2] B[|] E[] S
+         s< P[|SELECT 1] B[|] E[] S P[|SELECT 2] B[|] E[] S
+         s> 1 2 C[SELECT 1] ZI
+         a: held
+         s> 1 E[ERROR|22012|division by zero] ZI
+         a< 1 2 C[SELECT 1] ZI 1 E[ERROR|22012|division by zero] ZI
+         a: free",
+    );
+}
+
+#[test]
+fn a_statement_is_prepared_once_for_all_clients() {
+    check(
+        "a> P[mine|SELECT 1] DS[mine] S
+         s< P[#1|SELECT 1] DS[#1] S
+         s> 1 t T[c] ZI
+         a< 1 t T[c] ZI
+         a: free
+         b> P[yours|SELECT 1] B[|yours] E[] S
+         s< B[|#1] E[] S
+         s> 2 C[SELECT 1] ZI
+         b< 1 2 C[SELECT 1] ZI
+         b: free
+         a> B[|mine] E[] S
+         s< B[|#1] E[] S
+         s> 2 C[SELECT 1] ZI
+         server 2
+         a> B[|mine] E[] S
+         s< P[#1|SELECT 1] B[|#1] E[] S
+         s> 1 2 C[SELECT 1] ZI
+         a< 2 C[SELECT 1] ZI 2 C[SELECT 1] ZI
+         a> CS[mine]
+         a< 3
+         a: held",
+    );
+}
+
+#[test]
+fn a_text_that_comes_again_is_planned_once() {
+    check(
+        "a> P[|SELECT $1] B[|] E[] S
+         s< P[|SELECT $1] B[|] E[] S
+         s> 1 2 C[SELECT 1] ZI
+         a< 1 2 C[SELECT 1] ZI
+         b> P[|SELECT $1] DS[] B[|] E[] S
+         s< P[#1|SELECT $1] DS[#1] B[|#1] E[] S
+         s> 1 t T[c] 2 C[SELECT 1] ZI
+         b< 1 t T[c] 2 C[SELECT 1] ZI
+         a> P[|SELECT $1] B[|] E[] S
+         s< B[|#1] E[] S
+         s> 2 C[SELECT 1] ZI
+         a< 1 2 C[SELECT 1] ZI",
+    );
+}
+
+#[test]
+fn a_statement_without_a_name_outlives_its_server_connection() {
+    check(
+        "a> P[|SELECT 1] DS[] S
+         s> 1 t T[c] ZI
+         b> P[|SELECT 2] S
+         s> 1 ZI
+         s< P[|SELECT 1] DS[] S P[|SELECT 2] S
+         a> B[|] E[] S
+         s< P[#1|SELECT 1] B[|#1] E[] S
+         s> 1 2 C[SELECT 1] ZI
+         a< 1 t T[c] ZI 2 C[SELECT 1] ZI
+         a> Q[SELECT 3]
+         s> C[SELECT 1] ZI
+         a> B[|] S
+         s< Q[SELECT 3] B[|] S",
+    );
+}
+
+#[test]
+fn a_name_is_given_once() {
+    check(
+        "a> P[s|SELECT 1] S
+         s> 1 ZI
+         a> P[s|SELECT 2] B[|s] S
+         s< P[#1|SELECT 1] S DS[cove: refused] B[|#1] S
+         s> E[ERROR|26000|no such statement] ZI
+         a< 1 ZI E[ERROR|42P05|prepared statement \"s\" already exists] ZI
+         a> CS[s] P[s|SELECT 2] S
+         s< P[#2|SELECT 2] S
+         s> 1 ZI
+         a< 3 1 ZI",
+    );
+}
+
+#[test]
+fn what_the_server_passes_over_did_not_happen() {
+    // The second statement was never prepared, and the name is free.
+    check(
+        "a> P[x|SELECT broken] P[s|SELECT 1] B[|s] E[] S
+         s< P[#1|SELECT broken] P[#2|SELECT 1] B[|#2] E[] S
+         s> E[ERROR|42703|no such column] ZI
+         a< E[ERROR|42703|no such column] ZI
+         a> P[s|SELECT 1] P[x|SELECT broken] S
+         s< CS[#2] P[#2|SELECT 1] P[#1|SELECT broken] S
+         s> 3 1 1 ZI
+         a< 1 1 ZI
+         a> P[fail|SELECT nothing] CS[s] S
+         s> E[ERROR|42703|no] ZI
+         s< P[#3|SELECT nothing] S
+         a> B[|s] S
+         s< B[|#2] S
+         a< E[ERROR|42703|no] ZI",
+    );
+}
+
+#[test]
+fn a_batch_does_not_rely_on_one_that_may_have_failed() {
+    check(
+        "a> P[s|SELECT 1] S B[|s] E[] S
+         s< P[#1|SELECT 1] S CS[#1] P[#1|SELECT 1] B[|#1] E[] S
+         s> 1 ZI 3 1 2 C[SELECT 1] ZI
+         a< 1 ZI 2 C[SELECT 1] ZI
+         a: free",
+    );
+}
+
+#[test]
+fn an_unknown_name_is_for_the_server_to_refuse() {
+    check(
+        "a> B[|nobody] E[] S
+         s< B[|nobody] E[] H
+         s> E[ERROR|26000|no such statement]
+         s< S
+         s> ZI
+         a< E[ERROR|26000|no such statement] ZI
+         a> B[|cove_0123] DS[cove_0123] S
+         s< B[|?ove_0123] DS[?ove_0123] S",
+    );
+}
+
+#[test]
+fn statements_out_of_use_are_closed_between_batches() {
+    let setup = Setup { limits: LinkLimits { prepared_statements_max: 2 }, ..Setup::default() };
+    play(
+        &setup,
+        "a> P[x|SELECT 1] P[y|SELECT 2] P[z|SELECT 3] B[|x] S
+         s< P[#1|SELECT 1] P[#2|SELECT 2] P[#3|SELECT 3] B[|#1] S
+         s> 1 1 1 2 ZI
+         a< 1 1 1 2 ZI
+         a> B[|z] S
+         s< CS[#2] S B[|#3] S
+         s> 3 ZI 2 ZI
+         a< 2 ZI
+         a> B[|y] S
+         s< P[#2|SELECT 2] B[|#2] S",
+    );
+}
+
+#[test]
+fn forgetting_all_forgets_the_names_of_the_client_only() {
+    check(
+        "a> P[s|SELECT 1] S
+         s> 1 ZI
+         b> P[s|SELECT 1] S
+         s> ZI
+         a> Q[DEALLOCATE ALL]
+         s> C[DEALLOCATE ALL] ZI
+         s< P[#1|SELECT 1] S S Q[DEALLOCATE ALL]
+         b> B[|s] S
+         s< P[#1|SELECT 1] B[|#1] S
+         s> 1 2 ZI
+         a> B[|s] S
+         s< B[|s] S",
+    );
+}
+
+#[test]
+fn a_change_of_the_schema_prepares_anew() {
+    check(
+        "a> P[s|SELECT * FROM t] S
+         s> 1 ZI
+         a> Q[ALTER TABLE t ADD x int]
+         s> C[ALTER TABLE] ZI
+         s< P[#1|SELECT * FROM t] S Q[ALTER TABLE t ADD x int]
+         b> P[s|SELECT * FROM t] S
+         s< CS[#1] P[#1|SELECT * FROM t] S
+         s> 3 1 ZI
+         b< 1 ZI",
+    );
+}
+
+#[test]
+fn data_of_a_copy_waits_until_the_server_wants_it() {
+    check(
+        "a> Q[COPY t FROM STDIN] d[1] c Q[SELECT 1]
+         s< Q[COPY t FROM STDIN]
+         s> G
+         s< d[1] c
+         s> C[COPY 1] ZI
+         s< Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         a< G C[COPY 1] ZI C[SELECT 1] ZI
+         a: free",
+    );
+}
+
+#[test]
+fn data_after_a_failed_copy_is_passed_over() {
+    check(
+        "a> Q[COPY nothing FROM STDIN] d[1] d[2] c
+         s< Q[COPY nothing FROM STDIN]
+         s> E[ERROR|42P01|no such table] ZI
+         s<
+         a< E[ERROR|42P01|no such table] ZI
+         a: free
+         a> Q[COPY t FROM STDIN]
+         s> G
+         a> d[x]
+         s> E[ERROR|22P02|no number] ZI
+         a> d[y] f[no]
+         a: free
+         s< Q[COPY t FROM STDIN] d[x]",
+    );
+}
+
+#[test]
+fn a_sync_within_a_copy_counts_once() {
+    check(
+        "a> P[|COPY t FROM STDIN] B[|] E[] S
+         s< P[|COPY t FROM STDIN] B[|] E[] H
+         s> 1 2 G
+         s<
+         a> d[1] c S
+         s< d[1] c S
+         s> C[COPY 1] ZI
+         a< 1 2 G C[COPY 1] ZI
+         a: free
+         s: idle",
+    );
+    // The copy fails before the server reads anything: it is still to answer the Sync.
+    check(
+        "a> P[|COPY v FROM STDIN] B[|] E[] S
+         s> 1 2 G E[ERROR|42809|a view]
+         s< P[|COPY v FROM STDIN] B[|] E[] H S
+         s> ZI
+         a< 1 2 G E[ERROR|42809|a view] ZI
+         a: free",
+    );
+}
+
+#[test]
+fn a_copy_out_streams() {
+    check(
+        "a> Q[COPY t TO STDOUT]
+         s> Hx d[1] d[2] c C[COPY 2] ZI
+         a< H d[1] d[2] c C[COPY 2] ZI
+         a: free",
+    );
+}
+
+#[test]
+fn a_message_of_another_kind_within_a_copy_ends_the_client() {
+    check(
+        "a> Q[COPY t FROM STDIN]
+         s> G
+         a> Q[SELECT 1]
+         a< G E[FATAL|08P01|a message of type 0x51 during COPY from stdin]
+         a: closed
+         s< Q[COPY t FROM STDIN] f
+         s> E[ERROR|57014|gave up] ZI
+         s: idle",
+    );
+}
+
+#[test]
+fn settings_go_ahead_of_the_query() {
+    let setup = Setup {
+        settings: &[('a', "TimeZone", "Europe/Berlin"), ('b', "search_path", "b")],
+        ..Setup::default()
+    };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s< Q[BEGIN;SET timezone TO 'Europe/Berlin';COMMIT] Q[SELECT 1]
+         s> C[BEGIN] S[TimeZone|Europe/Berlin] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
+         a< S[TimeZone|Europe/Berlin] C[SELECT 1] ZI
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         b> Q[SELECT 1]
+         s< Q[BEGIN;RESET timezone;SELECT pg_catalog.set_config('search_path','b',false);COMMIT] \
+         Q[SELECT 1]
+         s> C[BEGIN] S[TimeZone|UTC] C[RESET] T[c] D[b] C[SELECT 1] C[COMMIT] ZI C[SELECT 1] ZI
+         b< C[SELECT 1] ZI
+         c> Q[SELECT 1]
+         s> C[BEGIN] C[RESET] C[COMMIT] ZI C[SELECT 1] ZI
+         c< C[SELECT 1] ZI",
+    );
+}
+
+#[test]
+fn settings_that_cannot_be_had_end_the_client() {
+    let setup = Setup { settings: &[('a', "TimeZone", "Nowhere")], ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s> C[BEGIN] E[ERROR|22023|invalid value]
+         a< E[FATAL|22023|the settings of the session cannot be applied: invalid value]
+         a: closed
+         s: broken",
+    );
+}
+
+#[test]
+fn parameters_and_notices_reach_whom_they_concern() {
+    check(
+        "a> Q[SET TimeZone TO 'UTC+1']
+         s> S[TimeZone|UTC+1] N[NOTICE|00000|hear] C[SET] ZI
+         a< S[TimeZone|UTC+1] N[NOTICE|00000|hear] C[SET] ZI
+         s> N[NOTICE|00000|nobody] A[c|x] S[in_hot_standby|off]
+         s: idle
+         b> Q[SELECT 1]
+         b< S[TimeZone|UTC+1] S[in_hot_standby|off]",
+    );
+}
+
+#[test]
+fn a_client_that_leaves_leaves_nothing_behind() {
+    check(
+        "a> Q[SELECT pg_sleep(9)]
+         a gone: cancel
+         s> E[ERROR|57014|canceled] ZI
+         s: idle",
+    );
+    check(
+        "a> Q[BEGIN]
+         s> C[BEGIN] ZT
+         a gone: draining
+         s< Q[BEGIN] Q[ROLLBACK]
+         s: busy
+         s> C[ROLLBACK] ZI
+         s: idle
+         b> Q[SELECT 1]
+         b<",
+    );
+    check(
+        "a> P[|SELECT 1] B[|] E[] H
+         s> 1 2
+         a gone: cancel
+         s< P[|SELECT 1] B[|] E[] H S
+         s> D[1] C[SELECT 1] ZI
+         s: idle",
+    );
+    check(
+        "a> Q[COPY t FROM STDIN]
+         s> G
+         a> d[1]
+         a gone: cancel
+         s< Q[COPY t FROM STDIN] d[1] f
+         s> E[ERROR|57014|gave up] ZI
+         s: idle",
+    );
+    check(
+        "a> P[|COPY t FROM STDIN] B[|] E[] S
+         s> 1 2 G
+         a gone: cancel
+         s< P[|COPY t FROM STDIN] B[|] E[] H f S
+         s> E[ERROR|57014|gave up] ZI
+         s: idle",
+    );
+    check(
+        "a> Q[BEGIN] Q[oops]
+         s> C[BEGIN] ZT
+         a gone: cancel
+         s> E[ERROR|42601|oops] ZE
+         s< Q[BEGIN] Q[oops] Q[ROLLBACK]
+         s> C[ROLLBACK] ZI
+         s: idle",
+    );
+    check(
+        "a> H
+         a gone: nothing",
+    );
+}
+
+#[test]
+fn a_server_that_closes_says_so() {
+    check(
+        "s> E[FATAL|57P01|terminating]
+         s: broken",
+    );
+    check(
+        "a> Q[SELECT 1]
+         s> E[FATAL|57P01|terminating]
+         a< E[FATAL|57P01|terminating]
+         s: busy",
+    );
+}

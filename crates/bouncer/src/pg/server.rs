@@ -1,0 +1,220 @@
+//! A server connection's session, as far as the protocol goes: what is outstanding, what it has,
+//! and what has to happen before somebody else may have it.
+
+use std::sync::Arc;
+
+use wire::pg::exchange::{Audience, Exchange, Request};
+use wire::pg::frame::{HEADER_BYTES, TransactionStatus, frontend, put_header};
+
+use super::client::{Body, ClientId};
+use super::settings::{Parameters, Settings};
+use super::statements::{ServerStatements, StatementId, Undo};
+
+/// Why an outstanding request was sent, and what its reply changes.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// It changes nothing here.
+    Plain,
+    /// A `Parse` of a shared statement.
+    Prepare { id: StatementId, undo: Option<Undo> },
+    /// A `Parse` of the statement without a name.
+    Unnamed { undo: Option<Undo> },
+    /// Uses a shared statement.
+    Use { id: StatementId },
+    /// `ParseComplete`, said here.
+    Prepared { undo: Undo },
+    /// `CloseComplete`, said here.
+    Closed { undo: Option<Undo> },
+    /// A request that must fail, so that this error can be given in its place.
+    Refused(Box<[u8]>),
+    /// Makes the settings those of the attached client.
+    Settings,
+    /// Ends the transaction of a client that left.
+    Rollback,
+    /// Brings everything back to how it was.
+    Reset,
+}
+
+/// What a server connection told about itself as it started.
+#[derive(Debug)]
+pub struct ServerSetup {
+    /// The number of its process.
+    pub pid: u32,
+    /// What a cancellation has to know.
+    pub key: Box<[u8]>,
+    /// The parameters it reported.
+    pub parameters: Parameters,
+    /// The settings it was started with, which `RESET` brings back: those that the tenant demands
+    /// of every client.
+    pub settings: Arc<Settings>,
+}
+
+/// What happens to a server connection whose client left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleanup {
+    /// Nothing is to be done.
+    None,
+    /// Replies that nobody wants are still to come.
+    Draining,
+    /// It is being brought back to how it was.
+    Resetting,
+}
+
+/// One server connection's side of the protocol.
+#[derive(Debug)]
+pub struct ServerSession {
+    pub(crate) exchange: Exchange<Note>,
+    pub(crate) body: Body,
+    pub(crate) statements: ServerStatements,
+    /// Settings on top of what the session started with.
+    pub(crate) applied: Arc<Settings>,
+    /// The settings it started with.
+    pub(crate) startup: Arc<Settings>,
+    /// The parameters it reports.
+    pub(crate) parameters: Arc<Parameters>,
+    /// Who holds it.
+    pub(crate) attached: Option<ClientId>,
+    /// Who held it last.
+    pub(crate) last_client: Option<ClientId>,
+    /// Requests of the extended protocol were sent since the last `Sync`.
+    pub(crate) unsynced: bool,
+    /// The batch whose portals may copy.
+    pub(crate) batch_copies: bool,
+    /// Counts batches, so that an error is known to have spoilt a request.
+    pub(crate) batch: u32,
+    pub(crate) cleanup: Cleanup,
+    /// It must be reset before anybody else has it.
+    pub(crate) dirty: bool,
+    /// It said that it is about to close.
+    pub(crate) closing: bool,
+    /// `ReadyForQuery` was passed on this often.
+    pub(crate) queries: u64,
+    /// Of these, so often outside of a transaction.
+    pub(crate) transactions: u64,
+    pid: u32,
+    key: Box<[u8]>,
+}
+
+impl ServerSession {
+    /// A connection that has logged in, clean.
+    pub fn new(setup: ServerSetup) -> ServerSession {
+        ServerSession {
+            exchange: Exchange::default(),
+            body: Body::default(),
+            statements: ServerStatements::default(),
+            applied: setup.settings.clone(),
+            startup: setup.settings,
+            parameters: Arc::new(setup.parameters),
+            attached: None,
+            last_client: None,
+            unsynced: false,
+            batch_copies: false,
+            batch: 0,
+            cleanup: Cleanup::None,
+            dirty: false,
+            closing: false,
+            queries: 0,
+            transactions: 0,
+            pid: setup.pid,
+            key: setup.key,
+        }
+    }
+
+    /// Whether it may be given to a client: nobody has it, and nothing is outstanding.
+    pub fn is_idle(&self) -> bool {
+        self.attached.is_none()
+            && self.exchange.is_empty()
+            && self.cleanup == Cleanup::None
+            && !self.dirty
+            && !self.closing
+    }
+
+    /// Who holds it.
+    pub fn client(&self) -> Option<ClientId> {
+        self.attached
+    }
+
+    /// Who held it last.
+    pub fn last_client(&self) -> Option<ClientId> {
+        self.last_client
+    }
+
+    /// Whether the attached client waits for a reply: only then may a cancellation be sent.
+    pub fn has_client_entries(&self) -> bool {
+        self.exchange.has_client_entries()
+    }
+
+    /// The state of its transaction.
+    pub fn status(&self) -> TransactionStatus {
+        self.exchange.status()
+    }
+
+    /// The number of the server's process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// What a cancellation has to know.
+    pub fn key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// The settings it has; equal ones of a client mean that nothing has to change.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.applied
+    }
+
+    /// The parameters that it reports.
+    pub fn parameters(&self) -> &Arc<Parameters> {
+        &self.parameters
+    }
+
+    /// How many statements it has prepared.
+    pub fn statement_count(&self) -> usize {
+        self.statements.len()
+    }
+
+    /// Whether it said that it is about to close; the attached client has been told why.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// How often a client was told that it may go on, and how often of these outside of a
+    /// transaction.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.queries, self.transactions)
+    }
+
+    /// Appends a request of nobody's in the simple protocol.
+    pub(crate) fn query(&mut self, text: &[&[u8]], note: Note, out: &mut Vec<u8>) {
+        let bytes: usize = text.iter().map(|part| part.len()).sum();
+        out.reserve(bytes + HEADER_BYTES + 1);
+        put_header(out, frontend::QUERY, bytes + 1);
+        for part in text {
+            out.extend_from_slice(part);
+        }
+        out.push(0);
+        self.statements.unnamed = None;
+        self.sent(Request::Query, Audience::Nobody, note);
+    }
+
+    /// Appends a `Sync` of somebody's.
+    pub(crate) fn sync(&mut self, audience: Audience, out: &mut Vec<u8>) {
+        put_header(out, frontend::SYNC, 0);
+        self.sent(Request::Sync, audience, Note::Plain);
+    }
+
+    /// A request was appended to what goes to the server.
+    pub(crate) fn sent(&mut self, request: Request, audience: Audience, note: Note) {
+        match request {
+            Request::Query | Request::Sync | Request::FunctionCall => {
+                self.unsynced = false;
+                self.batch_copies = false;
+                self.batch = self.batch.wrapping_add(1);
+            }
+            Request::Local => {}
+            _ => self.unsynced = true,
+        }
+        self.exchange.push(request, audience, note);
+    }
+}

@@ -1,0 +1,316 @@
+//! Prepared statements: the names that clients know, and what server connections have.
+//!
+//! A client's name means nothing at the server. A statement is its text, its parameter types and
+//! the settings under which it was understood; a keyed hash of these is its identity and its name
+//! at every server, so that clients share what a server has prepared, and nothing has to be told
+//! from one thread to another.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::sync::Arc;
+
+/// Statements that one client may have by name.
+pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
+
+/// Bytes of the name of a statement at a server.
+const SERVER_NAME_BYTES: usize = 37;
+
+/// What names at servers begin with.
+pub(crate) const SERVER_NAME_PREFIX: &[u8] = b"cove_";
+
+/// Hashes with a secret of this process: nobody outside can make two things meet.
+#[derive(Clone, Debug, Default)]
+pub struct HashKey {
+    low: RandomState,
+    high: RandomState,
+}
+
+impl HashKey {
+    /// A key that no other process has. All threads of a process use clones of one.
+    pub fn new() -> HashKey {
+        HashKey::default()
+    }
+
+    /// 64 bits, for tables that compare what they find.
+    #[inline]
+    pub(crate) fn short(&self, bytes: &[u8]) -> u64 {
+        self.low.hash_one(bytes)
+    }
+
+    /// 128 bits, for identities.
+    pub(crate) fn long(&self, parts: &[&[u8]]) -> u128 {
+        let one = |state: &RandomState| {
+            let mut hasher = state.build_hasher();
+            for part in parts {
+                hasher.write_usize(part.len());
+                hasher.write(part);
+            }
+            hasher.finish()
+        };
+        (u128::from(one(&self.high)) << 64) | u128::from(one(&self.low))
+    }
+}
+
+/// A hash that is a hash already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number;
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        let [.., a, b, c, d, e, f, g, h] = number.to_be_bytes();
+        self.0 = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
+    }
+}
+
+/// A table whose keys are hashes.
+pub(crate) type HashedMap<K, V> = HashMap<K, V, BuildHasherDefault<Hashed>>;
+
+/// What a statement is, in 128 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StatementId(u128);
+
+/// The hash of a name that a client gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct NameId(u128);
+
+impl NameId {
+    pub(crate) fn of(key: &HashKey, name: &[u8]) -> NameId {
+        NameId(key.long(&[name]))
+    }
+}
+
+/// A statement as some client prepared it.
+#[derive(Debug)]
+pub struct Statement {
+    pub(crate) id: StatementId,
+    name: [u8; SERVER_NAME_BYTES],
+    /// The text, without the zero at its end.
+    pub(crate) text: Box<[u8]>,
+    /// Number and types of the parameters as they are on the wire.
+    pub(crate) types: Box<[u8]>,
+    /// What the text does.
+    pub(crate) facts: super::texts::Facts,
+}
+
+impl Statement {
+    pub(crate) fn new(
+        key: &HashKey,
+        text: &[u8],
+        types: &[u8],
+        plan_key: u64,
+        facts: super::texts::Facts,
+    ) -> Arc<Statement> {
+        let id = StatementId(key.long(&[text, types, &plan_key.to_be_bytes()]));
+        Arc::new(Statement {
+            id,
+            name: server_name(id),
+            text: text.into(),
+            types: types.into(),
+            facts,
+        })
+    }
+
+    /// Its name at every server.
+    pub(crate) fn server_name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+fn server_name(id: StatementId) -> [u8; SERVER_NAME_BYTES] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut name = [0; SERVER_NAME_BYTES];
+    let (prefix, digits) = name.split_at_mut(SERVER_NAME_PREFIX.len());
+    prefix.copy_from_slice(SERVER_NAME_PREFIX);
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(id.0.to_be_bytes()) {
+        for (digit, half) in pair.iter_mut().zip([byte >> 4, byte & 15]) {
+            *digit = DIGITS.get(usize::from(half)).copied().unwrap_or(b'0');
+        }
+    }
+    name
+}
+
+/// The names that one client knows.
+#[derive(Debug, Default)]
+pub(crate) struct ClientStatements {
+    named: HashedMap<NameId, Arc<Statement>>,
+    pub(crate) unnamed: Option<Arc<Statement>>,
+}
+
+/// What a request changed in a client's names, for the case that the server passes over it.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Named(NameId, Option<Arc<Statement>>),
+    Unnamed(Option<Arc<Statement>>),
+}
+
+impl ClientStatements {
+    pub(crate) fn named(&self, name: NameId) -> Option<&Arc<Statement>> {
+        self.named.get(&name)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.named.len()
+    }
+
+    /// Gives a name a statement, or takes it away.
+    pub(crate) fn put(&mut self, name: NameId, statement: Option<Arc<Statement>>) -> Undo {
+        let before = match statement {
+            Some(statement) => self.named.insert(name, statement),
+            None => self.named.remove(&name),
+        };
+        Undo::Named(name, before)
+    }
+
+    pub(crate) fn put_unnamed(&mut self, statement: Option<Arc<Statement>>) -> Undo {
+        Undo::Unnamed(std::mem::replace(&mut self.unnamed, statement))
+    }
+
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        drop(match undo {
+            Undo::Named(name, before) => self.put(name, before),
+            Undo::Unnamed(before) => self.put_unnamed(before),
+        });
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.named = HashedMap::default();
+        self.unnamed = None;
+    }
+}
+
+/// Whether a server connection has a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It said so.
+    There,
+    /// A `Parse` is under way in this very batch: if it fails, the batch does.
+    UnderWay,
+    /// A `Parse` is under way in an earlier batch, which may have failed before it, or was passed
+    /// over.
+    InDoubt,
+    /// It has not.
+    Missing,
+}
+
+/// How much is known of a statement's presence.
+#[derive(Clone, Copy, Debug)]
+enum Known {
+    There,
+    /// A `Parse` was sent in this batch.
+    Coming(u32),
+    /// A `Parse` was passed over; whether an earlier one was not is unknown.
+    Doubted,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    known: Known,
+    /// When it was used last, in uses.
+    used: u64,
+    /// The state of the schema when it was prepared.
+    generation: u64,
+}
+
+/// The statements that one server connection has.
+#[derive(Debug, Default)]
+pub(crate) struct ServerStatements {
+    places: HashedMap<StatementId, Place>,
+    /// The statement without a name, if it is one of these and not another client's.
+    pub(crate) unnamed: Option<StatementId>,
+    uses: u64,
+}
+
+impl ServerStatements {
+    pub(crate) fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Says whether the statement is there for a request of this batch, and counts it as a use.
+    pub(crate) fn use_in(&mut self, id: StatementId, batch: u32) -> Presence {
+        self.uses += 1;
+        let Some(place) = self.places.get_mut(&id) else { return Presence::Missing };
+        place.used = self.uses;
+        match place.known {
+            Known::There => Presence::There,
+            Known::Coming(coming) if coming == batch => Presence::UnderWay,
+            Known::Coming(_) | Known::Doubted => Presence::InDoubt,
+        }
+    }
+
+    /// Whether the statement was prepared when the schema was as it is now.
+    pub(crate) fn is_current(&self, id: StatementId, generation: u64) -> bool {
+        self.places.get(&id).is_some_and(|place| place.generation == generation)
+    }
+
+    /// A `Parse` of it was sent in this batch.
+    pub(crate) fn coming(&mut self, id: StatementId, batch: u32, generation: u64) {
+        self.uses += 1;
+        let place = Place { known: Known::Coming(batch), used: self.uses, generation };
+        let _before = self.places.insert(id, place);
+    }
+
+    /// The server has prepared it.
+    pub(crate) fn arrived(&mut self, id: StatementId) {
+        if let Some(place) = self.places.get_mut(&id) {
+            place.known = Known::There;
+        }
+    }
+
+    /// The server passed over its `Parse`: it has to be closed before it is prepared again.
+    pub(crate) fn doubted(&mut self, id: StatementId) {
+        if let Some(place) = self.places.get_mut(&id) {
+            place.known = Known::Doubted;
+        }
+    }
+
+    /// The server refused its `Parse`, or has closed it.
+    pub(crate) fn gone(&mut self, id: StatementId) {
+        let _before = self.places.remove(&id);
+    }
+
+    /// The server has forgotten all.
+    pub(crate) fn clear(&mut self) {
+        self.places.clear();
+        self.unnamed = None;
+    }
+
+    /// The one that was not used for longest.
+    pub(crate) fn oldest(&self) -> Option<StatementId> {
+        self.places.iter().min_by_key(|(_, place)| place.used).map(|(id, _)| *id)
+    }
+}
+
+/// Appends a `Parse` of a statement under a name.
+pub(crate) fn write_parse(out: &mut Vec<u8>, name: &[u8], statement: &Statement) {
+    use wire::pg::frame::{frontend, put_header};
+    let body = name.len() + statement.text.len() + statement.types.len() + 2;
+    put_header(out, frontend::PARSE, body);
+    out.extend_from_slice(name);
+    out.push(0);
+    out.extend_from_slice(&statement.text);
+    out.push(0);
+    out.extend_from_slice(&statement.types);
+}
+
+/// Appends a `Close` of a statement by its identity.
+pub(crate) fn write_close(out: &mut Vec<u8>, id: StatementId) {
+    use wire::pg::frame::{frontend, put_header};
+    put_header(out, frontend::CLOSE, SERVER_NAME_BYTES + 2);
+    out.push(b'S');
+    out.extend_from_slice(&server_name(id));
+    out.push(0);
+}

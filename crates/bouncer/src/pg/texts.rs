@@ -1,0 +1,176 @@
+//! What is known of the texts that clients send, so that a text is looked at once.
+//!
+//! A text is kept when it is seen for the second time; texts with values in them come once and
+//! leave nothing behind but a number. Two generations of a bounded table forget what is out of
+//! use.
+
+use std::sync::Arc;
+
+use super::statements::{HashKey, HashedMap, Statement};
+
+/// Texts in one generation of the table.
+const TEXTS_MAX: usize = 4_096;
+
+/// Bytes of texts in one generation of the table.
+const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Hashes of texts that were seen once; a power of two.
+const SEEN_ONCE: usize = 4_096;
+
+/// What a text does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// It may read data that the client sends.
+    pub(crate) copies: bool,
+}
+
+impl Facts {
+    /// Looks at a text.
+    fn of(text: &[u8]) -> Facts {
+        Facts { copies: text.windows(4).any(|word| word.eq_ignore_ascii_case(b"copy")) }
+    }
+
+    /// Of a text that was not looked at.
+    pub(crate) const UNKNOWN: Facts = Facts { copies: true };
+}
+
+#[derive(Debug)]
+struct Known {
+    text: Box<[u8]>,
+    facts: Facts,
+    /// The statement of this text that was prepared last, with the settings it depends on.
+    statement: Option<(u64, Arc<Statement>)>,
+}
+
+/// The table; one for each thread.
+#[derive(Debug)]
+pub struct Texts {
+    key: HashKey,
+    young: HashedMap<u64, Known>,
+    old: HashedMap<u64, Known>,
+    young_bytes: usize,
+    seen_once: Box<[u64]>,
+}
+
+impl Texts {
+    pub(crate) fn new(key: HashKey) -> Texts {
+        Texts {
+            key,
+            young: HashedMap::default(),
+            old: HashedMap::default(),
+            young_bytes: 0,
+            seen_once: vec![0; SEEN_ONCE].into_boxed_slice(),
+        }
+    }
+
+    /// What a text of the simple protocol does.
+    pub(crate) fn facts(&mut self, text: &[u8]) -> Facts {
+        match self.known(text) {
+            Some(known) => known.facts,
+            None => Facts::of(text),
+        }
+    }
+
+    /// The statement that a `Parse` makes, and whether the text was seen before.
+    pub(crate) fn statement(
+        &mut self,
+        text: &[u8],
+        types: &[u8],
+        plan_key: u64,
+    ) -> (Arc<Statement>, bool) {
+        let key = self.key.clone();
+        let Some(known) = self.known(text) else {
+            return (Statement::new(&key, text, types, plan_key, Facts::of(text)), false);
+        };
+        if let Some((for_key, statement)) = &known.statement
+            && *for_key == plan_key
+            && *statement.types == *types
+        {
+            return (statement.clone(), true);
+        }
+        let statement = Statement::new(&key, text, types, plan_key, known.facts);
+        known.statement = Some((plan_key, statement.clone()));
+        (statement, true)
+    }
+
+    /// The place of a text that was seen before.
+    fn known(&mut self, text: &[u8]) -> Option<&mut Known> {
+        let hash = self.key.short(text);
+        if !self.young.contains_key(&hash) {
+            let known = match self.old.remove(&hash) {
+                Some(known) => known,
+                None if self.was_seen(hash) => {
+                    Known { text: text.into(), facts: Facts::of(text), statement: None }
+                }
+                None => return None,
+            };
+            self.keep(hash, known);
+        }
+        // Two texts of one hash: the second is looked at every time.
+        self.young.get_mut(&hash).filter(|known| *known.text == *text)
+    }
+
+    fn keep(&mut self, hash: u64, known: Known) {
+        if self.young.len() >= TEXTS_MAX || self.young_bytes >= TEXT_BYTES_MAX {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        self.young_bytes += known.text.len();
+        drop(self.young.insert(hash, known));
+    }
+
+    /// Whether a hash was seen before; remembers it if not.
+    fn was_seen(&mut self, hash: u64) -> bool {
+        let at = usize::try_from(hash % 4_096).unwrap_or_default();
+        match self.seen_once.get_mut(at) {
+            Some(slot) if *slot == hash => true,
+            Some(slot) => {
+                *slot = hash;
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_kept_when_it_comes_again() {
+        let mut texts = Texts::new(HashKey::new());
+        let (first, known) = texts.statement(b"SELECT 1", b"\0\0", 0);
+        assert!(!known);
+        let (second, known) = texts.statement(b"SELECT 1", b"\0\0", 0);
+        assert!(known);
+        assert_eq!(first.id, second.id);
+        let (third, known) = texts.statement(b"SELECT 1", b"\0\0", 0);
+        assert!(known && Arc::ptr_eq(&second, &third));
+    }
+
+    #[test]
+    fn types_and_settings_make_other_statements() {
+        let mut texts = Texts::new(HashKey::new());
+        let id = |texts: &mut Texts, text: &[u8], types: &[u8], key| {
+            texts.statement(text, types, key).0.id
+        };
+        let plain = id(&mut texts, b"SELECT $1", b"\0\0", 0);
+        assert_ne!(plain, id(&mut texts, b"SELECT $1", b"\0\x01\0\0\0\x17", 0));
+        assert_ne!(plain, id(&mut texts, b"SELECT $1", b"\0\0", 1));
+        assert_ne!(plain, id(&mut texts, b"SELECT $1 ", b"\0\0", 0));
+        assert_eq!(plain, id(&mut texts, b"SELECT $1", b"\0\0", 0));
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut texts = Texts::new(HashKey::new());
+        for number in 0..3 * TEXTS_MAX {
+            let text = format!("SELECT {number}");
+            texts.facts(text.as_bytes());
+            texts.facts(text.as_bytes());
+        }
+        assert!(texts.young.len() <= TEXTS_MAX && texts.old.len() <= TEXTS_MAX);
+        assert!(!texts.young.is_empty());
+    }
+}
