@@ -34,7 +34,8 @@ use crate::tenants::{
 };
 
 pub use self::health::Probe;
-pub(crate) use self::views::REDACTED;
+pub(crate) use self::health::{TOOK_BUCKETS, Tally};
+pub(crate) use self::views::{REDACTED, distributions};
 
 /// What a service needs of the relay.
 pub trait Threads: fmt::Debug + Send + Sync {
@@ -471,6 +472,11 @@ impl Bouncer {
     /// The relay threads, for the console.
     pub fn threads(&self) -> &Arc<dyn Threads> {
         &self.0.threads
+    }
+
+    /// How many health checks there were, and how they ended.
+    pub(crate) fn tally(&self) -> Tally {
+        self.0.checks.tally()
     }
 
     /// What every thread says of its connections. A thread that has ended says nothing.

@@ -315,3 +315,37 @@ async fn figures_are_summed_over_threads() {
     assert!(figures.wait_ms.max.abs() < f64::EPSILON);
     assert!(matches!(it.bouncer.stats("b"), Err(Error::NotFound)));
 }
+
+#[tokio::test]
+async fn metrics_tell_of_every_tenant_and_of_no_other() {
+    let it = Fixture::new(with_tenants([spec("a"), spec("b")])).await;
+    let mut registry = Registry::default();
+    crate::metrics::register(&it.bouncer, &mut registry);
+    let metrics = node::telemetry::Metrics::new(registry);
+    let stats = &it.threads.stats;
+    stats.transactions.add(3);
+    stats.resets.add(1);
+    for us in [90, 400, 600, 3_000_000_000] {
+        stats.times().transaction.record(us);
+    }
+    let text = metrics.render().unwrap();
+    let of_a = "{tenant=\"a\",db_type=\"postgres\"}";
+    for expected in [
+        &*format!("cove_bouncer_transactions_total{of_a} 6"),
+        &*format!("cove_bouncer_tenant_health{of_a} 1"),
+        &*format!("cove_bouncer_connections_max{of_a} 20"),
+        "cove_bouncer_backend_resets_total{tenant=\"a\",status=\"success\"} 2",
+        "cove_bouncer_transaction_duration_seconds_count{tenant=\"b\",db_type=\"postgres\"} 8",
+        // Cumulated: two of four below half a millisecond, on two threads.
+        "cove_bouncer_transaction_duration_seconds_bucket{le=\"0.0005\",tenant=\"a\",db_type=\"postgres\"} 4",
+        "cove_bouncer_transaction_duration_seconds_bucket{le=\"+Inf\",tenant=\"a\",db_type=\"postgres\"} 8",
+        "cove_bouncer_transaction_quantile_seconds{tenant=\"a\",quantile=\"0.5\"} 0.000",
+        &*format!("cove_bouncer_health_check_errors_total{of_a} 0"),
+    ] {
+        assert!(text.contains(expected), "no {expected} in\n{text}");
+    }
+    assert!(!text.contains("query_quantile_seconds{"), "nothing was measured");
+    *it.file.lock() = Ok(with_tenants([spec("b")]));
+    it.bouncer.reload().await.unwrap();
+    assert!(!metrics.render().unwrap().contains("tenant=\"a\""));
+}
