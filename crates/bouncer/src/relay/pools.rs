@@ -23,6 +23,8 @@
 mod local;
 mod one;
 mod registry;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use super::{
     Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, Lease, Next, OLDER_BY,
     OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
 };
-use crate::tenants::{PoolId, TenantId};
+use crate::tenants::{PoolId, Tenant, TenantId};
 
 /// All pools of one thread. `C` names a server connection, `W` a client.
 pub(crate) struct Pools<C, W> {
@@ -159,6 +159,23 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         self.close_idle(pool, usize::try_from(surplus).unwrap_or(usize::MAX), Reason::GivenUp);
         self.plan(pool, Some(now));
         self.need(pool, now);
+    }
+
+    /// Brings all pools of a tenant up to date with its definition and its epoch.
+    pub(crate) fn follow(&mut self, tenant: &Tenant, now: Instant) {
+        for pool in self.of_tenant(tenant.id) {
+            let terms = self.local(pool).terms.after(tenant);
+            self.set_terms(pool, tenant.id, terms, now);
+        }
+    }
+
+    /// A tenant's pools on this thread.
+    pub(crate) fn of_tenant(&self, tenant: TenantId) -> Vec<PoolRef> {
+        let is_its = |pool: &&PoolRef| {
+            let local = self.pools[pool.0 as usize].as_ref();
+            local.is_some_and(|local| local.common.tenant == tenant)
+        };
+        self.by_id.values().filter(is_its).copied().collect()
     }
 
     /// Gives nothing away until [`Pools::resume`]; idle connections are closed, others when they

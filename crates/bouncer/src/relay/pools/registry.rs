@@ -42,6 +42,15 @@ pub(crate) struct Terms {
 impl Terms {
     /// Of a user of a tenant.
     pub(crate) fn of(tenant: &Tenant, user: &TenantUser) -> Terms {
+        Terms::with(tenant, tenant.connections_max_of(user).unwrap_or(u32::MAX))
+    }
+
+    /// After the tenant's definition changed. What a user may have changes when one comes.
+    pub(super) fn after(&self, tenant: &Tenant) -> Terms {
+        Terms::with(tenant, self.connections_max)
+    }
+
+    fn with(tenant: &Tenant, connections_max: u32) -> Terms {
         let limits = &tenant.limits;
         Terms {
             server: tenant.server.id,
@@ -53,7 +62,7 @@ impl Terms {
                 reserve_after: limits.reserve_after,
                 weight: tenant.weight,
             },
-            connections_max: tenant.connections_max_of(user).unwrap_or(u32::MAX),
+            connections_max,
             connections_min: limits.server_connections_min,
             waiting_max: limits.waiting_max,
             wait: limits.wait,
@@ -109,7 +118,7 @@ struct KnownTenant {
 /// What all threads know of one pool.
 pub(super) struct Common {
     pub(super) id: PoolId,
-    tenant: TenantId,
+    pub(super) tenant: TenantId,
     pub(super) key: Key,
     /// The thread that keeps its minimum.
     pub(super) home: usize,
@@ -211,6 +220,12 @@ impl Registry {
         tenants.retain(|id, _| used.contains(id));
         let used: HashSet<ServerId> = tenants.values().map(|tenant| tenant.server).collect();
         servers.retain(|id, _| used.contains(id));
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let known = self.known.lock();
+        known.pools.is_empty() && known.tenants.is_empty() && known.servers.is_empty()
     }
 
     /// Leaves a note for a thread.
