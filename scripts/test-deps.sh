@@ -46,6 +46,8 @@ need procps ps
 python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python3-venv)
 # A sandbox shows /usr; an interpreter in a home directory is not what the tests are about.
 [ -x /usr/bin/python3 ] || missing+=(python3)
+# A driver of PostgreSQL for Java.
+[ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
 # The header of the C library, not just the compiler.
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 

@@ -525,6 +525,9 @@ impl PgClient {
 
     /// Reads until there are so many bytes.
     fn fill(&mut self, count: usize) -> io::Result<()> {
+        if self.input.len() >= count {
+            return Ok(());
+        }
         let mut piece = [0; 64 << 10];
         while self.input.len() < count {
             match self.stream.read(&mut piece)? {

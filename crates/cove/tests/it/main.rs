@@ -17,6 +17,8 @@
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
+//! | `bouncer_clients.rs` | drivers of PostgreSQL see no difference |
+//! | `bouncer_isolation.rs`, `bouncer_model.rs` | nobody sees anything of anybody else, whatever breaks |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
 //! | `sessions_crash.rs` | a server is killed again and again: nothing answered is lost, nothing is left |
 //! | `sessions_isolation.rs` | what a session must not reach: server, keys, host, other sessions |
@@ -33,6 +35,10 @@ mod admission;
 mod ash;
 mod asynchronous;
 mod backends;
+mod bouncer_clients;
+mod bouncer_isolation;
+mod bouncer_model;
+mod bouncer_support;
 mod cases;
 mod cli_remote;
 mod command_line;

@@ -1,0 +1,174 @@
+//! Drivers of PostgreSQL that others wrote, with Cove between them and their server.
+//!
+//! The programs are in `compat/postgres`. What they check holds with PostgreSQL alone, so that what
+//! fails here is what a pooler breaks. Each runs in two modes: with a connection to the server for
+//! each client, and with a few that are shared after each transaction.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::bouncer_support::{Behind, Bounced, PASSWORD, USER, bounce, postgres};
+use crate::foreign::{self, COMPAT};
+use crate::support::beside_others;
+
+/// Programs, which are names of databases too.
+const PROGRAMS: [&str; 7] = ["psycopg", "psycopg2", "asyncpg", "node", "jdbc", "go", "rust"];
+/// Clients of a program at the same time.
+const CLIENTS: u32 = 16;
+/// Modes, with the connections to the server that a program's clients have in them.
+const MODES: [(&str, u32); 2] = [("session", CLIENTS + 4), ("transaction", 5)];
+/// Debian's place for the driver, which `scripts/test-deps.sh` installs.
+const JDBC: &str = "/usr/share/java/postgresql.jar";
+
+/// One server for all programs that run at the same time.
+fn bounced() -> Arc<Bounced> {
+    static SHARED: RwLock<Weak<Bounced>> = RwLock::new(Weak::new());
+    let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(bounced) = shared.upgrade() {
+        return bounced;
+    }
+    let tenants = PROGRAMS.iter().flat_map(|program| {
+        MODES.map(|(mode, connections)| Behind::new(&database(program, mode), mode, connections))
+    });
+    let bounced = Arc::new(bounce(Arc::new(postgres()), "", &tenants.collect::<Vec<_>>()));
+    *shared = Arc::downgrade(&bounced);
+    bounced
+}
+
+fn database(program: &str, mode: &str) -> String {
+    format!("{program}_{mode}")
+}
+
+/// Runs a program in each mode. It prints a line for each of its checks.
+fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
+    let _guard = beside_others();
+    let bounced = bounced();
+    let runs = MODES.map(|(mode, _)| {
+        let mut command = command();
+        let address = bounced.tcp();
+        command.env("PGHOST", address.ip().to_string()).env("PGPORT", address.port().to_string());
+        command.env("PGUSER", USER).env("PGPASSWORD", PASSWORD);
+        command.env("PGDATABASE", database(program, mode)).env("CLIENTS", CLIENTS.to_string());
+        command.env("PYTHONDONTWRITEBYTECODE", "1");
+        (mode, thread::spawn(move || command.output().unwrap()))
+    });
+    for (mode, run) in runs {
+        let output = run.join().unwrap();
+        let (text, errors) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+        let lines = lines.unwrap_or_else(|error| panic!("{mode}: {error}\n{text}\n{errors}"));
+        let failed: Vec<String> = lines
+            .iter()
+            .filter(|line| line["ok"] != true)
+            .map(|line| {
+                let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+                format!("{}\n{}", text("check"), text("error"))
+            })
+            .collect();
+        assert!(failed.is_empty(), "in {mode} mode:\n{}\n{errors}", failed.join("\n"));
+        // A program that broke off in the middle has no failed checks either.
+        assert!(output.status.success() && lines.len() >= least, "{mode}: {text}\n{errors}");
+    }
+}
+
+fn python(name: &str) -> Command {
+    let mut command = Command::new(foreign::interpreter());
+    command.arg(Path::new(COMPAT).join("postgres").join(name));
+    command
+}
+
+#[test]
+fn psycopg_sees_no_difference() {
+    check("psycopg", 22, || python("psycopg_client.py"));
+}
+
+#[test]
+fn psycopg2_sees_no_difference() {
+    check("psycopg2", 8, || python("psycopg2_client.py"));
+}
+
+#[test]
+fn asyncpg_sees_no_difference() {
+    check("asyncpg", 9, || python("asyncpg_client.py"));
+}
+
+#[test]
+fn clients_for_javascript_see_no_difference() {
+    let project = scratch("compat-postgres-js");
+    let files = ["package.json", "package-lock.json"];
+    let is_same = files.map(|file| copy(file, &project)) == [false, false];
+    copy("client.mjs", &project);
+    if !is_same || !project.join("node_modules/postgres").is_dir() {
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
+        step(npm.current_dir(&project));
+    }
+    check("node", 12, || {
+        let mut node = Command::new("node");
+        node.arg("client.mjs").current_dir(&project);
+        node
+    });
+}
+
+#[test]
+fn jdbc_sees_no_difference() {
+    assert!(Path::new(JDBC).is_file(), "there is no {JDBC}; scripts/test-deps.sh installs it");
+    check("jdbc", 10, || {
+        let mut java = Command::new("java");
+        java.args(["-cp", JDBC]).arg(Path::new(COMPAT).join("postgres/Client.java"));
+        java
+    });
+}
+
+#[test]
+fn clients_for_go_see_no_difference() {
+    let program = scratch("compat-postgres-go").join("clients");
+    // Where Debian and others put it, too.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let more = ["/usr/local/go/bin", "/usr/lib/go/bin"].map(PathBuf::from);
+    let path = std::env::join_paths(std::env::split_paths(&path).chain(more)).unwrap();
+    let mut build = Command::new("go");
+    build.args(["build", "-o"]).arg(&program).arg(".").env("PATH", path);
+    step(build.current_dir(Path::new(COMPAT).join("postgres/go")));
+    check("go", 10, || Command::new(&program));
+}
+
+#[test]
+fn clients_for_rust_see_no_difference() {
+    let target = scratch("compat-postgres-rust");
+    let mut build = Command::new(env!("CARGO"));
+    build.args(["build", "--quiet", "--locked", "--target-dir"]).arg(&target);
+    // Not the flags and the directory of whoever runs the tests.
+    build.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
+    step(build.current_dir(Path::new(COMPAT).join("postgres/rust")));
+    check("rust", 9, || Command::new(target.join("debug/clients")));
+}
+
+/// A directory below the target directory, which stays.
+fn scratch(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&path).unwrap();
+    path
+}
+
+/// Copies a file of `compat/postgres`; whether it was another one.
+fn copy(name: &str, to: &Path) -> bool {
+    let content = fs::read(Path::new(COMPAT).join("postgres").join(name)).unwrap();
+    let is_other = fs::read(to.join(name)).unwrap_or_default() != content;
+    fs::write(to.join(name), content).unwrap();
+    is_other
+}
+
+fn step(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("clients of PostgreSQL need {command:?}: {error}; see scripts/test-deps.sh")
+    });
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed:\n{errors}");
+}

@@ -1,0 +1,283 @@
+//! Nobody sees anything of anybody else, whatever they all do and whatever breaks.
+//!
+//! Tenants with a database each, clients that do at random what clients do (`bouncer_model.rs`), and
+//! fewer connections to the server than clients. A failure names the seed; `TEST_SEED` runs the
+//! same steps again, though not in the same order between clients.
+
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use testkit::{Cut, Cutter, PgAddress, PgClient, Postgres, Stopwatch, Way, until};
+
+use crate::bouncer_model::{Actor, Character, ROLES, Random, SCHEMA, Trouble};
+use crate::bouncer_support::{Behind, Bounced, PASSWORD, USER, bounce_at, postgres};
+use crate::support::beside_others;
+
+const TENANTS: usize = 3;
+/// Clients of each.
+const CLIENTS: usize = 5;
+/// Connections to the server of each, where they are shared.
+const CONNECTIONS: u32 = 3;
+/// How long clients do what they like.
+const TIME: Duration = Duration::from_secs(7);
+/// Steps of each client after whatever was broken is whole again.
+const CALM_STEPS: u64 = 25;
+/// Time for everything to work again.
+const RECOVERY: Duration = Duration::from_secs(60);
+/// Between two blows of a storm.
+const PAUSE: Duration = Duration::from_millis(150);
+/// A server that was gone is tried again so soon.
+const RETRY: &str = "limits.server_retry_s = 0.2";
+
+fn seed() -> u64 {
+    match std::env::var_os("TEST_SEED") {
+        Some(seed) => seed.to_str().unwrap().parse().unwrap(),
+        // The library's own source of chance.
+        None => RandomState::new().build_hasher().finish() % 1_000_000,
+    }
+}
+
+fn database(tenant: usize) -> String {
+    format!("tenant_{tenant}")
+}
+
+/// PostgreSQL, Cove and the tenants, with proxies where something shall break.
+struct Stage {
+    bounced: Bounced,
+    clients: Cutter,
+    server: Arc<Cutter>,
+}
+
+impl Stage {
+    fn new(mode: &'static str, connections: u32, more: &str) -> Stage {
+        let postgres = Arc::new(postgres());
+        postgres.sql(ROLES);
+        let server = Arc::new(Cutter::start(postgres.tcp()));
+        let tenants: Vec<Behind> = (0..TENANTS)
+            .map(|tenant| Behind::new(&database(tenant), mode, connections).with(RETRY).with(more))
+            .collect();
+        let upstream = server.address().to_string();
+        let bounced = bounce_at(Arc::clone(&postgres), &upstream, "", &tenants);
+        schemas(&postgres);
+        let clients = Cutter::start(bounced.tcp());
+        Stage { bounced, clients, server }
+    }
+
+    fn actors(&self, seed: u64, faults: bool) -> Vec<Actor> {
+        actors(seed, &self.clients.address().into(), faults)
+    }
+
+    /// Waits until every tenant answers, and then lets nothing go wrong any more.
+    fn recover(&self, actors: &mut [Actor]) {
+        self.clients.plan(|_| None);
+        self.server.plan(|_| None);
+        self.bounced.postgres.wait_recovered();
+        for tenant in 0..TENANTS {
+            until("a tenant to answer", RECOVERY, || {
+                let client = self.bounced.try_login(&database(tenant), &[]);
+                let mut client = client.map_err(|error| error.to_string())?;
+                let answer = client.query("SELECT 1").map_err(|error| error.to_string())?;
+                answer.error().map_or(Ok(()), |error| Err(error.to_string()))
+            });
+        }
+        for actor in actors.iter_mut() {
+            actor.calm();
+        }
+    }
+
+    /// Looks, at every connection to the server at once, whether somebody left something there.
+    fn look_everywhere(&self, seed: u64, connections: u32) {
+        for tenant in 0..TENANTS {
+            let mut all: Vec<Actor> = (0..connections)
+                .map(|number| {
+                    let number = 500 + usize::try_from(number).unwrap();
+                    let address = self.bounced.address();
+                    let database = database(tenant);
+                    Actor::new(Character { tenant, number, address, database, faults: false }, seed)
+                })
+                .collect();
+            for actor in &mut all {
+                let outcome = actor.occupy();
+                assert!(outcome.is_ok(), "seed {seed}: {outcome:?}{}", actor.log());
+            }
+        }
+    }
+}
+
+/// What clients find in each tenant's database.
+fn schemas(postgres: &Postgres) {
+    let address = postgres.address();
+    for tenant in 0..TENANTS {
+        let database = database(tenant);
+        let parameters = [("user", USER), ("database", database.as_str())];
+        let mut client = PgClient::login(&address, &parameters, PASSWORD).unwrap();
+        client.run(SCHEMA);
+        client.close();
+    }
+}
+
+fn actors(seed: u64, address: &PgAddress, faults: bool) -> Vec<Actor> {
+    let all = (0..TENANTS).flat_map(|tenant| (0..CLIENTS).map(move |number| (tenant, number)));
+    all.map(|(tenant, number)| {
+        let (address, database) = (address.clone(), database(tenant));
+        Actor::new(Character { tenant, number, address, database, faults }, seed)
+    })
+    .collect()
+}
+
+/// Lets all of them do what they like until `is_over`, while something happens to them.
+fn play(
+    seed: u64,
+    actors: &mut [Actor],
+    is_over: impl Fn(u64) -> bool + Sync,
+    happens: impl FnOnce(),
+) {
+    let failed = AtomicBool::new(false);
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let threads: Vec<_> = actors
+            .iter_mut()
+            .map(|actor| {
+                let (is_over, failed) = (&is_over, &failed);
+                scope.spawn(move || {
+                    let start = actor.steps;
+                    while !is_over(actor.steps - start) && !failed.load(Ordering::Relaxed) {
+                        if let Err(Trouble::Wrong(what)) = actor.step() {
+                            failed.store(true, Ordering::Relaxed);
+                            return Some(format!("{what}\nafter{}", actor.log()));
+                        }
+                    }
+                    None
+                })
+            })
+            .collect();
+        happens();
+        threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(failures.is_empty(), "seed {seed}:\n{}", failures.join("\n\n"));
+}
+
+/// The same for a time, at the end of which each has done something.
+fn play_for(seed: u64, actors: &mut [Actor], time: Duration, happens: impl FnOnce(&Stopwatch)) {
+    let watch = Stopwatch::start();
+    play(seed, actors, |_| watch.elapsed() > time, || happens(&watch));
+    for actor in actors {
+        assert!(actor.steps > 3, "seed {seed}: a client did next to nothing{}", actor.log());
+    }
+}
+
+/// Blow after blow, while time lasts.
+fn storm(watch: &Stopwatch, mut blow: impl FnMut()) {
+    let mut count = 0;
+    while watch.elapsed() < TIME {
+        let next = PAUSE * count;
+        until("the next blow", TIME, || {
+            if watch.elapsed() >= next { Ok(()) } else { Err(String::new()) }
+        });
+        blow();
+        count += 1;
+    }
+    assert!(count > 3, "there was no storm");
+}
+
+fn check_calm(mode: &'static str, connections: u32, more: &str) {
+    let _guard = beside_others();
+    let seed = seed();
+    let stage = Stage::new(mode, connections, more);
+    let mut actors = stage.actors(seed, false);
+    play_for(seed, &mut actors, TIME, |_| {});
+    drop(actors);
+    stage.look_everywhere(seed, connections);
+}
+
+/// Breaks things while clients do what they like, and then looks whether all is well.
+fn check_faults(warnings: &[&str], breaks: impl FnOnce(&Stage, u64), blow: impl FnMut(&Stage)) {
+    let _guard = beside_others();
+    let seed = seed();
+    let mut blow = blow;
+    let mut stage = Stage::new("transaction", CONNECTIONS, "");
+    for warning in warnings {
+        stage.bounced.server.expect_log(warning);
+    }
+    let mut actors = stage.actors(seed, true);
+    breaks(&stage, seed);
+    play_for(seed, &mut actors, TIME, |watch| storm(watch, || blow(&stage)));
+    stage.recover(&mut actors);
+    play(seed, &mut actors, |steps| steps >= CALM_STEPS, || {});
+    drop(actors);
+    stage.look_everywhere(seed, CONNECTIONS);
+}
+
+/// Cuts most connections after a random number of bytes, one way or the other.
+fn cuts(seed: u64, bytes_max: u64) -> impl FnMut(u64) -> Option<Cut> + Send + 'static {
+    let mut random = Random::new(seed);
+    move |_| {
+        let way = if random.below(2) == 0 { Way::Forth } else { Way::Back };
+        let after = random.below(bytes_max);
+        (random.below(4) != 0).then_some(Cut { way, after })
+    }
+}
+
+#[test]
+fn the_model_is_right_about_postgresql_itself() {
+    let _guard = beside_others();
+    let seed = seed();
+    let postgres = postgres();
+    postgres.sql(ROLES);
+    for tenant in 0..TENANTS {
+        postgres.sql(&format!("CREATE DATABASE {}", database(tenant)));
+    }
+    schemas(&postgres);
+    play_for(seed, &mut actors(seed, &postgres.address(), false), TIME / 2, |_| {});
+}
+
+#[test]
+fn clients_with_a_connection_each_see_only_their_own() {
+    check_calm("session", 8, "");
+}
+
+#[test]
+fn clients_that_share_connections_see_only_their_own() {
+    check_calm("transaction", CONNECTIONS, "");
+}
+
+#[test]
+fn connections_that_are_always_examined_have_nothing_to_show() {
+    check_calm("transaction", CONNECTIONS, "verify = \"always\"");
+}
+
+#[test]
+fn clients_whose_connections_are_cut_at_any_byte_leave_nothing_behind() {
+    check_faults(&[], |stage, seed| stage.clients.plan(cuts(seed, 6000)), |_| {});
+}
+
+#[test]
+fn connections_to_the_server_that_are_cut_at_any_byte_mix_nothing_up() {
+    check_faults(
+        &["server"],
+        |stage, seed| stage.server.plan(cuts(seed, 30_000)),
+        |stage| stage.server.cut_all(),
+    );
+}
+
+#[test]
+fn connections_that_the_server_ends_mix_nothing_up() {
+    check_faults(&["server"], |_, _| {}, |stage| stage.bounced.postgres.cut_connections());
+}
+
+#[test]
+fn a_server_that_is_killed_again_and_again_mixes_nothing_up() {
+    let mut blows = 0;
+    check_faults(
+        &["server"],
+        |_, _| {},
+        |stage| {
+            blows += 1;
+            // It recovers in between; clients find it dead, recovering, or back.
+            if blows % 12 == 1 {
+                stage.bounced.postgres.kill_connections();
+            }
+        },
+    );
+}

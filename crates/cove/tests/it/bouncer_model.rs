@@ -1,0 +1,958 @@
+//! A client that does at random what clients do, and knows what it must see.
+//!
+//! Everything that it writes anywhere carries its mark: tenant, client, and how often it has logged
+//! in. So a row, a setting, a statement, a table or a notification of somebody else is noticed
+//! wherever it comes, and so is one of its own that should not be there any more.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use testkit::{PgAddress, PgAnswer, PgBatch, PgClient, PgFailure, pg};
+
+use crate::bouncer_support::{PASSWORD, USER};
+
+/// How long a client waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(45);
+/// What it did last, for whoever reads of a failure.
+const LOG_LINES: usize = 25;
+/// What SQL creates in each database before clients come.
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE lines (mark text, n int);
+CREATE SEQUENCE ids;
+CREATE FUNCTION hidden_set(name text, value text) RETURNS void LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM set_config(name, value, false); END $$;
+CREATE FUNCTION hidden_table(name text, mark text) RETURNS void LANGUAGE plpgsql AS
+  $$ BEGIN EXECUTE format('CREATE TEMP TABLE %I AS SELECT %L::text AS mark', name, mark); END $$;
+CREATE FUNCTION hidden_lock(k int) RETURNS void LANGUAGE plpgsql AS
+  $$ BEGIN PERFORM pg_advisory_lock(9, k); END $$;
+";
+/// Roles that clients may become, in all databases.
+pub(crate) const ROLES: &str = "CREATE ROLE guest_0; CREATE ROLE guest_1";
+
+/// Why a client could not go on.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// It saw what it must not see, or did not see what it must.
+    Wrong(String),
+    /// Its connection is gone, which it was told may happen.
+    Lost(String),
+}
+
+type Outcome<T = ()> = Result<T, Trouble>;
+
+/// A generator of numbers that are the same for the same seed (Marsaglia's xorshift).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        // Any state but zero; near seeds must not begin alike.
+        let mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        Random(mixed | 1)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+
+    fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        let at = self.below(u64::try_from(all.len()).unwrap());
+        all[usize::try_from(at).unwrap()]
+    }
+}
+
+/// What a session has. A transaction that is rolled back puts back what it had before.
+#[derive(Clone, Debug, Default)]
+struct Session {
+    settings: BTreeMap<&'static str, String>,
+    /// Temporary tables, with what is in each.
+    tables: BTreeMap<String, String>,
+    role: Option<&'static str>,
+    channels: BTreeSet<String>,
+    lines: u64,
+}
+
+/// The same for what does not care about transactions.
+#[derive(Clone, Debug, Default)]
+struct Beyond {
+    /// Statements of SQL, with what each answers.
+    prepared: BTreeMap<String, String>,
+    /// Statements of the protocol.
+    statements: BTreeMap<String, String>,
+    /// Cursors WITH HOLD, with how many rows are left in each.
+    cursors: BTreeMap<String, u64>,
+    locks: BTreeSet<u64>,
+    /// What it last took of a sequence.
+    taken: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Open,
+    Failed,
+}
+
+/// Who a client is and what may happen to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Character {
+    pub(crate) tenant: usize,
+    pub(crate) number: usize,
+    pub(crate) address: PgAddress,
+    pub(crate) database: String,
+    /// Whether connections may be lost without its doing.
+    pub(crate) faults: bool,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    pub(crate) character: Character,
+    random: Random,
+    /// How often it has logged in.
+    generation: u64,
+    client: Option<PgClient>,
+    session: Session,
+    /// What the session was when its transaction began.
+    before: Session,
+    beyond: Beyond,
+    state: State,
+    defaults: BTreeMap<&'static str, String>,
+    /// Names that were never used before.
+    names: u64,
+    /// The last number that each sender's notifications had, on each channel.
+    heard: BTreeMap<(String, String), u64>,
+    /// Numbers of its own notifications.
+    told: u64,
+    log: VecDeque<String>,
+    /// Steps that were done, each of which looked at what came.
+    pub(crate) steps: u64,
+}
+
+type Step = fn(&mut Actor) -> Outcome;
+
+/// What it does, and how often.
+const STEPS: &[(u64, Step)] = &[
+    (10, Actor::look),
+    (8, Actor::set),
+    (3, Actor::set_unseen),
+    (4, Actor::table),
+    (3, Actor::prepare),
+    (8, Actor::statement),
+    (5, Actor::unnamed),
+    (5, Actor::insert),
+    (3, Actor::listen),
+    (4, Actor::notify),
+    (2, Actor::lock),
+    (2, Actor::cursor),
+    (6, Actor::pipeline),
+    (2, Actor::copy),
+    (3, Actor::much),
+    (3, Actor::mistake),
+    (8, Actor::transaction),
+    (1, Actor::role),
+    (1, Actor::discard),
+    (1, Actor::cancel),
+    (1, Actor::sequence),
+    (3, Actor::leave),
+];
+
+impl Actor {
+    pub(crate) fn new(character: Character, seed: u64) -> Actor {
+        let who = u64::try_from(character.tenant * 1000 + character.number).unwrap();
+        Actor {
+            character,
+            random: Random::new(seed.wrapping_mul(1_000_003).wrapping_add(who)),
+            generation: 0,
+            client: None,
+            session: Session::default(),
+            before: Session::default(),
+            beyond: Beyond::default(),
+            state: State::Idle,
+            defaults: BTreeMap::new(),
+            names: 0,
+            heard: BTreeMap::new(),
+            told: 0,
+            log: VecDeque::new(),
+            steps: 0,
+        }
+    }
+
+    /// What it did last.
+    pub(crate) fn log(&self) -> String {
+        self.log.iter().map(|line| format!("\n  {line}")).collect()
+    }
+
+    /// From now on nothing may go wrong. It logs in again.
+    pub(crate) fn calm(&mut self) {
+        self.character.faults = false;
+        self.client = None;
+    }
+
+    /// Takes a connection to the server for itself, and looks whether anybody left something there.
+    pub(crate) fn occupy(&mut self) -> Outcome {
+        self.calm();
+        self.login()?;
+        self.transaction()?;
+        self.look()
+    }
+
+    /// Does one thing, logging in before when it is not.
+    pub(crate) fn step(&mut self) -> Outcome {
+        self.steps += 1;
+        if self.client.is_none() {
+            return self.login();
+        }
+        let total = STEPS.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.random.below(total);
+        let mut steps = STEPS.iter();
+        let step = loop {
+            let (weight, step) = steps.next().unwrap();
+            match at.checked_sub(*weight) {
+                Some(rest) => at = rest,
+                None => break step,
+            }
+        };
+        let outcome = if self.state == State::Failed { self.in_failed() } else { step(self) };
+        if let Err(Trouble::Lost(why)) = &outcome {
+            self.note(&format!("lost: {why}"));
+            self.client = None;
+        }
+        outcome
+    }
+
+    /// Its mark.
+    fn mark(&self) -> String {
+        let Character { tenant, number, .. } = self.character;
+        format!("[t{tenant}c{number}g{}]", self.generation)
+    }
+
+    fn note(&mut self, what: &str) {
+        if self.log.len() == LOG_LINES {
+            self.log.pop_front();
+        }
+        let mark = self.mark();
+        self.log.push_back(format!("{mark} {}", what.chars().take(240).collect::<String>()));
+    }
+
+    fn login(&mut self) -> Outcome {
+        self.generation += 1;
+        (self.session, self.before, self.beyond) = Default::default();
+        (self.state, self.names) = (State::Idle, 0);
+        let mark = self.mark();
+        let memory =
+            self.random.pick(&["", "-c work_mem=5MB", "-c work_mem=6MB -c cove.a=from\\ start"]);
+        self.note(&format!("login with {memory:?}"));
+        let parameters = [
+            ("user", USER),
+            ("database", &self.character.database),
+            ("application_name", &mark),
+            ("options", memory),
+        ];
+        match PgClient::login(&self.character.address, &parameters, PASSWORD) {
+            Ok(client) => {
+                client.patience(PATIENCE);
+                self.client = Some(client);
+            }
+            Err(failure) => return Err(self.broken(failure)),
+        }
+        self.defaults = BTreeMap::from([
+            ("application_name", mark),
+            ("work_mem", memory.get(12..15).unwrap_or("4MB").to_owned()),
+            ("cove.a", if memory.contains("from") { "from start" } else { "" }.to_owned()),
+            ("cove.b", String::new()),
+            ("search_path", "\"$user\", public".to_owned()),
+        ]);
+        self.session.settings = self.defaults.clone();
+        self.look()
+    }
+
+    /// What a failure means.
+    fn broken(&self, failure: PgFailure) -> Trouble {
+        let code = failure.error().map(|error| error.code().to_owned()).unwrap_or_default();
+        let is_end = ["", "08000", "08003", "08006", "53300"].contains(&code.as_str());
+        let text = failure.to_string();
+        if failure.is_timeout() {
+            Trouble::Wrong(format!("no answer: {text}"))
+        } else if self.character.faults && (is_end || code.starts_with("57P")) {
+            Trouble::Lost(text)
+        } else {
+            Trouble::Wrong(format!("the connection broke: {text}"))
+        }
+    }
+
+    /// Sends a batch and gives the answer, of which everything that came was looked at.
+    fn ask(&mut self, what: &str, batch: &PgBatch) -> Outcome<PgAnswer> {
+        self.note(what);
+        let client = self.client.as_mut().unwrap();
+        let answer = client.ask(batch);
+        self.seen(answer)
+    }
+
+    fn seen(&mut self, answer: Result<PgAnswer, PgFailure>) -> Outcome<PgAnswer> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if let PgFailure::Broken(answer, _) = &failure {
+                    self.own(answer)?;
+                }
+                return Err(self.broken(failure));
+            }
+        };
+        self.own(&answer)?;
+        if let Some(error) = answer.error() {
+            let lost = error.code().starts_with("57P") || error.code().starts_with("08");
+            if lost && self.character.faults {
+                return Err(Trouble::Lost(error.to_string()));
+            }
+        }
+        Ok(answer)
+    }
+
+    /// Looks for marks of others in everything that came.
+    fn own(&mut self, answer: &PgAnswer) -> Outcome {
+        let mark = self.mark();
+        for message in &answer.messages {
+            self.without_strangers(&String::from_utf8_lossy(&message.body), &mark)?;
+        }
+        let client = self.client.as_mut().unwrap();
+        let changes = std::mem::take(&mut client.parameter_changes);
+        let notifications = std::mem::take(&mut client.notifications);
+        for (_, value) in changes {
+            self.without_strangers(&value, &mark)?;
+        }
+        let tenant = format!("[t{}c", self.character.tenant);
+        for one in notifications {
+            // `channel mark number`.
+            let parts: Vec<&str> = one.payload.splitn(3, ' ').collect();
+            let number = parts.get(2).and_then(|number| number.parse::<u64>().ok());
+            let Some(number) = number.filter(|_| parts[0] == one.channel) else {
+                return Err(Trouble::Wrong(format!("a notification of nobody: {one:?}")));
+            };
+            let is_mine = parts[1].starts_with(&tenant);
+            let channels = [&self.session.channels, &self.before.channels];
+            if !is_mine || !channels.iter().any(|all| all.contains(&one.channel)) {
+                return Err(Trouble::Wrong(format!("a notification for somebody else: {one:?}")));
+            }
+            let last = self.heard.entry((one.channel.clone(), parts[1].to_owned())).or_default();
+            if number <= *last {
+                return Err(Trouble::Wrong(format!("a notification again, after {last}: {one:?}")));
+            }
+            *last = number;
+        }
+        Ok(())
+    }
+
+    fn without_strangers(&self, text: &str, mark: &str) -> Outcome {
+        // Whatever repeats a mark repeats one.
+        for at in text.match_indices("[t").map(|(at, _)| at).take(3) {
+            let found = text[at..].split_inclusive(']').next().unwrap_or_default();
+            // A text may have been cut.
+            if !mark.starts_with(found) {
+                return Err(Trouble::Wrong(format!("{found} in {text:.200?}, seen by {mark}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs SQL that must not fail.
+    fn run(&mut self, sql: &str) -> Outcome<Vec<Vec<Option<String>>>> {
+        let answer = self.ask(sql, &PgBatch::new().query(sql))?;
+        match answer.error() {
+            None => Ok(answer.rows()),
+            Some(error) => Err(Trouble::Wrong(format!("{sql:.200}: {error}"))),
+        }
+    }
+
+    /// Runs SQL that must answer one row of these values.
+    fn expect(&mut self, sql: &str, values: &[&str]) -> Outcome {
+        let rows = self.run(sql)?;
+        let seen: Vec<Vec<&str>> = rows
+            .iter()
+            .map(|row| row.iter().map(|it| it.as_deref().unwrap_or("")).collect())
+            .collect();
+        if seen == [values] { Ok(()) } else { Err(differs(sql, &seen, &[values])) }
+    }
+
+    /// Runs SQL that must fail.
+    fn refuse(&mut self, sql: &str, code: &str) -> Outcome {
+        let answer = self.ask(sql, &PgBatch::new().query(sql))?;
+        self.failed(sql, &answer, code)
+    }
+
+    /// Takes note of an error that must have come.
+    fn failed(&mut self, what: &str, answer: &PgAnswer, code: &str) -> Outcome {
+        let seen = answer.error().map(|error| error.to_string()).unwrap_or_default();
+        if !seen.starts_with(code) {
+            return Err(differs(what, &seen, &code));
+        }
+        if self.state == State::Open {
+            self.state = State::Failed;
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, kind: &str) -> String {
+        self.names += 1;
+        // Few names, so that clients use the same ones.
+        format!("{kind}_{}", self.random.below(6))
+    }
+
+    /// Looks at everything that a session has.
+    fn look(&mut self) -> Outcome {
+        let names: Vec<&'static str> = self.session.settings.keys().copied().collect();
+        let shown = names.iter().map(|name| format!("current_setting('{name}', true)"));
+        let sql = format!(
+            "SELECT {}, current_user, \
+             (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema() AND relkind = 'r'), \
+             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()), \
+             (SELECT count(*) FROM pg_prepared_statements WHERE from_sql), \
+             (SELECT count(*) FROM pg_cursors WHERE is_holdable)",
+            shown.collect::<Vec<_>>().join(", ")
+        );
+        let mut values: Vec<String> = self.session.settings.values().cloned().collect();
+        values.push(self.session.role.unwrap_or(USER).to_owned());
+        let Beyond { prepared, cursors, locks, .. } = &self.beyond;
+        let counts = [self.session.tables.len(), locks.len(), prepared.len(), cursors.len()];
+        values.extend(counts.map(|count| count.to_string()));
+        self.expect(&sql, &values.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Changes a setting, in one of the ways in which it is done.
+    fn set(&mut self) -> Outcome {
+        let (name, value, spelt) = self.setting();
+        let local = self.state == State::Open && self.random.one_in(4);
+        let sql = match self.random.below(5) {
+            0 if !local => {
+                let default = self.defaults[name].clone();
+                self.session.settings.insert(name, default);
+                return self.run(&format!("RESET {name}")).map(drop);
+            }
+            1 if name != "search_path" => format!("SET {name} TO {spelt}"),
+            2 => format!("SELECT set_config('{name}', {}, {local})", quoted(&value)),
+            _ if local => format!("SET LOCAL {name} = {spelt}"),
+            _ => format!("SET SESSION {name} = {spelt}"),
+        };
+        let is_local = local && !sql.contains("SESSION") && !sql.contains(" TO ");
+        if is_local {
+            // It is over with the transaction, however that ends: so it ends here.
+            self.run(&sql)?;
+            self.expect(&format!("SELECT current_setting('{name}')"), &[&value])?;
+            return self.end();
+        }
+        self.session.settings.insert(name, value);
+        self.run(&sql).map(drop)
+    }
+
+    /// A setting's name, a value, and how that is written after SET.
+    fn setting(&mut self) -> (&'static str, String, String) {
+        let name =
+            self.random.pick(&["application_name", "work_mem", "cove.a", "cove.b", "search_path"]);
+        let mark = self.mark();
+        let value = match name {
+            "work_mem" => format!("{}MB", 1 + self.random.below(9)),
+            "application_name" => format!("{mark} {}", self.random.below(100)),
+            "search_path" => format!("\"{mark}\", public"),
+            _ => format!("{mark} it's \\ \"é\" {}", self.random.below(100)),
+        };
+        let spelt = if name == "search_path" { value.clone() } else { quoted(&value) };
+        (name, value, spelt)
+    }
+
+    /// Changes a setting where no look at the text tells so.
+    fn set_unseen(&mut self) -> Outcome {
+        let (name, value, _) = self.setting();
+        let call = format!("hidden_set('{name}', {})", quoted(&value));
+        self.session.settings.insert(name, value.clone());
+        match self.random.below(3) {
+            0 => self.run(&format!("DO $x$ BEGIN PERFORM public.{call}; END $x$"))?,
+            1 => self.run(&format!("SELECT public.{call}"))?,
+            _ => {
+                let batch = PgBatch::new()
+                    .parse("", "SELECT public.hidden_set($1, $2)")
+                    .bind("", "", &[Some(name), Some(&value)])
+                    .execute("", 0)
+                    .sync();
+                let answer = self.ask("hidden_set by parameters", &batch)?;
+                match answer.error() {
+                    None => answer.rows(),
+                    Some(error) => return Err(Trouble::Wrong(format!("hidden_set: {error}"))),
+                }
+            }
+        };
+        self.expect(&format!("SELECT current_setting('{name}')"), &[&value])
+    }
+
+    /// Makes a temporary table, looks into it, or drops it.
+    fn table(&mut self) -> Outcome {
+        let name = self.name("temp");
+        let mark = format!("{} {}", self.mark(), self.names);
+        let known = self.session.tables.get(&name).cloned();
+        let look = format!("SELECT mark FROM pg_temp.{name}");
+        match known {
+            None if self.random.one_in(4) => self.refuse(&look, "42P01"),
+            None => {
+                match self.random.below(3) {
+                    0 => self.run(&format!("SELECT public.hidden_table('{name}', '{mark}')"))?,
+                    1 => self.run(&format!("SELECT '{mark}'::text AS mark INTO TEMP {name}"))?,
+                    _ => self.run(&format!(
+                        "CREATE TEMP TABLE {name} AS SELECT '{mark}'::text AS mark"
+                    ))?,
+                };
+                self.session.tables.insert(name, mark.clone());
+                self.expect(&look, &[&mark])
+            }
+            Some(known) => {
+                self.expect(&look, &[&known])?;
+                if self.random.one_in(2) {
+                    return Ok(());
+                }
+                self.session.tables.remove(&name);
+                self.run(&format!("DROP TABLE pg_temp.{name}")).map(drop)
+            }
+        }
+    }
+
+    /// Statements of SQL.
+    fn prepare(&mut self) -> Outcome {
+        let name = self.name("sql");
+        let mark = format!("{} {}", self.mark(), self.names);
+        match self.beyond.prepared.get(&name).cloned() {
+            None if self.random.one_in(4) => self.refuse(&format!("EXECUTE {name}"), "26000"),
+            None => {
+                self.run(&format!("PREPARE {name} AS SELECT '{mark}'::text"))?;
+                self.beyond.prepared.insert(name.clone(), mark.clone());
+                self.expect(&format!("EXECUTE {name}"), &[&mark])
+            }
+            Some(known) if self.random.one_in(2) => {
+                self.expect(&format!("EXECUTE {name}"), &[&known])
+            }
+            Some(_) => {
+                self.beyond.prepared.remove(&name);
+                self.run(&format!("DEALLOCATE {name}")).map(drop)
+            }
+        }
+    }
+
+    /// Statements of the protocol, whose names all clients share and whose texts some do.
+    fn statement(&mut self) -> Outcome {
+        let name = self.name("statement");
+        let known = self.beyond.statements.get(&name).cloned();
+        let text = match self.random.below(2) {
+            0 => format!("SELECT '{}'::text || $1", self.mark()),
+            _ => format!("SELECT 'common {}'::text || $1", self.random.below(30)),
+        };
+        let value = self.mark();
+        let run = |batch: PgBatch| batch.bind("", &name, &[Some(&value)]).execute("", 0).sync();
+        match known {
+            None if self.random.one_in(6) => {
+                let answer = self.ask(&format!("bind unknown {name}"), &run(PgBatch::new()))?;
+                self.failed("a statement that is not there", &answer, "26000")
+            }
+            None => {
+                let batch = PgBatch::new().parse(&name, &text).describe(b'S', &name);
+                let answer = self.ask(&format!("parse {name}: {text}"), &run(batch))?;
+                self.beyond.statements.insert(name.clone(), text.clone());
+                self.answered(&text, &value, &answer, "1tT2DCZ")
+            }
+            Some(_) if self.random.one_in(8) => {
+                let batch = PgBatch::new().parse(&name, &text).sync();
+                let answer = self.ask(&format!("parse {name} again"), &batch)?;
+                self.failed("a name twice", &answer, "42P05")
+            }
+            Some(known) if self.random.one_in(6) => {
+                let batch = PgBatch::new().close(b'S', &name).parse(&name, &text);
+                let answer =
+                    self.ask(&format!("close {name}, was {known}: {text}"), &run(batch))?;
+                self.beyond.statements.insert(name.clone(), text.clone());
+                self.answered(&text, &value, &answer, "312DCZ")
+            }
+            Some(known) if self.random.one_in(6) => {
+                self.beyond.statements.remove(&name);
+                let batch = PgBatch::new().close(b'S', &name).sync();
+                let answer = self.ask(&format!("close {name}, was {known}"), &batch)?;
+                equal("close", &answer.letters(), &"3Z".to_owned())
+            }
+            Some(known) => {
+                let answer = self.ask(&format!("bind {name}: {known}"), &run(PgBatch::new()))?;
+                self.answered(&known, &value, &answer, "2DCZ")
+            }
+        }
+    }
+
+    /// What a statement of the kind above must answer.
+    fn answered(&self, text: &str, value: &str, answer: &PgAnswer, letters: &str) -> Outcome {
+        let constant = text.split('\'').nth(1).unwrap();
+        equal(text, &answer.rows(), &vec![vec![Some(format!("{constant}{value}"))]])?;
+        equal(text, &answer.letters(), &letters.to_owned())
+    }
+
+    /// The unnamed statement, used again after others may have used it.
+    fn unnamed(&mut self) -> Outcome {
+        let text = format!("SELECT '{}'::text || $1", self.random.pick(&["one", "two", "three"]));
+        let mark = self.mark();
+        let (first, again) = (format!("{mark}first"), format!("{mark}again"));
+        let batch = PgBatch::new().parse("", &text).describe(b'S', "").sync();
+        let answer = self.ask(&format!("parse unnamed: {text}"), &batch)?;
+        equal(&text, &answer.letters(), &"1tTZ".to_owned())?;
+        for value in [first, again] {
+            let batch = PgBatch::new().bind("", "", &[Some(&value)]).execute("", 0).sync();
+            let answer = self.ask("bind unnamed", &batch)?;
+            self.answered(&text, &value, &answer, "2DCZ")?;
+        }
+        Ok(())
+    }
+
+    /// Rows that others must not see before they are committed, and nobody of another tenant ever.
+    fn insert(&mut self) -> Outcome {
+        let mark = self.mark();
+        self.session.lines += 1;
+        let lines = self.session.lines;
+        self.run(&format!("INSERT INTO public.lines VALUES ('{mark}', {lines})"))?;
+        let tenant = format!("[t{}c%", self.character.tenant);
+        self.expect(
+            &format!(
+                "SELECT count(*) FILTER (WHERE mark = '{mark}'), \
+                 count(*) FILTER (WHERE mark NOT LIKE '{tenant}') FROM public.lines"
+            ),
+            &[&lines.to_string(), "0"],
+        )
+    }
+
+    fn listen(&mut self) -> Outcome {
+        let channel = self.name("channel");
+        if self.session.channels.contains(&channel) && self.random.one_in(2) {
+            self.run(&format!("UNLISTEN {channel}"))?;
+            self.session.channels.remove(&channel);
+        } else {
+            // Before it is asked for, because notifications may come before the answer does.
+            self.session.channels.insert(channel.clone());
+            self.run(&format!("LISTEN {channel}"))?;
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self) -> Outcome {
+        let channel = self.name("channel");
+        self.told += 1;
+        let (mark, told) = (self.mark(), self.told);
+        let payload = format!("{channel} {mark} {told}");
+        match self.random.below(2) {
+            0 => self.run(&format!("NOTIFY {channel}, '{payload}'"))?,
+            _ => self.run(&format!("SELECT pg_notify('{channel}', '{payload}')"))?,
+        };
+        if self.state != State::Idle || !self.session.channels.contains(&channel) {
+            return Ok(());
+        }
+        // It listens to that itself, so it must come. Connections that are lost may take it along.
+        let key = (channel, mark);
+        for _ in 0..2000 {
+            if self.heard.get(&key).is_some_and(|last| *last >= told) || self.character.faults {
+                return Ok(());
+            }
+            self.run("SELECT pg_sleep(0.005)")?;
+        }
+        Err(Trouble::Wrong(format!("notification {told} of {key:?} never came")))
+    }
+
+    fn lock(&mut self) -> Outcome {
+        // Nobody else has this one, not even itself after it has logged in again.
+        let Character { tenant, number, .. } = self.character;
+        let who = u64::try_from(tenant * 100 + number).unwrap();
+        let key = (who * 2000 + self.generation) * 8 + self.random.below(4);
+        if self.beyond.locks.contains(&key) {
+            self.beyond.locks.remove(&key);
+            return self.expect(&format!("SELECT pg_advisory_unlock(9, {key})"), &["t"]);
+        }
+        self.beyond.locks.insert(key);
+        match self.random.below(3) {
+            0 => self.run(&format!("SELECT public.hidden_lock({key})")).map(drop),
+            1 => self.run(&format!("SELECT pg_advisory_lock(9, {key})")).map(drop),
+            _ => self.expect(&format!("SELECT pg_try_advisory_lock(9, {key})"), &["t"]),
+        }
+    }
+
+    /// Cursors that live on after their transaction.
+    fn cursor(&mut self) -> Outcome {
+        if self.state != State::Idle {
+            return Ok(());
+        }
+        let name = self.name("cursor");
+        let mark = self.mark();
+        match self.beyond.cursors.get(&name).copied() {
+            None if self.random.one_in(4) => self.refuse(&format!("FETCH {name}"), "34000"),
+            None => {
+                let rows = format!("SELECT '{mark}' FROM generate_series(1, 5)");
+                self.beyond.cursors.insert(name.clone(), 5);
+                self.run(&format!("DECLARE {name} CURSOR WITH HOLD FOR {rows}")).map(drop)
+            }
+            Some(0) => {
+                self.beyond.cursors.remove(&name);
+                self.run(&format!("CLOSE {name}")).map(drop)
+            }
+            Some(left) => {
+                self.beyond.cursors.insert(name.clone(), left - 1);
+                self.expect(&format!("FETCH {name}"), &[&mark])
+            }
+        }
+    }
+
+    /// Several batches at once, one of which may fail.
+    fn pipeline(&mut self) -> Outcome {
+        if self.state != State::Idle {
+            return Ok(());
+        }
+        let mark = self.mark();
+        let count = 1 + self.random.below(6);
+        let broken = self.random.below(count * 3);
+        let (mut batch, mut expected) = (PgBatch::new(), String::new());
+        for at in 0..count {
+            let value = format!("{mark}{at}");
+            let text = if at == broken { "SELECT 1/0, $1::text" } else { "SELECT $1::text" };
+            batch = batch.parse("", text).bind("", "", &[Some(&value)]).execute("", 0);
+            batch = batch.execute("", 0).sync();
+            // The second time there is no row left.
+            expected.push_str(if at == broken { "12EZ" } else { "12DCCZ" });
+        }
+        self.note(&format!("{count} batches, the {broken}th fails"));
+        let client = self.client.as_mut().unwrap();
+        if let Err(error) = client.send(&batch.0) {
+            return Err(self.broken(error.into()));
+        }
+        let (mut letters, mut rows) = (String::new(), Vec::new());
+        for _ in 0..count {
+            let answer = self.client.as_mut().unwrap().answer();
+            let answer = self.seen(answer)?;
+            letters.push_str(&answer.letters());
+            rows.extend(answer.rows().into_iter().flatten().flatten());
+        }
+        let values = (0..count).filter(|at| *at != broken).map(|at| format!("{mark}{at}"));
+        equal("rows of a pipeline", &rows, &values.collect())?;
+        // Whether the division fails while it is planned or while it runs is not our business.
+        equal("a pipeline", &letters.replace("1EZ", "12EZ"), &expected)
+    }
+
+    fn copy(&mut self) -> Outcome {
+        let mark = self.mark();
+        let sql = "COPY public.lines FROM STDIN";
+        let fails = self.random.one_in(3);
+        let base = self.session.lines;
+        self.note(&format!("{sql}, which {}", if fails { "fails" } else { "works" }));
+        let mut batch = PgBatch::new().query(sql);
+        for at in 1..=3 {
+            batch = batch.copy_data(format!("{mark}\t{}\n", base + at).as_bytes());
+        }
+        batch = match (fails, self.random.one_in(2)) {
+            (false, _) => batch.copy_done(),
+            (true, true) => batch.copy_fail("no more"),
+            // What comes after the error is for nobody.
+            (true, false) => batch.copy_data(b"nonsense\n").copy_data(b"late\n").copy_done(),
+        };
+        let answer = self.ask(sql, &batch)?;
+        if fails {
+            let code = answer.error().map(|error| error.code().to_owned()).unwrap_or_default();
+            let expected = if code == "57014" { "57014" } else { "22P04" };
+            return self.failed(sql, &answer, expected);
+        }
+        equal(sql, &answer.tags(), &vec!["COPY 3".to_owned()])?;
+        self.session.lines += 3;
+        let sql = format!("COPY (SELECT mark FROM public.lines WHERE mark = '{mark}') TO STDOUT");
+        let answer = self.ask(&sql, &PgBatch::new().query(&sql))?;
+        let count = answer.letters().matches('d').count();
+        equal(&sql, &u64::try_from(count).unwrap(), &self.session.lines)
+    }
+
+    /// An answer that is longer than any buffer.
+    fn much(&mut self) -> Outcome {
+        let mark = self.mark();
+        let (wide, rows) = (1 + self.random.below(4000), 1 + self.random.below(30));
+        let sql = format!("SELECT repeat('{mark}', {wide}) FROM generate_series(1, {rows})");
+        let seen = self.run(&sql)?;
+        let length = mark.len() * usize::try_from(wide).unwrap();
+        let is_right =
+            |row: &Vec<Option<String>>| row[0].as_ref().is_some_and(|it| it.len() == length);
+        equal(
+            &sql,
+            &(seen.len(), seen.iter().all(is_right)),
+            &(usize::try_from(rows).unwrap(), true),
+        )
+    }
+
+    fn mistake(&mut self) -> Outcome {
+        match self.random.below(4) {
+            0 => self.refuse("SELECT 1/0", "22012"),
+            1 => self.refuse("SELEC 1", "42601"),
+            2 => self.refuse("SET work_mem = 'nonsense'", "22023"),
+            _ => {
+                let batch = PgBatch::new().parse("", "SELECT nothing").bind("", "", &[]).sync();
+                let answer = self.ask("parse nonsense", &batch)?;
+                self.failed("parse nonsense", &answer, "42703")
+            }
+        }
+    }
+
+    fn transaction(&mut self) -> Outcome {
+        match self.state {
+            State::Idle => {
+                self.before = self.session.clone();
+                self.run(self.random.clone().pick(&["BEGIN", "START TRANSACTION", "begin work"]))?;
+                self.state = State::Open;
+                Ok(())
+            }
+            State::Open | State::Failed => self.end(),
+        }
+    }
+
+    /// Ends a transaction, one way or the other.
+    fn end(&mut self) -> Outcome {
+        let commits = self.random.one_in(2);
+        self.run(if commits { "COMMIT" } else { "ROLLBACK" })?;
+        if !commits || self.state == State::Failed {
+            self.session = self.before.clone();
+        }
+        self.state = State::Idle;
+        self.before = Session::default();
+        self.look()
+    }
+
+    fn in_failed(&mut self) -> Outcome {
+        if self.random.one_in(3) {
+            return self.refuse("SELECT 1", "25P02");
+        }
+        self.end()
+    }
+
+    fn role(&mut self) -> Outcome {
+        if self.state != State::Idle {
+            return Ok(());
+        }
+        let role = self.random.pick(&["guest_0", "guest_1"]);
+        self.session.role = Some(role);
+        self.run(&format!("SET ROLE {role}"))?;
+        self.look()?;
+        // A guest may do nothing, so it is none for long.
+        self.session.role = None;
+        self.run("RESET ROLE").map(drop)
+    }
+
+    fn discard(&mut self) -> Outcome {
+        if self.state != State::Idle {
+            return Ok(());
+        }
+        match self.random.below(3) {
+            0 => {
+                self.session.settings = self.defaults.clone();
+                self.run("RESET ALL")?;
+            }
+            1 => {
+                self.beyond.prepared.clear();
+                self.beyond.statements.clear();
+                self.run("DEALLOCATE ALL")?;
+            }
+            _ => {
+                self.run("DISCARD ALL")?;
+                let lines = self.session.lines;
+                self.session =
+                    Session { settings: self.defaults.clone(), lines, ..Session::default() };
+                self.beyond = Beyond::default();
+            }
+        }
+        self.look()
+    }
+
+    /// Cancels what it does itself, which must be all that is cancelled.
+    fn cancel(&mut self) -> Outcome {
+        let sql = format!("SELECT pg_sleep(0.7), '{}'", self.mark());
+        self.note(&format!("{sql}, cancelled"));
+        let client = self.client.as_mut().unwrap();
+        let sent = client.send(&PgBatch::new().query(&sql).0).map_err(PgFailure::from);
+        let request = pg::cancel_request(client.pid, &client.key);
+        if let Err(failure) = sent {
+            return Err(self.broken(failure));
+        }
+        if let Ok(mut other) = PgClient::open(&self.character.address) {
+            // Whether it arrives is seen by what becomes of the statement.
+            drop(other.send(&request));
+            let (is_over, _) = other.end();
+            if !is_over {
+                return Err(Trouble::Wrong("a cancel request was not closed".to_owned()));
+            }
+        }
+        let answer = self.client.as_mut().unwrap().answer();
+        let answer = self.seen(answer)?;
+        match answer.error() {
+            // It came before the statement did.
+            None => Ok(()),
+            Some(_) => self.failed(&sql, &answer, "57014"),
+        }
+    }
+
+    /// The last value of a sequence is the session's own, or nobody's: a pooler may have forgotten
+    /// it, but must not tell another's.
+    fn sequence(&mut self) -> Outcome {
+        if self.random.one_in(2) {
+            let rows = self.run("SELECT nextval('public.ids')")?;
+            self.beyond.taken = rows[0][0].clone();
+            return Ok(());
+        }
+        let sql = "SELECT currval('public.ids'), lastval()";
+        let answer = self.ask(sql, &PgBatch::new().query(sql))?;
+        match (answer.error(), self.beyond.taken.clone()) {
+            (None, Some(taken)) => equal(sql, &answer.rows(), &vec![vec![Some(taken); 2]]),
+            (None, None) => Err(differs(sql, &answer.rows(), &"an error")),
+            (Some(_), _) => self.failed(sql, &answer, "55000"),
+        }
+    }
+
+    /// Leaves, in the middle of something or not.
+    fn leave(&mut self) -> Outcome {
+        let how = self.random.below(6);
+        self.note(&format!("leave in way {how}"));
+        let mark = self.mark();
+        let Some(mut client) = self.client.take() else { return Ok(()) };
+        let query = PgBatch::new().query(&format!("SELECT '{mark}', pg_sleep(0.05)")).0;
+        let much = format!("SELECT repeat('{mark}', 1000) FROM generate_series(1, 2000)");
+        let bytes = match how {
+            0 => {
+                client.close();
+                return Ok(());
+            }
+            // An end without a word, in whatever state it is.
+            1 => Vec::new(),
+            2 => query,
+            // A message that never ends.
+            3 => query[..query.len() / 2].to_vec(),
+            // An answer that nobody reads.
+            4 => PgBatch::new().query(&much).0,
+            // A batch that never ends, or a COPY.
+            _ if self.random.one_in(2) => {
+                PgBatch::new().parse("left", &much).bind("", "left", &[]).execute("", 10).flush().0
+            }
+            _ => PgBatch::new().query("COPY public.lines FROM STDIN").copy_data(b"x").0,
+        };
+        // The end may come before that.
+        drop(client.send(&bytes));
+        Ok(())
+    }
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, expected: &T) -> Outcome {
+    if seen == expected { Ok(()) } else { Err(differs(what, seen, expected)) }
+}
+
+fn differs(what: &str, seen: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> Trouble {
+    Trouble::Wrong(format!("{what:.300}\n  is {seen:.1200?}\n  not {expected:.1200?}"))
+}
+
+/// A string of SQL, with its backslashes as they are.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
