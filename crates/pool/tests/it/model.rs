@@ -4,7 +4,8 @@
 //! A wake-up that is lost shows as a deadlock, which `loom` reports. That these tests can fail was
 //! checked by reading the gates before the stripe's lock instead of under it in `Home::give_fast`:
 //! `a_return_meets_a_waiter` deadlocks then. Without the fence in `Home::is_short`,
-//! `two_takers_leave_no_shortage_unseen` fails.
+//! `two_takers_leave_no_shortage_unseen` fails; without those in `shares::Key::needed_elsewhere`,
+//! `want` and `set_waiting` do the two tests about who misses whom.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use loom::future::block_on;
 use loom::thread;
+use pool::shares::{Letter, Shares, TenantLimits, Wake};
 use pool::{Config, Effect, KeyHandle, KeyLimits, Pool};
 
 type Small = Pool<u8, Token>;
@@ -218,5 +220,51 @@ fn closing_reaches_everything() {
         }
         other.join().unwrap();
         assert!(handle.stats().is_empty());
+    });
+}
+
+/// Letters are looked for anyway.
+struct Deaf;
+
+impl Wake for Deaf {
+    fn wake(&self, _: usize) {}
+}
+
+#[test]
+fn whoever_shows_an_idle_connection_sees_who_is_in_line_or_is_asked_for_it() {
+    explore(|now| {
+        let (shares, desks) = Shares::new(2, Box::new(Deaf), now);
+        let server = shares.server(2);
+        let tenant = || server.tenant(TenantLimits::default()).key(2);
+        let (has, wants) = (tenant(), tenant());
+        let permits = (has.open(now, now).unwrap(), has.open(now, now).unwrap());
+        let showing = has.clone();
+        let shower = thread::spawn(move || {
+            showing.set_idle(0, Some(now));
+            showing.needed_elsewhere(0)
+        });
+        wants.want(1, 1, now, now);
+        let mut letters = Vec::new();
+        desks[0].take_letters(&mut letters);
+        let asked = matches!(letters[..], [Letter::Reclaim(_)]);
+        let sees = shower.join().unwrap();
+        assert!(sees || asked, "an idle connection and a tenant in line miss one another");
+        drop((letters, permits));
+    });
+}
+
+#[test]
+fn a_thread_that_waits_sees_an_idle_connection_or_is_seen() {
+    explore(|now| {
+        let (shares, _desks) = Shares::new(2, Box::new(Deaf), now);
+        let key = shares.server(2).tenant(TenantLimits::default()).key(2);
+        let showing = key.clone();
+        let shower = thread::spawn(move || {
+            showing.set_idle(0, Some(now));
+            showing.needed_elsewhere(0)
+        });
+        key.set_waiting(1, Some(now));
+        let sees = key.idle_elsewhere(1).is_some();
+        assert!(shower.join().unwrap() || sees, "an idle connection and a client miss one another");
     });
 }
