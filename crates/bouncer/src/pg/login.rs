@@ -233,6 +233,8 @@ pub struct Authenticated {
     pub requested: Requested,
     /// What its proof gave away, for tenants whose users are on the server who they are here.
     pub shown: Shown,
+    /// What its proof was held against, if it had to prove anything.
+    pub verifier: Option<Arc<Verifier>>,
 }
 
 /// What a client's proof gave away. Enough to log in to a server in its name.
@@ -338,7 +340,7 @@ impl Login {
             return self.fail(0, Refusal::new("0A000", message), out);
         }
         match auth.proof {
-            Proof::Nothing => self.done(0, Shown::Nothing, out),
+            Proof::Nothing => self.done(0, Shown::Nothing, None, out),
             Proof::Password(verifier, method) => match self.exchange(&verifier, method) {
                 Ok(exchange) => {
                     self.challenge(&exchange, out);
@@ -513,7 +515,7 @@ impl Login {
                 self.state = State::Proof(verifier, Exchange::SaslLast(server));
                 LoginStep::new(header.total, LoginNext::More)
             }
-            Ok(Checked::Right(shown)) => self.done(header.total, shown, out),
+            Ok(Checked::Right(shown)) => self.done(header.total, shown, Some(verifier), out),
             Err(refusal) => self.fail(header.total, refusal, out),
         }
     }
@@ -564,13 +566,19 @@ impl Login {
         }
     }
 
-    fn done(&mut self, consumed: usize, shown: Shown, out: &mut Vec<u8>) -> LoginStep {
+    fn done(
+        &mut self,
+        consumed: usize,
+        shown: Shown,
+        verifier: Option<Arc<Verifier>>,
+        out: &mut Vec<u8>,
+    ) -> LoginStep {
         let Some(requested) = self.requested.take() else {
             return self.fail(consumed, Refusal::new("XX000", "nobody asked for a route"), out);
         };
         self.state = State::Over;
         backend::authentication_ok(out);
-        let authenticated = Authenticated { requested, shown };
+        let authenticated = Authenticated { requested, shown, verifier };
         LoginStep::new(consumed, LoginNext::Done(Box::new(authenticated)))
     }
 

@@ -1,0 +1,183 @@
+//! Tests of who has to show what, and what is shown to the server.
+
+use api::{AuthQuerySpec, TenantSpec, TenantUserSpec, UserAuth};
+use wire::pg::md5::Md5Secret;
+use wire::pg::scram::{ScramKeys, ScramSecret};
+use wire::pg::startup::Version;
+
+use super::super::login::TlsFacts;
+use super::*;
+use crate::config::Config;
+use crate::tenants::{Book, Definition, Settings};
+
+fn keyring() -> Keyring {
+    Keyring::new([7; 32], Method::Best)
+}
+
+/// A tenant with a user of each kind; others are looked up.
+fn tenant(server_password: Option<&str>) -> Arc<Tenant> {
+    let user = |name: &str, auth: UserAuth, password: Option<&str>| TenantUserSpec {
+        name: name.to_owned(),
+        auth,
+        password: password.map(str::to_owned),
+        ..TenantUserSpec::default()
+    };
+    let scram = ScramSecret::derive("secret", b"0123456789abcdef", 16).to_string();
+    let md5 = "md54a0a68b43b6cd5cf266fa02f196e2371";
+    let spec = TenantSpec {
+        name: "shop".to_owned(),
+        server: "db".to_owned(),
+        server_user: server_password.map(|_| "role".to_owned()),
+        server_password: server_password.map(str::to_owned),
+        users: vec![
+            user("plain", UserAuth::Password, Some("secret")),
+            user("scram", UserAuth::Password, Some(&scram)),
+            user("md5", UserAuth::Password, Some(md5)),
+            user("trusted", UserAuth::Trust, None),
+            user("root", UserAuth::Peer, None),
+            user("cert", UserAuth::Cert, None),
+        ],
+        auth_query: Some(AuthQuerySpec { user: "looker".to_owned(), ..AuthQuerySpec::default() }),
+        ..TenantSpec::default()
+    };
+    let definitions = [Definition::of_api(spec).expect("a definition")];
+    let routing = Book::default().build(&Settings::new(&Config::default()), &definitions);
+    Arc::clone(routing.expect("a routing").named("shop").expect("the tenant"))
+}
+
+fn requested(user: &str, reached: Reached, certificate: Option<&str>) -> Requested {
+    let client_name = certificate.map(str::to_owned);
+    Requested {
+        version: Version::V3_0,
+        user: user.to_owned(),
+        database: None,
+        options_tenant_id: None,
+        tenant_id: None,
+        replication: crate::pg::login::Replication::None,
+        parameters: Vec::new(),
+        tls: Some(TlsFacts { client_name, ..TlsFacts::default() }),
+        reached,
+    }
+}
+
+/// What is demanded, in a word.
+fn demanded(user: &str, reached: Reached, certificate: Option<&str>) -> String {
+    let user = tenant(None).user(user);
+    match keyring().demand(&user, &requested(&user.name, reached, certificate)) {
+        Demand::Query => "query".to_owned(),
+        Demand::Known(Err(refusal)) => refusal.message,
+        Demand::Known(Ok(auth)) => match auth.proof {
+            Proof::Nothing => "nothing".to_owned(),
+            Proof::Password(verifier, _) => match verifier.secret() {
+                Some(secret) => format!("{secret:?}").chars().take_while(|it| *it != '(').collect(),
+                None => "mock".to_owned(),
+            },
+        },
+    }
+}
+
+#[test]
+fn each_user_has_to_show_what_it_should() {
+    let unix = |uid| Reached::Unix { uid };
+    let peer = "peer authentication failed for user \"root\"";
+    let certificate = "certificate authentication failed for user \"cert\"";
+    for (user, reached, shown, expected) in [
+        ("plain", Reached::Tcp, None, "Plain"),
+        ("scram", Reached::Tcp, None, "Scram"),
+        ("md5", Reached::Tcp, None, "Md5"),
+        ("trusted", Reached::Tcp, None, "nothing"),
+        ("root", unix(Some(0)), None, "nothing"),
+        ("root", unix(Some(1)), None, peer),
+        ("root", unix(None), None, peer),
+        ("root", Reached::Tcp, None, peer),
+        ("cert", Reached::Tcp, Some("cert"), "nothing"),
+        ("cert", Reached::Tcp, Some("Cert"), certificate),
+        ("cert", Reached::Tcp, None, certificate),
+        ("other", Reached::Tcp, None, "query"),
+        ("looker", Reached::Tcp, None, "mock"),
+    ] {
+        assert_eq!(demanded(user, reached, shown), expected, "{user} {reached:?}");
+    }
+}
+
+#[test]
+fn what_a_query_finds_is_held_against_the_client() {
+    let (keyring, user) = (keyring(), tenant(None).user("other"));
+    for (found, expected) in
+        [(Some("secret"), true), (None, false), (Some(""), false), (Some("SCRAM-SHA-256$x"), false)]
+    {
+        let Proof::Password(verifier, _) = keyring.found(&user, found).proof else {
+            panic!("let in without a password")
+        };
+        assert_eq!(verifier.accepts_password(b"secret"), expected, "{found:?}");
+        assert!(!verifier.accepts_password(b""), "{found:?}");
+    }
+}
+
+#[test]
+fn a_secret_is_prepared_once() {
+    let keyring = keyring();
+    let of = |user, text| keyring.verifier(user, text).expect("a secret");
+    assert!(Arc::ptr_eq(&of("a", "secret"), &of("a", "secret")));
+    assert!(!Arc::ptr_eq(&of("a", "secret"), &of("b", "secret")));
+    // Parts are told apart, wherever one ends.
+    assert!(!Arc::ptr_eq(&of("a", "bc"), &of("ab", "c")));
+    assert_eq!(keyring.verifier("a", "").err(), Some(SecretError::Empty));
+
+    let (tenant, plain) = (tenant(Some("x")), tenant(Some("x")).user("plain"));
+    let of = || keyring.own_credentials(&tenant, &plain).expect("a password");
+    assert!(Arc::ptr_eq(&of(), &of()));
+}
+
+#[test]
+fn the_server_is_shown_what_it_can_check() {
+    let keyring = keyring();
+    let keys = ScramKeys::derive("secret", b"0123456789abcdef", 16);
+    let shown = |tenant: &Tenant, user: &str, shown: Shown| {
+        let user = tenant.user(user);
+        let requested = requested(&user.name, Reached::Tcp, None);
+        let verifier = match keyring.demand(&user, &requested) {
+            Demand::Known(Ok(RouteAuth { proof: Proof::Password(verifier, _), .. })) => {
+                Some(verifier)
+            }
+            _ => None,
+        };
+        let client = Authenticated { requested, shown, verifier };
+        match &*keyring.credentials(tenant, &user, &client) {
+            Credentials::None => "none".to_owned(),
+            Credentials::Password(password, _) => format!("password {}", password.reveal()),
+            Credentials::Scram(own) => format!("keys {}", *own == keys),
+            Credentials::Md5(hash) => {
+                format!("md5 {}", *hash == Md5Secret::derive("alice", "secret"))
+            }
+        }
+    };
+    let (pass, forced) = (tenant(None), tenant(Some("x")));
+    let password = Shown::Password(Password::new("typed".to_owned()));
+    for (tenant, user, given, expected) in [
+        (&pass, "plain", Shown::Nothing, "password secret"),
+        // Its keys are of a salt of ours, which the server does not know.
+        (&pass, "plain", Shown::Keys(keys.clone()), "password secret"),
+        (&pass, "scram", Shown::Keys(keys.clone()), "keys true"),
+        (&pass, "md5", Shown::Nothing, "md5 true"),
+        (&pass, "scram", password.clone(), "password typed"),
+        (&pass, "trusted", Shown::Nothing, "none"),
+        (&forced, "plain", Shown::Nothing, "password x"),
+        (&forced, "scram", Shown::Keys(keys.clone()), "password x"),
+        (&forced, "trusted", password, "password x"),
+    ] {
+        assert_eq!(shown(tenant, user, given), expected, "{user}");
+    }
+    assert!(keyring.own_credentials(&pass, &pass.user("scram")).is_none());
+}
+
+#[test]
+fn users_of_the_operating_system_are_found_by_name() {
+    let passwd = "root:x:0:0:root:/root:/bin/bash\nbad\nworse:x\napp:x:1000:1000::/:/bin/sh\n";
+    for (user, expected) in
+        [("root", Some(0)), ("app", Some(1000)), ("bad", None), ("worse", None), ("x", None)]
+    {
+        assert_eq!(uid_in(passwd, user), expected, "{user}");
+    }
+    assert_eq!(uid_of("root"), Some(0));
+}

@@ -1,0 +1,371 @@
+//! TLS on both legs: who shows which certificate, and who believes it.
+//!
+//! The relay drives the handshakes; this has what they need. Certificates are read again when their
+//! files change ([`ClientSide::refresh`], [`ServerSide::refresh`]); connections that are there keep
+//! what they began with, and a file that cannot be read changes nothing.
+
+mod certificate;
+mod verify;
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use api::TlsMode;
+use parking_lot::RwLock;
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use tokio_rustls::rustls::{
+    ClientConfig, ClientConnection, Error as RustlsError, RootCertStore, ServerConfig,
+    ServerConnection,
+};
+
+use crate::pg::dial::TlsRequest;
+use crate::pg::login::{TlsFacts, TlsPolicy};
+use crate::tenants::{Address, ServerTls};
+use verify::{Trust, Verifier};
+
+/// What clients that begin with TLS at once must ask for, and the others may (PostgreSQL 17).
+const ALPN: &[u8] = b"postgresql";
+
+/// Sessions that a client may resume with, handed out after each handshake. libpq uses none, JDBC
+/// one.
+const TICKETS: usize = 1;
+
+/// Configurations towards servers that are kept.
+const SERVERS_MAX: usize = 1024;
+
+/// The longest file of certificates that is read.
+const FILE_BYTES_MAX: u64 = 4 << 20;
+
+/// Why there is no TLS as it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("read {0}")]
+    Read(PathBuf, #[source] io::Error),
+    /// A file has not what it should.
+    #[error("find certificates in {0}")]
+    Pem(PathBuf, #[source] pem::Error),
+    /// A file of certificates has none.
+    #[error("{0} has no certificate")]
+    Empty(PathBuf),
+    /// A certificate without its key or the other way round, or none where there must be.
+    #[error("a mode that demands TLS needs a certificate and a key")]
+    NoCertificate,
+    /// Clients' certificates cannot be checked without authorities.
+    #[error("a mode that checks clients' certificates needs their authorities")]
+    NoAuthorities,
+    /// The machine trusts nobody.
+    #[error("the machine has no certificate authorities")]
+    NoRoots,
+    /// The library refuses.
+    #[error("configure TLS")]
+    Configure(#[from] RustlsError),
+    /// The library refuses the authorities.
+    #[error("configure the authorities of clients")]
+    Authorities(#[from] VerifierBuilderError),
+    /// The host's name can be in no certificate.
+    #[error("no certificate can have the name {0:?}")]
+    Name(String),
+}
+
+/// The cryptography, named explicitly: a process-wide default could be set by anybody.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// What clients are shown, and what they have to show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    /// What clients must do.
+    pub mode: TlsMode,
+    /// Our certificate with its chain, PEM.
+    pub cert: Option<PathBuf>,
+    /// Its key, PEM.
+    pub key: Option<PathBuf>,
+    /// Authorities for clients' certificates, PEM.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// TLS towards clients, as it is now. Shared by all threads.
+#[derive(Debug)]
+pub struct ClientSide {
+    settings: ClientTls,
+    current: RwLock<Arc<Shown>>,
+}
+
+/// What holds for new connections.
+#[derive(Debug)]
+pub struct Shown {
+    /// For [`ServerConnection::new`]; none without TLS.
+    pub config: Option<Arc<ServerConfig>>,
+    /// What clients must do.
+    pub policy: TlsPolicy,
+    end_point: Option<Vec<u8>>,
+    stamps: Vec<Stamp>,
+}
+
+/// What tells that a file was changed.
+type Stamp = Option<(SystemTime, u64)>;
+
+impl ClientSide {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// When the mode demands what there is not, or a file is not what it should be.
+    pub fn new(settings: ClientTls) -> Result<ClientSide, TlsError> {
+        let current = RwLock::new(Arc::new(Shown::read(&settings)?));
+        Ok(ClientSide { settings, current })
+    }
+
+    /// What holds for a new connection.
+    pub fn load(&self) -> Arc<Shown> {
+        Arc::clone(&self.current.read())
+    }
+
+    /// Reads the files again if they were changed; says whether they were.
+    ///
+    /// # Errors
+    /// When a file is not what it should be; what held before goes on to hold.
+    pub fn refresh(&self) -> Result<bool, TlsError> {
+        if stamps(&self.settings.files()) == self.load().stamps {
+            return Ok(false);
+        }
+        let read = Shown::read(&self.settings)?;
+        *self.current.write() = Arc::new(read);
+        Ok(true)
+    }
+}
+
+impl ClientTls {
+    fn files(&self) -> [Option<&Path>; 3] {
+        [self.cert.as_deref(), self.key.as_deref(), self.client_ca.as_deref()]
+    }
+}
+
+impl Shown {
+    fn read(settings: &ClientTls) -> Result<Shown, TlsError> {
+        // Before the files are read: a change in between is seen at the next look.
+        let stamps = stamps(&settings.files());
+        let policy = match settings.mode {
+            TlsMode::Disable => TlsPolicy::Absent,
+            TlsMode::Allow | TlsMode::Prefer => TlsPolicy::Offered,
+            TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull => TlsPolicy::Required,
+        };
+        let absent =
+            |stamps| Shown { config: None, policy: TlsPolicy::Absent, end_point: None, stamps };
+        let (cert, key) = match (policy, &settings.cert, &settings.key) {
+            (TlsPolicy::Absent, ..) | (TlsPolicy::Offered, None, None) => {
+                return Ok(absent(stamps));
+            }
+            (TlsPolicy::Offered | TlsPolicy::Required, Some(cert), Some(key)) => (cert, key),
+            (TlsPolicy::Offered | TlsPolicy::Required, ..) => return Err(TlsError::NoCertificate),
+        };
+        let chain = certificates(cert)?;
+        let end_point = chain.first().and_then(|leaf| certificate::end_point(leaf));
+        let builder = ServerConfig::builder_with_provider(provider());
+        let builder = builder.with_safe_default_protocol_versions()?;
+        let builder = match (&settings.client_ca, settings.mode) {
+            (None, TlsMode::VerifyCa | TlsMode::VerifyFull) => return Err(TlsError::NoAuthorities),
+            (None, _) => builder.with_no_client_auth(),
+            (Some(file), mode) => {
+                let roots = Arc::new(roots(Some(file))?);
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider());
+                let must = matches!(mode, TlsMode::VerifyCa | TlsMode::VerifyFull);
+                let verifier = if must { verifier } else { verifier.allow_unauthenticated() };
+                builder.with_client_cert_verifier(verifier.build()?)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, private_key(key)?)?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.send_tls13_tickets = TICKETS;
+        Ok(Shown { config: Some(Arc::new(config)), policy, end_point, stamps })
+    }
+
+    /// What a login has to know of a handshake that is done.
+    #[must_use]
+    pub fn facts(&self, connection: &ServerConnection) -> TlsFacts {
+        let shown = connection.peer_certificates().and_then(<[_]>::first);
+        TlsFacts {
+            server_name: connection.server_name().map(str::to_owned),
+            is_postgresql: connection.alpn_protocol() == Some(ALPN),
+            end_point: self.end_point.clone(),
+            client_name: shown.and_then(|leaf| certificate::common_name(leaf)),
+        }
+    }
+}
+
+/// TLS towards servers, as it is now. Shared by all threads.
+#[derive(Debug, Default)]
+pub struct ServerSide {
+    known: RwLock<HashMap<ServerTls, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    config: Arc<ClientConfig>,
+    stamps: Vec<Stamp>,
+}
+
+impl ServerSide {
+    /// Begins a handshake with a server, once it has agreed to one.
+    ///
+    /// # Errors
+    /// When a file is not what it should be.
+    pub fn connection(
+        &self,
+        tls: &ServerTls,
+        address: &Address,
+    ) -> Result<ClientConnection, TlsError> {
+        let config = self.config(tls)?;
+        let host = match address {
+            Address::Tcp { host, .. } => host.as_str(),
+            Address::Unix { .. } => "localhost",
+        };
+        let bad_name = |_| TlsError::Name(host.to_owned());
+        let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
+        Ok(ClientConnection::new(config, name)?)
+    }
+
+    /// The configuration towards servers with these settings.
+    ///
+    /// # Errors
+    /// When a file is not what it should be.
+    pub fn config(&self, tls: &ServerTls) -> Result<Arc<ClientConfig>, TlsError> {
+        if let Some(known) = self.known.read().get(tls) {
+            return Ok(Arc::clone(&known.config));
+        }
+        let made = Known::read(tls)?;
+        let config = Arc::clone(&made.config);
+        let mut known = self.known.write();
+        if known.len() >= SERVERS_MAX {
+            known.clear();
+        }
+        known.insert(tls.clone(), made);
+        Ok(config)
+    }
+
+    /// Reads the files again that were changed. Whatever cannot be read goes on to hold as it was,
+    /// and is in the answer.
+    pub fn refresh(&self) -> Vec<TlsError> {
+        let changed: Vec<ServerTls> = {
+            let known = self.known.read();
+            let changed = known.iter().filter(|(tls, one)| stamps(&files(tls)) != one.stamps);
+            changed.map(|(tls, _)| tls.clone()).collect()
+        };
+        let mut errors = Vec::new();
+        for tls in changed {
+            match Known::read(&tls) {
+                Ok(made) => drop(self.known.write().insert(tls, made)),
+                Err(error) => errors.push(error),
+            }
+        }
+        errors
+    }
+}
+
+fn files(tls: &ServerTls) -> [Option<&Path>; 3] {
+    [tls.ca.as_deref(), tls.cert.as_deref(), tls.key.as_deref()]
+}
+
+impl Known {
+    fn read(tls: &ServerTls) -> Result<Known, TlsError> {
+        let stamps = stamps(&files(tls));
+        let ca = tls.ca.as_deref();
+        let trust = match (tls.mode, ca) {
+            (TlsMode::VerifyFull, _) => Trust::Name(roots(ca)?),
+            // As in libpq, whoever names authorities wants them to be asked.
+            (TlsMode::VerifyCa, _) | (TlsMode::Require, Some(_)) => Trust::Chain(roots(ca)?),
+            (TlsMode::Require | TlsMode::Prefer | TlsMode::Allow | TlsMode::Disable, _) => {
+                Trust::Anybody
+            }
+        };
+        let builder = ClientConfig::builder_with_provider(provider());
+        let builder = builder.with_safe_default_protocol_versions()?.dangerous();
+        let verifier = Arc::new(Verifier::new(trust, provider()));
+        let builder = builder.with_custom_certificate_verifier(verifier);
+        let mut config = match (&tls.cert, &tls.key) {
+            (Some(cert), Some(key)) => {
+                builder.with_client_auth_cert(certificates(cert)?, private_key(key)?)?
+            }
+            (None, None) => builder.with_no_client_auth(),
+            (Some(_), None) | (None, Some(_)) => return Err(TlsError::NoCertificate),
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        Ok(Known { config: Arc::new(config), stamps })
+    }
+}
+
+/// How a connection to a server begins: what [`crate::pg::dial`] has to ask for.
+#[must_use]
+pub fn request(tls: &ServerTls, address: &Address) -> TlsRequest {
+    match (address, tls.mode) {
+        (Address::Unix { .. }, _) | (_, TlsMode::Disable) => TlsRequest::Never,
+        // libpq tries without TLS first; whoever allows it has no reason to prefer it.
+        (_, TlsMode::Allow | TlsMode::Prefer) => TlsRequest::IfOffered,
+        (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => TlsRequest::Must,
+    }
+}
+
+/// What binds SCRAM to a handshake with a server that is done.
+#[must_use]
+pub fn end_point(connection: &ClientConnection) -> Option<Vec<u8>> {
+    certificate::end_point(connection.peer_certificates()?.first()?)
+}
+
+fn stamps(files: &[Option<&Path>]) -> Vec<Stamp> {
+    let stamp = |path: &Path| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    files.iter().map(|path| path.and_then(stamp)).collect()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    let failed = |error| TlsError::Read(path.to_owned(), error);
+    if fs::metadata(path).map_err(failed)?.len() > FILE_BYTES_MAX {
+        return Err(failed(io::Error::other("the file is too long")));
+    }
+    fs::read(path).map_err(failed)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let all = all.map_err(|error| TlsError::Pem(path.to_owned(), error))?;
+    if all.is_empty() { Err(TlsError::Empty(path.to_owned())) } else { Ok(all) }
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = zeroize::Zeroizing::new(read(path)?);
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| TlsError::Pem(path.to_owned(), error))
+}
+
+/// Authorities from a file, or those that the machine trusts.
+fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    match file {
+        Some(path) => {
+            for certificate in certificates(path)? {
+                roots.add(certificate)?;
+            }
+        }
+        None => {
+            // One that is malformed is not trusted; that is no reason to do without the others.
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+            if roots.is_empty() {
+                return Err(TlsError::NoRoots);
+            }
+        }
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! What is read from certificates: their hash for channel binding, and whom they are for.
+
+use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
+use x509_cert::Certificate;
+use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, Utf8StringRef};
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::der::{Decode as _, Tagged as _};
+
+/// `id-at-commonName`.
+const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
+
+/// The hash of a certificate for `tls-server-end-point` (RFC 5929): by the hash of its signature,
+/// but SHA-256 instead of what is weaker. None where the signature has no such hash, as with
+/// Ed25519, for which nothing is defined.
+pub(super) fn end_point(certificate: &[u8]) -> Option<Vec<u8>> {
+    let parsed = Certificate::from_der(certificate).ok()?;
+    let hash = match parsed.signature_algorithm.oid.to_string().as_str() {
+        // RSA with MD5, SHA-1, SHA-256; ECDSA with SHA-1, SHA-256.
+        "1.2.840.113549.1.1.4"
+        | "1.2.840.113549.1.1.5"
+        | "1.2.840.113549.1.1.11"
+        | "1.2.840.10045.4.1"
+        | "1.2.840.10045.4.3.2" => Sha256::digest(certificate).to_vec(),
+        "1.2.840.113549.1.1.14" | "1.2.840.10045.4.3.1" => Sha224::digest(certificate).to_vec(),
+        "1.2.840.113549.1.1.12" | "1.2.840.10045.4.3.3" => Sha384::digest(certificate).to_vec(),
+        "1.2.840.113549.1.1.13" | "1.2.840.10045.4.3.4" => Sha512::digest(certificate).to_vec(),
+        _ => return None,
+    };
+    Some(hash)
+}
+
+/// The common name of whom a certificate is for. None when there are several: somebody could
+/// choose the one that suits.
+pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
+    let parsed = Certificate::from_der(certificate).ok()?;
+    let sets = parsed.tbs_certificate.subject.0.iter().flat_map(|set| set.0.iter());
+    let mut names = sets.filter(|attribute| attribute.oid == COMMON_NAME);
+    let (Some(only), None) = (names.next(), names.next()) else { return None };
+    let value = &only.value;
+    let text = match value.tag() {
+        x509_cert::der::Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str(),
+        x509_cert::der::Tag::PrintableString => {
+            value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str()
+        }
+        x509_cert::der::Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str(),
+        _ => return None,
+    };
+    // A name that ends for others where it goes on for us.
+    (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned())
+}

@@ -1,0 +1,84 @@
+//! Whom we believe to be our server.
+
+use std::sync::Arc;
+
+use tokio_rustls::rustls::client::danger::{
+    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
+};
+use tokio_rustls::rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+/// How much a certificate has to prove, by libpq's modes.
+#[derive(Debug)]
+pub(super) enum Trust {
+    /// Nothing: what is sent is encrypted, but who reads it is not known.
+    Anybody,
+    /// That an authority has signed it (`verify-ca`).
+    Chain(RootCertStore),
+    /// That, and that it is for this host (`verify-full`).
+    Name(RootCertStore),
+}
+
+/// Believes as much as its trust allows. That the peer has the certificate's key is always checked.
+#[derive(Debug)]
+pub(super) struct Verifier {
+    trust: Trust,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    pub(super) fn new(trust: Trust, provider: Arc<CryptoProvider>) -> Verifier {
+        Verifier { trust, provider }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let (Trust::Chain(roots) | Trust::Name(roots)) = &self.trust else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let parsed = ParsedCertificate::try_from(end_entity)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
+        if let Trust::Name(_) = self.trust {
+            verify_server_name(&parsed, server_name)?;
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
