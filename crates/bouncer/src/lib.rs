@@ -15,6 +15,7 @@ pub mod secrets;
 pub mod service;
 mod store;
 pub mod tenants;
+pub mod tls;
 
 pub use error::Error;
 pub use service::Bouncer;
