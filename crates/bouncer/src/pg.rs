@@ -6,8 +6,10 @@
 pub mod auth;
 pub mod client;
 pub mod dial;
+mod dirt;
 pub mod link;
 pub mod login;
+mod probe;
 pub mod server;
 pub mod settings;
 pub mod statements;

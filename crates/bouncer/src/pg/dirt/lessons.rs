@@ -1,0 +1,148 @@
+//! What was learned about shapes of texts whose code is not in them: which of them are checked.
+//!
+//! A shape is checked the first times it comes, and then now and then. One that was found to leave
+//! something is checked every time from then on. One table belongs to one pool on one thread: the
+//! same name is another function in another database.
+
+/// How often a shape that calls functions is checked at first, and then one in how many.
+pub(crate) const VERIFY_FIRST: u32 = 3;
+/// See [`VERIFY_FIRST`].
+pub(crate) const VERIFY_EVERY: u32 = 64;
+
+/// The same for shapes that only touch tables, whose triggers and views hardly ever leave anything.
+pub(crate) const HIDDEN_FIRST: u32 = 1;
+/// See [`HIDDEN_FIRST`].
+pub(crate) const HIDDEN_EVERY: u32 = 1024;
+
+/// Of texts that only touch tables no more than one in so many is checked, so that a client whose
+/// texts are all of different shapes does not pay for it. The first one is.
+pub(crate) const HIDDEN_APART: u32 = 64;
+
+/// Shapes that are remembered, in sets of [`WAYS`]. The rarest one of a set makes room.
+const SHAPES_MAX: usize = 1024;
+const WAYS: usize = 4;
+
+/// What is suspected of a text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Subject {
+    /// It calls functions or procedures that are not known.
+    Function,
+    /// It touches tables, types or operators that may run something.
+    Hidden,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    /// 0 is a free place; a fingerprint of 0 is taken for 1.
+    fingerprint: u64,
+    /// How often it was considered and could be checked.
+    runs: u32,
+    /// It was found to leave something behind.
+    is_dirty: bool,
+}
+
+/// The table. It has no memory until the first text asks for it.
+#[derive(Debug, Default)]
+pub(crate) struct Lessons {
+    shapes: Vec<Shape>,
+    /// Texts with [`Subject::Hidden`] since the last one of them that was checked.
+    since_hidden: Option<u32>,
+}
+
+impl Lessons {
+    pub(crate) fn new() -> Lessons {
+        Lessons::default()
+    }
+
+    /// Whether a text of this shape is checked this time. Counts it.
+    pub(crate) fn is_due(&mut self, subject: Subject, fingerprint: u64) -> bool {
+        let (first, every) = match subject {
+            Subject::Function => (VERIFY_FIRST, VERIFY_EVERY),
+            Subject::Hidden => (HIDDEN_FIRST, HIDDEN_EVERY),
+        };
+        let since = self.since_hidden.map_or(HIDDEN_APART, |since| since.saturating_add(1));
+        let shape = self.shape(fingerprint);
+        if shape.is_dirty {
+            return true;
+        }
+        let due = shape.runs < first || shape.runs % every == 0;
+        let postponed = due && subject == Subject::Hidden && since < HIDDEN_APART;
+        if !postponed {
+            shape.runs = shape.runs.saturating_add(1);
+        }
+        let checked = due && !postponed;
+        if subject == Subject::Hidden {
+            self.since_hidden = Some(if checked { 0 } else { since });
+        }
+        checked
+    }
+
+    /// A check of a transaction with this shape in it is over.
+    pub(crate) fn learn(&mut self, fingerprint: u64, left_something: bool) {
+        let shape = self.shape(fingerprint);
+        shape.is_dirty |= left_something;
+    }
+
+    /// The place of a shape; the rarest one of its set gives way to a new one.
+    fn shape(&mut self, fingerprint: u64) -> &mut Shape {
+        if self.shapes.is_empty() {
+            self.shapes = vec![Shape::default(); SHAPES_MAX];
+        }
+        let fingerprint = fingerprint.max(1);
+        let sets = SHAPES_MAX / WAYS;
+        // The high half of a product has something of every bit.
+        let mixed = fingerprint.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let set = usize::try_from(mixed).unwrap_or_default() % sets * WAYS;
+        let ways = self.shapes.get_mut(set..set + WAYS).unwrap_or_default();
+        let found = ways.iter().position(|it| it.fingerprint == fingerprint);
+        let at = found.unwrap_or_else(|| {
+            let rarity = |it: &Shape| (it.fingerprint != 0, it.is_dirty, it.runs);
+            let rarest = ways.iter().enumerate().min_by_key(|(_, it)| rarity(it));
+            rarest.map_or(0, |(index, _)| index)
+        });
+        let shape = &mut self.shapes[set + at];
+        if shape.fingerprint != fingerprint {
+            *shape = Shape { fingerprint, ..Shape::default() };
+        }
+        shape
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn due(lessons: &mut Lessons, subject: Subject, times: u32) -> Vec<u32> {
+        (0..times).filter(|_| lessons.is_due(subject, 7)).collect()
+    }
+
+    #[test]
+    fn a_function_is_checked_at_first_and_then_now_and_then() {
+        let mut lessons = Lessons::new();
+        assert_eq!(due(&mut lessons, Subject::Function, 200), [0, 1, 2, 64, 128, 192]);
+    }
+
+    #[test]
+    fn tables_are_checked_once_and_then_rarely() {
+        let mut lessons = Lessons::new();
+        assert_eq!(due(&mut lessons, Subject::Hidden, 3000), [0, 1024, 2048]);
+    }
+
+    #[test]
+    fn texts_of_many_shapes_are_not_all_checked() {
+        let mut lessons = Lessons::new();
+        let checked = (0..6400).filter(|it| lessons.is_due(Subject::Hidden, *it)).count();
+        assert_eq!(checked, 100);
+    }
+
+    #[test]
+    fn what_left_something_is_always_checked_even_in_a_full_table() {
+        let mut lessons = Lessons::new();
+        assert!(lessons.is_due(Subject::Hidden, 7));
+        lessons.learn(7, true);
+        for shape in 0..100_000 {
+            lessons.is_due(Subject::Function, shape << 20);
+        }
+        assert!((0..100).all(|_| lessons.is_due(Subject::Hidden, 7)));
+    }
+}
