@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pool::shares::{Desk, Letter, Permit, Released};
 
@@ -411,7 +411,10 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         if key.release(&mut place.permit, own, now) == Released::GiveUp {
             return Some(Next::Close(Reason::GivenUp));
         }
-        key.claim_older(thread, own, OLDER_BY).map(Next::Move)
+        // By a part of the own wait besides, or connections would go to and fro between threads
+        // that are equally busy.
+        let waits = own.map_or(Duration::ZERO, |own| now.saturating_duration_since(own));
+        key.claim_older(thread, own, OLDER_BY + waits / 4).map(Next::Move)
     }
 
     /// Opens, fetches or asks for what the clients that wait need.

@@ -429,7 +429,6 @@ fn everybody_is_served_in_order_and_nothing_is_left() {
         assert!(world.served > 2_500, "seed {seed}: {} served", world.served);
         assert_eq!(world.refused, 0);
         assert!(world.moved > 0);
-        println!("{} served {} moved {} opened {:?}", world.served, world.moved, world.conns_made, world.longest_wait);
         let limit = Duration::from_secs(1);
         assert!(world.longest_wait < limit, "seed {seed}: {:?}", world.longest_wait);
         world.rest();
@@ -443,7 +442,6 @@ fn calm_pools_keep_their_connections() {
         let world = run(seed, (4, 2), 0, 40_000);
         let per_served = |count: u64| count * 1_000 / world.served;
         let (opened, moved) = (per_served(world.conns_made.into()), per_served(world.moved));
-        println!("calm {} served {} moved {} opened {:?}", world.served, world.moved, world.conns_made, world.longest_wait);
         assert!(opened <= 20 && moved <= 60, "seed {seed}: {opened} opened, {moved} moved of 1000");
     }
 }
