@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pool::shares::{Desk, Letter, Permit, Released};
 
 use super::one::{Idle, Local, Waiter};
-use super::registry::{Note, Place, Registry, Terms, part};
+use super::registry::{Note, Opening, Place, Registry, Terms, part};
 use super::{
     Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, Lease, Next, OLDER_BY,
     OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
@@ -84,7 +84,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
             waiting: VecDeque::new(),
             next_ticket: 0,
             leased: 0,
-            opening: 0,
+            opening: Arc::default(),
             asking: false,
             starving: false,
             remind_at: now,
@@ -242,8 +242,8 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         let ticket = local.next_ticket;
         local.next_ticket += 1;
         local.waiting.push_back(Waiter { ticket, client, since: now });
-        let deadline = local.terms.wait.map(|wait| now + wait);
-        self.plan(pool, deadline);
+        let later = local.next_look(now);
+        self.plan(pool, later);
         self.need(pool, now);
         Lease::Waiting(Ticket(ticket))
     }
@@ -271,7 +271,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     ) -> Next<W> {
         let jitter = self.chance();
         let local = self.local(pool);
-        local.opening = local.opening.saturating_sub(1);
+        place.opening = None;
         local.leased += 1;
         place.expires = local.terms.lifetime.map(|life| now + life - part(life / 10, jitter));
         place.common.reached();
@@ -291,7 +291,6 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     ) {
         let jitter = self.chance();
         let local = self.local(pool);
-        local.opening = local.opening.saturating_sub(1);
         let retry = local.terms.retry;
         place.common.failed(failure, retry, jitter, now);
         drop(place);
@@ -422,7 +421,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         let thread = self.desk.thread();
         let local = self.local(pool);
         let Some(since) = local.waits_since().filter(|_| local.gate == Gate::Open) else { return };
-        if local.opening >= local.waiters() || (local.starving && now < local.remind_at) {
+        if local.opening() >= local.waiters() || (local.starving && now < local.remind_at) {
             return;
         }
         if let Some(trouble) = local.common.trouble()
@@ -441,7 +440,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
             return;
         }
         let opening_max = if local.common.is_proven() { OPENING_MAX } else { 1 };
-        while self.local(pool).opening < self.local(pool).waiters().min(opening_max) {
+        while self.local(pool).opening() < self.local(pool).waiters().min(opening_max) {
             match self.local(pool).common.key.open(since, now) {
                 Ok(permit) => self.open(pool, permit),
                 Err(_) => return self.starve(pool, since, now),
@@ -454,7 +453,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         let thread = self.desk.thread();
         let local = self.local(pool);
         local.charge(now);
-        let wanted = local.waiters().saturating_sub(local.opening);
+        let wanted = local.waiters().saturating_sub(local.opening());
         local.starving = true;
         local.remind_at = now + REMIND_EVERY;
         // Shown before it is looked for what is idle: see `needed_elsewhere`.
@@ -473,7 +472,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         }
         if let Some((other, _)) = local.common.key.idle_elsewhere(thread) {
             local.asking = true;
-            let wanted = local.waiters().saturating_sub(local.opening);
+            let wanted = local.waiters().saturating_sub(local.opening());
             let note = Note::Ask { pool: local.common.id, by: thread, wanted };
             self.registry.tell(other, note);
         }
@@ -481,9 +480,9 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
 
     fn open(&mut self, pool: PoolRef, permit: Permit) {
         let local = self.local(pool);
-        local.opening += 1;
+        let opening = Opening::new(&local.opening);
         let common = Arc::clone(&local.common);
-        let place = Place::new(permit, common, local.terms.epoch, None);
+        let place = Place::new(permit, common, local.terms.epoch, Some(opening));
         self.effects.push_back(Effect::Open { pool, place });
     }
 
@@ -545,7 +544,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         let Some(pool) = self.by_key.get(&permit.key().index()).copied() else { return };
         let local = self.local(pool);
         // Not needed any more: dropped, it goes to the next in line.
-        if local.gate == Gate::Open && local.opening < local.waiters() {
+        if local.gate == Gate::Open && local.opening() < local.waiters() {
             self.open(pool, permit);
         }
     }
@@ -693,7 +692,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     fn keep_min(&mut self, pool: PoolRef, now: Instant) {
         let thread = self.desk.thread();
         let local = self.local(pool);
-        let lacks = local.lacks_min(thread) && local.opening == 0;
+        let lacks = local.lacks_min(thread) && local.opening() == 0;
         let is_time = local.common.trouble().is_none_or(|trouble| now >= trouble.retry_at);
         if lacks
             && is_time
@@ -712,7 +711,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         Figures {
             idle: u32::try_from(local.idle.len()).unwrap_or(u32::MAX),
             leased: local.leased,
-            opening: local.opening,
+            opening: local.opening(),
             waiting: local.waiters(),
             waited: waited.unwrap_or_default(),
         }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use super::registry::{Common, Terms};
@@ -21,7 +22,8 @@ pub(super) struct Local<C, W> {
     /// The next client's. Never given twice, so that a stale one is nobody's.
     pub(super) next_ticket: u64,
     pub(super) leased: u32,
-    pub(super) opening: u32,
+    /// How many are being opened: as many as there are places that say so.
+    pub(super) opening: Arc<AtomicU32>,
     /// Another thread was asked for connections and has not answered.
     pub(super) asking: bool,
     /// The shares know that somebody waits here, and other threads do too.
@@ -62,6 +64,11 @@ impl<C, W> Local<C, W> {
         u32::try_from(self.waiting.len()).unwrap_or(u32::MAX)
     }
 
+    /// How many connections are being opened.
+    pub(super) fn opening(&self) -> u32 {
+        self.opening.load(Ordering::Relaxed)
+    }
+
     pub(super) fn pop_waiter(&mut self) -> Option<Waiter<W>> {
         let waiter = self.waiting.pop_front()?;
         self.common.end_to_wait(1);
@@ -77,7 +84,7 @@ impl<C, W> Local<C, W> {
         self.members == 0
             && self.waiting.is_empty()
             && self.idle.is_empty()
-            && self.leased + self.opening == 0
+            && self.leased + self.opening() == 0
     }
 }
 

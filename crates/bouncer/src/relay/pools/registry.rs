@@ -311,6 +311,25 @@ pub(crate) struct Place {
     pub(super) epoch: u32,
     /// When it is too old.
     pub(super) expires: Option<Instant>,
+    /// While it is being opened.
+    pub(super) opening: Option<Opening>,
+}
+
+/// Counts as a connection that a pool of one thread is opening, until it is dropped: a thread that
+/// forgets to say what became of one does not lose the right to open another.
+pub(super) struct Opening(Arc<AtomicU32>);
+
+impl Opening {
+    pub(super) fn new(count: &Arc<AtomicU32>) -> Opening {
+        count.fetch_add(1, Ordering::Relaxed);
+        Opening(Arc::clone(count))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Place {
@@ -318,10 +337,10 @@ impl Place {
         permit: Permit,
         common: Arc<Common>,
         epoch: u32,
-        expires: Option<Instant>,
+        opening: Option<Opening>,
     ) -> Place {
         common.live.fetch_add(1, Ordering::Relaxed);
-        Place { permit, common, epoch, expires }
+        Place { permit, common, epoch, expires: None, opening }
     }
 
     /// The pool that it belongs to, on whichever thread.

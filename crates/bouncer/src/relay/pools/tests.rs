@@ -402,3 +402,15 @@ fn what_breaks_is_replaced_for_those_who_wait() {
     drop(extra);
     assert!(bench.pools[0].extra(pool, now).is_some());
 }
+
+#[test]
+fn a_thread_that_forgets_what_it_opens_may_open_again() {
+    let mut bench = Bench::new(1, &Terms { connections_max: 1, ..terms() });
+    bench.lease(0, 0);
+    for conn in 1..=20 {
+        assert_eq!(bench.effects(0), [format!("open {conn}")]);
+        drop(bench.place(conn));
+        assert_eq!(bench.figures(0).opening, 0);
+        bench.later(REMIND_EVERY);
+    }
+}
