@@ -111,6 +111,7 @@ fn openapi() -> Result<String> {
                 "name": "sessions",
                 "description": "Agents that keep their process, their files and their conversation."
             },
+            { "name": "tenants", "description": "Databases behind the bouncer." },
             { "name": "server", "description": "The server itself; open to everybody who reaches it." }
         ],
         "paths": paths,
@@ -156,6 +157,7 @@ fn schemas() -> Result<Map<String, Value>> {
     define::<api::LanguageList>(&mut answers);
     define::<api::ErrorBody>(&mut answers);
     define_sessions(&mut requests, &mut answers);
+    define_tenants(&mut requests, &mut answers);
     let mut schemas = requests.take_definitions(true);
     for (name, schema) in answers.take_definitions(true) {
         match schemas.get(&name) {
@@ -225,6 +227,18 @@ fn define_sessions(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator
     define::<api::SessionAttachment>(answers);
     define::<api::SessionAttachmentList>(answers);
     define::<api::UsageReport>(answers);
+}
+
+/// What the bouncer takes and gives.
+fn define_tenants(requests: &mut SchemaGenerator, answers: &mut SchemaGenerator) {
+    define::<api::TenantSpec>(requests);
+    define::<api::Tenant>(answers);
+    define::<api::TenantList>(answers);
+    define::<api::TenantStats>(answers);
+    define::<api::TenantHealthReport>(answers);
+    define::<api::BouncerClientList>(answers);
+    define::<api::BouncerServerList>(answers);
+    define::<api::BouncerReloaded>(answers);
 }
 
 fn define<T: JsonSchema>(generator: &mut SchemaGenerator) {
@@ -453,6 +467,23 @@ mod tests {
             "SessionAttachment" => again::<api::SessionAttachment>(value),
             "SessionAttachmentList" => again::<api::SessionAttachmentList>(value),
             "UsageReport" => again::<api::UsageReport>(value),
+            other => return check_tenants(other, value, place),
+        };
+        let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
+        contains(&again, value, place);
+    }
+
+    /// The same for types of the bouncer.
+    fn check_tenants(schema: &str, value: &Value, place: &str) {
+        let again = match schema {
+            "TenantSpec" => again::<api::TenantSpec>(value),
+            "Tenant" => again::<api::Tenant>(value),
+            "TenantList" => again::<api::TenantList>(value),
+            "TenantStats" => again::<api::TenantStats>(value),
+            "TenantHealthReport" => again::<api::TenantHealthReport>(value),
+            "BouncerClientList" => again::<api::BouncerClientList>(value),
+            "BouncerServerList" => again::<api::BouncerServerList>(value),
+            "BouncerReloaded" => again::<api::BouncerReloaded>(value),
             other => panic!("{place}: no type for {other}"),
         };
         let again = again.unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -539,7 +570,8 @@ mod tests {
     #[test]
     fn every_route_is_described() {
         let mut routes = Vec::new();
-        for source in ["crates/executions/src/http.rs", "crates/sessions/src/http.rs"] {
+        for service in ["executions", "sessions", "bouncer"] {
+            let source = format!("crates/{service}/src/http.rs");
             let source = fs::read_to_string(crate::root().join(source)).unwrap();
             let before = routes.len();
             let paths = source.split(".route(").skip(1).map(|rest| rest.split('"').nth(1).unwrap());

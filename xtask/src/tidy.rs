@@ -117,7 +117,8 @@ fn collect(root: &Path, directory: &Path, files: &mut Vec<SourceFile>) -> Result
 /// What holds for every file.
 fn check_any(file: &SourceFile, findings: &mut Findings) {
     let is_lock = file.path.ends_with("Cargo.lock");
-    if file.size > FILE_BYTES_MAX && !is_lock {
+    let is_made = is_lock || file.path == "crates/api/openapi.json";
+    if file.size > FILE_BYTES_MAX && !is_made {
         findings.add(&file.path, 0, format!("{} bytes, more than {FILE_BYTES_MAX}", file.size));
     }
     for (index, line) in file.text.lines().enumerate() {

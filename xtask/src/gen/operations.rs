@@ -4,6 +4,7 @@
 //! document, so a route that is added belongs here as well.
 
 mod sessions;
+mod tenants;
 
 use serde_json::{Value, json};
 
@@ -18,6 +19,7 @@ pub(super) fn all() -> Vec<Operation> {
     all.extend([webhook_secret(), list_languages(), stats()]);
     all.extend(queue_changes());
     all.extend(sessions::all());
+    all.extend(tenants::all());
     all.extend(server());
     all
 }

@@ -78,13 +78,25 @@ fn in_path(path: &str) -> Value {
 }
 
 impl Operation {
-    fn takes(mut self, schema: &'static str, name: &str, summary: &str, value: Value) -> Self {
+    pub(super) fn takes(
+        mut self,
+        schema: &'static str,
+        name: &str,
+        summary: &str,
+        value: Value,
+    ) -> Self {
         self.request = Some((schema, json!({ name: { "summary": summary, "value": value } })));
         self.errors = if self.errors.is_empty() { &[400, 413, 415] } else { &[400, 404, 409, 415] };
         self
     }
 
-    fn answers(mut self, status: u16, schema: &'static str, says: &'static str, it: Value) -> Self {
+    pub(super) fn answers(
+        mut self,
+        status: u16,
+        schema: &'static str,
+        says: &'static str,
+        it: Value,
+    ) -> Self {
         self.answers.push((status, Answer::json(schema, says, it)));
         self
     }
@@ -105,12 +117,17 @@ impl Operation {
         self
     }
 
-    fn gives(mut self, status: u16, content_type: &'static str, says: &'static str) -> Self {
+    pub(super) fn gives(
+        mut self,
+        status: u16,
+        content_type: &'static str,
+        says: &'static str,
+    ) -> Self {
         self.answers.push((status, Answer::Text { content_type, says }));
         self
     }
 
-    fn asks(mut self, name: &str, kind: &str, description: &str) -> Self {
+    pub(super) fn asks(mut self, name: &str, kind: &str, description: &str) -> Self {
         if let Some(all) = self.parameters.as_array_mut() {
             all.push(json!({
                 "name": name, "in": "query", "required": false, "description": description,
@@ -120,7 +137,7 @@ impl Operation {
         self
     }
 
-    fn fails(mut self, errors: &'static [u16]) -> Self {
+    pub(super) fn fails(mut self, errors: &'static [u16]) -> Self {
         self.errors = errors;
         self
     }
