@@ -10,7 +10,8 @@
 //! [`Effect::Open`] comes with a [`Place`], which the thread keeps with the connection for as long
 //! as that lives, and which moves with it: dropping it frees the slot. Then [`Pools::opened`] or
 //! [`Pools::open_failed`]; [`Lease::Ready`] or [`Next::Serve`] gives it to a client;
-//! [`Pools::returned`] takes it back; [`Effect::Close`], [`Next::Close`] and [`Pools::lost`] end it.
+//! [`Pools::returned`] takes it back; [`Effect::Close`], [`Next::Close`] and [`Pools::lost`] end
+//! it.
 //!
 //! # Invariants
 //! - Who came first is served first; who comes while others wait, waits behind them.
