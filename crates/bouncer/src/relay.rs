@@ -1,11 +1,278 @@
 //! The relay: threads that own the sockets of clients and servers and carry bytes between them.
+//!
+//! There is no async runtime here. Each thread has an epoll, its clients and its server
+//! connections; a query touches one thread, takes no lock and allocates nothing. What threads
+//! share is touched when clients log in and when server connections are opened, given away or
+//! wanted. The control plane talks to them by [`orders`], and reads [`stats`].
+//!
+//! | file | what |
+//! |---|---|
+//! | `worker.rs` | the loop of a thread, and what it owns |
+//! | `client.rs`, `login.rs`, `leave.rs` | the life of a client |
+//! | `server.rs`, `opening.rs` | the life of a server connection |
+//! | `leases.rs`, `pools.rs` | who gets which server connection |
+//! | `cancel.rs`, `keys.rs` | cancel requests |
+//! | `deadlines.rs`, `timers.rs` | what happens when time is up |
+//! | `obey.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
+//! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
+//! | `accept.rs`, `resolve.rs`, `common.rs`, `stats.rs` | what is there once |
 
 mod accept;
 mod buffers;
+mod cancel;
+mod client;
+mod common;
+mod conn;
+mod deadlines;
+mod handshake;
+mod keys;
+mod leases;
+mod leave;
+mod login;
+mod obey;
+mod opening;
 pub mod orders;
 mod pools;
+mod resolve;
+mod server;
 mod slots;
 pub mod snapshot;
 mod socket;
 pub mod stats;
 mod timers;
+mod worker;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ::pool::shares::Wake;
+use mio::Poll;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use self::accept::Listener;
+use self::common::{Common, Peer};
+use self::conn::Source;
+use self::orders::{Inbox, Order};
+use self::resolve::Resolver;
+use self::snapshot::Snapshot;
+use self::stats::{TenantStats, ThreadBooks};
+use self::worker::{Parts, Worker};
+use crate::pg::auth::Keyring;
+use crate::pg::link::{self, LinkLimits};
+use crate::pg::login::CleartextPolicy;
+use crate::pg::statements::HashKey;
+use crate::service::Threads;
+use crate::tenants::{Current, TenantId};
+use crate::tls::{ClientSide, ServerSide};
+
+pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
+pub use self::common::{Answer, LookUp};
+pub use self::socket::TcpPolicy;
+
+/// Most relay threads: more than processors in any machine that this runs on.
+const THREADS_MAX: usize = 256;
+
+/// How the relay is set up; changes need a restart.
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Where clients come in.
+    pub listeners: Vec<ListenerSpec>,
+    /// Relay threads; as many as there are processors when nothing is said.
+    pub threads: Option<NonZeroUsize>,
+    /// Clients at one time, of all tenants together.
+    pub clients_max: u32,
+    /// How long a login may take.
+    pub login: Duration,
+    /// Where clients may be asked for passwords as they are.
+    pub cleartext: CleartextPolicy,
+    /// What the kernel does about peers that vanish.
+    pub tcp: TcpPolicy,
+}
+
+/// What the relay needs of others.
+#[derive(Debug)]
+pub struct RelayParts {
+    /// The tenants.
+    pub current: Arc<Current>,
+    /// Secrets of users.
+    pub keyring: Arc<Keyring>,
+    /// TLS towards clients.
+    pub client_tls: Arc<ClientSide>,
+    /// TLS towards servers.
+    pub server_tls: Arc<ServerSide>,
+    /// Looks up users whom their servers know.
+    pub look_up: Arc<dyn LookUp>,
+}
+
+/// Why the relay could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// Somebody else listens there, or it is no address of this machine.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The system gives no thread or no epoll.
+    #[error("start the relay's threads")]
+    Thread(#[source] io::Error),
+}
+
+/// The relay's threads. Dropping it ends them and closes every connection.
+pub struct Relay {
+    common: Arc<Common>,
+    addresses: Vec<SocketAddr>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// Wakes threads for their pools.
+struct Wakers(Vec<Arc<Inbox>>);
+
+impl Wake for Wakers {
+    fn wake(&self, thread: usize) {
+        if let Some(inbox) = self.0.get(thread) {
+            inbox.wake();
+        }
+    }
+}
+
+impl Relay {
+    /// Listens, and starts the threads.
+    ///
+    /// # Errors
+    /// When an address is taken, or the system is out of something.
+    pub fn start(config: RelayConfig, parts: RelayParts) -> Result<Relay, StartError> {
+        let descriptors = accept::raise_descriptor_limit();
+        let mut listeners = Vec::with_capacity(config.listeners.len());
+        for spec in &config.listeners {
+            listeners.push(Listener::bind(spec)?);
+        }
+        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::local_addr).collect();
+        let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        let count = config.threads.map_or(processors, NonZeroUsize::get).min(THREADS_MAX);
+        let (common, threads) =
+            start_threads(config, parts, listeners, count).map_err(StartError::Thread)?;
+        tracing::info!(?addresses, threads = count, ?descriptors, "bouncer listens");
+        Ok(Relay { common, addresses, threads: Mutex::new(threads) })
+    }
+
+    /// The TCP addresses that it listens on, in the order of the configuration.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What each thread counts.
+    pub fn books(&self) -> impl Iterator<Item = &Arc<ThreadBooks>> {
+        self.common.peers.iter().map(|peer| &peer.books)
+    }
+
+    /// Accepts nobody any more, and sees clients off between their transactions. The threads end
+    /// with [`Relay::stop`].
+    pub fn drain(&self) {
+        self.order(&|| Order::Drain);
+    }
+
+    /// Whether any client is left.
+    pub fn has_clients(&self) -> bool {
+        self.books().any(|books| books.stats.clients.load() > 0)
+    }
+
+    /// Closes everything, and waits for the threads to end.
+    pub fn stop(&self) {
+        self.order(&|| Order::Stop);
+        for thread in self.threads.lock().drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a relay thread panicked");
+            }
+        }
+    }
+}
+
+impl Threads for Relay {
+    fn order(&self, make: &dyn Fn() -> Order) {
+        for peer in &self.common.peers {
+            peer.inbox.push(make());
+        }
+    }
+
+    fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>> {
+        let ask = |peer: &Peer| {
+            let (reply, receiver) = oneshot::channel();
+            peer.inbox.push(Order::Snapshot(reply));
+            receiver
+        };
+        self.common.peers.iter().map(ask).collect()
+    }
+
+    fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>> {
+        self.books().filter_map(|books| books.known(tenant)).collect()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl fmt::Debug for Relay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Relay").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+/// Makes what the threads share, and starts them.
+fn start_threads(
+    config: RelayConfig,
+    parts: RelayParts,
+    listeners: Vec<Listener>,
+    count: usize,
+) -> io::Result<(Arc<Common>, Vec<JoinHandle<()>>)> {
+    let started = node::clock::now();
+    let (resolver, resolving) = Resolver::start()?;
+    let mut polls = Vec::with_capacity(count);
+    let mut peers = Vec::with_capacity(count);
+    for _ in 0..count {
+        let poll = Poll::new()?;
+        let inbox = Inbox::new(poll.registry(), Source::Inbox.token())?;
+        peers.push(Peer { inbox, books: Arc::default(), load: 0.into() });
+        polls.push(poll);
+    }
+    let wakers = Wakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
+    let (registry, desks) = pools::Registry::new(count, Arc::new(wakers), started);
+    let common = Arc::new(Common {
+        bound: listeners.iter().map(|listener| listener.tenant.clone()).collect(),
+        config,
+        peers,
+        current: parts.current,
+        keyring: parts.keyring,
+        client_tls: parts.client_tls,
+        server_tls: parts.server_tls,
+        look_up: parts.look_up,
+        resolver,
+        keys: keys::Keys::default(),
+        population: Arc::default(),
+        greetings: common::Greetings::default(),
+        forced: common::Forced::default(),
+        started,
+    });
+    let key = HashKey::new();
+    let schema = Arc::new(AtomicU64::new(0));
+    // The first thread accepts for all.
+    let mut listeners = Some(listeners);
+    let mut threads = vec![resolving];
+    for (index, (poll, desk)) in polls.into_iter().zip(desks).enumerate() {
+        let link = link::Shared::new(key.clone(), Arc::clone(&schema), LinkLimits::default());
+        let listeners = listeners.take().unwrap_or_default();
+        let registry = Arc::clone(&registry);
+        let parts = Parts { poll, listeners, desk, registry, link };
+        let worker = Worker::new(index, parts, &common)?;
+        let thread = std::thread::Builder::new().name(format!("bouncer-{index}"));
+        threads.push(thread.spawn(move || worker.run())?);
+    }
+    Ok((common, threads))
+}

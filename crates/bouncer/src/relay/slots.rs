@@ -20,17 +20,26 @@ impl<T> Slots<T> {
         Slots { places: Vec::new(), free: Vec::new(), retired: Vec::new(), taken: 0 }
     }
 
-    /// Puts `value` into the place that was freed last, or into a new one.
-    pub(crate) fn insert(&mut self, value: T) -> u32 {
-        self.taken += 1;
+    /// The place that was freed last, or a new one: to be occupied, or given up again.
+    pub(crate) fn reserve(&mut self) -> u32 {
         if let Some(key) = self.free.pop() {
-            self.places[key as usize] = Some(value);
             return key;
         }
         // Descriptors run out long before 32 bits do.
         let key = u32::try_from(self.places.len()).unwrap_or(u32::MAX);
-        self.places.push(Some(value));
+        self.places.push(None);
         key
+    }
+
+    /// Puts `value` into a place that was reserved.
+    pub(crate) fn occupy(&mut self, key: u32, value: T) {
+        self.taken += 1;
+        self.places[key as usize] = Some(value);
+    }
+
+    /// Gives a place up that was reserved and never occupied.
+    pub(crate) fn give_up(&mut self, key: u32) {
+        self.retired.push(key);
     }
 
     /// What is at `key`, if anybody still is.
@@ -79,15 +88,23 @@ mod tests {
     #[test]
     fn a_number_is_not_used_again_within_the_turn() {
         let mut slots = Slots::new();
-        let (a, b) = (slots.insert("a"), slots.insert("b"));
+        let insert = |slots: &mut Slots<&'static str>, value| {
+            let key = slots.reserve();
+            slots.occupy(key, value);
+            key
+        };
+        let (a, b) = (insert(&mut slots, "a"), insert(&mut slots, "b"));
         assert_eq!(slots.remove(a), Some("a"));
         assert_eq!(slots.remove(a), None);
-        let c = slots.insert("c");
+        let c = insert(&mut slots, "c");
         assert!(c != a && c != b);
         slots.turn();
-        assert_eq!(slots.insert("d"), a);
+        assert_eq!(insert(&mut slots, "d"), a);
         assert_eq!(slots.len(), 3);
         assert_eq!(slots.keys(), [0, 1, 2]);
         assert_eq!(slots.get(b), Some(&"b"));
+        let e = slots.reserve();
+        slots.give_up(e);
+        assert_eq!((slots.get(e), slots.len()), (None, 3));
     }
 }

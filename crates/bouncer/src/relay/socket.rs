@@ -18,15 +18,15 @@ use super::buffers::BACKLOG_BYTES_HIGH;
 
 /// What the kernel does about peers that vanish.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct TcpPolicy {
+pub struct TcpPolicy {
     /// Quiet time before the first probe.
-    pub(crate) keepalive_idle: Duration,
+    pub keepalive_idle: Duration,
     /// Between probes.
-    pub(crate) keepalive_interval: Duration,
+    pub keepalive_interval: Duration,
     /// Probes without an answer before the connection counts as dead.
-    pub(crate) keepalive_retries: u32,
+    pub keepalive_retries: u32,
     /// How long sent bytes may stay unacknowledged (`TCP_USER_TIMEOUT`).
-    pub(crate) user_timeout: Duration,
+    pub user_timeout: Duration,
 }
 
 impl Default for TcpPolicy {
@@ -114,6 +114,33 @@ impl Socket {
     pub(crate) fn start_tls(&mut self, mut tls: ClientConnection) {
         tls.set_buffer_limit(Some(BACKLOG_BYTES_HIGH));
         self.tls = Some(Box::new(tls.into()));
+    }
+
+    /// Whether a handshake is under way.
+    pub(crate) fn is_shaking_hands(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+
+    /// Takes encrypted bytes that were read before encryption began.
+    pub(crate) fn read_early(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        while !bytes.is_empty() {
+            tls.read_tls(&mut bytes)?;
+            let processed = tls.process_new_packets();
+            flush_tls(tls, &mut self.stream)?;
+            processed.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        }
+        Ok(())
+    }
+
+    /// The user id of the process at the other end of a Unix socket.
+    pub(crate) fn uid(&self) -> Option<u32> {
+        match &self.stream {
+            Stream::Tcp(_) => None,
+            Stream::Unix(stream) => {
+                rustix::net::sockopt::socket_peercred(stream).ok().map(|peer| peer.uid.as_raw())
+            }
+        }
     }
 
     /// Why connecting failed, once the socket is ready; nothing when it did not.

@@ -3,8 +3,13 @@
 //! A counter is read and written back without a locked instruction, because there is one writer.
 //! Readers see every value at some time; sums over threads are not of one moment.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::RwLock;
+
+use crate::tenants::TenantId;
 
 /// A number that one thread changes.
 #[derive(Debug, Default)]
@@ -201,6 +206,35 @@ pub struct ThreadStats {
     pub turns: Count,
     /// Events that were handled in them.
     pub events: Count,
+}
+
+/// Everything one thread counts.
+#[derive(Debug, Default)]
+pub struct ThreadBooks {
+    /// What belongs to no tenant.
+    pub stats: ThreadStats,
+    /// Locked when a client logs in or somebody reads, never by a query.
+    tenants: RwLock<HashMap<TenantId, Arc<TenantStats>>>,
+}
+
+impl ThreadBooks {
+    /// What is counted for a tenant.
+    pub fn tenant(&self, id: TenantId) -> Arc<TenantStats> {
+        if let Some(stats) = self.tenants.read().get(&id) {
+            return Arc::clone(stats);
+        }
+        Arc::clone(self.tenants.write().entry(id).or_default())
+    }
+
+    /// The same, unless nothing was ever counted for it.
+    pub fn known(&self, id: TenantId) -> Option<Arc<TenantStats>> {
+        self.tenants.read().get(&id).cloned()
+    }
+
+    /// Forgets tenants that nobody counts for and that are not to be kept.
+    pub(crate) fn keep_only(&self, is_kept: impl Fn(TenantId) -> bool) {
+        self.tenants.write().retain(|id, stats| is_kept(*id) || Arc::strong_count(stats) > 1);
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,243 @@
+//! Listeners: one thread accepts and deals the connections to the threads that have fewest.
+//!
+//! Dealing beats `SO_REUSEPORT`, where the kernel draws lots: of ten clients with long
+//! connections seven may end on one core for hours. It costs a hand-over for half of them, once.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
+
+/// Connections that the kernel holds until they are accepted; it lowers this to `somaxconn`.
+const PENDING_MAX: i32 = 4096;
+
+/// Most that are accepted in one turn, so that those who are connected get theirs.
+pub(crate) const ACCEPTS_PER_TURN_MAX: usize = 64;
+
+/// How long nothing is accepted after the process ran out of descriptors or memory, in
+/// microseconds: trying again at once would only burn the processor.
+pub(crate) const ACCEPT_PAUSE_US: u64 = 100_000;
+
+/// Where to listen.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ListenAddress {
+    /// A TCP address; port 0 for any.
+    Tcp(SocketAddr),
+    /// A socket file and its mode. One that nobody listens on any more is replaced.
+    Unix {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+}
+
+/// A listener to be.
+#[derive(Clone, Debug)]
+pub struct ListenerSpec {
+    /// Where.
+    pub address: ListenAddress,
+    /// The tenant that whoever connects here belongs to, whatever else they say.
+    pub tenant: Option<Arc<str>>,
+}
+
+/// Why a listener could not be made.
+#[derive(Debug, thiserror::Error)]
+#[error("listen on {address}")]
+pub struct ListenError {
+    address: String,
+    #[source]
+    source: io::Error,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(TcpListener),
+    Unix(UnixListener, SocketFile),
+}
+
+/// A listening socket.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    kind: Kind,
+    /// The tenant of all its clients.
+    pub(crate) tenant: Option<Arc<str>>,
+}
+
+/// A connection that belongs to no thread yet.
+#[derive(Debug)]
+pub(crate) enum Accepted {
+    /// Over TCP.
+    Tcp(TcpStream),
+    /// Over a Unix socket.
+    Unix(UnixStream),
+}
+
+/// The file of a Unix socket, removed with its listener.
+#[derive(Debug)]
+struct SocketFile(PathBuf);
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it; nobody can be told.
+        drop(fs::remove_file(&self.0));
+    }
+}
+
+impl Listener {
+    /// Binds and listens.
+    pub(crate) fn bind(spec: &ListenerSpec) -> Result<Listener, ListenError> {
+        let kind = match &spec.address {
+            ListenAddress::Tcp(address) => bind_tcp(*address)
+                .map_err(|source| ListenError { address: address.to_string(), source })?,
+            ListenAddress::Unix { path, mode } => bind_unix(path, *mode)
+                .map_err(|source| ListenError { address: path.display().to_string(), source })?,
+        };
+        Ok(Listener { kind, tenant: spec.tenant.clone() })
+    }
+
+    /// Where it really listens; nothing for Unix sockets.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        match &self.kind {
+            Kind::Tcp(listener) => listener.local_addr().ok(),
+            Kind::Unix(..) => None,
+        }
+    }
+
+    /// Has the thread told of connections.
+    pub(crate) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match &mut self.kind {
+            Kind::Tcp(listener) => registry.register(listener, token, Interest::READABLE),
+            Kind::Unix(listener, _) => registry.register(listener, token, Interest::READABLE),
+        }
+    }
+
+    /// The next connection; nothing when there is none now.
+    pub(crate) fn accept(&self) -> io::Result<Option<Accepted>> {
+        loop {
+            let accepted = match &self.kind {
+                Kind::Tcp(listener) => listener.accept().map(|(it, _)| Accepted::Tcp(it)),
+                Kind::Unix(listener, _) => listener.accept().map(|(it, _)| Accepted::Unix(it)),
+            };
+            match accepted {
+                Ok(accepted) => return Ok(Some(accepted)),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return Ok(None),
+                    // The client left before it was accepted, or a signal came.
+                    io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted => {}
+                    _ => return Err(error),
+                },
+            }
+        }
+    }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<Kind> {
+    let socket =
+        RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // So that `[::]` and `0.0.0.0` can be listened on side by side.
+        socket.set_only_v6(true)?;
+    }
+    // A restart must not wait for connections of the former process to be forgotten.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(PENDING_MAX)?;
+    Ok(Kind::Tcp(TcpListener::from_std(socket.into())))
+}
+
+fn bind_unix(path: &Path, mode: u32) -> io::Result<Kind> {
+    let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    let address = SockAddr::unix(path)?;
+    if let Err(error) = socket.bind(&address) {
+        if error.kind() != io::ErrorKind::AddrInUse || !is_abandoned(path, &address) {
+            return Err(error);
+        }
+        fs::remove_file(path)?;
+        socket.bind(&address)?;
+    }
+    let file = SocketFile(path.to_owned());
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+    socket.listen(PENDING_MAX)?;
+    Ok(Kind::Unix(UnixListener::from_std(socket.into()), file))
+}
+
+/// Whether `path` is a socket that nobody listens on.
+fn is_abandoned(path: &Path, address: &SockAddr) -> bool {
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+    let refused = || {
+        let probe = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
+        probe.set_nonblocking(true)?;
+        probe.connect(address)
+    };
+    is_socket && refused().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Raises the soft limit on descriptors to the hard one: each client and each server connection is
+/// one, and the usual soft limit of 1024 is gone in no time. Gives the limit that holds.
+pub(crate) fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return limit.current;
+    }
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::Scratch;
+
+    use super::*;
+
+    fn unix(path: &Path) -> ListenerSpec {
+        let address = ListenAddress::Unix { path: path.to_owned(), mode: 0o700 };
+        ListenerSpec { address, tenant: None }
+    }
+
+    #[test]
+    fn an_abandoned_socket_is_replaced_and_a_living_one_is_not() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("socket");
+        drop(std::os::unix::net::UnixListener::bind(&path).expect("bind"));
+        let listener = Listener::bind(&unix(&path)).expect("replace");
+        assert_eq!(fs::metadata(&path).expect("metadata").permissions().mode() & 0o777, 0o700);
+        let error = Listener::bind(&unix(&path)).expect_err("somebody listens");
+        assert_eq!(error.source.kind(), io::ErrorKind::AddrInUse);
+        let _client = std::os::unix::net::UnixStream::connect(&path).expect("connect");
+        // Two: the probe of the second listener, and the client.
+        assert!(listener.accept().expect("accept").is_some());
+        assert!(listener.accept().expect("accept").is_some());
+        assert!(listener.accept().expect("accept").is_none());
+        drop(listener);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_stays() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("socket");
+        fs::write(&path, "precious").expect("write");
+        Listener::bind(&unix(&path)).expect_err("not a socket");
+        assert_eq!(fs::read_to_string(&path).expect("read"), "precious");
+    }
+
+    #[test]
+    fn port_0_is_any_port() {
+        let address = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let listener = Listener::bind(&ListenerSpec { address, tenant: None }).expect("bind");
+        assert_ne!(listener.local_addr().expect("address").port(), 0);
+    }
+}

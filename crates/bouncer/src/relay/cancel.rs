@@ -1,0 +1,255 @@
+//! Cancel requests: from the client that asks, to the client that is meant, to its server.
+//!
+//! A request is forwarded only while the client that is meant waits for a reply, on a connection of
+//! its own, encrypted as that of the client's server connection is. The server closes it once the
+//! signal was sent; until then the server connection is nobody else's, whose statement the signal
+//! could hit.
+
+use wire::pg::frame::{Header, TransactionStatus, frontend};
+use wire::pg::message::{ErrorFields, backend};
+
+use super::client::{Client, Place};
+use super::conn::{Conn, Readiness, Source};
+use super::leave::Leaving;
+use super::opening::Target;
+use super::orders::Inner;
+use super::socket::Received;
+use super::worker::{Look, Worker};
+use crate::pg::dial::{Dial, DialNext, TlsRequest};
+
+/// Cancel requests on their way to one server connection; another one would change nothing.
+const CANCELS_PER_SERVER_MAX: u32 = 2;
+
+/// How long a cancel request may take to be accepted by the server, in microseconds.
+const CANCEL_US: u64 = 10_000_000;
+
+/// A connection that carries a cancel request.
+#[derive(Debug)]
+pub(super) struct CancelLeg {
+    pub(super) conn: Conn,
+    pub(super) dial: Dial,
+    connects: bool,
+    pub(super) shakes_hands: bool,
+    /// Place and serial of the server connection that is meant.
+    pub(super) server: (u32, u64),
+    begun_us: u64,
+}
+
+impl Worker {
+    /// A client wants to cancel what another one does.
+    pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
+        self.client_gone(place, &Leaving::Dismissed);
+        let Some((thread, client)) = self.common.keys.find(pid, key) else { return };
+        if thread == self.index {
+            self.cancel_client(client, pid);
+        } else if let Some(peer) = self.common.peers.get(thread) {
+            peer.inbox.push(Inner::Cancel { client, pid });
+        }
+    }
+
+    /// Cancels what a client does: its request at the server, or its place in the queue.
+    pub(super) fn cancel_client(&mut self, place: u32, pid: u32) {
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        if session.pid != pid {
+            return;
+        }
+        session.stats.cancels.add(1);
+        match session.place {
+            Place::Idle => {}
+            Place::Waiting(_) => self.cancel_waiting(place),
+            Place::Attached(server) if !session.is_fresh => self.cancel_at_server(server),
+            Place::Attached(_) => {}
+        }
+    }
+
+    /// Answers the request for which a client waits in the queue as the server would, and takes
+    /// the client out of there. A request of which a part has yet to come goes on waiting.
+    fn cancel_waiting(&mut self, place: u32) {
+        let Worker { clients, pools, ground, outbox, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return };
+        let Some(bytes) = request_bytes(client.conn.input.front()) else { return };
+        client.conn.input.consume(bytes, &mut ground.stock);
+        let Some(session) = client.session() else { return };
+        if let Place::Waiting(ticket) = session.place {
+            pools.give_up_waiting(session.pool, ticket, ground.now);
+            session.stats.clients_waiting.sub(1);
+        }
+        session.place = Place::Idle;
+        let message = "canceling statement due to user request";
+        backend::error(&mut outbox.to_client, &ErrorFields::error("57014", message));
+        backend::ready_for_query(&mut outbox.to_client, TransactionStatus::Idle);
+        self.send_outbox(Some(place), None);
+        self.queue_client(place);
+    }
+
+    /// Sends a cancel request to the server of a connection whose client waits for a reply.
+    pub(super) fn cancel_at_server(&mut self, place: u32) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        if server.cancels >= CANCELS_PER_SERVER_MAX {
+            return;
+        }
+        let (target, serial) = (server.target.clone(), server.serial);
+        let tls = if server.conn.socket.is_tls() { TlsRequest::Must } else { TlsRequest::Never };
+        let Some(link) = server.link().filter(|link| !link.key().is_empty()) else { return };
+        let dial = Dial::cancel(link.pid(), link.key().to_vec(), tls);
+        if let Err(error) = self.begin_cancel(dial, &target, (place, serial)) {
+            tracing::info!(error = &error as &dyn std::error::Error, "forward a cancel request");
+        } else if let Some(server) = self.servers.get_mut(place) {
+            server.cancels += 1;
+        }
+    }
+
+    fn begin_cancel(
+        &mut self,
+        dial: Dial,
+        target: &Target,
+        server: (u32, u64),
+    ) -> std::io::Result<()> {
+        let socket = target.connect(self.common.config.tcp)?;
+        let place = self.cancels.reserve();
+        let conn = match Conn::new(socket, Source::Cancel(place), true, &self.ground.registry) {
+            Ok(conn) => conn,
+            Err(error) => {
+                self.cancels.give_up(place);
+                return Err(error);
+            }
+        };
+        let begun_us = self.ground.now_us;
+        let leg = CancelLeg { conn, dial, connects: true, shakes_hands: false, server, begun_us };
+        self.cancels.occupy(place, leg);
+        self.ground.timers.arm(Look::Cancel(place).id(), begun_us + CANCEL_US);
+        Ok(())
+    }
+
+    /// Epoll says something of a connection that carries a cancel request.
+    pub(super) fn cancel_ready(&mut self, place: u32, readiness: Readiness) {
+        let Worker { cancels, outbox, ground, .. } = self;
+        let Some(leg) = cancels.get_mut(place) else { return };
+        leg.conn.note(readiness);
+        if readiness.writable && leg.connects {
+            if leg.conn.socket.connect_error().is_ok_and(|error| error.is_none())
+                && leg.conn.socket.is_connected()
+            {
+                leg.connects = false;
+                let next = leg.dial.start(&mut outbox.to_server);
+                return self.follow_cancel(place, next);
+            }
+            return self.end_cancel(place);
+        }
+        if readiness.writable
+            && leg.conn.flush(&mut ground.stock, &ground.registry).is_err()
+        {
+            return self.end_cancel(place);
+        }
+        self.read_cancel(place);
+    }
+
+    fn read_cancel(&mut self, place: u32) {
+        loop {
+            let Worker { cancels, outbox, scratch, .. } = self;
+            let Some(leg) = cancels.get_mut(place) else { return };
+            if !leg.conn.is_readable() {
+                return;
+            }
+            let count = match leg.conn.read(scratch) {
+                Ok(Received::Data { count, .. }) => count,
+                Ok(Received::Nothing) => return self.hands_shaken_for_cancel(place),
+                // The signal was sent, or never will be.
+                Ok(Received::End) | Err(_) => return self.end_cancel(place),
+            };
+            // One byte is all that a server says here, so that nothing has to be kept.
+            let step = leg.dial.input(&scratch[..count], &mut outbox.to_server);
+            self.follow_cancel(place, step.next);
+        }
+    }
+
+    pub(super) fn follow_cancel(&mut self, place: u32, next: DialNext) {
+        let Worker { cancels, outbox, ground, .. } = self;
+        let Some(leg) = cancels.get_mut(place) else { return };
+        let sent = leg.conn.send(&outbox.to_server, &mut ground.stock, &ground.registry);
+        outbox.to_server.clear();
+        match next {
+            _ if sent.is_err() => self.end_cancel(place),
+            DialNext::More | DialNext::Cancelled => {}
+            DialNext::StartTls => self.shake_hands_for_cancel(place),
+            DialNext::Ready(_) | DialNext::Fail(_) => self.end_cancel(place),
+        }
+    }
+
+    /// Closes a connection that carried a cancel request; its server connection may be shared
+    /// again.
+    pub(super) fn end_cancel(&mut self, place: u32) {
+        let Some(leg) = self.cancels.remove(place) else { return };
+        self.ground.timers.disarm(Look::Cancel(place).id());
+        leg.conn.close(&mut self.ground.stock);
+        let (server_place, serial) = leg.server;
+        let Some(server) = self.servers.get_mut(server_place) else { return };
+        if server.serial != serial {
+            return;
+        }
+        server.cancels -= 1;
+        if server.cancels == 0 && std::mem::take(&mut server.awaits_cancels) {
+            self.give_back(server_place);
+        }
+    }
+
+    /// A cancel request may have taken too long.
+    pub(super) fn look_at_cancel(&mut self, place: u32) {
+        let Some(leg) = self.cancels.get(place) else { return };
+        let due_us = leg.begun_us + CANCEL_US;
+        if due_us > self.ground.now_us {
+            return self.ground.timers.arm(Look::Cancel(place).id(), due_us);
+        }
+        // Whether the signal will come yet is not known; so the server connection is not shared.
+        let server = leg.server;
+        if let Some(meant) = self.servers.get_mut(server.0).filter(|it| it.serial == server.1)
+            && meant.awaits_cancels
+        {
+            self.close_server(server.0, &super::server::Closing::Unclean);
+        }
+        self.end_cancel(place);
+    }
+}
+
+/// Bytes of the request at the front of what a client has sent: one text, or everything up to and
+/// with a `Sync`; nothing when it is not all there.
+fn request_bytes(bytes: &[u8]) -> Option<usize> {
+    let mut end = 0;
+    loop {
+        let rest = bytes.get(end..)?;
+        let header = Header::parse(rest).ok()??;
+        end += header.total;
+        if end > bytes.len() {
+            return None;
+        }
+        let is_simple = matches!(header.tag, frontend::QUERY | frontend::FUNCTION_CALL);
+        if is_simple || header.tag == frontend::SYNC {
+            return Some(end);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_ends_with_its_text_or_its_sync() {
+        let check = |messages: &[(u8, usize)], cut: usize, expected: Option<usize>| {
+            let mut bytes = Vec::new();
+            for (tag, body) in messages {
+                bytes.push(*tag);
+                bytes.extend_from_slice(&u32::try_from(body + 4).expect("short").to_be_bytes());
+                bytes.resize(bytes.len() + body, 0);
+            }
+            bytes.truncate(bytes.len() - cut);
+            assert_eq!(request_bytes(&bytes), expected, "{messages:?} without {cut}");
+        };
+        check(&[(b'Q', 3), (b'Q', 4)], 0, Some(8));
+        check(&[(b'P', 3), (b'B', 4), (b'E', 5), (b'S', 0), (b'Q', 3)], 0, Some(32));
+        check(&[(b'P', 3), (b'B', 4), (b'E', 5), (b'S', 0)], 1, None);
+        check(&[(b'P', 3), (b'H', 0)], 0, None);
+        check(&[(b'Q', 3)], 1, None);
+        check(&[], 0, None);
+    }
+}

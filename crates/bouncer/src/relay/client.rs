@@ -1,0 +1,422 @@
+//! The life of a client: it logs in, is idle, waits for a server connection, holds one, leaves.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wire::pg::frame::TransactionStatus;
+
+use super::accept::Accepted;
+use super::common::Head;
+use super::conn::{Conn, Readiness, Source};
+use super::leases::Leased;
+use super::leave::Leaving;
+use super::login::{Greeting, LoginPhase};
+use super::opening::micros;
+use super::pools::{PoolRef, Ticket};
+use super::socket::{Received, Socket};
+use super::stats::TenantStats;
+use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
+use crate::pg::client::ClientSession;
+use crate::pg::link::{self, ClientNext};
+use crate::tenants::Route;
+
+/// A client connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) conn: Conn,
+    pub(super) phase: Phase,
+    /// Tells it from others that had this place.
+    pub(super) serial: u64,
+    /// When it connected.
+    pub(super) begun_us: u64,
+    /// When its phase, or its place within the session, began.
+    pub(super) since_us: u64,
+    /// Since when it has not taken what it was sent.
+    pub(super) clogged_us: Option<u64>,
+    /// Whether it is on the list of work.
+    queued: bool,
+}
+
+/// Where a client is in its life.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// It says who it is.
+    Login(Box<LoginPhase>),
+    /// It has proved it, and is to be told the parameters of a server.
+    Greeting(Box<Greeting>),
+    /// It is logged in.
+    Session(Box<Session>),
+    /// It is being told why it has to go.
+    Closing,
+}
+
+/// A client that is logged in.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) link: ClientSession,
+    pub(super) route: Route,
+    pub(super) pool: PoolRef,
+    pub(super) pid: u32,
+    pub(super) place: Place,
+    /// Whether its server connection is so new that the link does not know of it.
+    pub(super) is_fresh: bool,
+    /// Whether the link takes nothing more before the server has said something.
+    is_stalled: bool,
+    /// Whether its tenant limits the times of clients.
+    pub(super) is_timed: bool,
+    /// Bytes of input without which there is no progress.
+    want: usize,
+    /// The server connection that it had last.
+    pub(super) last_server: Option<u32>,
+    /// When it got its place in the queue.
+    pub(super) waiting_us: u64,
+    /// When the statement or batch under way began.
+    pub(super) request_us: u64,
+    /// When the server was last ready for more.
+    pub(super) ready_us: u64,
+    /// When the transaction began.
+    pub(super) transaction_us: u64,
+    /// When something was cancelled because it took too long.
+    pub(super) overtime_us: Option<u64>,
+    pub(super) stats: Arc<TenantStats>,
+    /// Counts it among the clients.
+    _head: Head,
+}
+
+/// Where a client stands with regard to server connections.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// It needs none.
+    Idle,
+    /// It is in the queue for one.
+    Waiting(Ticket),
+    /// It holds one.
+    Attached(u32),
+}
+
+impl Session {
+    /// Of a client that has just logged in.
+    pub(super) fn new(
+        link: ClientSession,
+        route: Route,
+        head: Head,
+        pool: PoolRef,
+        pid: u32,
+        stats: Arc<TenantStats>,
+    ) -> Session {
+        let limits = &route.tenant.limits;
+        let is_timed = limits.query.is_some()
+            || limits.transaction.is_some()
+            || limits.idle_in_transaction.is_some()
+            || limits.client_idle.is_some();
+        Session {
+            link,
+            route,
+            pool,
+            pid,
+            place: Place::Idle,
+            is_fresh: false,
+            is_stalled: false,
+            is_timed,
+            want: 0,
+            last_server: None,
+            waiting_us: 0,
+            request_us: 0,
+            ready_us: 0,
+            transaction_us: 0,
+            overtime_us: None,
+            stats,
+            _head: head,
+        }
+    }
+
+    /// Whether the client was last told that it is in a transaction.
+    pub(super) fn is_in_transaction(&self) -> bool {
+        self.link.status() != TransactionStatus::Idle
+    }
+}
+
+impl Client {
+    /// The session, of a client that is logged in.
+    pub(super) fn session(&mut self) -> Option<&mut Session> {
+        match &mut self.phase {
+            Phase::Session(session) => Some(session),
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => None,
+        }
+    }
+
+    /// The server connection that it holds.
+    fn server(&self) -> Option<u32> {
+        match &self.phase {
+            Phase::Session(session) => match session.place {
+                Place::Attached(server) => Some(server),
+                Place::Idle | Place::Waiting(_) => None,
+            },
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => None,
+        }
+    }
+
+    /// Whether what it sends has to wait until something else has happened.
+    fn is_held_up(&self) -> bool {
+        match &self.phase {
+            Phase::Session(session) => {
+                matches!(session.place, Place::Waiting(_)) || session.is_stalled
+            }
+            Phase::Greeting(_) => true,
+            Phase::Login(login) => login.is_looked_up(),
+            Phase::Closing => false,
+        }
+    }
+}
+
+impl Worker {
+    /// Takes a connection that was accepted.
+    pub(super) fn greet(&mut self, accepted: Accepted, listener: usize) {
+        self.serial += 1;
+        self.books.stats.accepted.add(1);
+        if let Err(error) = self.begin_client(accepted, listener) {
+            // It left before it was looked at, or epoll is full: its descriptor is closed by now.
+            tracing::debug!(error = &error as &dyn std::error::Error, "take a client");
+            self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn begin_client(&mut self, accepted: Accepted, listener: usize) -> io::Result<()> {
+        let socket = match accepted {
+            Accepted::Tcp(stream) => Socket::tcp(stream, self.common.config.tcp)?,
+            Accepted::Unix(stream) => Socket::unix(stream),
+        };
+        let phase = Phase::Login(Box::new(self.new_login(&socket, listener)?));
+        let place = self.clients.reserve();
+        let conn = match Conn::new(socket, Source::Client(place), false, &self.ground.registry) {
+            Ok(conn) => conn,
+            Err(error) => {
+                self.clients.give_up(place);
+                return Err(error);
+            }
+        };
+        let now_us = self.ground.now_us;
+        let (serial, clogged_us) = (self.serial, None);
+        let (begun_us, since_us) = (now_us, now_us);
+        let client = Client { conn, phase, serial, begun_us, since_us, queued: false, clogged_us };
+        self.clients.occupy(place, client);
+        self.books.stats.clients.add(1);
+        self.books.stats.logins.add(1);
+        let login_us = micros(self.common.config.login);
+        self.ground.timers.arm(Look::Client(place).id(), now_us + login_us);
+        Ok(())
+    }
+
+    /// Epoll says something of a client.
+    pub(super) fn client_ready(&mut self, place: u32, readiness: Readiness) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        client.conn.note(readiness);
+        if readiness.writable {
+            self.flush_client(place);
+        }
+        if readiness.readable || readiness.closed {
+            self.read_client(place);
+        }
+    }
+
+    /// Sends what waits for a client, and reads its server again once that is done.
+    fn flush_client(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let ground = &mut self.ground;
+        if let Err(error) = client.conn.flush(&mut ground.stock, &ground.registry) {
+            return self.client_gone(place, &Leaving::Lost(error));
+        }
+        if client.conn.is_clogged() {
+            return;
+        }
+        client.clogged_us = None;
+        if let Some(server) = client.server() {
+            ground.work.push_back(Work::Server(server));
+        }
+        self.finish_farewell(place);
+    }
+
+    /// Reads a client until it has nothing more, or others should have their turn.
+    fn read_client(&mut self, place: u32) {
+        for _ in 0..READS_PER_TURN_MAX {
+            let Some(client) = self.clients.get_mut(place) else { return };
+            if !client.conn.is_readable() || !self.may_read_client(place) {
+                return;
+            }
+            let Some(client) = self.clients.get_mut(place) else { return };
+            match client.conn.read(&mut self.scratch) {
+                Ok(Received::Data { count, .. }) => self.client_sent(place, count),
+                Ok(Received::Nothing) => return,
+                Ok(Received::End) => return self.client_gone(place, &Leaving::End),
+                Err(error) => return self.client_gone(place, &Leaving::Lost(error)),
+            }
+        }
+        self.queue_client(place);
+    }
+
+    /// Whether what a client sends can be taken now. If not, it stays in the kernel, and the client
+    /// is stopped by that in time.
+    fn may_read_client(&mut self, place: u32) -> bool {
+        let Some(client) = self.clients.get_mut(place) else { return false };
+        if client.is_held_up() {
+            let is_queued = client.server().is_none();
+            if is_queued && client.conn.is_closed() {
+                self.client_gone(place, &Leaving::End);
+            }
+            return false;
+        }
+        let Some(server) = client.server() else { return true };
+        self.servers.get(server).is_none_or(|server| !server.conn.is_clogged())
+    }
+
+    /// Puts a client on the list of work, once.
+    pub(super) fn queue_client(&mut self, place: u32) {
+        if let Some(client) = self.clients.get_mut(place)
+            && !client.queued
+        {
+            client.queued = true;
+            self.ground.work.push_back(Work::Client(place));
+        }
+    }
+
+    /// Goes on with a client: input that was not consumed first, then what its socket has.
+    pub(super) fn go_on_with_client(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        client.queued = false;
+        if let Phase::Greeting(greeting) = &client.phase
+            && let Place::Attached(server) = greeting.place
+        {
+            self.greet_by(place, server);
+        }
+        if let Some(client) = self.clients.get_mut(place)
+            && !client.conn.input.is_empty()
+            && !client.is_held_up()
+        {
+            self.feed_kept(place);
+        }
+        self.read_client(place);
+    }
+
+    /// Handles what a client sent: `count` bytes in the scratch.
+    fn client_sent(&mut self, place: u32, count: usize) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        if client.conn.input.is_empty() {
+            let scratch = std::mem::take(&mut self.scratch);
+            let used = self.feed_client(place, &scratch[..count]);
+            if let Some(client) = self.clients.get_mut(place) {
+                client.conn.input.push(&scratch[used..count], &mut self.ground.stock);
+            }
+            self.scratch = scratch;
+        } else {
+            client.conn.input.push(&self.scratch[..count], &mut self.ground.stock);
+            self.feed_kept(place);
+        }
+    }
+
+    /// Handles what a client sent earlier, when there is enough of it.
+    fn feed_kept(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let want = client.session().map_or(0, |session| session.want);
+        if client.conn.input.len() < want {
+            return;
+        }
+        let mut input = std::mem::take(&mut client.conn.input);
+        let used = self.feed_client(place, input.front());
+        let stock = &mut self.ground.stock;
+        match self.clients.get_mut(place) {
+            Some(client) => {
+                input.consume(used, stock);
+                client.conn.input = input;
+            }
+            None => input.clear(stock),
+        }
+    }
+
+    /// Gives bytes to whatever the client's phase makes of them; says how many were used.
+    pub(super) fn feed_client(&mut self, place: u32, bytes: &[u8]) -> usize {
+        match self.clients.get_mut(place).map(|client| &client.phase) {
+            Some(Phase::Login(_)) => self.feed_login(place, bytes),
+            Some(Phase::Session(_)) => self.feed_session(place, bytes),
+            Some(Phase::Greeting(_)) => 0,
+            Some(Phase::Closing) | None => bytes.len(),
+        }
+    }
+
+    /// Gives bytes to a session's link, with a server connection as soon as it needs one.
+    fn feed_session(&mut self, place: u32, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let Worker { clients, servers, outbox, link, ground, .. } = self;
+            let Some(session) = clients.get_mut(place).and_then(Client::session) else {
+                return bytes.len();
+            };
+            let server_place = match session.place {
+                Place::Idle => None,
+                Place::Waiting(_) => return used,
+                Place::Attached(server) => Some(server),
+            };
+            let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
+            let mut outputs = outbox.both();
+            match &mut server {
+                Some(server) if session.is_fresh => {
+                    session.is_fresh = false;
+                    session.transaction_us = ground.now_us;
+                    link::attach(link, &mut session.link, server, &mut outputs);
+                }
+                Some(server) if server.has_client_entries() => {}
+                // What begins now is something new.
+                Some(_) | None if used == 0 => session.request_us = ground.now_us,
+                Some(_) | None => {}
+            }
+            let rest = &bytes[used..];
+            let result =
+                link::from_client(link, &mut session.link, server.as_deref_mut(), rest, &mut outputs);
+            used += result.consumed;
+            session.want = result.want;
+            session.is_stalled = result.next == ClientNext::Wait;
+            match result.next {
+                ClientNext::Read | ClientNext::Wait => {
+                    self.send_outbox(Some(place), server_place);
+                    self.watch_client(place);
+                    return used;
+                }
+                ClientNext::NeedServer => match self.lease(place) {
+                    Leased::Yes => {}
+                    Leased::Waits => {
+                        self.send_outbox(Some(place), None);
+                        return used;
+                    }
+                    Leased::No => return bytes.len(),
+                },
+                ClientNext::Terminate => {
+                    self.send_outbox(Some(place), server_place);
+                    self.client_gone(place, &Leaving::Terminate);
+                    return bytes.len();
+                }
+                ClientNext::Refuse => {
+                    self.send_outbox(None, server_place);
+                    self.dismiss(place);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    /// The server has said something: a client whose link waited for that may go on.
+    pub(super) fn unstall(&mut self, place: u32) {
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        if std::mem::take(&mut session.is_stalled) {
+            self.queue_client(place);
+        }
+    }
+
+    /// Goes on with a client whose server connection went back, if it has sent more.
+    pub(super) fn queue_client_with_input(&mut self, place: u32) {
+        if let Some(client) = self.clients.get(place)
+            && (!client.conn.input.is_empty() || client.conn.is_readable())
+        {
+            self.queue_client(place);
+        }
+    }
+}

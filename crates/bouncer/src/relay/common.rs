@@ -1,0 +1,206 @@
+//! What all relay threads share: touched at logins and new server connections, never by a query.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Instant;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::RelayConfig;
+use super::keys::Keys;
+use super::orders::{Inbox, Inner};
+use super::resolve::Resolver;
+use super::stats::ThreadBooks;
+use crate::pg::auth::Keyring;
+use crate::pg::settings::Settings;
+use crate::tls::{ClientSide, ServerSide};
+use crate::secrets::Password;
+use crate::tenants::{Current, PoolId, Route, Tenant, TenantId};
+
+/// What all threads share.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub(super) config: RelayConfig,
+    /// Tenants of the listeners that are bound to one, by the listeners' numbers.
+    pub(super) bound: Vec<Option<Arc<str>>>,
+    /// The threads, by their numbers.
+    pub(super) peers: Vec<Peer>,
+    pub(super) current: Arc<Current>,
+    pub(super) keyring: Arc<Keyring>,
+    pub(super) client_tls: Arc<ClientSide>,
+    pub(super) server_tls: Arc<ServerSide>,
+    pub(super) look_up: Arc<dyn LookUp>,
+    pub(super) resolver: Resolver,
+    pub(super) keys: Keys,
+    pub(super) population: Arc<Population>,
+    pub(super) greetings: Greetings,
+    pub(super) forced: Forced,
+    /// From when microseconds are counted.
+    pub(super) started: Instant,
+}
+
+/// A thread, as the others see it.
+#[derive(Debug)]
+pub(super) struct Peer {
+    /// Its orders.
+    pub(super) inbox: Arc<Inbox>,
+    /// What it counts.
+    pub(super) books: Arc<ThreadBooks>,
+    /// Connections that it has or was dealt; who has fewest gets the next one.
+    pub(super) load: AtomicUsize,
+}
+
+/// Parameters that a server reports: names in its own spelling, and values.
+pub(super) type Parameters = Arc<[(String, String)]>;
+
+/// How many clients there are.
+#[derive(Debug, Default)]
+pub(super) struct Population(Mutex<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    all: u32,
+    tenants: HashMap<TenantId, u32>,
+    users: HashMap<(TenantId, Arc<str>), u32>,
+}
+
+/// Why one more client is too many.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum Full {
+    /// Of all tenants together.
+    #[error("too many clients: `bouncer.clients_max` is {0}")]
+    All(u32),
+    /// Of the tenant.
+    #[error("too many clients of this tenant: `limits.clients_max` is {0}")]
+    Tenant(u32),
+    /// Of the user.
+    #[error("too many clients of this user: the limit is {0}")]
+    User(u32),
+}
+
+/// A client among the others; it is counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Head {
+    population: Arc<Population>,
+    tenant: TenantId,
+    user: Arc<str>,
+}
+
+impl Population {
+    /// Counts one more client, if there may be one.
+    pub(super) fn enter(self: &Arc<Self>, route: &Route, clients_max: u32) -> Result<Head, Full> {
+        let (id, user) = (route.tenant.id, Arc::clone(&route.user.name));
+        let tenant_max = route.tenant.limits.clients_max;
+        let user_max = route.tenant.clients_max_of(&route.user);
+        let mut counts = self.0.lock();
+        let of_tenant = counts.tenants.get(&id).copied().unwrap_or(0);
+        if counts.all >= clients_max {
+            return Err(Full::All(clients_max));
+        }
+        if let Some(max) = tenant_max.filter(|max| of_tenant >= *max) {
+            return Err(Full::Tenant(max));
+        }
+        let key = (id, Arc::clone(&user));
+        let of_user = counts.users.get(&key).copied().unwrap_or(0);
+        if let Some(max) = user_max.filter(|max| of_user >= *max) {
+            return Err(Full::User(max));
+        }
+        counts.all += 1;
+        counts.tenants.insert(id, of_tenant + 1);
+        counts.users.insert(key, of_user + 1);
+        Ok(Head { population: Arc::clone(self), tenant: id, user })
+    }
+}
+
+impl Drop for Head {
+    fn drop(&mut self) {
+        let mut counts = self.population.0.lock();
+        counts.all -= 1;
+        one_less(counts.tenants.entry(self.tenant));
+        one_less(counts.users.entry((self.tenant, Arc::clone(&self.user))));
+    }
+}
+
+fn one_less<K>(entry: Entry<'_, K, u32>) {
+    if let Entry::Occupied(mut count) = entry {
+        *count.get_mut() -= 1;
+        if *count.get() == 0 {
+            count.remove();
+        }
+    }
+}
+
+/// What servers said of themselves, for clients that log in.
+#[derive(Debug, Default)]
+pub(super) struct Greetings(RwLock<HashMap<PoolId, (u32, Parameters)>>);
+
+impl Greetings {
+    /// The parameters of the pool's server, if one has told them in this epoch.
+    pub(super) fn get(&self, pool: PoolId, epoch: u32) -> Option<Parameters> {
+        let known = self.0.read();
+        let (of, parameters) = known.get(&pool)?;
+        (*of == epoch).then(|| Arc::clone(parameters))
+    }
+
+    /// Remembers what a server said.
+    pub(super) fn put(&self, pool: PoolId, epoch: u32, parameters: Parameters) {
+        let known = self.0.read().get(&pool).map(|(of, known)| (*of, Arc::clone(known)));
+        if known.is_none_or(|(of, known)| of != epoch || known != parameters) {
+            self.0.write().insert(pool, (epoch, parameters));
+        }
+    }
+
+    /// Forgets pools that nobody has.
+    pub(super) fn keep_only(&self, is_used: impl Fn(PoolId) -> bool) {
+        self.0.write().retain(|pool, _| is_used(*pool));
+    }
+}
+
+/// The settings that a tenant demands, as links take them; made once for each definition.
+#[derive(Debug, Default)]
+pub(super) struct Forced(Mutex<HashMap<TenantId, (Arc<Tenant>, Arc<Settings>)>>);
+
+impl Forced {
+    /// Of this tenant.
+    pub(super) fn of(&self, tenant: &Arc<Tenant>) -> Arc<Settings> {
+        let mut known = self.0.lock();
+        if let Some((of, settings)) = known.get(&tenant.id)
+            && Arc::ptr_eq(of, tenant)
+        {
+            return Arc::clone(settings);
+        }
+        let pairs = tenant.settings.iter().map(|(name, value)| (&**name, &**value));
+        let settings = Arc::new(Settings::of(pairs));
+        known.insert(tenant.id, (Arc::clone(tenant), Arc::clone(&settings)));
+        settings
+    }
+}
+
+/// Looks up users on their tenant's server.
+pub trait LookUp: fmt::Debug + Send + Sync {
+    /// Begins to look for the secret of `user`; the answer may come at any time from any thread.
+    fn look_up(&self, tenant: Arc<Tenant>, user: Arc<str>, answer: Answer);
+}
+
+/// Where the secret of a user is to be given.
+#[derive(Debug)]
+pub struct Answer {
+    inbox: Arc<Inbox>,
+    client: u32,
+    serial: u64,
+}
+
+impl Answer {
+    pub(super) fn new(inbox: &Arc<Inbox>, client: u32, serial: u64) -> Answer {
+        Answer { inbox: Arc::clone(inbox), client, serial }
+    }
+
+    /// Gives it: the user's secret, or nothing when there is no such user, or why nobody knows.
+    pub fn give(self, secret: Result<Option<Password>, String>) {
+        let Answer { inbox, client, serial } = self;
+        inbox.push(Inner::Secret { client, serial, secret });
+    }
+}

@@ -1,0 +1,216 @@
+//! A socket with what waits on either side of it.
+
+use std::io;
+
+use mio::event::Event;
+use mio::{Registry, Token};
+
+use super::buffers::{BACKLOG_BYTES_HIGH, Backlog, Stock};
+use super::socket::{Received, Socket};
+
+/// What a token in epoll stands for: the kind above, the place below.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Source {
+    /// The inbox.
+    Inbox,
+    /// A listener.
+    Listener(u32),
+    /// A client.
+    Client(u32),
+    /// A server connection.
+    Server(u32),
+    /// A connection that carries a cancel request to a server.
+    Cancel(u32),
+}
+
+const KIND_BITS: u32 = 3;
+
+impl Source {
+    /// As epoll carries it.
+    pub(super) fn token(self) -> Token {
+        let (kind, place) = match self {
+            Source::Inbox => (0, 0),
+            Source::Listener(place) => (1, place),
+            Source::Client(place) => (2, place),
+            Source::Server(place) => (3, place),
+            Source::Cancel(place) => (4, place),
+        };
+        Token(((place as usize) << KIND_BITS) | kind)
+    }
+
+    /// Back from there.
+    pub(super) fn of(token: Token) -> Option<Source> {
+        let place = u32::try_from(token.0 >> KIND_BITS).ok()?;
+        match token.0 & ((1 << KIND_BITS) - 1) {
+            0 => Some(Source::Inbox),
+            1 => Some(Source::Listener(place)),
+            2 => Some(Source::Client(place)),
+            3 => Some(Source::Server(place)),
+            4 => Some(Source::Cancel(place)),
+            _ => None,
+        }
+    }
+}
+
+/// What epoll says of a socket.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Readiness {
+    /// There may be bytes, or the end of them.
+    pub(super) readable: bool,
+    /// There may be room.
+    pub(super) writable: bool,
+    /// The peer sends nothing more, or the connection is gone.
+    pub(super) closed: bool,
+}
+
+impl From<&Event> for Readiness {
+    fn from(event: &Event) -> Readiness {
+        Readiness {
+            readable: event.is_readable() || event.is_error(),
+            writable: event.is_writable() || event.is_error(),
+            closed: event.is_read_closed() || event.is_error(),
+        }
+    }
+}
+
+/// A connection of a relay thread.
+#[derive(Debug)]
+pub(super) struct Conn {
+    /// The socket.
+    pub(super) socket: Socket,
+    token: Token,
+    /// What was read and not consumed.
+    pub(super) input: Backlog,
+    /// What was not taken by the socket.
+    output: Backlog,
+    /// Whether the socket may have bytes. Epoll tells only once.
+    readable: bool,
+    /// Whether the peer said its last, though perhaps not everything was read.
+    closed: bool,
+}
+
+impl Conn {
+    /// Registers `socket` as `source`; `room` to be told when it has connected.
+    pub(super) fn new(
+        mut socket: Socket,
+        source: Source,
+        room: bool,
+        registry: &Registry,
+    ) -> io::Result<Conn> {
+        let token = source.token();
+        socket.register(registry, token, room)?;
+        let (input, output) = (Backlog::default(), Backlog::default());
+        Ok(Conn { socket, token, input, output, readable: false, closed: false })
+    }
+
+    /// Registers it with another thread's epoll.
+    pub(super) fn register(&mut self, source: Source, registry: &Registry) -> io::Result<()> {
+        self.token = source.token();
+        // What came on the way here is found by reading.
+        self.readable = true;
+        self.socket.register(registry, self.token, !self.is_flushed())
+    }
+
+    /// Takes it out of the thread's epoll.
+    pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        self.socket.deregister(registry)
+    }
+
+    /// Takes note that writing failed: what is left to be read says why.
+    pub(super) fn mark_closed(&mut self) {
+        self.readable = true;
+        self.closed = true;
+    }
+
+    /// Takes note of what epoll says.
+    pub(super) fn note(&mut self, readiness: Readiness) {
+        self.readable |= readiness.readable || readiness.closed;
+        self.closed |= readiness.closed;
+    }
+
+    /// Whether there may be something to read.
+    pub(super) fn is_readable(&self) -> bool {
+        self.readable
+    }
+
+    /// Whether the peer will send nothing beyond what it has sent.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Reads once.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
+        let received = self.socket.read(buffer)?;
+        self.readable = match received {
+            // After the peer's last byte comes the end, of which epoll will not tell again.
+            Received::Data { more, .. } => more || self.closed,
+            Received::Nothing => false,
+            Received::End => true,
+        };
+        Ok(received)
+    }
+
+    /// Sends `bytes`, behind what waits already; what is not taken now waits.
+    pub(super) fn send(
+        &mut self,
+        bytes: &[u8],
+        stock: &mut Stock,
+        registry: &Registry,
+    ) -> io::Result<()> {
+        let written = if self.output.is_empty() { self.socket.write(bytes)? } else { 0 };
+        self.output.push(&bytes[written..], stock);
+        self.watch_room(registry)
+    }
+
+    /// Sends what waits, as far as there is room.
+    pub(super) fn flush(&mut self, stock: &mut Stock, registry: &Registry) -> io::Result<()> {
+        self.socket.flush()?;
+        if !self.output.is_empty() {
+            let written = self.socket.write(self.output.front())?;
+            self.output.consume(written, stock);
+        }
+        self.watch_room(registry)
+    }
+
+    fn watch_room(&mut self, registry: &Registry) -> io::Result<()> {
+        let room = !self.is_flushed();
+        self.socket.want_room(registry, self.token, room)
+    }
+
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.output.is_empty() && !self.socket.has_pending()
+    }
+
+    /// Whether so much waits to be sent that nothing should be added.
+    pub(super) fn is_clogged(&self) -> bool {
+        self.output.len() > BACKLOG_BYTES_HIGH
+    }
+
+    /// Gives the memory back and says goodbye.
+    pub(super) fn close(mut self, stock: &mut Stock) {
+        self.input.clear(stock);
+        self.output.clear(stock);
+        self.socket.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_come_back_as_what_they_were() {
+        for source in [
+            Source::Inbox,
+            Source::Listener(7),
+            Source::Client(0),
+            Source::Client(u32::MAX),
+            Source::Server(12),
+            Source::Cancel(3),
+        ] {
+            assert_eq!(Source::of(source.token()), Some(source));
+        }
+        assert_eq!(Source::of(Token(7)), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! What happens when time is up: a look at a connection finds what is due, if anything, and arms
+//! the next look.
+
+use wire::pg::message::ErrorFields;
+
+use super::client::{Client, Phase, Place, Session};
+use super::leave::{FAREWELL_US, Leaving};
+use super::opening::micros;
+use super::pools::Failure;
+use super::server::{Closing, Server, ServerPhase};
+use super::worker::{Look, Worker};
+
+/// How long a server connection may take to come to rest after its client left, in microseconds;
+/// `cancel_wait_timeout` of others.
+const REST_US: u64 = 10_000_000;
+
+/// How long a statement that took too long may take to be cancelled before its client is dismissed
+/// and its server connection closed, in microseconds.
+const OVERTIME_US: u64 = 5_000_000;
+
+/// What is due of a client.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Due {
+    /// It has not logged in.
+    Login,
+    /// It has read why it has to go, or never will.
+    Farewell,
+    /// It does not take what it is sent.
+    Write,
+    /// It does nothing.
+    Idle,
+    /// It does nothing in a transaction.
+    IdleInTransaction,
+    /// Its statement takes too long.
+    Query,
+    /// Its transaction takes too long.
+    Transaction,
+}
+
+/// Times of a session that has a server connection, and what it does there.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// Whether a reply is awaited.
+    waits: bool,
+    request_us: u64,
+    ready_us: u64,
+    transaction_us: u64,
+}
+
+impl Worker {
+    /// Looks at a client.
+    pub(super) fn look_at_client(&mut self, place: u32) {
+        let Some((at_us, due)) = self.client_deadline(place) else { return };
+        if at_us > self.ground.now_us {
+            return self.ground.timers.arm(Look::Client(place).id(), at_us);
+        }
+        match due {
+            Due::Login => {
+                let message = "the login took too long";
+                self.expel(place, &ErrorFields::fatal("08006", message));
+            }
+            Due::Farewell => self.client_gone(place, &Leaving::Dismissed),
+            Due::Write => {
+                let error = std::io::Error::from(std::io::ErrorKind::TimedOut);
+                self.client_gone(place, &Leaving::Lost(error));
+            }
+            Due::Idle => {
+                let message = "terminating connection due to `client_idle_s`";
+                self.expel(place, &ErrorFields::fatal("57P05", message));
+            }
+            Due::IdleInTransaction => {
+                let message = "terminating connection due to `idle_in_transaction_s`";
+                self.expel(place, &ErrorFields::fatal("25P03", message));
+            }
+            Due::Query => self.overtime(place, "57014", "the statement exceeded `query_s`"),
+            Due::Transaction => {
+                self.overtime(place, "25P04", "the transaction exceeded `transaction_s`");
+            }
+        }
+    }
+
+    /// Arms the next look at a session, if its tenant has limits on time.
+    pub(super) fn watch_client(&mut self, place: u32) {
+        let client = self.clients.get(place);
+        let timed = client.is_some_and(|client| match &client.phase {
+            Phase::Session(session) => session.is_timed,
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => false,
+        });
+        if timed && let Some((at_us, _)) = self.client_deadline(place) {
+            self.ground.timers.arm(Look::Client(place).id(), at_us);
+        }
+    }
+
+    /// A client does not take what it is sent: arms a look at it.
+    pub(super) fn watch_clogged(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        if client.clogged_us.is_none() {
+            client.clogged_us = Some(self.ground.now_us);
+            if let Some((at_us, _)) = self.client_deadline(place) {
+                self.ground.timers.arm(Look::Client(place).id(), at_us);
+            }
+        }
+    }
+
+    /// What is due first of a client, and when.
+    fn client_deadline(&self, place: u32) -> Option<(u64, Due)> {
+        let client = self.clients.get(place)?;
+        match &client.phase {
+            Phase::Login(_) => {
+                Some((client.begun_us + micros(self.common.config.login), Due::Login))
+            },
+            // Its place in the queue has a deadline of its own.
+            Phase::Greeting(_) => None,
+            Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),
+            Phase::Session(session) => {
+                let held = match session.place {
+                    Place::Idle | Place::Waiting(_) => None,
+                    Place::Attached(server) => {
+                        let waits = self.servers.get(server).is_some_and(Server::is_awaited);
+                        Some(session.held(waits))
+                    }
+                };
+                deadline(client, session, held)
+            }
+        }
+    }
+
+    /// A statement or transaction takes too long: cancels what runs, and sees the client off when
+    /// that does not help or nothing runs.
+    fn overtime(&mut self, place: u32, code: &str, message: &str) {
+        let now_us = self.ground.now_us;
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let Place::Attached(server_place) = session.place else { return };
+        let waits = self.servers.get(server_place).is_some_and(Server::is_awaited);
+        let first = session.overtime_us.is_none();
+        if waits && first {
+            session.overtime_us = Some(now_us);
+            self.cancel_at_server(server_place);
+            return self.ground.timers.arm(Look::Client(place).id(), now_us + OVERTIME_US);
+        }
+        self.expel(place, &ErrorFields::fatal(code, message));
+    }
+
+    /// Looks at a server connection.
+    pub(super) fn look_at_server(&mut self, place: u32) {
+        let Some(server) = self.servers.get(place) else { return };
+        let (at_us, opening) = match &server.phase {
+            ServerPhase::Opening(_) => {
+                (server.begun_us + micros(server.tenant.limits.connect), true)
+            }
+            ServerPhase::Live(_) if server.is_resetting => (server.since_us + REST_US, false),
+            ServerPhase::Live(_) => return,
+        };
+        if at_us > self.ground.now_us {
+            return self.ground.timers.arm(Look::Server(place).id(), at_us);
+        }
+        if opening {
+            let message = "connecting and logging in took longer than `connect_s`".into();
+            self.opening_failed(place, Failure { code: "08001".into(), message });
+        } else {
+            self.close_server(place, &Closing::Unclean);
+        }
+    }
+
+    /// Gives a server connection time to come to rest after its client has left.
+    pub(super) fn await_rest(&mut self, place: u32) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        if !server.is_resetting {
+            server.is_resetting = true;
+            server.since_us = self.ground.now_us;
+            self.ground.timers.arm(Look::Server(place).id(), self.ground.now_us + REST_US);
+        }
+    }
+}
+
+impl Session {
+    fn held(&self, waits: bool) -> Held {
+        Held {
+            waits,
+            request_us: self.request_us,
+            ready_us: self.ready_us,
+            transaction_us: self.transaction_us,
+        }
+    }
+}
+
+/// What is due first of a session, and when.
+fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u64, Due)> {
+    let limits = &session.route.tenant.limits;
+    let after = |begun_us: u64, limit: Option<std::time::Duration>, due: Due| {
+        limit.map(|limit| (begun_us.saturating_add(micros(limit)), due))
+    };
+    let write =
+        client.clogged_us.and_then(|since| after(since, limits.client_write, Due::Write));
+    // What was cancelled has some time to end.
+    let late = |at: Option<(u64, Due)>| match session.overtime_us {
+        Some(cancelled_us) => at.map(|(at, due)| (at.max(cancelled_us + OVERTIME_US), due)),
+        None => at,
+    };
+    let of_place = match (session.place, held) {
+        (Place::Idle, _) => [after(client.since_us, limits.client_idle, Due::Idle), None],
+        // The place in the queue has a deadline of its own.
+        (Place::Waiting(_), _) | (Place::Attached(_), None) => [None, None],
+        (Place::Attached(_), Some(held)) => [
+            if held.waits {
+                late(after(held.request_us, limits.query, Due::Query))
+            } else if session.is_in_transaction() {
+                after(held.ready_us, limits.idle_in_transaction, Due::IdleInTransaction)
+            } else {
+                // Pinned, or in the middle of a batch.
+                after(held.ready_us, limits.client_idle, Due::Idle)
+            },
+            late(after(held.transaction_us, limits.transaction, Due::Transaction))
+                .filter(|_| held.waits || session.is_in_transaction()),
+        ],
+    };
+    of_place.into_iter().chain([write]).flatten().min_by_key(|(at_us, _)| *at_us)
+}

@@ -1,0 +1,126 @@
+//! TLS begins: on a client's connection, on one to a server, and on one that carries a cancel
+//! request.
+
+use std::io;
+
+use tokio_rustls::rustls::{Connection, ServerConnection};
+
+use super::client::Phase;
+use super::conn::Conn;
+use super::leave::Leaving;
+use super::pools::Failure;
+use super::server::{Closing, ServerPhase};
+use super::worker::Worker;
+use crate::pg::login::TlsFacts;
+use crate::tls;
+
+impl Worker {
+    /// Shakes hands with a client that asked for TLS. `early` is what it sent of that already.
+    pub(super) fn shake_hands(&mut self, place: u32, early: &[u8]) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let Phase::Login(login) = &mut client.phase else { return };
+        let shown = self.common.client_tls.load();
+        let begun = match &shown.config {
+            Some(config) => ServerConnection::new(config.clone()).map_err(io::Error::other),
+            // It was switched off between the answer and now.
+            None => Err(io::ErrorKind::Unsupported.into()),
+        };
+        let begun = begun.and_then(|tls| {
+            client.conn.socket.accept_tls(tls);
+            client.conn.socket.read_early(early)
+        });
+        match begun {
+            Ok(()) => login.shakes_hands = Some(shown),
+            Err(error) => self.client_gone(place, &Leaving::Lost(error)),
+        }
+    }
+
+    /// Shakes hands with a server that has agreed to TLS.
+    pub(super) fn shake_hands_with_server(&mut self, place: u32) {
+        self.send_outbox(None, Some(place));
+        let Some(server) = self.servers.get_mut(place) else { return };
+        let ServerPhase::Opening(opening) = &mut server.phase else { return };
+        let address = &server.tenant.server;
+        match self.common.server_tls.connection(&address.tls, &address.address) {
+            Ok(tls) => {
+                opening.shakes_hands = true;
+                server.conn.socket.start_tls(tls);
+            }
+            Err(error) => {
+                let failure = Failure { code: "08001".into(), message: chain(&error).into() };
+                return self.opening_failed(place, failure);
+            }
+        }
+        let ground = &mut self.ground;
+        if let Err(error) = server.conn.flush(&mut ground.stock, &ground.registry) {
+            self.server_failed(place, &Closing::Lost(error));
+        }
+    }
+
+    /// Goes on with a server once the handshake is done.
+    pub(super) fn hands_shaken_with_server(&mut self, place: u32) {
+        let Worker { servers, outbox, .. } = self;
+        let Some(server) = servers.get_mut(place) else { return };
+        if server.conn.socket.is_shaking_hands() {
+            return;
+        }
+        let end_point = match server.conn.socket.tls() {
+            Some(Connection::Client(tls)) => tls::end_point(tls),
+            Some(Connection::Server(_)) | None => None,
+        };
+        let ServerPhase::Opening(opening) = &mut server.phase else { return };
+        if !std::mem::take(&mut opening.shakes_hands) {
+            return;
+        }
+        let next = opening.dial.tls_started(end_point, &mut outbox.to_server);
+        self.follow_dial(place, next);
+    }
+
+    /// Shakes hands with a server to which a cancel request is to be sent.
+    pub(super) fn shake_hands_for_cancel(&mut self, place: u32) {
+        let Some(leg) = self.cancels.get_mut(place) else { return };
+        let server = self.servers.get(leg.server.0).filter(|it| it.serial == leg.server.1);
+        let Some(server) = server else { return self.end_cancel(place) };
+        let address = &server.tenant.server;
+        let Ok(tls) = self.common.server_tls.connection(&address.tls, &address.address) else {
+            return self.end_cancel(place);
+        };
+        leg.shakes_hands = true;
+        leg.conn.socket.start_tls(tls);
+        let ground = &mut self.ground;
+        if leg.conn.flush(&mut ground.stock, &ground.registry).is_err() {
+            self.end_cancel(place);
+        }
+    }
+
+    /// Goes on with a cancel request once the handshake is done.
+    pub(super) fn hands_shaken_for_cancel(&mut self, place: u32) {
+        let Worker { cancels, outbox, .. } = self;
+        let Some(leg) = cancels.get_mut(place) else { return };
+        if leg.shakes_hands && !leg.conn.socket.is_shaking_hands() {
+            leg.shakes_hands = false;
+            let next = leg.dial.tls_started(None, &mut outbox.to_server);
+            self.follow_cancel(place, next);
+        }
+    }
+}
+
+/// What the handshake with a client gave.
+pub(super) fn facts(shown: &tls::Shown, conn: &Conn) -> TlsFacts {
+    match conn.socket.tls() {
+        Some(Connection::Server(tls)) => shown.facts(tls),
+        Some(Connection::Client(_)) | None => TlsFacts::default(),
+    }
+}
+
+/// An error with its causes, for those who wait for the connection.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}

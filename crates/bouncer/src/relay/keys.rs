@@ -1,0 +1,104 @@
+//! Virtual process ids and keys: what clients are told, so that they can cancel what they do.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+
+use parking_lot::Mutex;
+
+/// Bytes of a key in protocol 3.0.
+pub(super) const KEY_BYTES: usize = 4;
+
+/// Bytes of a key in protocol 3.2.
+pub(super) const LONG_KEY_BYTES: usize = 32;
+
+/// Parts of the table, each with a lock of its own.
+const SHARDS: usize = 16;
+
+/// Draws of a process id before the table counts as full; it has 31 bits.
+const DRAWS_MAX: usize = 64;
+
+/// Who a key belongs to.
+struct Owner {
+    thread: usize,
+    place: u32,
+    key: Box<[u8]>,
+}
+
+/// All keys of the process.
+#[derive(Default)]
+pub(super) struct Keys {
+    /// By process id.
+    shards: [Mutex<HashMap<u32, Owner>>; SHARDS],
+}
+
+impl Keys {
+    /// Makes a process id and a key for a client.
+    pub(super) fn register(
+        &self,
+        thread: usize,
+        place: u32,
+        key_bytes: usize,
+    ) -> io::Result<(u32, Box<[u8]>)> {
+        let mut key = vec![0; key_bytes].into_boxed_slice();
+        getrandom::fill(&mut key)?;
+        for _ in 0..DRAWS_MAX {
+            // Positive, as process ids are: some clients read it as a signed number.
+            let pid = getrandom::u32()? & 0x7fff_ffff;
+            let mut shard = self.shard(pid).lock();
+            if pid != 0 && !shard.contains_key(&pid) {
+                shard.insert(pid, Owner { thread, place, key: key.clone() });
+                return Ok((pid, key));
+            }
+        }
+        Err(io::Error::other("no process id is free"))
+    }
+
+    /// Forgets a client.
+    pub(super) fn remove(&self, pid: u32) {
+        self.shard(pid).lock().remove(&pid);
+    }
+
+    /// Thread and place of the client with this process id, if the key is its own.
+    pub(super) fn find(&self, pid: u32, key: &[u8]) -> Option<(usize, u32)> {
+        let shard = self.shard(pid).lock();
+        let owner = shard.get(&pid)?;
+        is_same(&owner.key, key).then_some((owner.thread, owner.place))
+    }
+
+    fn shard(&self, pid: u32) -> &Mutex<HashMap<u32, Owner>> {
+        &self.shards[pid as usize % SHARDS]
+    }
+}
+
+/// Compares without telling by its duration where they differ.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    one.len() == other.len()
+        && one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keys").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_right_key_finds_its_client() {
+        let keys = Keys::default();
+        let (pid, key) = keys.register(1, 7, LONG_KEY_BYTES).expect("register");
+        assert_eq!(keys.find(pid, &key), Some((1, 7)));
+        assert_eq!(keys.find(pid, &key[..4]), None);
+        assert_eq!(keys.find(pid, b""), None);
+        assert_eq!(keys.find(pid ^ 1, &key), None);
+        let mut wrong = key.clone();
+        wrong[31] ^= 1;
+        assert_eq!(keys.find(pid, &wrong), None);
+        keys.remove(pid);
+        assert_eq!(keys.find(pid, &key), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! The ways out of a client: it leaves, or it is told to.
+
+use std::io;
+use std::sync::atomic::Ordering;
+
+use wire::pg::frame::TransactionStatus;
+use wire::pg::message::{ErrorFields, backend};
+
+use super::client::{Phase, Place, Session};
+use super::login::Greeting;
+use super::server::Closing;
+use super::worker::{Look, Worker};
+use crate::pg::client::ClientSession;
+use crate::pg::link::{self, Gone};
+
+/// How long a client that was told why it has to go may take to read that, in microseconds. A
+/// connection closed with unread bytes on it is reset, and the reason is lost on the way.
+pub(super) const FAREWELL_US: u64 = 2_000_000;
+
+/// How a client leaves.
+#[derive(Debug)]
+pub(super) enum Leaving {
+    /// It said goodbye. What it asked for before that is done nevertheless.
+    Terminate,
+    /// It closed its connection.
+    End,
+    /// Its connection broke.
+    Lost(io::Error),
+    /// We close it.
+    Dismissed,
+}
+
+impl Worker {
+    /// Ends a client now.
+    pub(super) fn client_gone(&mut self, place: u32, leaving: &Leaving) {
+        let Some(client) = self.clients.remove(place) else { return };
+        self.ground.timers.disarm(Look::Client(place).id());
+        if let Leaving::Lost(error) = leaving {
+            tracing::debug!(client = place, error = error as &dyn std::error::Error, "lost a client");
+        }
+        match client.phase {
+            Phase::Login(_) => {
+                self.books.stats.logins.sub(1);
+                self.books.stats.logins_failed.add(1);
+            }
+            Phase::Greeting(greeting) => self.end_greeting(*greeting),
+            Phase::Session(session) => self.end_session(*session, leaving),
+            Phase::Closing => {}
+        }
+        client.conn.close(&mut self.ground.stock);
+        self.books.stats.clients.sub(1);
+        self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Tells a client why it has to go, and lets it read that.
+    pub(super) fn expel(&mut self, place: u32, fields: &ErrorFields<'_>) {
+        if self.clients.get(place).is_some() {
+            backend::error(&mut self.outbox.to_client, fields);
+            self.dismiss(place);
+        }
+    }
+
+    /// Sends what is for the client, which is its last, and lets it read that.
+    pub(super) fn dismiss(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else {
+            self.outbox.to_client.clear();
+            return;
+        };
+        let ground = &mut self.ground;
+        client.conn.input.clear(&mut ground.stock);
+        let sent =
+            client.conn.send(&self.outbox.to_client, &mut ground.stock, &ground.registry);
+        self.outbox.to_client.clear();
+        client.since_us = ground.now_us;
+        match std::mem::replace(&mut client.phase, Phase::Closing) {
+            Phase::Login(_) => {
+                self.books.stats.logins.sub(1);
+                self.books.stats.logins_failed.add(1);
+            }
+            Phase::Greeting(greeting) => self.end_greeting(*greeting),
+            Phase::Session(session) => self.end_session(*session, &Leaving::Dismissed),
+            Phase::Closing => {}
+        }
+        if let Err(error) = sent {
+            return self.client_gone(place, &Leaving::Lost(error));
+        }
+        self.ground.timers.arm(Look::Client(place).id(), self.ground.now_us + FAREWELL_US);
+        self.finish_farewell(place);
+    }
+
+    /// Says that nothing more comes, once everything was sent. The client's own end is awaited.
+    pub(super) fn finish_farewell(&mut self, place: u32) {
+        if let Some(client) = self.clients.get_mut(place)
+            && matches!(client.phase, Phase::Closing)
+            && client.conn.is_flushed()
+        {
+            client.conn.socket.finish();
+            if client.conn.is_readable() {
+                self.queue_client(place);
+            }
+        }
+    }
+
+    /// Undoes what a client holds that is in, but was not told so.
+    fn end_greeting(&mut self, greeting: Greeting) {
+        greeting.stats.clients.sub(1);
+        match greeting.place {
+            Place::Idle => {}
+            Place::Waiting(ticket) => {
+                self.pools.give_up_waiting(greeting.pool, ticket, self.ground.now);
+            }
+            Place::Attached(server) => self.abandon(server, None, &Leaving::Dismissed),
+        }
+        self.pools.leave(greeting.pool, self.ground.now);
+    }
+
+    /// Undoes what a session holds.
+    fn end_session(&mut self, session: Session, leaving: &Leaving) {
+        self.common.keys.remove(session.pid);
+        session.stats.clients.sub(1);
+        match session.place {
+            Place::Idle => {}
+            Place::Waiting(ticket) => {
+                session.stats.clients_waiting.sub(1);
+                self.pools.give_up_waiting(session.pool, ticket, self.ground.now);
+            }
+            Place::Attached(server) => {
+                session.stats.clients_active.sub(1);
+                let link = (!session.is_fresh).then_some(&session.link);
+                self.abandon(server, link, leaving);
+            }
+        }
+        self.pools.leave(session.pool, self.ground.now);
+    }
+
+    /// A server connection whose client has left: brings it to rest, or closes it. A client that
+    /// the link has not heard of has left nothing there.
+    fn abandon(&mut self, place: u32, client: Option<&ClientSession>, leaving: &Leaving) {
+        let Worker { servers, outbox, .. } = self;
+        let Some(server) = servers.get_mut(place) else { return };
+        server.client = None;
+        let Some(client) = client else { return self.give_back(place) };
+        let Some(server_link) = server.link() else { return };
+        let was_idle = !server_link.has_client_entries();
+        let gone = link::client_gone(client, server_link, &mut outbox.both());
+        if !was_idle || client.status() != TransactionStatus::Idle {
+            server.stats.dirty_disconnects.add(1);
+        }
+        self.send_outbox(None, Some(place));
+        match gone {
+            Gone::Idle => self.give_back(place),
+            Gone::Draining => self.await_rest(place),
+            Gone::Cancel => {
+                // Who said goodbye gets done what it asked for, as from a server without us.
+                if !matches!(leaving, Leaving::Terminate) {
+                    self.cancel_at_server(place);
+                }
+                self.await_rest(place);
+            }
+            Gone::Close => self.close_server(place, &Closing::Unclean),
+        }
+    }
+}

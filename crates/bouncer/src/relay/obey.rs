@@ -1,0 +1,282 @@
+//! What a thread does when it is told to.
+
+use std::sync::Arc;
+
+use wire::pg::message::ErrorFields;
+
+use super::client::{Phase, Place};
+use super::orders::{Inner, Internal, Order};
+use super::pools::Terms;
+use super::server::{Closing, Server, ServerPhase};
+use super::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
+use super::worker::{Ending, Worker};
+use crate::tenants::{Admission, PoolId, TenantId};
+
+impl Worker {
+    /// Obeys an order.
+    pub(super) fn obey(&mut self, order: Order) {
+        match order {
+            Order::Routing => self.take_routing(),
+            Order::Admission(tenant) => {
+                for (id, _) in self.pools_of(tenant) {
+                    self.set_gate(id);
+                }
+                self.see_off(Some(tenant));
+            }
+            Order::Reconnect(tenant) => self.renew_terms(tenant),
+            Order::Kill(tenant) => self.kill(tenant),
+            Order::KillClient(pid) => self.kill_client(pid),
+            Order::Snapshot(reply) => {
+                // Whoever asked may have given up waiting.
+                drop(reply.send(self.snapshot()));
+            }
+            Order::Drain => {
+                self.ending = self.ending.max(Ending::Draining);
+                self.see_off(None);
+            }
+            Order::Stop => self.ending = Ending::Now,
+            Order::Internal(Internal(inner)) => self.obey_inner(inner),
+        }
+    }
+
+    fn obey_inner(&mut self, inner: Inner) {
+        match inner {
+            Inner::Accepted(accepted, listener) => self.greet(accepted, listener),
+            Inner::Cancel { client, pid } => self.cancel_client(client, pid),
+            Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
+            Inner::Secret { client, serial, secret } => self.looked_up(client, serial, &secret),
+            Inner::Moved(moved) => self.receive_server(moved),
+        }
+    }
+
+    fn pools_of(&self, tenant: TenantId) -> Vec<(PoolId, super::pools::PoolRef)> {
+        let roles = self.roles.iter().filter(|(_, role)| role.tenant.id == tenant);
+        roles.filter_map(|(id, _)| Some((*id, self.pools.find(*id)?))).collect()
+    }
+
+    /// Takes over a new snapshot of tenants.
+    fn take_routing(&mut self) {
+        self.routing = self.common.current.load();
+        let tenants: Vec<TenantId> = self.roles.values().map(|role| role.tenant.id).collect();
+        for role in self.roles.values_mut() {
+            if let Some(tenant) = self.routing.tenant(role.tenant.id) {
+                role.tenant = Arc::clone(tenant);
+            }
+        }
+        for tenant in tenants {
+            self.renew_terms(tenant);
+        }
+        for place in self.clients.keys() {
+            let Some(client) = self.clients.get_mut(place) else { continue };
+            let route = match &mut client.phase {
+                Phase::Session(session) => &mut session.route,
+                Phase::Greeting(greeting) => &mut greeting.route,
+                Phase::Login(_) | Phase::Closing => continue,
+            };
+            if let Some(tenant) = self.routing.tenant(route.tenant.id) {
+                route.tenant = Arc::clone(tenant);
+                route.user = tenant.user(&route.user.name);
+            }
+        }
+        self.see_off(None);
+    }
+
+    /// Lets what a tenant's definition says hold for its pools.
+    fn renew_terms(&mut self, tenant: TenantId) {
+        for (id, pool) in self.pools_of(tenant) {
+            let Some(role) = self.roles.get(&id) else { continue };
+            let terms = Terms::of(&role.tenant, &role.user);
+            self.pools.set_terms(pool, tenant, terms, self.ground.now);
+            self.set_gate(id);
+        }
+    }
+
+    /// Opens, holds or shuts a pool, as its tenant's admission says.
+    pub(super) fn set_gate(&mut self, id: PoolId) {
+        let now = self.ground.now;
+        let (Some(role), Some(pool)) = (self.roles.get(&id), self.pools.find(id)) else { return };
+        let state = &role.tenant.state;
+        match state.admission() {
+            _ if state.is_removed() => self.pools.shut(pool, now),
+            Admission::Open | Admission::Draining => self.pools.resume(pool, now),
+            Admission::Paused => self.pools.hold(pool, now),
+            Admission::Refusing => self.pools.shut(pool, now),
+        }
+    }
+
+    /// Sees idle clients off that have to leave: of one tenant, or of all. Others are looked at
+    /// when their transaction ends.
+    fn see_off(&mut self, tenant: Option<TenantId>) {
+        for place in self.clients.keys() {
+            let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
+                Phase::Session(session) => {
+                    session.place == Place::Idle
+                        && tenant.is_none_or(|tenant| session.route.tenant.id == tenant)
+                }
+                Phase::Login(_) => tenant.is_none(),
+                Phase::Greeting(_) | Phase::Closing => false,
+            });
+            if is_meant {
+                self.see_off_one(place);
+            }
+        }
+    }
+
+    /// Sees a client off that is between transactions, if it has to leave. Whether it had to.
+    pub(super) fn see_off_one(&mut self, place: u32) -> bool {
+        let Some(client) = self.clients.get(place) else { return false };
+        let leaves = match &client.phase {
+            Phase::Session(session) => {
+                let state = &session.route.tenant.state;
+                self.ending != Ending::No
+                    || state.is_removed()
+                    || state.admission() == Admission::Draining
+            }
+            Phase::Login(_) => self.ending != Ending::No,
+            Phase::Greeting(_) | Phase::Closing => false,
+        };
+        if leaves {
+            let message = match self.ending {
+                Ending::No => "terminating connection: the tenant is draining",
+                Ending::Draining | Ending::Now => "terminating connection: the server is stopping",
+            };
+            self.expel(place, &ErrorFields::fatal("57P01", message));
+        }
+        leaves
+    }
+
+    fn kill(&mut self, tenant: TenantId) {
+        for place in self.clients.keys() {
+            let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
+                Phase::Session(session) => session.route.tenant.id == tenant,
+                Phase::Greeting(greeting) => greeting.route.tenant.id == tenant,
+                Phase::Login(_) | Phase::Closing => false,
+            });
+            if is_meant {
+                let message = "terminating connection due to administrator command";
+                self.expel(place, &ErrorFields::fatal("57P01", message));
+            }
+        }
+        for place in self.servers.keys() {
+            let server = self.servers.get(place).filter(|server| server.tenant.id == tenant);
+            match server.map(|server| &server.phase) {
+                Some(ServerPhase::Live(_)) => self.close_server(place, &Closing::Ordered),
+                Some(ServerPhase::Opening(_)) => {
+                    self.opening_failed(place, Closing::Ordered.failure());
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn kill_client(&mut self, pid: u32) {
+        let meant = self.clients.iter().find(|(_, client)| match &client.phase {
+            Phase::Session(session) => session.pid == pid,
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => false,
+        });
+        if let Some((place, _)) = meant {
+            let message = "terminating connection due to administrator command";
+            self.expel(place, &ErrorFields::fatal("57P01", message));
+        }
+    }
+
+    /// What is there.
+    fn snapshot(&self) -> Snapshot {
+        let clients = self.clients.iter().map(|(_, client)| self.client_view(client)).collect();
+        let servers = self.servers.iter().map(|(_, server)| self.server_view(server)).collect();
+        Snapshot { thread: self.index, clients, servers }
+    }
+
+    fn client_view(&self, client: &super::client::Client) -> ClientView {
+        let now_us = self.ground.now_us;
+        let mut view = ClientView {
+            pid: 0,
+            tenant: None,
+            user: None,
+            state: ClientState::Login,
+            address: client.conn.socket.peer(),
+            tls: client.conn.socket.is_tls(),
+            age_us: now_us.saturating_sub(client.begun_us),
+            state_us: now_us.saturating_sub(client.since_us),
+            server_pid: None,
+            pins: Vec::new(),
+            in_transaction: false,
+            statements: 0,
+        };
+        match &client.phase {
+            Phase::Login(_) => {}
+            Phase::Greeting(greeting) => {
+                let tenant = &greeting.route.tenant;
+                view.tenant = Some((tenant.id, Arc::clone(&tenant.name)));
+                view.user = Some(Arc::clone(&greeting.route.user.name));
+            }
+            Phase::Session(session) => {
+                let tenant = &session.route.tenant;
+                view.pid = session.pid;
+                view.tenant = Some((tenant.id, Arc::clone(&tenant.name)));
+                view.user = Some(Arc::clone(&session.route.user.name));
+                view.in_transaction = session.is_in_transaction();
+                view.statements = session.link.statement_count();
+                view.state = match session.place {
+                    Place::Idle => ClientState::Idle,
+                    Place::Waiting(_) => ClientState::Waiting,
+                    Place::Attached(server) => {
+                        view.server_pid = self.servers.get(server).and_then(Server::pid);
+                        ClientState::Active
+                    }
+                };
+            }
+            Phase::Closing => view.state = ClientState::Closing,
+        }
+        view
+    }
+
+    fn server_view(&self, server: &Server) -> ServerView {
+        let now_us = self.ground.now_us;
+        let client = server.client.and_then(|client| self.clients.get(client));
+        let state = match &server.phase {
+            ServerPhase::Opening(_) => ServerState::Login,
+            ServerPhase::Live(_) if server.client.is_some() => ServerState::Active,
+            ServerPhase::Live(_) if server.awaits_cancels => ServerState::Cancelling,
+            ServerPhase::Live(_) if server.is_resetting => ServerState::Resetting,
+            ServerPhase::Live(_) => ServerState::Idle,
+        };
+        ServerView {
+            pid: server.pid().unwrap_or(0),
+            tenant: (server.tenant.id, Arc::clone(&server.tenant.name)),
+            pool: server.slot.pool(),
+            user: Arc::clone(&server.user),
+            state,
+            address: server.conn.socket.peer(),
+            tls: server.conn.socket.is_tls(),
+            age_us: now_us.saturating_sub(server.begun_us),
+            state_us: now_us.saturating_sub(server.since_us),
+            client_pid: client.and_then(|client| match &client.phase {
+                Phase::Session(session) => Some(session.pid),
+                Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => None,
+            }),
+        }
+    }
+
+    /// Closes everything, at the end.
+    pub(super) fn close_everything(&mut self) {
+        self.ending = Ending::Now;
+        for place in self.clients.keys() {
+            let message = "terminating connection: the server is stopping";
+            self.expel(place, &ErrorFields::fatal("57P01", message));
+            self.client_gone(place, &super::leave::Leaving::Dismissed);
+        }
+        for place in self.servers.keys() {
+            match self.servers.get(place).map(|server| &server.phase) {
+                Some(ServerPhase::Live(_)) => self.close_server(place, &Closing::Ordered),
+                Some(ServerPhase::Opening(_)) => {
+                    self.opening_failed(place, Closing::Ordered.failure());
+                }
+                None => {}
+            }
+        }
+        for place in self.cancels.keys() {
+            self.end_cancel(place);
+        }
+    }
+}

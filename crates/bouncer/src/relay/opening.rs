@@ -1,0 +1,381 @@
+//! How server connections come to be: name, socket, login; and how they move between threads.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mio::net::{TcpStream, UnixStream};
+use wire::pg::startup::Version;
+
+use super::conn::{Conn, Source};
+use super::orders::{Inner, Moved};
+use super::pools::{self, Failure, PoolRef};
+use super::resolve;
+use super::server::{Closing, Purpose, Server, ServerPhase};
+use super::socket::Socket;
+use super::worker::{Look, Worker};
+use crate::pg::dial::{
+    Credentials, Dial, DialError, DialNext, DialParams, Exposure, Greeting,
+};
+use crate::pg::login::Authenticated;
+use crate::pg::server::{ServerSession, ServerSetup};
+use crate::pg::settings::Parameters as Reported;
+use crate::tenants::{Address, PoolId, Route, Tenant, TenantUser};
+use crate::tls;
+
+/// Where a socket is connected to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Target {
+    /// A TCP address.
+    Tcp(SocketAddr),
+    /// A socket file.
+    Unix(PathBuf),
+}
+
+/// A server connection that is not ready yet.
+#[derive(Debug)]
+pub(super) struct Opening {
+    pub(super) dial: Dial,
+    /// Whether the socket has yet to be connected.
+    connects: bool,
+    /// Whether the handshake of TLS is under way.
+    pub(super) shakes_hands: bool,
+    /// Addresses to try after this one.
+    others: Vec<SocketAddr>,
+}
+
+/// A tenant's role on its server, as its connections need it.
+#[derive(Debug)]
+pub(super) struct Role {
+    pub(super) tenant: Arc<Tenant>,
+    pub(super) user: Arc<TenantUser>,
+    pub(super) pool: PoolRef,
+    /// Of the client that logged in last, where clients bring them.
+    credentials: Arc<Credentials>,
+}
+
+/// A server connection whose name is being looked up.
+#[derive(Debug)]
+pub(super) struct Resolving {
+    pool: PoolRef,
+    slot: pools::Place,
+}
+
+impl Target {
+    /// Begins to connect.
+    pub(super) fn connect(&self, policy: super::socket::TcpPolicy) -> io::Result<Socket> {
+        match self {
+            Target::Tcp(address) => Socket::tcp(TcpStream::connect(*address)?, policy),
+            Target::Unix(path) => Ok(Socket::unix(UnixStream::connect(path)?)),
+        }
+    }
+
+    /// Who could listen without encryption.
+    fn exposure(&self) -> Exposure {
+        match self {
+            Target::Unix(_) => Exposure::Private,
+            Target::Tcp(address) if address.ip().is_loopback() => Exposure::Private,
+            Target::Tcp(_) => Exposure::Public,
+        }
+    }
+}
+
+impl Closing {
+    /// As those are told who wait for the connection.
+    pub(super) fn failure(&self) -> Failure {
+        let message = self.to_string().into();
+        Failure { code: "08006".into(), message }
+    }
+}
+
+impl Worker {
+    /// Remembers how a pool's connections log in, as the client has it that has just done so.
+    pub(super) fn remember_role(
+        &mut self,
+        id: PoolId,
+        pool: PoolRef,
+        route: &Route,
+        client: &Authenticated,
+    ) {
+        let Route { tenant, user } = route;
+        let credentials = self.common.keyring.credentials(tenant, user, client);
+        let (tenant, user) = (Arc::clone(tenant), Arc::clone(user));
+        self.roles.insert(id, Role { tenant, user, pool, credentials });
+    }
+
+    /// Begins a connection for a pool.
+    pub(super) fn open_server(&mut self, pool: PoolRef, slot: pools::Place) {
+        let Some(role) = self.roles.get(&slot.pool()) else {
+            // The tenant was removed meanwhile.
+            let failure = Failure { code: "08000".into(), message: "no such tenant".into() };
+            return self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
+        };
+        let tenant = Arc::clone(&role.tenant);
+        match &tenant.server.address {
+            Address::Unix { .. } => {
+                let path = tenant.server.address.socket_path().unwrap_or_default();
+                self.connect_server(pool, slot, Target::Unix(path), Vec::new());
+            }
+            Address::Tcp { host, port } => match resolve::literal(host, *port) {
+                Some(address) => self.connect_server(pool, slot, Target::Tcp(address), Vec::new()),
+                None => {
+                    self.serial += 1;
+                    let serial = self.serial;
+                    if self.common.resolver.ask(host, *port, serial, &self.inbox) {
+                        self.resolving.insert(serial, Resolving { pool, slot });
+                    } else {
+                        let message = "too many names are being looked up".into();
+                        let failure = Arc::new(Failure { code: "53000".into(), message });
+                        self.pools.open_failed(pool, slot, failure, self.ground.now);
+                    }
+                }
+            },
+        }
+    }
+
+    /// The resolver has answered.
+    pub(super) fn resolved(&mut self, serial: u64, addresses: Result<Vec<SocketAddr>, String>) {
+        let Some(Resolving { pool, slot }) = self.resolving.remove(&serial) else { return };
+        let (first, others) = match addresses {
+            Ok(addresses) => match addresses.split_first() {
+                Some((first, others)) => (*first, others.to_vec()),
+                None => return,
+            },
+            Err(error) => {
+                let message = format!("look up the server's name: {error}").into();
+                let failure = Arc::new(Failure { code: "08001".into(), message });
+                return self.pools.open_failed(pool, slot, failure, self.ground.now);
+            }
+        };
+        self.connect_server(pool, slot, Target::Tcp(first), others);
+    }
+
+    /// Begins to connect to one address; others are tried after it.
+    fn connect_server(
+        &mut self,
+        pool: PoolRef,
+        slot: pools::Place,
+        target: Target,
+        mut others: Vec<SocketAddr>,
+    ) {
+        let Some(role) = self.roles.get(&slot.pool()) else { return };
+        let (tenant, user) = (Arc::clone(&role.tenant), Arc::clone(&role.user.server_user));
+        let dial = self.new_dial(&slot, &target);
+        let place = self.servers.reserve();
+        let made = dial.and_then(|dial| {
+            let socket = target.connect(self.common.config.tcp)?;
+            let conn = Conn::new(socket, Source::Server(place), true, &self.ground.registry)?;
+            Ok((dial, conn))
+        });
+        let (dial, conn) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                self.servers.give_up(place);
+                if !others.is_empty() {
+                    let next = Target::Tcp(others.remove(0));
+                    return self.connect_server(pool, slot, next, others);
+                }
+                let failure = Arc::new(Closing::Lost(error).failure());
+                return self.pools.open_failed(pool, slot, failure, self.ground.now);
+            }
+        };
+        self.serial += 1;
+        let opening = Opening { dial, connects: true, shakes_hands: false, others };
+        let now_us = self.ground.now_us;
+        let connect_us = micros(tenant.limits.connect);
+        let stats = self.books.tenant(tenant.id);
+        stats.servers.add(1);
+        self.books.stats.servers.add(1);
+        let purpose = Purpose { pool, slot, tenant, user, target };
+        let server = Server::new(conn, opening, purpose, (self.serial, now_us), stats);
+        self.servers.occupy(place, server);
+        self.ground.timers.arm(Look::Server(place).id(), now_us + connect_us);
+    }
+
+    fn new_dial(&self, slot: &pools::Place, target: &Target) -> io::Result<Dial> {
+        let role = self.roles.get(&slot.pool()).ok_or(io::ErrorKind::NotFound)?;
+        let mut nonce = [0; wire::pg::scram::NONCE_BYTES];
+        getrandom::fill(&mut nonce)?;
+        let settings = role.tenant.settings.iter();
+        let params = DialParams {
+            user: role.user.server_user.as_ref().to_owned(),
+            database: Some(role.tenant.database.as_ref().to_owned()),
+            credentials: Arc::clone(&role.credentials),
+            parameters: settings.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            tls: tls::request(&role.tenant.server.tls, &role.tenant.server.address),
+            exposure: target.exposure(),
+            version: Version::V3_0,
+        };
+        Ok(Dial::new(params, nonce))
+    }
+
+    /// Epoll says that a socket can be written to: whether it has connected.
+    pub(super) fn has_connected(&mut self, place: u32) -> bool {
+        let Worker { servers, outbox, .. } = self;
+        let Some(server) = servers.get_mut(place) else { return false };
+        let ServerPhase::Opening(opening) = &mut server.phase else { return true };
+        if !opening.connects {
+            return true;
+        }
+        let failed = server.conn.socket.connect_error().map_or_else(Some, |error| error);
+        if let Some(error) = failed {
+            self.connect_failed(place, error);
+            return false;
+        }
+        if !server.conn.socket.is_connected() {
+            return false;
+        }
+        opening.connects = false;
+        let next = opening.dial.start(&mut outbox.to_server);
+        self.follow_dial(place, next);
+        true
+    }
+
+    /// The next address, if there is one.
+    fn connect_failed(&mut self, place: u32, error: io::Error) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        let ServerPhase::Opening(opening) = &mut server.phase else { return };
+        let mut others = std::mem::take(&mut opening.others);
+        if others.is_empty() {
+            return self.opening_failed(place, Closing::Lost(error).failure());
+        }
+        let next = Target::Tcp(others.remove(0));
+        if let Some((pool, slot)) = self.take_opening(place) {
+            self.connect_server(pool, slot, next, others);
+        }
+    }
+
+    /// Gives what a server sent to its login; says how much was used.
+    pub(super) fn feed_opening(&mut self, place: u32, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let Worker { servers, outbox, .. } = self;
+            let Some(server) = servers.get_mut(place) else { return bytes.len() };
+            let ServerPhase::Opening(opening) = &mut server.phase else {
+                return used + self.feed_server(place, &bytes[used..]);
+            };
+            let step = opening.dial.input(&bytes[used..], &mut outbox.to_server);
+            used += step.consumed;
+            let is_more = matches!(step.next, DialNext::More);
+            self.follow_dial(place, step.next);
+            if is_more || used == bytes.len() {
+                return used;
+            }
+        }
+    }
+
+    /// Does what a step of a login asks for.
+    pub(super) fn follow_dial(&mut self, place: u32, next: DialNext) {
+        match next {
+            DialNext::More => self.send_outbox(None, Some(place)),
+            DialNext::StartTls => self.shake_hands_with_server(place),
+            DialNext::Ready(greeting) => self.opened(place, *greeting),
+            DialNext::Cancelled => {}
+            DialNext::Fail(error) => {
+                self.outbox.to_server.clear();
+                self.opening_failed(place, failure(&error));
+            }
+        }
+    }
+
+    /// A server connection has logged in.
+    fn opened(&mut self, place: u32, greeting: Greeting) {
+        let Worker { servers, pools, ground, common, .. } = self;
+        let Some(server) = servers.get_mut(place) else { return };
+        let pairs = greeting.parameters.iter().map(|(name, value)| (&**name, &**value));
+        let settings = common.forced.of(&server.tenant);
+        let fingerprint = settings.fingerprint();
+        let setup = ServerSetup {
+            pid: greeting.pid,
+            key: greeting.key.into(),
+            pool: server.slot.pool().0,
+            user: server.user.as_ref().into(),
+            parameters: Reported::of(pairs),
+            settings,
+        };
+        server.parameters = greeting.parameters.into();
+        let epoch = server.tenant.state.epoch();
+        common.greetings.put(server.slot.pool(), epoch, Arc::clone(&server.parameters));
+        server.phase = ServerPhase::Live(Box::new(ServerSession::new(setup)));
+        server.since_us = ground.now_us;
+        server.stats.opened.add(1);
+        server.stats.servers_idle.add(1);
+        let next = pools.opened(server.pool, place, &mut server.slot, fingerprint, ground.now);
+        self.follow(place, next);
+    }
+
+    /// A server connection could not be had.
+    pub(super) fn opening_failed(&mut self, place: u32, failure: Failure) {
+        let stats = self.servers.get(place).map(|server| Arc::clone(&server.stats));
+        let Some((pool, slot)) = self.take_opening(place) else { return };
+        if let Some(stats) = stats {
+            stats.open_failures.add(1);
+        }
+        tracing::info!(code = &*failure.code, "cannot connect to the server: {}", failure.message);
+        self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
+    }
+
+    /// Takes a connection apart that is not ready.
+    fn take_opening(&mut self, place: u32) -> Option<(PoolRef, pools::Place)> {
+        let server = self.servers.remove(place)?;
+        self.ground.timers.disarm(Look::Server(place).id());
+        server.stats.servers.sub(1);
+        self.books.stats.servers.sub(1);
+        server.conn.close(&mut self.ground.stock);
+        Some((server.pool, server.slot))
+    }
+
+    /// Sends an idle server connection to another thread.
+    pub(super) fn move_server(&mut self, place: u32, thread: usize) {
+        let Some(mut server) = self.servers.remove(place) else { return };
+        self.ground.timers.disarm(Look::Server(place).id());
+        server.stats.servers.sub(1);
+        server.stats.servers_idle.sub(1);
+        self.books.stats.servers.sub(1);
+        if let Err(error) = server.conn.deregister(&self.ground.registry) {
+            tracing::debug!(error = &error as &dyn std::error::Error, "move a server connection");
+            return;
+        }
+        let moved = Moved(Box::new(server));
+        match self.common.peers.get(thread) {
+            Some(peer) => peer.inbox.push(Inner::Moved(moved)),
+            None => drop(moved),
+        }
+    }
+
+    /// Takes a server connection that another thread sent.
+    pub(super) fn receive_server(&mut self, Moved(mut server): Moved) {
+        let place = self.servers.reserve();
+        let registered = server.conn.register(Source::Server(place), &self.ground.registry);
+        let Some(fingerprint) = server.link().map(|link| link.settings().fingerprint()) else {
+            return self.servers.give_up(place);
+        };
+        let taken = self.pools.received(place, &mut server.slot, fingerprint, self.ground.now);
+        let (Ok(()), Some((pool, next))) = (registered, taken) else {
+            self.servers.give_up(place);
+            if let Some((pool, _)) = taken {
+                self.pools.lost(pool, place, self.ground.now);
+            }
+            return;
+        };
+        self.serial += 1;
+        server.pool = pool;
+        server.serial = self.serial;
+        server.stats = self.books.tenant(server.tenant.id);
+        server.stats.servers.add(1);
+        server.stats.servers_idle.add(1);
+        self.books.stats.servers.add(1);
+        self.servers.occupy(place, *server);
+        self.follow(place, next);
+    }
+}
+
+fn failure(error: &DialError) -> Failure {
+    Failure { code: error.code().into(), message: error.to_string().into() }
+}
+
+/// A time as the relay counts it.
+pub(super) fn micros(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

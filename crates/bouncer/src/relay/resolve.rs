@@ -1,0 +1,117 @@
+//! Names of servers become addresses, away from the relay threads: the system's resolver blocks.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::orders::{Inbox, Inner};
+
+/// How long an answer is used again. The resolver does not tell how long it holds.
+const ANSWER_AGE_MAX: Duration = Duration::from_secs(15);
+
+/// Names that are remembered; then all are forgotten.
+const ANSWERS_MAX: usize = 1024;
+
+/// Questions that may wait for the thread. Whoever asks beyond fails, and tries again later.
+const QUESTIONS_MAX: usize = 1024;
+
+struct Question {
+    host: Arc<str>,
+    port: u16,
+    serial: u64,
+    inbox: Arc<Inbox>,
+}
+
+/// The thread that asks the system's resolver.
+#[derive(Debug)]
+pub(crate) struct Resolver {
+    questions: SyncSender<Question>,
+}
+
+/// The address that `host` spells, without asking anybody.
+pub(crate) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
+    let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+    Some(SocketAddr::new(bare.parse::<IpAddr>().ok()?, port))
+}
+
+impl Resolver {
+    /// Starts the thread. It ends when the last handle is dropped.
+    pub(crate) fn start() -> std::io::Result<(Resolver, JoinHandle<()>)> {
+        let (questions, inbox) = sync_channel(QUESTIONS_MAX);
+        let thread =
+            std::thread::Builder::new().name("bouncer-dns".to_owned()).spawn(move || run(&inbox))?;
+        Ok((Resolver { questions }, thread))
+    }
+
+    /// Asks for the addresses of `host`; [`Inner::Resolved`] comes to `inbox`. `false` when too
+    /// many ask already.
+    #[must_use]
+    pub(crate) fn ask(
+        &self,
+        host: &str,
+        port: u16,
+        serial: u64,
+        inbox: &Arc<Inbox>,
+    ) -> bool {
+        let (host, inbox) = (host.into(), Arc::clone(inbox));
+        match self.questions.try_send(Question { host, port, serial, inbox }) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+fn run(questions: &Receiver<Question>) {
+    let mut answers: HashMap<Arc<str>, (Instant, Vec<IpAddr>)> = HashMap::new();
+    while let Ok(question) = questions.recv() {
+        let Question { host, port, serial, inbox } = question;
+        let now = node::clock::now();
+        let known = answers.get(&host).filter(|(at, _)| now - *at < ANSWER_AGE_MAX);
+        let result = match known {
+            Some((_, addresses)) => Ok(addresses.clone()),
+            None => look_up(&host).inspect(|addresses| {
+                if answers.len() >= ANSWERS_MAX {
+                    answers.clear();
+                }
+                answers.insert(Arc::clone(&host), (now, addresses.clone()));
+            }),
+        };
+        let addresses = result.map(|addresses| {
+            addresses.into_iter().map(|address| SocketAddr::new(address, port)).collect()
+        });
+        inbox.push(Inner::Resolved { serial, addresses });
+    }
+}
+
+fn look_up(host: &str) -> Result<Vec<IpAddr>, String> {
+    // The port is not the resolver's business, but the interface wants one.
+    let addresses = (host, 0).to_socket_addrs().map_err(|error| error.to_string())?;
+    let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
+    if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_need_no_resolver() {
+        let check = |host: &str, expected: Option<&str>| {
+            let expected = expected.map(|it| it.parse().expect("address"));
+            assert_eq!(literal(host, 5432), expected, "{host}");
+        };
+        check("127.0.0.1", Some("127.0.0.1:5432"));
+        check("::1", Some("[::1]:5432"));
+        check("[::1]", Some("[::1]:5432"));
+        check("localhost", None);
+        check("db.example.com", None);
+    }
+
+    #[test]
+    fn the_name_of_this_machine_has_an_address() {
+        assert!(look_up("localhost").expect("addresses").iter().all(IpAddr::is_loopback));
+    }
+}

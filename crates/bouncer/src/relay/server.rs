@@ -1,0 +1,454 @@
+//! The life of a server connection: it logs in, is idle, is held by a client, is cleaned, is closed.
+
+use std::io;
+use std::sync::Arc;
+
+use wire::pg::message::{ErrorFields, frontend};
+
+use super::client::{Phase, Place};
+use super::common::Parameters;
+use super::conn::{Conn, Readiness};
+use super::opening::{Opening, Target};
+use super::pools::{self, PoolRef, Reason};
+use super::socket::Received;
+use super::stats::TenantStats;
+use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
+use crate::pg::link::{self, ServerNext};
+use crate::pg::server::ServerSession;
+use crate::tenants::Tenant;
+
+/// A server connection.
+#[derive(Debug)]
+pub(super) struct Server {
+    pub(super) conn: Conn,
+    pub(super) phase: ServerPhase,
+    /// Tells it from others that had this place.
+    pub(super) serial: u64,
+    pub(super) pool: PoolRef,
+    /// The right to be there.
+    pub(super) slot: pools::Place,
+    pub(super) tenant: Arc<Tenant>,
+    /// Its role.
+    pub(super) user: Arc<str>,
+    /// Where it is connected to, for cancel requests to follow.
+    pub(super) target: Target,
+    /// Who holds it.
+    pub(super) client: Option<u32>,
+    /// Cancel requests that are on their way to its server.
+    pub(super) cancels: u32,
+    /// Whether it is to be given back when those have arrived.
+    pub(super) awaits_cancels: bool,
+    /// When it was begun.
+    pub(super) begun_us: u64,
+    /// When it was leased.
+    pub(super) leased_us: u64,
+    /// When what it does now began.
+    pub(super) since_us: u64,
+    /// Whether its client left it in a state that is nobody else's.
+    pub(super) is_resetting: bool,
+    /// What it said of itself.
+    pub(super) parameters: Parameters,
+    /// What its link had counted when that was last looked at.
+    counted: (u64, u64),
+    pub(super) stats: Arc<TenantStats>,
+}
+
+/// What a server connection is for, from the beginning.
+#[derive(Debug)]
+pub(super) struct Purpose {
+    pub(super) pool: PoolRef,
+    pub(super) slot: pools::Place,
+    pub(super) tenant: Arc<Tenant>,
+    pub(super) user: Arc<str>,
+    pub(super) target: Target,
+}
+
+/// Where a server connection is in its life.
+#[derive(Debug)]
+pub(super) enum ServerPhase {
+    /// It connects and logs in.
+    Opening(Box<Opening>),
+    /// It is in use, or could be.
+    Live(Box<ServerSession>),
+}
+
+/// Why a server connection is closed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Closing {
+    /// Its pool says so.
+    #[error("{0}")]
+    Pool(Reason),
+    /// The server closed it.
+    #[error("the server closed the connection")]
+    End,
+    /// It broke.
+    #[error("{0}")]
+    Lost(#[source] io::Error),
+    /// The server does not speak the protocol, or says that it closes.
+    #[error("{0}")]
+    Broken(String),
+    /// It failed its client, who was told.
+    #[error("the client could not be served")]
+    Failed,
+    /// It could not be brought to rest after its client.
+    #[error("it did not come to rest after its client left")]
+    Unclean,
+    /// Somebody ordered it.
+    #[error("closed by an administrator")]
+    Ordered,
+}
+
+impl Server {
+    /// One that is being opened.
+    pub(super) fn new(
+        conn: Conn,
+        opening: Opening,
+        purpose: Purpose,
+        (serial, now_us): (u64, u64),
+        stats: Arc<TenantStats>,
+    ) -> Server {
+        let Purpose { pool, slot, tenant, user, target } = purpose;
+        Server {
+            conn,
+            phase: ServerPhase::Opening(Box::new(opening)),
+            serial,
+            pool,
+            slot,
+            tenant,
+            user,
+            target,
+            client: None,
+            cancels: 0,
+            awaits_cancels: false,
+            begun_us: now_us,
+            leased_us: now_us,
+            since_us: now_us,
+            is_resetting: false,
+            parameters: Parameters::default(),
+            counted: (0, 0),
+            stats,
+        }
+    }
+
+    /// Process id of its backend, once that is known.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match &self.phase {
+            ServerPhase::Live(link) => Some(link.pid()),
+            ServerPhase::Opening(_) => None,
+        }
+    }
+
+    /// Whether its client waits for a reply.
+    pub(super) fn is_awaited(&self) -> bool {
+        match &self.phase {
+            ServerPhase::Live(link) => link.has_client_entries(),
+            ServerPhase::Opening(_) => false,
+        }
+    }
+
+    /// Its session, once it has logged in.
+    pub(super) fn link(&mut self) -> Option<&mut ServerSession> {
+        match &mut self.phase {
+            ServerPhase::Live(link) => Some(link),
+            ServerPhase::Opening(_) => None,
+        }
+    }
+}
+
+impl Worker {
+    /// Epoll says something of a server connection.
+    pub(super) fn server_ready(&mut self, place: u32, readiness: Readiness) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        server.conn.note(readiness);
+        if readiness.writable {
+            if matches!(server.phase, ServerPhase::Opening(_)) && !self.has_connected(place) {
+                return;
+            }
+            self.flush_server(place);
+        }
+        if readiness.readable || readiness.closed {
+            self.read_server(place);
+        }
+    }
+
+    /// Sends what waits for a server, and reads its client again once that is done.
+    fn flush_server(&mut self, place: u32) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        let ground = &mut self.ground;
+        if let Err(error) = server.conn.flush(&mut ground.stock, &ground.registry) {
+            return self.server_failed(place, &Closing::Lost(error));
+        }
+        if let (false, Some(client)) = (server.conn.is_clogged(), server.client) {
+            self.queue_client(client);
+        }
+    }
+
+    /// Reads a server connection until it has nothing more, or others should have their turn.
+    pub(super) fn read_server(&mut self, place: u32) {
+        for _ in 0..READS_PER_TURN_MAX {
+            let Some(server) = self.servers.get_mut(place) else { return };
+            let client = server.client.and_then(|client| self.clients.get(client));
+            // The client does not take what it has: what comes stays in the kernel, and the server
+            // is stopped by that in time.
+            if !server.conn.is_readable() || client.is_some_and(|it| it.conn.is_clogged()) {
+                return;
+            }
+            match server.conn.read(&mut self.scratch) {
+                Ok(Received::Data { count, .. }) => self.server_sent(place, count),
+                Ok(Received::Nothing) => return self.hands_shaken_with_server(place),
+                Ok(Received::End) => return self.server_failed(place, &Closing::End),
+                Err(error) => return self.server_failed(place, &Closing::Lost(error)),
+            }
+        }
+        self.ground.work.push_back(Work::Server(place));
+    }
+
+    /// Handles what a server sent: `count` bytes in the scratch.
+    fn server_sent(&mut self, place: u32, count: usize) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        let scratch = std::mem::take(&mut self.scratch);
+        if server.conn.input.is_empty() {
+            let used = self.feed_server(place, &scratch[..count]);
+            if let Some(server) = self.servers.get_mut(place) {
+                server.conn.input.push(&scratch[used..count], &mut self.ground.stock);
+            }
+        } else {
+            server.conn.input.push(&scratch[..count], &mut self.ground.stock);
+            let mut input = std::mem::take(&mut server.conn.input);
+            let used = self.feed_server(place, input.front());
+            input.consume(used, &mut self.ground.stock);
+            match self.servers.get_mut(place) {
+                Some(server) => server.conn.input = input,
+                None => input.clear(&mut self.ground.stock),
+            }
+        }
+        self.scratch = scratch;
+    }
+
+    /// Gives bytes to whatever the phase makes of them; says how many were used.
+    pub(super) fn feed_server(&mut self, place: u32, bytes: &[u8]) -> usize {
+        match self.servers.get(place).map(|server| &server.phase) {
+            Some(ServerPhase::Opening(_)) => self.feed_opening(place, bytes),
+            Some(ServerPhase::Live(_)) => self.feed_live(place, bytes),
+            None => bytes.len(),
+        }
+    }
+
+    /// Gives what a server sent to its link.
+    fn feed_live(&mut self, place: u32, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let Worker { clients, servers, outbox, link, .. } = self;
+            let Some(server) = servers.get_mut(place) else { return bytes.len() };
+            let client_place = server.client;
+            let session = client_place
+                .and_then(|client| clients.get_mut(client)?.session())
+                .filter(|session| !session.is_fresh);
+            let session = session.map(|session| &mut session.link);
+            let Some(server_link) = server.link() else { return bytes.len() };
+            let rest = &bytes[used..];
+            let result =
+                link::from_server(link, server_link, session, rest, &mut outbox.both());
+            used += result.consumed;
+            let progress = result.consumed > 0;
+            self.account(place);
+            if let Some(client) = client_place {
+                self.unstall(client);
+            }
+            match result.next {
+                ServerNext::Read => {
+                    self.send_outbox(client_place, Some(place));
+                    if used == bytes.len() || !progress {
+                        return used;
+                    }
+                }
+                ServerNext::Released => {
+                    self.send_outbox(client_place, Some(place));
+                    if let Some(client) = client_place {
+                        self.part(client, place);
+                    }
+                    self.rest(place);
+                }
+                ServerNext::Idle => {
+                    self.send_outbox(None, Some(place));
+                    self.rest(place);
+                }
+                ServerNext::Failed => {
+                    self.send_outbox(client_place, Some(place));
+                    self.close_server(place, &Closing::Failed);
+                    if let Some(client) = client_place {
+                        self.server_taken(client);
+                        self.dismiss(client);
+                    }
+                    return bytes.len();
+                }
+                ServerNext::Broken(reason) => {
+                    self.outbox.to_server.clear();
+                    self.send_outbox(client_place, None);
+                    self.server_failed(place, &Closing::Broken(reason.to_string()));
+                    return bytes.len();
+                }
+            }
+            if used == bytes.len() {
+                return used;
+            }
+        }
+    }
+}
+
+impl Worker {
+    /// Counts what a link has counted since the last look.
+    fn account(&mut self, place: u32) {
+        let Worker { clients, servers, ground, .. } = self;
+        let Some(server) = servers.get_mut(place) else { return };
+        let Some(counts) = server.link().map(|link| link.counts()) else { return };
+        if counts == server.counted {
+            return;
+        }
+        let (queries, transactions) = server.counted;
+        server.counted = counts;
+        server.stats.queries.add(counts.0.wrapping_sub(queries));
+        server.stats.transactions.add(counts.1.wrapping_sub(transactions));
+        let session = server.client.and_then(|client| clients.get_mut(client)?.session());
+        let Some(session) = session else { return };
+        let now_us = ground.now_us;
+        server.stats.times().query.record(now_us.saturating_sub(session.request_us));
+        session.request_us = now_us;
+        session.ready_us = now_us;
+        if counts.1 != transactions {
+            let begun_us = std::mem::replace(&mut session.transaction_us, now_us);
+            server.stats.times().transaction.record(now_us.saturating_sub(begun_us));
+        }
+    }
+
+    /// A server connection that no client holds: back to its pool as soon as it may be shared.
+    pub(super) fn rest(&mut self, place: u32) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        match server.link().map(|link| link.is_idle()) {
+            Some(true) => {
+                if std::mem::take(&mut server.is_resetting) {
+                    server.stats.resets.add(1);
+                }
+                self.give_back(place);
+            }
+            Some(false) => self.await_rest(place),
+            None => {}
+        }
+    }
+
+    /// A server connection ended by itself. Its client is told, unless nothing of it was lost.
+    pub(super) fn server_failed(&mut self, place: u32, closing: &Closing) {
+        let Some(server) = self.servers.get_mut(place) else { return };
+        if let ServerPhase::Opening(_) = server.phase {
+            return self.opening_failed(place, closing.failure());
+        }
+        let is_told = server.link().is_some_and(|link| link.is_closing());
+        let client = server.client.take();
+        self.close_server(place, closing);
+        let Some(client_place) = client else { return };
+        if self.server_taken(client_place) {
+            // It had not been given a byte of this client's: another one will do.
+            return self.queue_client(client_place);
+        }
+        if is_told {
+            return self.dismiss(client_place);
+        }
+        let message = format!("the connection to the server was lost: {closing}");
+        self.expel(client_place, &ErrorFields::fatal("08006", &message));
+    }
+
+    /// Takes note that a client's server connection is no more. Whether nothing of it was used.
+    fn server_taken(&mut self, place: u32) -> bool {
+        let Some(client) = self.clients.get_mut(place) else { return false };
+        match &mut client.phase {
+            Phase::Session(session) => {
+                session.place = Place::Idle;
+                session.stats.clients_active.sub(1);
+                session.link.server_lost();
+                std::mem::take(&mut session.is_fresh)
+            }
+            Phase::Greeting(greeting) => {
+                greeting.place = Place::Idle;
+                true
+            }
+            Phase::Login(_) | Phase::Closing => false,
+        }
+    }
+
+    /// Closes a server connection that has no client.
+    pub(super) fn close_server(&mut self, place: u32, closing: &Closing) {
+        let Some(mut server) = self.servers.remove(place) else { return };
+        self.ground.timers.disarm(Look::Server(place).id());
+        if server.is_resetting {
+            server.stats.reset_failures.add(1);
+        }
+        if let Some(link) = server.link() {
+            let pid = link.pid();
+            tracing::debug!(pid, tenant = &*server.tenant.name, %closing, "server connection closed");
+        }
+        if matches!(server.phase, ServerPhase::Live(_))
+            && server.client.is_none()
+            && !server.is_resetting
+            && !server.awaits_cancels
+        {
+            server.stats.servers_idle.sub(1);
+        }
+        // Whose pool decided has forgotten it already.
+        if !matches!(closing, Closing::Pool(_)) {
+            self.pools.lost(server.pool, place, self.ground.now);
+        }
+        server.stats.servers.sub(1);
+        self.books.stats.servers.sub(1);
+        let ground = &mut self.ground;
+        if matches!(server.phase, ServerPhase::Live(_)) && server.conn.is_flushed() {
+            self.outbox.to_server.clear();
+            frontend::terminate(&mut self.outbox.to_server);
+            let bytes = &self.outbox.to_server;
+            // Politeness; the end of the connection says the same.
+            drop(server.conn.send(bytes, &mut ground.stock, &ground.registry));
+            self.outbox.to_server.clear();
+        }
+        server.conn.close(&mut ground.stock);
+    }
+
+    /// Sends what was assembled for a client and for a server.
+    pub(super) fn send_outbox(&mut self, client: Option<u32>, server: Option<u32>) {
+        if !self.outbox.to_server.is_empty() {
+            self.send_to_server(server);
+        }
+        if !self.outbox.to_client.is_empty() {
+            self.send_to_client(client);
+        }
+    }
+
+    fn send_to_server(&mut self, place: Option<u32>) {
+        let Worker { servers, outbox, ground, .. } = self;
+        let server = place.and_then(|place| servers.get_mut(place));
+        debug_assert!(server.is_some(), "bytes for a server that is not there");
+        let Some(server) = server else { return outbox.to_server.clear() };
+        let sent = server.conn.send(&outbox.to_server, &mut ground.stock, &ground.registry);
+        outbox.to_server.clear();
+        if sent.is_err() {
+            // What it said before it went away is still to be read: it tells why.
+            server.conn.mark_closed();
+            ground.work.push_back(Work::Server(place.unwrap_or_default()));
+        }
+    }
+
+    fn send_to_client(&mut self, place: Option<u32>) {
+        let Worker { clients, outbox, ground, .. } = self;
+        let client = place.and_then(|place| clients.get_mut(place));
+        debug_assert!(client.is_some(), "bytes for a client that is not there");
+        let Some(client) = client else { return outbox.to_client.clear() };
+        let sent = client.conn.send(&outbox.to_client, &mut ground.stock, &ground.registry);
+        outbox.to_client.clear();
+        match sent {
+            Ok(()) if client.conn.is_flushed() => {}
+            Ok(()) => self.watch_clogged(place.unwrap_or_default()),
+            Err(_) => {
+                client.conn.mark_closed();
+                self.queue_client(place.unwrap_or_default());
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What a relay thread tells of its connections when it is asked: for the console and the API.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::tenants::{PoolId, TenantId};
+
+/// Everything one thread owns, at one time.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Which thread.
+    pub thread: usize,
+    /// Its clients.
+    pub clients: Vec<ClientView>,
+    /// Its server connections.
+    pub servers: Vec<ServerView>,
+}
+
+/// What a client does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ClientState {
+    /// Logs in.
+    Login,
+    /// Nothing.
+    Idle,
+    /// Waits for a server connection.
+    Waiting,
+    /// Holds one.
+    Active,
+    /// Is being told why its connection ends.
+    Closing,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct ClientView {
+    /// Its virtual process id; 0 while it logs in.
+    pub pid: u32,
+    /// Its tenant, once that is known.
+    pub tenant: Option<(TenantId, Arc<str>)>,
+    /// Its user.
+    pub user: Option<Arc<str>>,
+    /// What it does.
+    pub state: ClientState,
+    /// Its address; nothing for Unix sockets.
+    pub address: Option<SocketAddr>,
+    /// Whether its connection is encrypted.
+    pub tls: bool,
+    /// Microseconds since it connected.
+    pub age_us: u64,
+    /// Microseconds since its state began.
+    pub state_us: u64,
+    /// Process id of the server connection that it holds.
+    pub server_pid: Option<u32>,
+    /// Why it keeps that beyond its transaction.
+    pub pins: Vec<&'static str>,
+    /// Whether it is in a transaction.
+    pub in_transaction: bool,
+    /// Statements that it has prepared.
+    pub statements: usize,
+}
+
+/// What a server connection does.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ServerState {
+    /// Connects and logs in.
+    Login,
+    /// Nothing.
+    Idle,
+    /// Is held by a client.
+    Active,
+    /// Is cleaned after a client, or examined.
+    Resetting,
+    /// Waits until cancel requests have arrived.
+    Cancelling,
+}
+
+/// A server connection.
+#[derive(Clone, Debug)]
+pub struct ServerView {
+    /// Process id of its backend; 0 while it connects.
+    pub pid: u32,
+    /// Its tenant.
+    pub tenant: (TenantId, Arc<str>),
+    /// Its pool.
+    pub pool: PoolId,
+    /// Its role.
+    pub user: Arc<str>,
+    /// What it does.
+    pub state: ServerState,
+    /// Its address; nothing for Unix sockets.
+    pub address: Option<SocketAddr>,
+    /// Whether its connection is encrypted.
+    pub tls: bool,
+    /// Microseconds since it was begun.
+    pub age_us: u64,
+    /// Microseconds since its state began.
+    pub state_us: u64,
+    /// Virtual process id of the client that holds it.
+    pub client_pid: Option<u32>,
+}

@@ -1,0 +1,344 @@
+//! A relay thread: its loop, and everything it owns.
+//!
+//! A turn of the loop is one `epoll_wait`, one look at the clock, and then every event in turn: a
+//! read from one side, the link's decision, a write to the other. Nothing in a turn blocks. What
+//! one event makes possible elsewhere, as a server connection that came back does for a client that
+//! waits, is put on a list and done before the thread sleeps again; so nothing recurses.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ::pool::shares::Desk;
+use mio::{Events, Poll, Registry};
+
+use super::accept::{ACCEPT_PAUSE_US, ACCEPTS_PER_TURN_MAX, Accepted, Listener};
+use super::buffers::{READ_BYTES_MAX, Stock};
+use super::cancel::CancelLeg;
+use super::client::Client;
+use super::common::Common;
+use super::conn::{Readiness, Source};
+use super::opening::{Resolving, Role, micros};
+use super::orders::{Inbox, Inner, Order};
+use super::pools::{self, Pools};
+use super::server::Server;
+use super::slots::Slots;
+use super::stats::ThreadBooks;
+use super::timers::Timers;
+use crate::pg::link::{self, Outputs};
+use crate::tenants::{PoolId, Routing};
+
+/// Events that one `epoll_wait` can bring.
+const EVENTS_MAX: usize = 1024;
+
+/// Reads of one connection before others get their turn.
+pub(super) const READS_PER_TURN_MAX: usize = 4;
+
+/// Kinds of what a timer can be for; see [`Look`].
+const LOOKS: u32 = 3;
+
+/// What is looked at when a timer is due.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Look {
+    /// A client.
+    Client(u32),
+    /// A server connection.
+    Server(u32),
+    /// A connection that carries a cancel request.
+    Cancel(u32),
+}
+
+impl Look {
+    pub(super) fn id(self) -> u32 {
+        match self {
+            Look::Client(place) => place * LOOKS,
+            Look::Server(place) => place * LOOKS + 1,
+            Look::Cancel(place) => place * LOOKS + 2,
+        }
+    }
+
+    fn of(id: u32) -> Look {
+        match id % LOOKS {
+            0 => Look::Client(id / LOOKS),
+            1 => Look::Server(id / LOOKS),
+            _ => Look::Cancel(id / LOOKS),
+        }
+    }
+}
+
+/// Something to go on with before the thread sleeps.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Work {
+    /// A client has input that was not looked at, or may have.
+    Client(u32),
+    /// A server connection, the same.
+    Server(u32),
+    /// Connections may wait at a listener.
+    Accept(u32),
+}
+
+/// What a thread borrows for every event: the ground under its connections.
+#[derive(Debug)]
+pub(super) struct Ground {
+    /// To register sockets.
+    pub(super) registry: Registry,
+    /// Memory for backlogs.
+    pub(super) stock: Stock,
+    /// Deadlines.
+    pub(super) timers: Timers,
+    /// What to go on with.
+    pub(super) work: VecDeque<Work>,
+    /// The time, read once in a turn.
+    pub(super) now: Instant,
+    /// The same in microseconds since the relay started.
+    pub(super) now_us: u64,
+}
+
+/// Where what is to be sent is assembled: once for each event, sent at its end.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    pub(super) to_client: Vec<u8>,
+    pub(super) to_server: Vec<u8>,
+}
+
+impl Outbox {
+    /// For a link.
+    pub(super) fn both(&mut self) -> Outputs<'_> {
+        Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server }
+    }
+}
+
+/// A relay thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) index: usize,
+    poll: Poll,
+    pub(super) ground: Ground,
+    pub(super) outbox: Outbox,
+    pub(super) scratch: Box<[u8]>,
+    pub(super) clients: Slots<Client>,
+    pub(super) servers: Slots<Server>,
+    pub(super) cancels: Slots<CancelLeg>,
+    pub(super) link: link::Shared,
+    /// Server connections and clients are known to the pools by their places.
+    pub(super) pools: Pools<u32, u32>,
+    /// How connections of pools log in.
+    pub(super) roles: HashMap<PoolId, Role>,
+    /// Server connections whose names are being looked up, by the number of the question.
+    pub(super) resolving: HashMap<u64, Resolving>,
+    pub(super) common: Arc<Common>,
+    pub(super) routing: Arc<Routing>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) books: Arc<ThreadBooks>,
+    /// Of the first thread only.
+    listeners: Vec<Listener>,
+    /// When to accept again after the process ran out of something.
+    accept_again_us: Option<u64>,
+    /// Counts connections, to tell those in the same place apart.
+    pub(super) serial: u64,
+    pub(super) ending: Ending,
+}
+
+/// What a thread is made of.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) poll: Poll,
+    pub(super) listeners: Vec<Listener>,
+    pub(super) desk: Desk,
+    pub(super) registry: Arc<pools::Registry>,
+    pub(super) link: link::Shared,
+}
+
+/// How far the thread is on its way to the end.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Ending {
+    /// It is not.
+    No,
+    /// Nobody is accepted, clients leave after their transactions.
+    Draining,
+    /// Everything is closed.
+    Now,
+}
+
+impl Worker {
+    /// A thread that has not begun.
+    pub(super) fn new(index: usize, parts: Parts, common: &Arc<Common>) -> io::Result<Worker> {
+        let Parts { poll, mut listeners, desk, registry, link } = parts;
+        let epoll = poll.registry().try_clone()?;
+        for (place, listener) in (0..).zip(&mut listeners) {
+            listener.register(&epoll, Source::Listener(place).token())?;
+        }
+        let peer = &common.peers[index];
+        let mut seed = [0; 8];
+        getrandom::fill(&mut seed)?;
+        let pools = Pools::new(registry, desk, u64::from_ne_bytes(seed));
+        Ok(Worker {
+            index,
+            poll,
+            ground: Ground {
+                registry: epoll,
+                stock: Stock::default(),
+                timers: Timers::new(0),
+                work: VecDeque::new(),
+                now: common.started,
+                now_us: 0,
+            },
+            outbox: Outbox::default(),
+            scratch: vec![0; READ_BYTES_MAX].into_boxed_slice(),
+            clients: Slots::new(),
+            servers: Slots::new(),
+            cancels: Slots::new(),
+            link,
+            pools,
+            roles: HashMap::new(),
+            resolving: HashMap::new(),
+            routing: common.current.load(),
+            inbox: Arc::clone(&peer.inbox),
+            books: Arc::clone(&peer.books),
+            common: Arc::clone(common),
+            listeners,
+            accept_again_us: None,
+            serial: 0,
+            ending: Ending::No,
+        })
+    }
+
+    /// The thread's life, until it is told to end.
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        let mut orders = Vec::new();
+        let mut due = Vec::new();
+        while self.ending != Ending::Now {
+            let sleep = self.sleep();
+            match self.poll.poll(&mut events, sleep) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => {
+                    // A broken epoll cannot be mended, and without it nobody is served.
+                    tracing::error!(error = &error as &dyn std::error::Error, "wait for events");
+                    break;
+                }
+            }
+            self.read_clock();
+            self.books.stats.turns.add(1);
+            for event in &events {
+                self.books.stats.events.add(1);
+                let Some(source) = Source::of(event.token()) else { continue };
+                self.dispatch(source, Readiness::from(event), &mut orders);
+            }
+            self.finish_work();
+            self.ground.timers.advance(self.ground.now_us, &mut due);
+            for id in due.drain(..) {
+                self.look(Look::of(id));
+            }
+            self.accept_again();
+            self.finish_work();
+            while self.keep_pools() {
+                self.finish_work();
+            }
+            self.clients.turn();
+            self.servers.turn();
+            self.cancels.turn();
+        }
+        self.close_everything();
+    }
+
+    fn read_clock(&mut self) {
+        self.ground.now = node::clock::now();
+        self.ground.now_us = micros(self.ground.now - self.common.started);
+    }
+
+    /// How long to sleep at most.
+    fn sleep(&self) -> Option<Duration> {
+        if !self.ground.work.is_empty() {
+            return Some(Duration::ZERO);
+        }
+        let pools_us = self.pools.next_due().map(|due| micros(due - self.common.started));
+        let deadlines = [self.ground.timers.next_us(), self.accept_again_us, pools_us];
+        let next_us = deadlines.into_iter().flatten().min()?;
+        Some(Duration::from_micros(next_us.saturating_sub(self.ground.now_us)))
+    }
+
+    fn dispatch(&mut self, source: Source, readiness: Readiness, orders: &mut Vec<Order>) {
+        match source {
+            Source::Inbox => {
+                self.inbox.take(orders);
+                for order in orders.drain(..) {
+                    self.obey(order);
+                }
+                self.pools.mail(self.ground.now);
+            }
+            Source::Listener(place) => self.accept(place),
+            Source::Client(place) => self.client_ready(place, readiness),
+            Source::Server(place) => self.server_ready(place, readiness),
+            Source::Cancel(place) => self.cancel_ready(place, readiness),
+        }
+    }
+
+    /// Does what the events made possible: what is on the list now, not what is added meanwhile by
+    /// connections that have ever more to read.
+    fn finish_work(&mut self) {
+        for _ in 0..self.ground.work.len() {
+            let Some(work) = self.ground.work.pop_front() else { break };
+            match work {
+                Work::Client(place) => self.go_on_with_client(place),
+                Work::Server(place) => self.read_server(place),
+                Work::Accept(place) => self.accept(place),
+            }
+        }
+    }
+
+    fn look(&mut self, look: Look) {
+        match look {
+            Look::Client(place) => self.look_at_client(place),
+            Look::Server(place) => self.look_at_server(place),
+            Look::Cancel(place) => self.look_at_cancel(place),
+        }
+    }
+
+    /// Accepts what waits at a listener, and deals it out.
+    fn accept(&mut self, place: u32) {
+        let number = place as usize;
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            if self.ending != Ending::No || self.accept_again_us.is_some() {
+                return;
+            }
+            let Some(listener) = self.listeners.get(number) else { return };
+            match listener.accept() {
+                Ok(Some(accepted)) => self.deal(accepted, number),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "accept a client");
+                    self.accept_again_us = Some(self.ground.now_us + ACCEPT_PAUSE_US);
+                    return;
+                }
+            }
+        }
+        self.ground.work.push_back(Work::Accept(place));
+    }
+
+    /// Accepts again after a pause, from every listener: epoll told of them only once.
+    fn accept_again(&mut self) {
+        if self.accept_again_us.is_some_and(|at| at <= self.ground.now_us) {
+            self.accept_again_us = None;
+            for place in (0..).take(self.listeners.len()) {
+                self.ground.work.push_back(Work::Accept(place));
+            }
+        }
+    }
+
+    /// Gives a connection to the thread with the fewest clients.
+    fn deal(&mut self, accepted: Accepted, listener: usize) {
+        let peers = self.common.peers.iter().enumerate();
+        let fewest = peers.min_by_key(|(_, peer)| peer.load.load(Ordering::Relaxed));
+        let (index, peer) = fewest.unwrap_or((self.index, &self.common.peers[self.index]));
+        peer.load.fetch_add(1, Ordering::Relaxed);
+        if index == self.index {
+            self.greet(accepted, listener);
+        } else {
+            peer.inbox.push(Inner::Accepted(accepted, listener));
+        }
+    }
+}
