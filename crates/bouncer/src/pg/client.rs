@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::PoolMode;
+use api::{PoolMode, Verify};
 use wire::pg::frame::TransactionStatus;
 
 use super::settings::{Parameters, Settings};
@@ -19,6 +19,8 @@ pub struct ClientSetup {
     pub id: ClientId,
     /// When its server connection may be somebody else's.
     pub mode: PoolMode,
+    /// How much is believed of what its texts leave behind.
+    pub verify: Verify,
     /// What the client asked for as it started. Names that are no settings are left out.
     pub settings: Settings,
     /// What the tenant demands whatever the client wants.
@@ -41,6 +43,7 @@ pub(crate) struct Body {
 pub struct ClientSession {
     pub(crate) id: ClientId,
     pub(crate) mode: PoolMode,
+    pub(crate) verify: Verify,
     pub(crate) body: Body,
     /// Nothing more is sent to the server before it is known whether the last request copies, or
     /// what it forgot.
@@ -65,6 +68,7 @@ impl ClientSession {
         ClientSession {
             id: setup.id,
             mode: setup.mode,
+            verify: setup.verify,
             body: Body::default(),
             barrier: false,
             attached: false,

@@ -23,6 +23,7 @@ mod change;
 mod front;
 mod gone;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -30,6 +31,7 @@ use wire::pg::exchange::ExchangeError;
 use wire::pg::frame::FrameError;
 
 use super::client::ClientSession;
+use super::dirt::Lessons;
 use super::server::ServerSession;
 use super::statements::HashKey;
 use super::texts::Texts;
@@ -67,8 +69,12 @@ pub struct Shared {
     pub(crate) key: HashKey,
     pub(crate) texts: Texts,
     pub(crate) limits: LinkLimits,
+    /// What was learnt about texts that call functions, for each pool.
+    pub(crate) lessons: HashMap<u32, Lessons>,
     /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
     pub(crate) schema: Arc<AtomicU64>,
+    /// Counts statements that are nobody else's.
+    private: u64,
     /// Where statements of our own are put together.
     pub(crate) scratch: Vec<u8>,
 }
@@ -76,7 +82,30 @@ pub struct Shared {
 impl Shared {
     /// For one thread; `key` and `schema` are the same for all threads of a process.
     pub fn new(key: HashKey, schema: Arc<AtomicU64>, limits: LinkLimits) -> Shared {
-        Shared { texts: Texts::new(key.clone()), key, limits, schema, scratch: Vec::new() }
+        Shared {
+            texts: Texts::new(key.clone()),
+            key,
+            limits,
+            lessons: HashMap::new(),
+            schema,
+            private: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// A number that no settings have, and no other statement.
+    pub(crate) fn private_key(&mut self) -> u64 {
+        self.private += 1;
+        self.key.short(&self.private.to_be_bytes())
+    }
+
+    /// Forgets what was learnt in a pool that is no more.
+    pub fn forget_pool(&mut self, pool: u32) {
+        drop(self.lessons.remove(&pool));
+    }
+
+    pub(crate) fn lessons(&mut self, pool: u32) -> &mut Lessons {
+        self.lessons.entry(pool).or_insert_with(Lessons::new)
     }
 }
 
@@ -164,6 +193,12 @@ pub enum Broken {
         /// What it said.
         message: Box<str>,
     },
+    /// What its client may have left behind cannot be told.
+    #[error("learn what is left behind at the server connection: {message}")]
+    Probe {
+        /// What the server said, or what is wrong with it.
+        message: Box<str>,
+    },
     /// What a client left behind could not be taken away.
     #[error("reset the server connection: {message}")]
     Reset {
@@ -183,6 +218,9 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     server.attached = Some(client.id);
+    server.dirt.set_verify(change::believed(client.verify));
+    server.own_search_path = client.wanted.value("search_path").is_some();
+    server.settings_in_doubt = false;
     change::trim_statements(shared, server, out);
     if !change::settings(shared, client, server, out) {
         change::tell_parameters(client, server, out);

@@ -7,20 +7,32 @@ use wire::pg::exchange::{Audience, Exchange, Request};
 use wire::pg::frame::{HEADER_BYTES, TransactionStatus, frontend, put_header};
 
 use super::client::{Body, ClientId};
+use super::dirt::Dirt;
+use super::probe::Reader;
 use super::settings::{Parameters, Settings};
 use super::statements::{ServerStatements, StatementId, Undo};
+use super::texts::Facts;
 
 /// Why an outstanding request was sent, and what its reply changes.
 #[derive(Debug)]
 pub(crate) enum Note {
     /// It changes nothing here.
     Plain,
+    /// Runs a text; taken when the first reply comes.
+    Text(Option<Facts>),
+    /// Calls a function by its number; taken when the first reply comes.
+    Call(bool),
+    /// Runs a portal.
+    Run,
     /// A `Parse` of a shared statement.
     Prepare { id: StatementId, undo: Option<Undo> },
     /// A `Parse` of the statement without a name.
     Unnamed { undo: Option<Undo> },
-    /// Uses a shared statement.
-    Use { id: StatementId },
+    /// Describes a statement.
+    Describe { id: StatementId },
+    /// Makes a portal, of this statement if it is one that was prepared here. What its text does is
+    /// taken when the first reply comes.
+    Bind { id: Option<StatementId>, facts: Option<Facts> },
     /// `ParseComplete`, said here.
     Prepared { undo: Undo },
     /// `CloseComplete`, said here.
@@ -29,6 +41,8 @@ pub(crate) enum Note {
     Refused(Box<[u8]>),
     /// Makes the settings those of the attached client.
     Settings,
+    /// Asks what the client left behind.
+    Probe,
     /// Ends the transaction of a client that left.
     Rollback,
     /// Brings everything back to how it was.
@@ -42,6 +56,10 @@ pub struct ServerSetup {
     pub pid: u32,
     /// What a cancellation has to know.
     pub key: Box<[u8]>,
+    /// Which pool it is of: what is learnt about texts stays within.
+    pub pool: u32,
+    /// Who logged in.
+    pub user: Box<str>,
     /// The parameters it reported.
     pub parameters: Parameters,
     /// The settings it was started with, which `RESET` brings back: those that the tenant demands
@@ -56,6 +74,8 @@ pub(crate) enum Cleanup {
     None,
     /// Replies that nobody wants are still to come.
     Draining,
+    /// The client's transaction is being rolled back.
+    RollingBack,
     /// It is being brought back to how it was.
     Resetting,
 }
@@ -78,13 +98,23 @@ pub struct ServerSession {
     pub(crate) last_client: Option<ClientId>,
     /// Requests of the extended protocol were sent since the last `Sync`.
     pub(crate) unsynced: bool,
-    /// The batch whose portals may copy.
-    pub(crate) batch_copies: bool,
+    /// What follows a portal of this batch may have to wait for its result.
+    pub(crate) batch_waits: bool,
     /// Counts batches, so that an error is known to have spoilt a request.
     pub(crate) batch: u32,
     pub(crate) cleanup: Cleanup,
     /// It must be reset before anybody else has it.
     pub(crate) dirty: bool,
+    /// What its client may have left behind.
+    pub(crate) dirt: Dirt,
+    /// The answer to a question about that, as far as it has come.
+    pub(crate) answer: Option<Box<Reader>>,
+    /// Its client chose where names are looked up.
+    pub(crate) own_search_path: bool,
+    /// Its client has requests under way that change settings.
+    pub(crate) settings_in_doubt: bool,
+    pub(crate) pool: u32,
+    pub(crate) user: Box<str>,
     /// It said that it is about to close.
     pub(crate) closing: bool,
     /// `ReadyForQuery` was passed on this often.
@@ -108,10 +138,16 @@ impl ServerSession {
             attached: None,
             last_client: None,
             unsynced: false,
-            batch_copies: false,
+            batch_waits: false,
             batch: 0,
             cleanup: Cleanup::None,
             dirty: false,
+            dirt: Dirt::default(),
+            answer: None,
+            own_search_path: false,
+            settings_in_doubt: false,
+            pool: setup.pool,
+            user: setup.user,
             closing: false,
             queries: 0,
             transactions: 0,
@@ -179,6 +215,11 @@ impl ServerSession {
         self.closing
     }
 
+    /// Why it stays with its client beyond a transaction, for those who look on.
+    pub fn pins(&self) -> impl Iterator<Item = &'static str> {
+        self.dirt.pins().names()
+    }
+
     /// How often a client was told that it may go on, and how often of these outside of a
     /// transaction.
     pub fn counts(&self) -> (u64, u64) {
@@ -209,7 +250,7 @@ impl ServerSession {
         match request {
             Request::Query | Request::Sync | Request::FunctionCall => {
                 self.unsynced = false;
-                self.batch_copies = false;
+                self.batch_waits = false;
                 self.batch = self.batch.wrapping_add(1);
             }
             Request::Local => {}

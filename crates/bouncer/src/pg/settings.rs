@@ -1,12 +1,12 @@
 //! Settings of a session: what a client wants, what a server connection has, and the difference.
 //!
 //! A map is small, sorted and shared; two maps are mostly the same allocation, and then there is
-//! nothing to do. Values come in two forms, because a list such as a search path cannot be said as
-//! one string: the raw value, as the server keeps it, and the right-hand side of the client's own
-//! `SET`.
+//! nothing to do. Values are as `set_config` takes them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
+
+use wire::pg::sql::{is_setting_name, quote_literal};
 
 /// Settings that a client may keep; one that sets more is not replayed beyond it but held.
 pub const SETTINGS_MAX: usize = 64;
@@ -14,20 +14,11 @@ pub const SETTINGS_MAX: usize = 64;
 /// Bytes of one value.
 pub const SETTING_BYTES_MAX: usize = 8 * 1024;
 
-/// What a setting was set to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Value {
-    /// The raw value, as `current_setting` gives it.
-    Raw(Box<str>),
-    /// What followed `SET name TO`, which the server has accepted once.
-    Clause(Box<str>),
-}
-
 /// A small map from names to values, and fingerprints of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// Sorted by name; names are in lower case.
-    entries: Vec<(Box<str>, Value)>,
+    entries: Vec<(Box<str>, Box<str>)>,
     fingerprint: u64,
     plan_key: u64,
 }
@@ -70,62 +61,60 @@ const LISTS: &[&str] = &[
 
 /// Whether a setting can be given to another connection at all.
 pub fn is_replayable(name: &str) -> bool {
-    is_name(name) && !NOT_REPLAYED.iter().any(|not| not.eq_ignore_ascii_case(name))
-}
-
-/// Whether this is the name of a setting and nothing but.
-fn is_name(name: &str) -> bool {
-    let mut bytes = name.bytes();
-    bytes.next().is_some_and(|first| first.is_ascii_alphabetic() || first == b'_')
-        && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$'))
+    is_setting_name(name) && !NOT_REPLAYED.iter().any(|not| not.eq_ignore_ascii_case(name))
 }
 
 impl Settings {
-    /// Of pairs of names and raw values; what cannot be replayed is left out.
+    /// Of pairs of names and values; what cannot be replayed is left out.
     pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Settings {
         let mut settings = Settings::default();
         for (name, value) in pairs {
-            if is_replayable(name) {
-                settings.put(name, Some(Value::Raw(value.into())));
-            }
+            let _replayed = settings.put(name, Some(value));
         }
         settings
     }
 
-    /// Changes one; none removes it. The caller has asked [`is_replayable`].
-    pub fn put(&mut self, name: &str, value: Option<Value>) {
+    /// Changes one; none removes it. What cannot be replayed is left as it is, and so is a value
+    /// beyond [`SETTING_BYTES_MAX`] or a setting beyond [`SETTINGS_MAX`]; it says whether it was.
+    pub fn put(&mut self, name: &str, value: Option<&str>) -> bool {
+        if !is_replayable(name) {
+            return false;
+        }
         let name = name.to_ascii_lowercase();
         match (self.entries.binary_search_by(|entry| entry.0.as_ref().cmp(&name)), value) {
+            (_, Some(value)) if value.len() > SETTING_BYTES_MAX => return false,
+            (Err(_), Some(_)) if self.entries.len() >= SETTINGS_MAX => return false,
             (Ok(at), Some(value)) => {
                 if let Some(entry) = self.entries.get_mut(at) {
-                    entry.1 = value;
+                    entry.1 = value.into();
                 }
             }
             (Ok(at), None) => drop(self.entries.remove(at)),
-            (Err(at), Some(value)) => self.entries.insert(at, (name.into(), value)),
-            (Err(_), None) => {}
+            (Err(at), Some(value)) => self.entries.insert(at, (name.into(), value.into())),
+            (Err(_), None) => return true,
         }
         self.seal();
+        true
     }
 
     /// These, and over them the others.
     pub fn overlaid(&self, others: &Settings) -> Settings {
         let mut settings = self.clone();
         for (name, value) in &others.entries {
-            settings.put(name, Some(value.clone()));
+            let _replayed = settings.put(name, Some(value));
         }
         settings
     }
 
     /// The value of a setting; its name in lower case.
-    pub fn value(&self, name: &str) -> Option<&Value> {
+    pub fn value(&self, name: &str) -> Option<&str> {
         let at = self.entries.binary_search_by(|entry| entry.0.as_ref().cmp(name)).ok()?;
-        self.entries.get(at).map(|entry| &entry.1)
+        self.entries.get(at).map(|entry| entry.1.as_ref())
     }
 
     /// All of them, sorted by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Value)> {
-        self.entries.iter().map(|(name, value)| (name.as_ref(), value))
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.entries.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
     }
 
     /// How many there are.
@@ -173,55 +162,27 @@ impl Settings {
             }
         }
         for (name, value) in &wanted.entries {
-            if self.value(name) != Some(value) {
+            if self.value(name) != Some(value.as_ref()) {
                 write_set(name, value, out);
             }
         }
     }
 }
 
-fn write_set(name: &str, value: &Value, out: &mut Vec<u8>) {
-    match value {
-        Value::Raw(text) if LISTS.contains(&name) => {
-            out.extend_from_slice(b"SELECT pg_catalog.set_config('");
-            out.extend_from_slice(name.as_bytes());
-            out.extend_from_slice(b"',");
-            write_literal(text, out);
-            out.extend_from_slice(b",false);");
-        }
-        Value::Raw(text) => {
-            write_to(name, out);
-            write_literal(text, out);
-            out.push(b';');
-        }
-        Value::Clause(clause) => {
-            write_to(name, out);
-            out.extend_from_slice(clause.as_bytes());
-            // The clause may end with a comment to the end of the line.
-            out.extend_from_slice(b"\n;");
-        }
+fn write_set(name: &str, value: &str, out: &mut Vec<u8>) {
+    if LISTS.contains(&name) {
+        out.extend_from_slice(b"SELECT pg_catalog.set_config('");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b"',");
+        quote_literal(out, value);
+        out.extend_from_slice(b",false);");
+    } else {
+        out.extend_from_slice(b"SET ");
+        out.extend_from_slice(name.as_bytes());
+        out.extend_from_slice(b" TO ");
+        quote_literal(out, value);
+        out.push(b';');
     }
-}
-
-fn write_to(name: &str, out: &mut Vec<u8>) {
-    out.extend_from_slice(b"SET ");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b" TO ");
-}
-
-/// A string that means the same whatever `standard_conforming_strings` says.
-fn write_literal(text: &str, out: &mut Vec<u8>) {
-    if text.contains('\\') {
-        out.extend_from_slice(b" E");
-    }
-    out.push(b'\'');
-    for byte in text.bytes().filter(|byte| *byte != 0) {
-        if matches!(byte, b'\'' | b'\\') {
-            out.push(byte);
-        }
-        out.push(byte);
-    }
-    out.push(b'\'');
 }
 
 /// The parameters that a server reports, as it spells them.

@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use wire::pg::sql::{self, Change, Effects, Look, Verb};
+
 use super::statements::{HashKey, HashedMap, Statement};
 
 /// Texts in one generation of the table.
@@ -17,21 +19,66 @@ const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Hashes of texts that were seen once; a power of two.
 const SEEN_ONCE: usize = 4_096;
 
+/// What changes settings in a way that is known at the end of the transaction only.
+const CHANGES_SETTINGS: Effects = Effects::SET
+    .with(Effects::SET_LOCAL)
+    .with(Effects::RESET)
+    .with(Effects::SET_CONFIG)
+    .with(Effects::ROLE)
+    .with(Effects::DISCARD)
+    .with(Effects::DO)
+    .with(Effects::CALL)
+    .with(Effects::UNPARSED);
+
 /// What a text does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Facts {
-    /// It may read data that the client sends.
-    pub(crate) copies: bool,
+    pub(crate) effects: Effects,
+    /// The same for texts that differ in constants only.
+    pub(crate) fingerprint: u64,
+    /// What kind of statement it begins with.
+    pub(crate) verb: Verb,
+    /// Everything, where there are names or settings in it.
+    pub(crate) look: Option<Arc<Look>>,
 }
 
 impl Facts {
     /// Looks at a text.
     fn of(text: &[u8]) -> Facts {
-        Facts { copies: text.windows(4).any(|word| word.eq_ignore_ascii_case(b"copy")) }
+        let look = sql::look(text);
+        let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
+        let plain = look.changes.is_empty() && look.names.is_empty() && look.asked.is_none();
+        Facts { effects, fingerprint, verb, look: if plain { None } else { Some(Arc::new(look)) } }
     }
 
     /// Of a text that was not looked at.
-    pub(crate) const UNKNOWN: Facts = Facts { copies: true };
+    pub(crate) const UNKNOWN: Facts = Facts {
+        effects: Effects::UNPARSED.with(Effects::COPY),
+        fingerprint: 0,
+        verb: Verb::Other,
+        look: None,
+    };
+
+    /// Of the execution of a statement that SQL prepared.
+    pub(crate) const EXECUTION: Facts =
+        Facts { effects: Effects::EXECUTE, fingerprint: 0, verb: Verb::Statement, look: None };
+
+    /// Whether the settings are not what is known of them while this runs, or afterwards.
+    pub(crate) fn changes_settings(&self) -> bool {
+        self.effects.intersects(CHANGES_SETTINGS)
+    }
+
+    /// Whether it changes where names are looked up.
+    pub(crate) fn changes_search_path(&self) -> bool {
+        let of_path = |change: &Change| change.name() == Some("search_path");
+        self.effects.intersects(Effects::SET_CONFIG)
+            || self.look.as_ref().is_some_and(|look| look.changes.iter().any(of_path))
+    }
+
+    /// Whether what follows has to wait for what it does: data may be wanted, or names forgotten.
+    pub(crate) fn is_barrier(&self) -> bool {
+        self.effects.intersects(Effects::COPY | Effects::DISCARD | Effects::DEALLOCATE)
+    }
 }
 
 #[derive(Debug)]
@@ -66,7 +113,7 @@ impl Texts {
     /// What a text of the simple protocol does.
     pub(crate) fn facts(&mut self, text: &[u8]) -> Facts {
         match self.known(text) {
-            Some(known) => known.facts,
+            Some(known) => known.facts.clone(),
             None => Facts::of(text),
         }
     }
@@ -88,7 +135,7 @@ impl Texts {
         {
             return (statement.clone(), true);
         }
-        let statement = Statement::new(&key, text, types, plan_key, known.facts);
+        let statement = Statement::new(&key, text, types, plan_key, known.facts.clone());
         known.statement = Some((plan_key, statement.clone()));
         (statement, true)
     }

@@ -8,11 +8,14 @@ use wire::pg::exchange::{Audience, Entry, Step};
 use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
 use wire::pg::message::{self, ErrorFields, Severity};
 use wire::pg::notice::Notice;
+use wire::pg::sql::Look;
 
 use super::front::{shares, stream};
 use super::gone::clean;
 use super::{Broken, FromServer, Outputs, SERVER_MESSAGE_BYTES_MAX, ServerNext, Shared, change};
 use crate::pg::client::{Body, ClientSession};
+use crate::pg::dirt::Verdict;
+use crate::pg::probe::Reader;
 use crate::pg::server::{Cleanup, Note, ServerSession};
 
 /// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
@@ -81,7 +84,19 @@ impl Back<'_, '_> {
         if held && !too_long && rest.len() < header.total {
             return Ok(Some(0));
         }
+        if header.tag == backend::DATA_ROW && self.server.answer.is_some() && self.is_answer() {
+            // A row of an answer is read as well.
+            if too_long {
+                return Err(Broken::Malformed { tag: header.tag, bytes: header.total });
+            }
+            if rest.len() < header.total {
+                return Ok(Some(0));
+            }
+        }
         let step = self.server.exchange.step(header.tag)?;
+        if step != Step::Unasked {
+            self.first_reply();
+        }
         // What is too long to be held is known by its tag alone.
         let message = rest.get(..header.total).unwrap_or(rest);
         match step {
@@ -94,6 +109,9 @@ impl Back<'_, '_> {
             Step::Part if header.tag == backend::COMMAND_COMPLETE => {
                 self.command(message);
                 self.pass(header, message);
+            }
+            Step::Part if header.tag == backend::DATA_ROW && self.is_answer() => {
+                self.answer_row(message)?;
             }
             Step::Part => return Ok(Some(self.part(header, rest))),
             Step::Last => {
@@ -108,6 +126,46 @@ impl Back<'_, '_> {
             Step::Ready => return self.ready(header, message),
         }
         Ok(Some(message.len()))
+    }
+
+    /// Whether what comes next belongs to the answer to a question of ours.
+    fn is_answer(&self) -> bool {
+        self.server.exchange.front().is_some_and(|entry| matches!(entry.note, Note::Probe))
+    }
+
+    fn answer_row(&mut self, message: &[u8]) -> Result<(), Broken> {
+        let body = message.get(HEADER_BYTES..).unwrap_or_default();
+        let Some(answer) = &mut self.server.answer else { return Ok(()) };
+        answer
+            .row(body, &self.server.user)
+            .map_err(|error| Broken::Probe { message: error.to_string().into() })
+    }
+
+    /// The first reply to a request of the client's: from now on what its text does may be done.
+    #[inline]
+    fn first_reply(&mut self) {
+        let Some(front) = self.server.exchange.front_mut() else { return };
+        let facts = match &mut front.note {
+            Note::Text(facts) | Note::Bind { facts, .. } => facts.take(),
+            Note::Call(unseen) => {
+                if std::mem::take(unseen) {
+                    self.server.dirt.saw_function_call();
+                }
+                return;
+            }
+            _ => return,
+        };
+        let Some(facts) = facts else { return };
+        let lessons = self.shared.lessons(self.server.pool);
+        let own_search_path = self.server.own_search_path;
+        match &facts.look {
+            Some(look) => self.server.dirt.saw_text(lessons, look, own_search_path),
+            None => {
+                let (effects, fingerprint) = (facts.effects, facts.fingerprint);
+                let look = Look { effects, fingerprint, verb: facts.verb, ..Look::default() };
+                self.server.dirt.saw_text(lessons, &look, own_search_path);
+            }
+        }
     }
 
     /// Whether the front request's reply is for a client that is there.
@@ -202,15 +260,7 @@ impl Back<'_, '_> {
         if let Some(entry) = self.server.exchange.pop() {
             match entry.note {
                 Note::Prepare { id, .. } => self.server.statements.arrived(id),
-                Note::Plain
-                | Note::Unnamed { .. }
-                | Note::Use { .. }
-                | Note::Prepared { .. }
-                | Note::Closed { .. }
-                | Note::Refused(_)
-                | Note::Settings
-                | Note::Rollback
-                | Note::Reset => {}
+                _ => {}
             }
         }
         self.give(header, message, heard);
@@ -233,17 +283,14 @@ impl Back<'_, '_> {
 
     /// A command has ended; some change what is there for everybody.
     fn command(&mut self, message: &[u8]) {
+        let note = self.server.exchange.front().map(|front| &front.note);
+        if !matches!(note, Some(Note::Text(_) | Note::Run)) {
+            return;
+        }
         let tag = message.get(HEADER_BYTES..message.len().saturating_sub(1)).unwrap_or_default();
+        self.server.dirt.saw_tag(tag);
         match tag.first() {
-            Some(b'D') if tag == b"DISCARD ALL" => {
-                self.server.statements.clear();
-                self.server.applied = self.server.startup.clone();
-                if let Some(client) = &mut self.client {
-                    client.statements.clear();
-                    client.wanted = client.startup.clone();
-                }
-            }
-            Some(b'D') if tag == b"DEALLOCATE ALL" => {
+            Some(b'D') if matches!(tag, b"DISCARD ALL" | b"DEALLOCATE ALL") => {
                 self.server.statements.clear();
                 if let Some(client) = &mut self.client {
                     client.statements.clear();
@@ -262,6 +309,7 @@ impl Back<'_, '_> {
 
     /// An error of the front request. False: it is one after which the client cannot go on.
     fn error(&mut self, header: Header, message: &[u8]) -> Result<bool, Broken> {
+        self.server.dirt.saw_error();
         let notice = Notice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
         let fatal = notice.severity() == Severity::Fatal;
         let front = self.server.exchange.front_mut().map(|entry| &mut entry.note);
@@ -292,6 +340,9 @@ impl Back<'_, '_> {
             Some(Note::Reset | Note::Rollback) => {
                 return Err(Broken::Reset { message: notice.message().into() });
             }
+            Some(Note::Probe) => {
+                return Err(Broken::Probe { message: notice.message().into() });
+            }
             // An error of a Parse that was put in between is what the client's request meets.
             Some(Note::Prepare { .. }) => self.give(header, message, self.client.is_some()),
             _ => self.pass(header, message),
@@ -319,12 +370,7 @@ impl Back<'_, '_> {
                 }
                 Note::Prepared { undo } => Some(undo),
                 Note::Closed { undo } => undo,
-                Note::Plain
-                | Note::Use { .. }
-                | Note::Refused(_)
-                | Note::Settings
-                | Note::Rollback
-                | Note::Reset => {
+                _ => {
                     first = None;
                     None
                 }
@@ -366,10 +412,20 @@ impl Back<'_, '_> {
             }
             Some(Note::Reset) => {
                 self.server.dirty = false;
+                self.server.dirt.discarded();
                 self.server.statements.clear();
                 self.server.applied = self.server.startup.clone();
             }
-            _ => {}
+            Some(Note::Probe) => self.answered(),
+            Some(Note::Rollback) => {
+                self.server.dirt.saw_tag(b"ROLLBACK");
+                self.server.dirt.ready(status);
+            }
+            _ => {
+                self.server.dirt.ready(status);
+                let changes = self.server.dirt.take_changes();
+                change::apply(self.client.as_deref_mut(), self.server, changes);
+            }
         }
         self.locals();
         if self.is_refused_transaction() {
@@ -382,6 +438,17 @@ impl Back<'_, '_> {
         }
         self.release();
         Ok(Some(message.len()))
+    }
+
+    /// The answer to a question of ours is complete.
+    fn answered(&mut self) {
+        let server = &mut *self.server;
+        let Some(answer) = server.answer.take() else { return };
+        let applied = server.applied.clone();
+        let knows = |name: &str| applied.value(name).is_some();
+        let lessons = self.shared.lessons(server.pool);
+        let found = server.dirt.answered(lessons, answer.finish(), &knows);
+        change::adopt(self.client.as_deref_mut(), server, found);
     }
 
     fn is_refused_transaction(&self) -> bool {
@@ -400,15 +467,26 @@ impl Back<'_, '_> {
         {
             return;
         }
-        if let Some(client) = &mut self.client
-            && shares(client.mode)
-            && !(client.body.left > 0 && client.body.pass)
-        {
-            client.attached = false;
-            client.barrier = false;
-            server.attached = None;
-            self.client = None;
-            self.released = true;
+        let Some(client) = &mut self.client else { return };
+        if !shares(client.mode) || (client.body.left > 0 && client.body.pass) {
+            return;
+        }
+        match server.dirt.verdict() {
+            Verdict::Probe(questions) => {
+                server.query(&[questions.sql().as_bytes()], Note::Probe, self.out.to_server);
+                server.dirt.asked(questions);
+                server.answer = Some(Box::new(Reader::new()));
+                return;
+            }
+            Verdict::Pinned(_) => {}
+            Verdict::Clean if server.dirty => {}
+            Verdict::Clean => {
+                client.attached = false;
+                client.barrier = false;
+                server.attached = None;
+                self.client = None;
+                self.released = true;
+            }
         }
     }
 
@@ -419,7 +497,7 @@ impl Back<'_, '_> {
         }
         let server = &mut *self.server;
         if self.client.is_none() && server.cleanup != Cleanup::None && server.exchange.is_empty() {
-            return clean(self.shared, server, self.out).unwrap_or(ServerNext::Read);
+            return clean(server, self.out).unwrap_or(ServerNext::Read);
         }
         ServerNext::Read
     }

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use wire::pg::exchange::{Audience, Request};
 use wire::pg::message;
+use wire::pg::sql::Change;
 
 use super::{Outputs, Shared};
 use crate::pg::client::ClientSession;
+use crate::pg::dirt;
 use crate::pg::server::{Note, ServerSession};
+use crate::pg::settings::{Settings, is_replayable};
 use crate::pg::statements::write_close;
 
 /// Makes the server's settings the client's. Returns whether anything had to be sent.
@@ -21,21 +24,114 @@ pub(super) fn settings(
     server: &mut ServerSession,
     out: &mut Outputs<'_>,
 ) -> bool {
-    if Arc::ptr_eq(&server.applied, &client.wanted) {
+    let hidden = server.dirt.has_hidden_settings() && server.last_client != Some(client.id);
+    if !hidden && Arc::ptr_eq(&server.applied, &client.wanted) {
         return false;
     }
-    if server.applied == client.wanted {
+    if !hidden && server.applied == client.wanted {
         // From now on the comparison above is enough.
         server.applied = client.wanted.clone();
         return false;
     }
     let mut text = std::mem::take(&mut shared.scratch);
     text.clear();
+    if hidden {
+        // Settings that nobody sees may be there; this takes them away with all others.
+        text.extend_from_slice(b"RESET ALL;");
+        server.applied = server.startup.clone();
+        server.dirt.settings_reset();
+    }
     server.applied.write_change(&client.wanted, &mut text);
     server.query(&[b"BEGIN;", &text, b"COMMIT"], Note::Settings, out.to_server);
     shared.scratch = text;
     server.applied = client.wanted.clone();
     true
+}
+
+/// What a tenant believes of texts, for [`dirt`].
+pub(super) fn believed(verify: api::Verify) -> dirt::Verify {
+    match verify {
+        api::Verify::Unknown => dirt::Verify::Unknown,
+        api::Verify::Always => dirt::Verify::Always,
+        api::Verify::Never => dirt::Verify::Never,
+    }
+}
+
+/// Settings of the session changed, by what the client did: the server has them, and the client
+/// wants them from now on.
+pub(super) fn apply(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    changes: Vec<Change>,
+) {
+    if changes.is_empty() {
+        return;
+    }
+    let mut applied = (*server.applied).clone();
+    let nothing = Arc::new(Settings::default());
+    let (mut wanted, startup, forced) = match &client {
+        Some(client) => ((*client.wanted).clone(), &client.startup, &client.forced),
+        None => (Settings::default(), &nothing, &nothing),
+    };
+    let mut known = true;
+    for change in changes {
+        match change {
+            Change::Value { name, value } => {
+                known &= applied.put(&name, Some(&value));
+                if forced.value(&name).is_none() {
+                    known &= wanted.put(&name, Some(&value));
+                }
+            }
+            Change::Default { name } => {
+                known &= applied.put(&name, server.startup.value(&name));
+                known &= wanted.put(&name, startup.value(&name));
+            }
+            Change::DefaultAll => {
+                applied = (*server.startup).clone();
+                wanted = (**startup).clone();
+            }
+        }
+    }
+    keep(client, server, applied, wanted, known);
+}
+
+/// What an answer of the server says about the settings of its session.
+pub(super) fn adopt(
+    mut client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    found: dirt::Settings,
+) {
+    if let Some(all) = found.all {
+        let mut applied = Settings::default();
+        let mut known = true;
+        // The server shows nobody the settings of no module: what was known of them stays.
+        let hidden = server.applied.iter().filter(|(name, _)| name.contains('.'));
+        let all = all.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        for (name, value) in hidden.chain(all) {
+            // Roles are asked for by themselves.
+            known &= !is_replayable(name) || applied.put(name, Some(value));
+        }
+        let forced = client.as_ref().map(|client| client.forced.clone()).unwrap_or_default();
+        let wanted = applied.overlaid(&forced);
+        keep(client.as_deref_mut(), server, applied, wanted, known);
+    }
+    apply(client, server, found.changes);
+}
+
+/// A session whose settings are not all known stays with its client.
+fn keep(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    applied: Settings,
+    wanted: Settings,
+    known: bool,
+) {
+    server.dirty |= !known;
+    server.applied = Arc::new(applied);
+    let Some(client) = client else { return };
+    server.own_search_path = wanted.value("search_path").is_some();
+    client.wanted =
+        if wanted == *server.applied { server.applied.clone() } else { Arc::new(wanted) };
 }
 
 /// Tells the client the parameters of the server that it does not know.

@@ -173,7 +173,7 @@ impl Link<'_, '_> {
             frontend::DESCRIBE | frontend::CLOSE | frontend::EXECUTE => self.small(header, rest),
             frontend::FUNCTION_CALL => {
                 self.prepare_idle();
-                self.server.sent(Request::FunctionCall, Audience::Client, Note::Plain);
+                self.server.sent(Request::FunctionCall, Audience::Client, Note::Call(true));
                 self.pass(header, rest)
             }
             _ => unknown(header, rest, self.out),
@@ -242,12 +242,19 @@ impl Link<'_, '_> {
             self.shared.texts.facts(text)
         };
         self.prepare_idle();
-        self.client.barrier = facts.copies;
+        self.client.barrier = facts.is_barrier();
+        self.runs(&facts);
         // A text of the simple protocol takes the place of the statement without a name.
         self.client.statements.unnamed = None;
         self.server.statements.unnamed = None;
-        self.server.sent(Request::Query, Audience::Client, Note::Plain);
+        self.server.sent(Request::Query, Audience::Client, Note::Text(Some(facts)));
         self.pass(header, rest)
+    }
+
+    /// A text is going to run.
+    fn runs(&mut self, facts: &Facts) {
+        self.server.settings_in_doubt |= facts.changes_settings();
+        self.server.own_search_path |= facts.changes_search_path();
     }
 
     fn parse(&mut self, header: Header, rest: &[u8]) -> Taken {
@@ -261,8 +268,12 @@ impl Link<'_, '_> {
             .and_then(|(name, rest)| split_string(rest).map(|(text, types)| (name, text, types)));
         let Some((name, text, types)) = parts else { return unknown(header, rest, self.out) };
         self.prepare_idle();
-        let plan_key = self.client.wanted.plan_key();
+        // Under settings that are not known the statement is nobody else's.
+        let in_doubt = self.server.settings_in_doubt;
+        let plan_key =
+            if in_doubt { self.shared.private_key() } else { self.client.wanted.plan_key() };
         let (statement, seen) = self.shared.texts.statement(text, types, plan_key);
+        let seen = seen && !in_doubt;
         if name.is_empty() {
             let undo = self.client.statements.put_unnamed(Some(statement.clone()));
             if seen {
@@ -301,7 +312,7 @@ impl Link<'_, '_> {
         self.prepare_idle();
         let undo = self.client.statements.put_unnamed(None);
         self.server.statements.unnamed = None;
-        self.server.batch_copies = true;
+        self.server.batch_waits = true;
         self.server.sent(Request::Parse, Audience::Client, Note::Unnamed { undo: Some(undo) });
         self.pass(header, rest)
     }
@@ -429,12 +440,14 @@ impl Link<'_, '_> {
         self.client.body = Body { left: header.total - part.len(), pass: true };
         let note = match &found {
             Some((statement, _)) => {
-                self.server.batch_copies |= statement.facts.copies;
-                Note::Use { id: statement.id }
+                self.server.batch_waits |= statement.facts.is_barrier();
+                self.runs(&statement.facts);
+                Note::Bind { id: Some(statement.id), facts: Some(statement.facts.clone()) }
             }
             None => {
-                self.server.batch_copies = true;
-                Note::Plain
+                self.server.batch_waits = true;
+                self.runs(&Facts::EXECUTION);
+                Note::Bind { id: None, facts: Some(Facts::EXECUTION) }
             }
         };
         self.server.sent(Request::Bind, Audience::Client, note);
@@ -462,7 +475,7 @@ impl Link<'_, '_> {
                 put_header(self.out.to_server, frontend::DESCRIBE, bytes + 2);
                 self.out.to_server.push(b'S');
                 self.put_statement_name(found.as_ref(), name);
-                let note = found.map_or(Note::Plain, |(found, _)| Note::Use { id: found.id });
+                let note = found.map_or(Note::Plain, |(found, _)| Note::Describe { id: found.id });
                 self.server.sent(Request::DescribeStatement, Audience::Client, note);
                 Taken::Bytes(header.total)
             }
@@ -482,9 +495,9 @@ impl Link<'_, '_> {
     }
 
     fn execute(&mut self, header: Header, rest: &[u8]) -> Taken {
-        self.server.sent(Request::Execute, Audience::Client, Note::Plain);
+        self.server.sent(Request::Execute, Audience::Client, Note::Run);
         let taken = self.pass(header, rest);
-        if self.server.batch_copies {
+        if self.server.batch_waits {
             // What follows may be data or a request; until it is known which, nothing is sent. The
             // server says nothing of a plain result before it is asked to.
             put_header(self.out.to_server, frontend::FLUSH, 0);

@@ -4,8 +4,9 @@ use wire::pg::exchange::{Audience, Copying, Request};
 use wire::pg::frame::TransactionStatus;
 use wire::pg::message;
 
-use super::{Broken, Outputs, ServerNext, Shared};
+use super::{Broken, Outputs, ServerNext};
 use crate::pg::client::ClientSession;
+use crate::pg::dirt::Leave;
 use crate::pg::server::{Cleanup, Note, ServerSession};
 
 /// What the owner of the sockets has to do for a server connection whose client left.
@@ -24,7 +25,6 @@ pub enum Gone {
 
 /// The client that held this server connection is gone, whatever it was doing.
 pub fn client_gone(
-    shared: &mut Shared,
     client: &ClientSession,
     server: &mut ServerSession,
     out: &mut Outputs<'_>,
@@ -56,7 +56,7 @@ pub fn client_gone(
     if !server.exchange.is_empty() {
         return if runs { Gone::Cancel } else { Gone::Draining };
     }
-    match clean(shared, server, out) {
+    match clean(server, out) {
         Some(ServerNext::Idle) => Gone::Idle,
         Some(_) => Gone::Close,
         None => Gone::Draining,
@@ -64,32 +64,34 @@ pub fn client_gone(
 }
 
 /// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
-pub(super) fn clean(
-    _shared: &mut Shared,
-    server: &mut ServerSession,
-    out: &mut Outputs<'_>,
-) -> Option<ServerNext> {
+pub(super) fn clean(server: &mut ServerSession, out: &mut Outputs<'_>) -> Option<ServerNext> {
     debug_assert!(server.exchange.is_empty(), "{server:?}");
+    let idle = server.exchange.status() == TransactionStatus::Idle;
     match server.cleanup {
         Cleanup::None => return None,
-        Cleanup::Resetting if server.exchange.status() != TransactionStatus::Idle => {
-            let message = "the transaction did not end".into();
-            return Some(ServerNext::Broken(Broken::Reset { message }));
+        Cleanup::Draining if !idle => {
+            server.query(&[b"ROLLBACK"], Note::Rollback, out.to_server);
+            server.cleanup = Cleanup::RollingBack;
+            return None;
         }
-        Cleanup::Resetting => {}
-        Cleanup::Draining => {
-            if server.exchange.status() != TransactionStatus::Idle {
-                server.query(&[b"ROLLBACK"], Note::Rollback, out.to_server);
-            }
-            if server.dirty {
+        Cleanup::RollingBack | Cleanup::Resetting if !idle => {
+            return Some(cannot("the transaction did not end"));
+        }
+        Cleanup::Draining | Cleanup::RollingBack => match server.dirt.leave() {
+            Leave::Close => return Some(cannot("there is no way back from what its client did")),
+            Leave::Nothing if !server.dirty => {}
+            Leave::Nothing | Leave::Discard => {
                 server.query(&[b"DISCARD ALL"], Note::Reset, out.to_server);
+                server.cleanup = Cleanup::Resetting;
+                return None;
             }
-        }
+        },
+        Cleanup::Resetting => {}
     }
-    if server.exchange.is_empty() {
-        server.cleanup = Cleanup::None;
-        return Some(ServerNext::Idle);
-    }
-    server.cleanup = Cleanup::Resetting;
-    None
+    server.cleanup = Cleanup::None;
+    Some(ServerNext::Idle)
+}
+
+fn cannot(message: &str) -> ServerNext {
+    ServerNext::Broken(Broken::Reset { message: message.into() })
 }

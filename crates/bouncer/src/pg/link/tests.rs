@@ -270,7 +270,8 @@ fn forgetting_all_forgets_the_names_of_the_client_only() {
          s> ZI
          a> Q[DEALLOCATE ALL]
          s> C[DEALLOCATE ALL] ZI
-         s< P[#1|SELECT 1] S S Q[DEALLOCATE ALL]
+         s< P[#1|SELECT 1] S S Q[DEALLOCATE ALL] Q[?]
+         s> T[c] C[SELECT 0] ZI
          b> B[|s] S
          s< P[#1|SELECT 1] B[|#1] S
          s> 1 2 ZI
@@ -425,8 +426,14 @@ fn parameters_and_notices_reach_whom_they_concern() {
          a< S[TimeZone|UTC+1] N[NOTICE|00000|hear] C[SET] ZI
          s> N[NOTICE|00000|nobody] A[c|x] S[in_hot_standby|off]
          s: idle
+         a> Q[SELECT 1]
+         s< Q[SET TimeZone TO 'UTC+1'] Q[SELECT 1]
+         a< S[in_hot_standby|off]
+         s> C[SELECT 1] ZI
          b> Q[SELECT 1]
-         b< S[TimeZone|UTC+1] S[in_hot_standby|off]",
+         s< Q[BEGIN;RESET timezone;COMMIT] Q[SELECT 1]
+         s> C[BEGIN] S[TimeZone|UTC] C[RESET] C[COMMIT] ZI
+         b< S[in_hot_standby|off]",
     );
 }
 
@@ -500,5 +507,141 @@ fn a_server_that_closes_says_so() {
          s> E[FATAL|57P01|terminating]
          a< E[FATAL|57P01|terminating]
          s: busy",
+    );
+}
+
+#[test]
+fn what_a_client_sets_follows_it() {
+    check(
+        "a> Q[SET search_path TO a, \"B\"]
+         s> C[SET] ZI
+         s< Q[SET search_path TO a, \"B\"]
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         server 2
+         a> Q[SELECT 1]
+         s< Q[BEGIN;SELECT pg_catalog.set_config('search_path','a, \"B\"',false);COMMIT] Q[SELECT 1]
+         s> C[BEGIN] T[c] D[x] C[SELECT 1] C[COMMIT] ZI C[SELECT 1] ZI
+         a< C[SET] ZI C[SELECT 1] ZI C[SELECT 1] ZI
+         server 1
+         b> Q[SELECT 1]
+         s< Q[BEGIN;RESET search_path;COMMIT] Q[SELECT 1]",
+    );
+}
+
+#[test]
+fn a_setting_counts_if_its_transaction_commits() {
+    check(
+        "a> Q[BEGIN] Q[SET work_mem TO '1MB'] Q[ROLLBACK]
+         s> C[BEGIN] ZT C[SET] ZT C[ROLLBACK] ZI
+         a: free
+         b> Q[SELECT 1]
+         s< Q[BEGIN] Q[SET work_mem TO '1MB'] Q[ROLLBACK] Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         a> Q[BEGIN] Q[SET work_mem TO '2MB'] Q[COMMIT]
+         s> C[BEGIN] ZT C[SET] ZT C[COMMIT] ZI
+         s< Q[BEGIN] Q[SET work_mem TO '2MB'] Q[COMMIT]
+         b> Q[SELECT 1]
+         s< Q[BEGIN;RESET work_mem;COMMIT] Q[SELECT 1]",
+    );
+}
+
+#[test]
+fn statements_under_settings_that_are_in_doubt_are_not_shared() {
+    check(
+        "a> P[s|SELECT * FROM t] S
+         s> 1 ZI
+         b> Q[BEGIN] Q[SET search_path TO b]
+         s> C[BEGIN] ZT C[SET] ZT
+         b> P[s|SELECT * FROM t] S
+         s< P[#1|SELECT * FROM t] S Q[BEGIN] Q[SET search_path TO b] P[#2|SELECT * FROM t] S",
+    );
+}
+
+#[test]
+fn what_stays_behind_keeps_the_server_with_its_client() {
+    check(
+        "a> Q[SELECT pg_advisory_lock(1)]
+         s> T[c] D[x] C[SELECT 1] ZI
+         a< T[c] D[x] C[SELECT 1] ZI
+         s< Q[SELECT pg_advisory_lock(1)] Q[?]
+         a: held
+         s> T[c] R[a|-|-] C[SELECT 1] ZI
+         a<
+         a: held
+         a> Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         a: held
+         s< Q[SELECT 1]
+         a> Q[SELECT pg_advisory_unlock(1)]
+         s> C[SELECT 1] ZI
+         s< Q[SELECT pg_advisory_unlock(1)] Q[?]
+         s> T[c] C[SELECT 0] ZI
+         a: free
+         s: idle",
+    );
+    check(
+        "a> Q[CREATE TEMP TABLE t (x int)]
+         s> C[CREATE TABLE] ZI T[c] R[t|-|-] C[SELECT 1] ZI
+         a: held
+         a gone: draining
+         s< Q[CREATE TEMP TABLE t (x int)] Q[?] Q[DISCARD ALL]
+         s> C[DISCARD ALL] ZI
+         s: idle",
+    );
+    check(
+        "a> Q[LOAD 'x']
+         s> C[LOAD] ZI
+         a: held
+         a gone: close",
+    );
+}
+
+#[test]
+fn a_question_does_not_stand_in_the_way() {
+    check(
+        "a> Q[SELECT pg_advisory_lock(1)]
+         s> C[SELECT 1] ZI
+         a> Q[SELECT 2]
+         s> R[a|-|-] C[SELECT 1] ZI C[SELECT 2] ZI
+         a< C[SELECT 1] ZI C[SELECT 2] ZI
+         a: held",
+    );
+    check(
+        "a> Q[SELECT pg_advisory_lock(1)]
+         s> C[SELECT 1] ZI
+         a gone: draining
+         s> R[a|-|-] C[SELECT 1] ZI
+         s< Q[SELECT pg_advisory_lock(1)] Q[?] Q[DISCARD ALL]
+         s> C[DISCARD ALL] ZI
+         s: idle",
+    );
+    check(
+        "a> Q[SELECT pg_advisory_lock(1)]
+         s> C[SELECT 1] ZI R[nonsense]
+         s: broken",
+    );
+}
+
+#[test]
+fn settings_that_a_function_made_are_found_and_followed() {
+    let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT f()]
+         s> C[SELECT 1] ZI
+         s< Q[SELECT f()] Q[?]
+         s> R[s|work_mem|1024] R[r|login|none] C[SELECT 2] ZI
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         b> Q[SELECT 1]
+         s< Q[BEGIN;RESET ALL;COMMIT] Q[SELECT 1]
+         s> C[BEGIN] C[RESET] C[COMMIT] ZI C[SELECT 1] ZI
+         a> Q[SELECT 1]
+         s< Q[BEGIN;SET work_mem TO '1024';COMMIT] Q[SELECT 1]",
     );
 }

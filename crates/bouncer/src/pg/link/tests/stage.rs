@@ -3,7 +3,8 @@
 //! A script is lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has been sent
 //! exactly this since it was asked last. `s> …`: the server sends. `a< …`: client a has been sent
 //! exactly this. `a: free`, `a: held`, `a: closed`, `s: idle`, `s: busy`, `s: broken`: so it stands
-//! now. `server 2`: who needs one from now on gets that server. `a gone: cancel`: the client leaves,
+//! now. `Q[?]` is a question about what was left behind, and `R[a|-|-]` a row of its
+//! answer. `server 2`: who needs one from now on gets that server. `a gone: cancel`: the client leaves,
 //! and this is what has to happen.
 //!
 //! A message is its tag and, in brackets, its parts. Names of ours appear as `#1`, `#2`, … in the
@@ -13,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use api::PoolMode;
+use api::{PoolMode, Verify};
 use wire::pg::frame::{HEADER_BYTES, Header, put_header, split_string};
 
 use crate::pg::client::{ClientId, ClientSession, ClientSetup};
@@ -27,6 +28,7 @@ use crate::pg::statements::HashKey;
 
 pub(super) struct Setup {
     pub(super) mode: PoolMode,
+    pub(super) verify: Verify,
     pub(super) limits: LinkLimits,
     /// Settings that a client starts with, by its letter.
     pub(super) settings: &'static [(char, &'static str, &'static str)],
@@ -37,6 +39,7 @@ impl Default for Setup {
     fn default() -> Self {
         Setup {
             mode: PoolMode::Transaction,
+            verify: Verify::Never,
             limits: LinkLimits::default(),
             settings: &[],
             forced: &[],
@@ -152,6 +155,8 @@ impl Stage<'_> {
         self.servers.entry(self.server).or_insert_with(|| Server {
             session: ServerSession::new(ServerSetup {
                 pid: 1,
+                pool: 1,
+                user: "login".into(),
                 key: Box::new([1, 2, 3, 4]),
                 parameters: Parameters::of([("TimeZone", "UTC")]),
                 settings: Arc::new(Settings::default()),
@@ -171,6 +176,7 @@ impl Stage<'_> {
                 session: ClientSession::new(ClientSetup {
                     id: ClientId(u32::from(who)),
                     mode: setup.mode,
+                    verify: setup.verify,
                     settings: Settings::of(mine.map(|setting| (setting.1, setting.2))),
                     forced: Arc::new(Settings::of(setup.forced.iter().copied())),
                     seen: Arc::new(Parameters::of([("TimeZone", "UTC")])),
@@ -265,7 +271,7 @@ impl Stage<'_> {
         server.client = None;
         let mut nobody = Vec::new();
         let out = &mut Outputs { to_client: &mut nobody, to_server: &mut server.given };
-        match client_gone(&mut self.shared, &client.session, &mut server.session, out) {
+        match client_gone(&client.session, &mut server.session, out) {
             Gone::Cancel => "cancel",
             Gone::Draining => "draining",
             Gone::Idle => "idle",
@@ -346,9 +352,21 @@ fn backend(tag: &str, parts: &[&str]) -> (u8, Vec<u8>) {
         "C" | "S" => (tag.as_bytes()[0], strings(parts)),
         "ZI" | "ZT" | "ZE" => (b'Z', vec![tag.as_bytes()[1]]),
         "E" | "N" => (tag.as_bytes()[0], fields(parts)),
+        "R" => (b'D', row(parts)),
         "A" => (b'A', [vec![0, 0, 0, 1], strings(parts)].concat()),
         _ => (tag.as_bytes()[0], parts.concat().into_bytes()),
     }
+}
+
+/// A row as it is on the wire; `-` is a column without a value.
+fn row(parts: &[&str]) -> Vec<u8> {
+    let mut body = u16::try_from(parts.len()).unwrap().to_be_bytes().to_vec();
+    for part in parts {
+        let bytes = if *part == "-" { -1 } else { i32::try_from(part.len()).unwrap() };
+        body.extend(bytes.to_be_bytes());
+        body.extend(part.bytes().filter(|_| bytes >= 0));
+    }
+    body
 }
 
 /// Severity, code, message, and the routine if there is a fourth part.
@@ -382,6 +400,8 @@ fn show_strings(tag: &str, body: &[u8], count: usize) -> String {
 fn show_frontend(tag: u8, body: &[u8]) -> String {
     let letter = char::from(tag).to_string();
     match tag {
+        // A question of ours about what was left behind.
+        b'Q' if body.starts_with(b"SELECT '") => "Q[?]".to_owned(),
         b'Q' | b'E' => show_strings(&letter, body, 1),
         b'P' | b'B' => show_strings(&letter, body, 2),
         b'f' => letter,
