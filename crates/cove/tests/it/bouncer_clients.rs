@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::thread;
 
@@ -54,31 +54,32 @@ fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
         command.env("PGHOST", address.ip().to_string()).env("PGPORT", address.port().to_string());
         command.env("PGUSER", USER).env("PGPASSWORD", PASSWORD);
         command.env("PGDATABASE", database(program, mode)).env("CLIENTS", CLIENTS.to_string());
-        command.env("PYTHONDONTWRITEBYTECODE", "1");
         (mode, thread::spawn(move || command.output().unwrap()))
     });
     for (mode, run) in runs {
-        let output = run.join().unwrap();
-        let (text, errors) =
-            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
-        let lines = lines.unwrap_or_else(|error| panic!("{mode}: {error}\n{text}\n{errors}"));
-        let failed: Vec<String> = lines
-            .iter()
-            .filter(|line| line["ok"] != true)
-            .map(|line| {
-                let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
-                format!("{}\n{}", text("check"), text("error"))
-            })
-            .collect();
-        assert!(failed.is_empty(), "in {mode} mode:\n{}\n{errors}", failed.join("\n"));
-        // A program that broke off in the middle has no failed checks either.
-        assert!(output.status.success() && lines.len() >= least, "{mode}: {text}\n{errors}");
+        check_output(&format!("{program} in {mode} mode"), least, &run.join().unwrap());
     }
 }
 
-fn python(name: &str) -> Command {
+/// Looks at what a program printed: a line for each of its checks, of which there are so many.
+pub(crate) fn check_output(what: &str, least: usize, output: &Output) {
+    let (text, errors) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let lines: Result<Vec<Value>, _> = text.lines().map(serde_json::from_str).collect();
+    let lines = lines.unwrap_or_else(|error| panic!("{what}: {error}\n{text}\n{errors}"));
+    let failed = lines.iter().filter(|line| line["ok"] != true).map(|line| {
+        let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+        format!("{}\n{}", text("check"), text("error"))
+    });
+    let failed: Vec<String> = failed.collect();
+    assert!(failed.is_empty(), "{what}:\n{}\n{errors}", failed.join("\n"));
+    // A program that broke off in the middle has no failed checks either.
+    assert!(output.status.success() && lines.len() >= least, "{what}: {text}\n{errors}");
+}
+
+pub(crate) fn python(name: &str) -> Command {
     let mut command = Command::new(foreign::interpreter());
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
     command.arg(Path::new(COMPAT).join("postgres").join(name));
     command
 }

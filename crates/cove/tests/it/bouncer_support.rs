@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 
 use serde_json::Value;
 use testkit::{PgAddress, PgClient, PgFailure, Postgres, Server};
@@ -65,6 +65,18 @@ pub(crate) fn postgres() -> Postgres {
     prepared(Postgres::start_with(&["max_connections=150", "max_prepared_transactions=5"]))
 }
 
+/// One such server for all tests that hold it at the same time. Names of databases and of roles are
+/// each test's own.
+pub(crate) fn shared_postgres() -> Arc<Postgres> {
+    static SHARED: RwLock<Weak<Postgres>> = RwLock::new(Weak::new());
+    let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let server = Arc::new(postgres());
+        *shared = Arc::downgrade(&server);
+        server
+    })
+}
+
 /// The same of whichever version and with whichever settings it was started.
 pub(crate) fn prepared(postgres: Postgres) -> Postgres {
     postgres.sql(&format!("CREATE ROLE {USER} LOGIN SUPERUSER PASSWORD '{PASSWORD}'"));
@@ -111,6 +123,11 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
 }
 
 impl Bounced {
+    /// Looks again where clients are taken, after the server has started again.
+    pub(crate) fn moved(&mut self) {
+        self.address = address(&self.server);
+    }
+
     /// Where clients are taken.
     pub(crate) fn tcp(&self) -> SocketAddr {
         self.address

@@ -17,7 +17,10 @@
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
+//! | `bouncer.rs` | tenants, modes, limits, cancelling and operation of the bouncer |
 //! | `bouncer_clients.rs` | drivers of PostgreSQL see no difference |
+//! | `bouncer_hostile.rs` | bytes that no client would send |
+//! | `bouncer_tls.rs` | encryption on both sides, and PostgreSQL 18 |
 //! | `bouncer_isolation.rs`, `bouncer_model.rs` | nobody sees anything of anybody else, whatever breaks |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
 //! | `sessions_crash.rs` | a server is killed again and again: nothing answered is lost, nothing is left |
@@ -35,10 +38,13 @@ mod admission;
 mod ash;
 mod asynchronous;
 mod backends;
+mod bouncer;
 mod bouncer_clients;
 mod bouncer_isolation;
+mod bouncer_hostile;
 mod bouncer_model;
 mod bouncer_support;
+mod bouncer_tls;
 mod cases;
 mod cli_remote;
 mod command_line;

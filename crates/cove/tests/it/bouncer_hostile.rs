@@ -1,0 +1,261 @@
+//! Bytes that no client would send: each gets an error and an end, and nobody else notices.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use testkit::pg::{PROTOCOL_3_0, cancel_request, gss_request, ssl_request, startup};
+use testkit::{PgBatch, PgClient, process, until};
+
+use crate::bouncer_model::Random;
+use crate::bouncer_support::{Behind, Bounced, USER, bounce, shared_postgres};
+use crate::support::beside_others;
+
+/// Seconds that a login may take in these tests.
+const LOGIN: &str = "login_s = 2";
+/// How long an end may take: what is no message yet may become one until the login is too late.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// What a server may hold more than before, which is room for buffers that it keeps.
+const SLACK_BYTES: u64 = 24 << 20;
+/// Runs of each kind of chance.
+const RUNS: u64 = 250;
+
+/// Sends bytes and reads to the end. There must be one.
+fn until_end(bounced: &Bounced, what: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(bounced.tcp()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    // It may have been refused before it was complete.
+    drop(stream.write_all(bytes));
+    let mut answer = Vec::new();
+    match stream.read_to_end(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("{what} is not ended"),
+        _ => answer,
+    }
+}
+
+/// A login that nobody doubts, with whatever comes behind it.
+fn after_login(bounced: &Bounced, what: &str, bytes: &[u8]) {
+    let mut client = bounced.login("hostile");
+    client.patience(PATIENCE);
+    drop(client.send(bytes));
+    drop(client.send(&PgBatch::new().sync().query("SELECT 'still there'").0));
+    client.finish();
+    // Everything that it says must be said in messages, and then be over.
+    let (is_over, messages) = client.end();
+    assert!(is_over, "{what} is not ended; {messages:?}");
+    for message in &messages {
+        let known = b"RSZEN1234567tTDCIWGHcdnsvVA";
+        assert!(known.contains(&message.tag), "{what}: {messages:?}");
+    }
+}
+
+/// Whether a connection that others used is as it should be.
+fn control(bounced: &Bounced, what: &str) {
+    let mut client = bounced.login("hostile");
+    client.patience(PATIENCE);
+    let answer = client.query("SELECT 'control'").unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert_eq!(answer.letters(), "TDCZ", "after {what}: {answer:?}");
+    assert_eq!(answer.value(), "control", "after {what}");
+}
+
+fn check(run: impl FnOnce(&Bounced)) {
+    let _guard = beside_others();
+    let postgres = shared_postgres();
+    let exists = "SELECT count(*) FROM pg_database WHERE datname = 'hostile'";
+    if postgres.sql(exists) != "0" {
+        until("the other test to end", PATIENCE * 10, || {
+            let users =
+                postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = 'hostile'");
+            if users == "0" { Ok(()) } else { Err(users) }
+        });
+        postgres.sql("DROP DATABASE hostile");
+    }
+    let bounced = bounce(postgres, LOGIN, &[Behind::new("hostile", "transaction", 1)]);
+    let pid = bounced.server.pid();
+    for _ in 0..20 {
+        control(&bounced, "nothing");
+    }
+    let (bytes, descriptors) = (process::resident_bytes(pid), process::descriptors(pid));
+    run(&bounced);
+    control(&bounced, "everything");
+    until("descriptors to be closed", PATIENCE, || {
+        let open = process::descriptors(pid);
+        if open <= descriptors + 2 { Ok(()) } else { Err(format!("{open}, were {descriptors}")) }
+    });
+    let held = process::resident_bytes(pid).saturating_sub(bytes);
+    assert!(held < SLACK_BYTES, "{held} bytes are held");
+}
+
+fn number(length: u32, rest: &[u8]) -> Vec<u8> {
+    [&length.to_be_bytes()[..], rest].concat()
+}
+
+#[test]
+fn nothing_but_a_login_logs_in() {
+    check(|bounced| {
+        let version = PROTOCOL_3_0.to_be_bytes();
+        let user = |more: &[u8]| {
+            let body = [&version[..], b"user\0ada\0database\0hostile\0", more].concat();
+            number(u32::try_from(body.len() + 4).unwrap(), &body)
+        };
+        let mut many = Vec::new();
+        for at in 0..40 {
+            many.extend(if at % 2 == 0 { ssl_request() } else { gss_request() });
+        }
+        let long = "x".repeat(9_000);
+        let table: Vec<(&str, Vec<u8>)> = vec![
+            ("nothing but zeros", vec![0; 64]),
+            ("nothing but ones", vec![0xFF; 64]),
+            ("a length of 0", number(0, &version)),
+            ("a length of 3", number(3, &version)),
+            ("a length of 7", number(7, &version)),
+            ("a length that is negative", number(0x8000_0000, &version)),
+            ("a length that overflows", number(u32::MAX, &[0; 20_000])),
+            ("more than a startup may be", number(10_001, &[7; 10_001])),
+            ("a startup of 9 kB", startup(PROTOCOL_3_0, &[("user", &long)])),
+            ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+            ("TLS where there is none", b"\x16\x03\x01\x00\xff\x01\x00\x00\xfb\x03\x03".to_vec()),
+            ("too many requests for encryption", many),
+            ("no user", startup(PROTOCOL_3_0, &[("database", "hostile")])),
+            ("an empty user", startup(PROTOCOL_3_0, &[("user", ""), ("database", "hostile")])),
+            ("the same user twice", startup(PROTOCOL_3_0, &[("user", USER), ("user", "x")])),
+            ("version 2", startup(2 << 16, &[("user", USER)])),
+            ("version 4", startup(4 << 16, &[("user", USER)])),
+            ("a parameter without a value", user(b"options\0")),
+            ("no end", user(b"")),
+            ("bytes that are no text", user(b"application_name\0\xff\xfe\0\0")),
+            ("options that end in the middle", user(b"options\0-c\\\0\0")),
+            ("options that set a role", user(b"options\0-c role=postgres\0\0")),
+            ("physical replication", user(b"replication\0true\0\0")),
+            ("a cancel without a key", cancel_request(1, &[])),
+            ("a cancel of nobody", cancel_request(u32::MAX, &[1, 2, 3, 4])),
+            ("a cancel with a long key", cancel_request(1, &[9; 300])),
+            ("a cancel with a very long key", cancel_request(1, &[9; 9_000])),
+        ];
+        for (what, bytes) in table {
+            let answer = until_end(bounced, what, &bytes);
+            let text = String::from_utf8_lossy(&answer);
+            // Nobody is let in; what is asked may be how it proves who it is.
+            assert!(!answer.contains(&b'Z') || text.contains("FATAL"), "{what}: {text:?}");
+            control(bounced, what);
+        }
+        let mut random = Random::new(7);
+        for run in 0..RUNS {
+            let length = random.below(400);
+            let mut bytes: Vec<u8> =
+                (0..length).map(|_| u8::try_from(random.below(256)).unwrap()).collect();
+            if run % 2 == 0 && bytes.len() > 8 {
+                // So that more of it is looked at.
+                let all = u32::try_from(bytes.len()).unwrap();
+                bytes[..4].copy_from_slice(&all.to_be_bytes());
+                bytes[4..8].copy_from_slice(&version);
+            }
+            let mut stream = TcpStream::connect(bounced.tcp()).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            drop(stream.write_all(&bytes));
+            drop(stream.shutdown(Shutdown::Write));
+            let mut answer = Vec::new();
+            let end = stream.read_to_end(&mut answer).map_err(|error| error.kind());
+            assert_ne!(end, Err(ErrorKind::WouldBlock), "{bytes:?} is not ended");
+        }
+    });
+}
+
+#[test]
+fn nothing_that_comes_after_a_login_troubles_others() {
+    check(|bounced| {
+        let message =
+            |tag: u8, length: u32, rest: &[u8]| [&[tag][..], &length.to_be_bytes(), rest].concat();
+        let whole = |tag: u8, rest: &[u8]| PgBatch::new().message(tag, &[rest]).0;
+        let mut table: Vec<(String, Vec<u8>)> = Vec::new();
+        for tag in b"QPBDECSHFdcfpX".iter().copied().chain([0, b'z', b'R', 0xFF]) {
+            let name = char::from(tag);
+            table.push((format!("{name} without a body"), whole(tag, b"")));
+            table.push((format!("{name} without an end"), whole(tag, b"abc")));
+            table.push((format!("{name} with a body of zeros"), whole(tag, &[0; 40])));
+            table.push((format!("{name} with a body of ones"), whole(tag, &[0xFF; 40])));
+            table.push((format!("{name} of length 3"), message(tag, 3, b"")));
+            table.push((format!("{name} of length 0"), message(tag, 0, b"abcdefgh")));
+            table.push((format!("{name} of a negative length"), message(tag, 0x8000_0004, b"a")));
+            table.push((format!("{name} of 2 GB"), message(tag, 0x7FFF_FFFF, &[b'x'; 5_000])));
+            table.push((format!("{name} that never ends"), message(tag, 100, b"abc\0")));
+        }
+        let rest: Vec<(&str, Vec<u8>)> = vec![
+            ("data of a COPY that is none", PgBatch::new().copy_data(b"1\n").copy_done().0),
+            ("an execute without a portal", PgBatch::new().execute("", 0).sync().0),
+            ("a bind of nothing", PgBatch::new().bind("", "nowhere", &[]).sync().0),
+            ("a description of neither", PgBatch::new().describe(b'X', "").sync().0),
+            ("a close of neither", PgBatch::new().close(b'X', "").sync().0),
+            ("a startup in the middle", startup(PROTOCOL_3_0, &[("user", "postgres")])),
+            ("65535 parameters that are not there", whole(b'P', b"\0SELECT 1\0\xff\xff")),
+            ("65535 values that are not there", whole(b'B', b"\0\0\0\0\xff\xff")),
+            ("a value of a negative length", whole(b'B', b"\0\0\0\0\0\x01\x80\0\0\0\0\0")),
+            ("two texts in a query", whole(b'Q', b"SELECT 1\0SELECT 2\0")),
+            ("a query that is no text", whole(b'Q', b"SELECT '\xff\xfe'\0")),
+            ("a comment that never ends", PgBatch::new().query("/* /* */ SELECT 1").0),
+            ("a string that never ends", PgBatch::new().query("SELECT 'x").0),
+            ("a dollar that never ends", PgBatch::new().query("SELECT $x$ SET role").0),
+            ("nothing but comments", PgBatch::new().query("-- \n/* */;;;").0),
+            ("parentheses", PgBatch::new().query(&"(".repeat(100_000)).0),
+            ("a statement of a megabyte", PgBatch::new().query(&" ".repeat(1 << 20)).0),
+            ("a batch that never ends", PgBatch::new().parse("s", "SELECT 1").flush().0),
+            ("a thousand statements", {
+                let all = (0..1000).map(|at| (format!("s{at}"), format!("SELECT {at}")));
+                all.fold(PgBatch::new(), |batch, (name, text)| batch.parse(&name, &text)).sync().0
+            }),
+            ("a name of 100 kB", PgBatch::new().parse(&"n".repeat(100_000), "SELECT 1").sync().0),
+        ];
+        table.extend(rest.into_iter().map(|(what, bytes)| (what.to_owned(), bytes)));
+        for (what, bytes) in &table {
+            after_login(bounced, what, bytes);
+            control(bounced, what);
+        }
+        // What clients do send, with a few bytes changed.
+        let good = PgBatch::new()
+            .parse("a", "SELECT $1::text")
+            .bind("p", "a", &[Some("value")])
+            .describe(b'P', "p")
+            .execute("p", 0)
+            .close(b'S', "a")
+            .sync()
+            .query("BEGIN; SET LOCAL work_mem = '2MB'; COMMIT")
+            .query("COPY (SELECT 1) TO STDOUT")
+            .0;
+        let mut random = Random::new(11);
+        for _ in 0..RUNS {
+            let mut bytes = good.clone();
+            for _ in 0..=random.below(4) {
+                let length = u64::try_from(bytes.len()).unwrap();
+                let at = usize::try_from(random.below(length)).unwrap();
+                bytes[at] = u8::try_from(random.below(256)).unwrap();
+            }
+            after_login(bounced, &format!("{bytes:?}"), &bytes);
+        }
+        // A statement that was cut off may still run.
+        control(bounced, "chance");
+    });
+}
+
+#[test]
+fn what_is_sent_before_encryption_is_not_taken_for_what_comes_within() {
+    let _guard = beside_others();
+    let scratch = testkit::Scratch::new();
+    let certificate = testkit::Certificate::new(&scratch);
+    let tls = format!(
+        "{LOGIN}\ntls.cert = {:?}\ntls.key = {:?}",
+        certificate.certificate, certificate.key
+    );
+    let bounced = bounce(shared_postgres(), &tls, &[Behind::new("before_tls", "transaction", 1)]);
+    let begun = startup(PROTOCOL_3_0, &[("user", USER), ("database", "before_tls")]);
+    let mut client = PgClient::open(&bounced.address()).unwrap();
+    client.patience(PATIENCE);
+    client.send(&[ssl_request(), begun].concat()).unwrap();
+    let mut bytes = Vec::new();
+    while let Ok(byte) = client.byte() {
+        bytes.push(byte);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    assert!(!text.contains("SCRAM") && !text.contains("server_version"), "{text:?}");
+    assert!(bytes.len() < 2 || text.contains("FATAL"), "{text:?}");
+}
