@@ -1,7 +1,7 @@
 //! Nobody sees anything of anybody else, whatever they all do and whatever breaks.
 //!
-//! Tenants with a database each, clients that do at random what clients do (`bouncer_model.rs`), and
-//! fewer connections to the server than clients. A failure names the seed; `TEST_SEED` runs the
+//! Tenants with a database each, clients that do at random what clients do (`bouncer_model.rs`),
+//! and fewer connections to the server than clients. A failure names the seed; `TEST_SEED` runs the
 //! same steps again, though not in the same order between clients.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};

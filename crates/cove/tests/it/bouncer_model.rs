@@ -412,8 +412,10 @@ impl Actor {
         let shown = names.iter().map(|name| format!("current_setting('{name}', true)"));
         let sql = format!(
             "SELECT {}, current_user, \
-             (SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema() AND relkind = 'r'), \
-             (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()), \
+             (SELECT count(*) FROM pg_class \
+              WHERE relnamespace = pg_my_temp_schema() AND relkind = 'r'), \
+             (SELECT count(*) FROM pg_locks \
+              WHERE locktype = 'advisory' AND pid = pg_backend_pid()), \
              (SELECT count(*) FROM pg_prepared_statements WHERE from_sql), \
              (SELECT count(*) FROM pg_cursors WHERE is_holdable)",
             shown.collect::<Vec<_>>().join(", ")
