@@ -78,6 +78,16 @@ fn put_count(out: &mut Vec<u8>, count: usize) {
     out.extend_from_slice(&count.to_be_bytes());
 }
 
+/// Appends values with their number and lengths.
+fn put_values(out: &mut Vec<u8>, values: &[Option<&str>]) {
+    put_count(out, values.len());
+    for value in values {
+        let length = value.map_or(-1, |text| i32::try_from(text.len()).unwrap_or(i32::MAX));
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(value.unwrap_or_default().as_bytes());
+    }
+}
+
 /// Appends a message with a tag.
 fn tagged(out: &mut Vec<u8>, tag: u8, body: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
@@ -99,7 +109,7 @@ fn untagged(out: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
 
 /// Messages of a server.
 pub mod backend {
-    use super::{ErrorFields, put_count, put_str, tagged};
+    use super::{ErrorFields, put_count, put_str, put_values, tagged};
     use crate::pg::frame::TransactionStatus;
 
     /// `AuthenticationOk`: the client is who it says.
@@ -244,19 +254,7 @@ pub mod backend {
 
     /// A row of texts; none is NULL. Their number is at most `i16::MAX`.
     pub fn data_row(out: &mut Vec<u8>, values: &[Option<&str>]) {
-        tagged(out, b'D', |out| {
-            put_count(out, values.len());
-            for value in values {
-                match value {
-                    None => out.extend_from_slice(&(-1_i32).to_be_bytes()),
-                    Some(text) => {
-                        let length = i32::try_from(text.len()).unwrap_or(i32::MAX);
-                        out.extend_from_slice(&length.to_be_bytes());
-                        out.extend_from_slice(text.as_bytes());
-                    }
-                }
-            }
-        });
+        tagged(out, b'D', |out| put_values(out, values));
     }
 
     /// `NegotiateProtocolVersion`: the newest minor version of major version 3 that we speak, and
@@ -275,7 +273,7 @@ pub mod backend {
 
 /// Messages of a client.
 pub mod frontend {
-    use super::{put_count, put_str, tagged, untagged};
+    use super::{put_count, put_str, put_values, tagged, untagged};
     use crate::pg::startup::{CANCEL_REQUEST, SSL_REQUEST, Version};
 
     /// `StartupMessage` with its parameters in this order.
@@ -338,6 +336,26 @@ pub mod frontend {
             for oid in types {
                 out.extend_from_slice(&oid.to_be_bytes());
             }
+        });
+    }
+
+    /// Makes the unnamed portal of a prepared statement and values in text format, at most
+    /// `i16::MAX`; what it gives comes in text format as well.
+    pub fn bind(out: &mut Vec<u8>, statement: &str, values: &[Option<&str>]) {
+        tagged(out, b'B', |out| {
+            put_str(out, b"");
+            put_str(out, statement.as_bytes());
+            put_count(out, 0);
+            put_values(out, values);
+            put_count(out, 0);
+        });
+    }
+
+    /// Runs the unnamed portal until `rows_max` rows are there; 0 for all of them.
+    pub fn execute(out: &mut Vec<u8>, rows_max: u32) {
+        tagged(out, b'E', |out| {
+            put_str(out, b"");
+            out.extend_from_slice(&rows_max.to_be_bytes());
         });
     }
 

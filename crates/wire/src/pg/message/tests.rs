@@ -69,6 +69,11 @@ fn messages_of_a_client() {
     check(|out| frontend::sasl_response(out, b"c="), b"p\0\0\0\x06c=");
     check(|out| frontend::query(out, ";"), b"Q\0\0\0\x06;\0");
     check(|out| frontend::parse(out, "s", "q", &[23]), b"P\0\0\0\x0es\0q\0\0\x01\0\0\0\x17");
+    check(
+        |out| frontend::bind(out, "s", &[Some("ab"), None]),
+        b"B\0\0\0\x17\0s\0\0\0\0\x02\0\0\0\x02ab\xff\xff\xff\xff\0\0",
+    );
+    check(|out| frontend::execute(out, 2), b"E\0\0\0\x09\0\0\0\0\x02");
     check(|out| frontend::describe_statement(out, "s"), b"D\0\0\0\x07Ss\0");
     check(|out| frontend::close_statement(out, "s"), b"C\0\0\0\x07Ss\0");
     check(frontend::sync, b"S\0\0\0\x04");

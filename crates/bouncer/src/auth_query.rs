@@ -1,0 +1,286 @@
+//! Users that only the server knows: their secrets are asked for there, and remembered for a while.
+//!
+//! A tenant's questions go one after the other over one connection, so that a flood of logins with
+//! made up names costs the server little, and each name is asked for once in a while, whether there
+//! is such a user or not.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Mutex as AsyncMutex;
+
+use crate::control::{Control, ControlError, Errand};
+use crate::pg::dial::Credentials;
+use crate::relay::{self, LookUp};
+use crate::secrets::Password;
+use crate::tenants::{AuthQuery, Tenant, TenantId};
+use crate::tls::ServerSide;
+
+/// The query that comes with us. A password that has expired is none (CVE-2025-2291). It needs a
+/// role that may read `pg_authid`; others have a function of their own for it.
+pub const QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < pg_catalog.now() THEN NULL \
+                         ELSE rolpassword END FROM pg_catalog.pg_authid \
+                         WHERE rolname = $1 AND rolcanlogin";
+
+/// Answers that are remembered, of all tenants; beyond, all are forgotten.
+const ANSWERS_MAX: usize = 65_536;
+
+/// How long it is remembered that there is no such user, or that the server did not say: short,
+/// because somebody may be creating it.
+const NOTHING_KEPT: Duration = Duration::from_secs(5);
+
+/// How old an answer has to be to be doubted: whoever guesses passwords does not make us ask more
+/// often than this.
+const DOUBTED_AFTER: Duration = Duration::from_secs(5);
+
+/// How long a question may take, with connecting.
+const ASK: Duration = Duration::from_secs(10);
+
+/// How long a connection is kept for the next question.
+const KEPT: Duration = Duration::from_secs(30);
+
+/// The longest name that is asked for; PostgreSQL's have 63 bytes.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Why a user's secret is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookUpError {
+    /// The tenant has no `auth_query`.
+    #[error("the tenant looks nobody up")]
+    NotThere,
+    /// It is the one who looks others up (CVE-2015-6817).
+    #[error("nobody logs in as the role that looks users up")]
+    Looker,
+    /// The server did not say.
+    #[error("ask the server for a user: {0}")]
+    Server(String),
+    /// It said something else than a name and a secret.
+    #[error("the query gives no row with a name and a secret")]
+    Shape,
+}
+
+/// Looks up users. Shared by all threads.
+#[derive(Debug)]
+pub struct AuthQueries {
+    tls: Arc<ServerSide>,
+    kept: Duration,
+    doubted_after: Duration,
+    answers: Mutex<HashMap<(TenantId, Box<str>), Answer>>,
+    /// For each tenant a line of those who ask, and what they ask over.
+    lines: Mutex<HashMap<TenantId, Arc<Line>>>,
+}
+
+type Secret = Result<Option<Password>, LookUpError>;
+
+#[derive(Debug)]
+struct Answer {
+    secret: Secret,
+    asked: Instant,
+    /// Of the tenant when it was asked: another server may say something else.
+    epoch: u32,
+}
+
+#[derive(Debug, Default)]
+struct Line(AsyncMutex<Option<Open>>);
+
+#[derive(Debug)]
+struct Open {
+    control: Control,
+    used: Instant,
+    epoch: u32,
+    query: AuthQuery,
+}
+
+impl AuthQueries {
+    /// Remembers nothing yet. `kept` is how long a secret holds.
+    #[must_use]
+    pub fn new(tls: Arc<ServerSide>, kept: Duration) -> AuthQueries {
+        let (answers, lines) = (Mutex::default(), Mutex::default());
+        AuthQueries { tls, kept, doubted_after: DOUBTED_AFTER, answers, lines }
+    }
+
+    /// The secret of a user; none when there is no such user, or one without a password.
+    ///
+    /// # Errors
+    /// When nobody knows.
+    pub async fn look_up(self: &Arc<Self>, tenant: &Tenant, user: &str) -> Secret {
+        let query = tenant.auth_query.as_ref().ok_or(LookUpError::NotThere)?;
+        if *query.user == *user {
+            return Err(LookUpError::Looker);
+        }
+        if user.is_empty() || user.len() > NAME_BYTES_MAX {
+            return Ok(None);
+        }
+        if let Some(known) = self.known(tenant, user) {
+            return known;
+        }
+        let line = Arc::clone(self.lines.lock().entry(tenant.id).or_default());
+        let asked = tokio::time::timeout(ASK, async {
+            let mut open = line.0.lock().await;
+            // Whoever was in the line before may have asked for the same user.
+            if let Some(known) = self.known(tenant, user) {
+                return known;
+            }
+            let secret = self.ask(tenant, query, user, &mut open).await;
+            self.remember(tenant, user, secret.clone());
+            secret
+        });
+        let secret = asked.await.unwrap_or_else(|_| {
+            let secret = Err(LookUpError::Server("it takes too long".to_owned()));
+            self.remember(tenant, user, secret.clone());
+            secret
+        });
+        self.close_later(tenant.id);
+        secret
+    }
+
+    /// A client did not know the secret of this user. It may have been changed: unless it was asked
+    /// for just now, it is asked for again at the next login.
+    pub fn doubt(&self, tenant: TenantId, user: &str) {
+        let key = (tenant, Box::from(user));
+        let mut answers = self.answers.lock();
+        let now = node::clock::now();
+        let age = answers.get(&key).map(|answer| now.saturating_duration_since(answer.asked));
+        if age.is_some_and(|age| age >= self.doubted_after) {
+            answers.remove(&key);
+        }
+    }
+
+    fn known(&self, tenant: &Tenant, user: &str) -> Option<Secret> {
+        let answers = self.answers.lock();
+        let answer = answers.get(&(tenant.id, Box::from(user)))?;
+        let kept = match &answer.secret {
+            Ok(Some(_)) => self.kept,
+            Ok(None) | Err(_) => self.kept.min(NOTHING_KEPT),
+        };
+        let age = node::clock::now().saturating_duration_since(answer.asked);
+        let holds = age < kept && answer.epoch == tenant.state.epoch();
+        holds.then(|| answer.secret.clone())
+    }
+
+    fn remember(&self, tenant: &Tenant, user: &str, secret: Secret) {
+        let (asked, epoch) = (node::clock::now(), tenant.state.epoch());
+        let mut answers = self.answers.lock();
+        if answers.len() >= ANSWERS_MAX {
+            answers.clear();
+        }
+        answers.insert((tenant.id, Box::from(user)), Answer { secret, asked, epoch });
+    }
+
+    /// Asks over the connection that is there, or another one.
+    async fn ask(
+        &self,
+        tenant: &Tenant,
+        query: &AuthQuery,
+        user: &str,
+        open: &mut Option<Open>,
+    ) -> Secret {
+        let epoch = tenant.state.epoch();
+        let text = query.query.as_deref().unwrap_or(QUERY);
+        // One that lay there may be gone meanwhile; then it is asked once more over a new one.
+        let kept = open.take().filter(|it| it.epoch == epoch && it.query == *query);
+        if let Some(mut kept) = kept {
+            match kept.control.ask(text, &[user]).await {
+                Err(ControlError::Io(_) | ControlError::Closed | ControlError::Protocol(_)) => {}
+                answer => {
+                    kept.used = node::clock::now();
+                    *open = Some(kept);
+                    return secret_of(user, answer);
+                }
+            }
+        }
+        let password = query
+            .password
+            .as_ref()
+            .map(|password| wire::pg::secret::Password::new(password.expose().to_owned()));
+        let errand = Errand {
+            server: &tenant.server,
+            database: &query.database,
+            user: &query.user,
+            credentials: Arc::new(password.map_or(Credentials::None, Credentials::of_password)),
+            application: "cove auth_query",
+        };
+        let mut control = Control::open(&self.tls, errand).await.map_err(|it| told(&it))?;
+        let answer = control.ask(text, &[user]).await;
+        if matches!(answer, Ok(_) | Err(ControlError::Refused { .. })) {
+            let used = node::clock::now();
+            *open = Some(Open { control, used, epoch, query: query.clone() });
+        }
+        secret_of(user, answer)
+    }
+
+    /// Closes the connection of a tenant once nobody has used it for a while.
+    fn close_later(self: &Arc<Self>, tenant: TenantId) {
+        let this = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            let Some(this) = this.upgrade() else { return };
+            let Some(line) = this.lines.lock().get(&tenant).map(Arc::clone) else { return };
+            // Somebody who asks now has a task of its own that closes it.
+            let Ok(mut open) = line.0.try_lock() else { return };
+            let now = node::clock::now();
+            let used = open.as_ref().map(|it| now.saturating_duration_since(it.used));
+            if used.is_some_and(|since| since < KEPT) {
+                return;
+            }
+            // Who has a hand on the line already goes on with it, and others begin a new one.
+            this.lines.lock().remove(&tenant);
+            if let Some(unused) = open.take() {
+                unused.control.close().await;
+            }
+        });
+    }
+}
+
+/// Looks up users for the relay's threads, which do not wait.
+#[derive(Clone, Debug)]
+pub struct Background {
+    queries: Arc<AuthQueries>,
+    runtime: Handle,
+}
+
+impl Background {
+    /// Asks on this runtime. As many questions are under way as clients wait for them.
+    #[must_use]
+    pub fn new(queries: Arc<AuthQueries>, runtime: Handle) -> Background {
+        Background { queries, runtime }
+    }
+}
+
+impl LookUp for Background {
+    fn look_up(&self, tenant: Arc<Tenant>, user: Arc<str>, answer: relay::Answer) {
+        let queries = Arc::clone(&self.queries);
+        self.runtime.spawn(async move {
+            let secret = queries.look_up(&tenant, &user).await;
+            answer.give(secret.map_err(|error| error.to_string()));
+        });
+    }
+}
+
+/// The secret in the answer to a question for `user`.
+fn secret_of(user: &str, answer: Result<crate::control::Rows, ControlError>) -> Secret {
+    let rows = answer.map_err(|error| told(&error))?;
+    let Some(first) = rows.first() else { return Ok(None) };
+    let [name, secret, ..] = first.as_slice() else { return Err(LookUpError::Shape) };
+    if name.as_deref().is_some_and(|name| name != user) {
+        return Ok(None); // somebody else's
+    }
+    Ok(secret.clone().filter(|secret| !secret.is_empty()).map(Password::new))
+}
+
+/// An error with its causes, for the log.
+fn told(error: &ControlError) -> LookUpError {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    LookUpError::Server(text)
+}
+
+#[cfg(test)]
+mod tests;

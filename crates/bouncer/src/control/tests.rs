@@ -1,0 +1,270 @@
+//! Tests against real servers, of our way in as well: each way to prove who we are, each way to
+//! encrypt, both versions of the protocol, and cancelling.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream as StdStream};
+
+use api::TlsMode;
+use testkit::Postgres;
+use wire::pg::md5::Md5Secret;
+use wire::pg::scram::{ScramKeys, ScramSecret};
+use wire::pg::secret::Password;
+
+use super::*;
+use crate::pg::dial::{Greeting, TlsRequest};
+use crate::tenants::{ServerId, ServerTls};
+
+/// More than anything here takes.
+const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
+
+fn server(address: &str, tls: ServerTls) -> ServerAddress {
+    let address = Address::parse(address, "server").expect("an address");
+    ServerAddress { id: ServerId(0), address, connections_max: 10, tls }
+}
+
+fn tcp(postgres: &Postgres) -> String {
+    format!("127.0.0.1:{}", postgres.port())
+}
+
+fn unix(postgres: &Postgres) -> String {
+    format!("{}:{}", postgres.socket_directory().display(), postgres.port())
+}
+
+fn password(text: &str) -> Credentials {
+    Credentials::of_password(Password::new(text.to_owned()))
+}
+
+/// Logs in and asks who it is there, over which encryption.
+async fn ask(
+    server: &ServerAddress,
+    user: &str,
+    credentials: Credentials,
+) -> Result<String, String> {
+    let errand = Errand {
+        server,
+        database: "postgres",
+        user,
+        credentials: Arc::new(credentials),
+        application: "test",
+    };
+    let tls = ServerSide::default();
+    let mut control = Control::open(&tls, errand).await.map_err(told)?;
+    let sql = "SELECT current_user || ' ' || ssl || ' ' || current_setting('search_path') \
+               FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
+    let rows = control.ask(sql, &[]).await.map_err(told)?;
+    control.close().await;
+    Ok(rows[0][0].clone().expect("not null"))
+}
+
+fn told(error: ControlError) -> String {
+    match &error {
+        ControlError::LogIn(DialError::Refused { code, .. }) => code.clone(),
+        ControlError::LogIn(error) => error.to_string(),
+        _ => error.to_string(),
+    }
+}
+
+#[tokio::test]
+async fn every_way_to_prove_who_we_are() {
+    let postgres = Postgres::start();
+    postgres.sql("CREATE ROLE alice LOGIN PASSWORD 'secret'");
+    let stored = postgres.sql("SELECT rolpassword FROM pg_authid WHERE rolname = 'alice'");
+    let stored = ScramSecret::parse(&stored).expect("a SCRAM secret");
+    let keys = |password| {
+        Credentials::Scram(ScramKeys::derive(password, stored.salt(), stored.iterations()))
+    };
+    let other = Credentials::Scram(ScramKeys::derive("secret", b"other salt", 4096));
+    let (tcp, unix) = (
+        server(&tcp(&postgres), ServerTls::default()),
+        server(&unix(&postgres), ServerTls::default()),
+    );
+    let known = Ok("alice false pg_catalog".to_owned());
+    let fails = |what: &str| Err(what.to_owned());
+
+    postgres.require("trust");
+    assert_eq!(ask(&tcp, "alice", Credentials::None).await, known);
+    postgres.require("scram-sha-256");
+    assert_eq!(ask(&tcp, "alice", password("secret")).await, known);
+    assert_eq!(ask(&unix, "alice", password("secret")).await, known);
+    assert_eq!(ask(&tcp, "alice", password("Secret")).await, fails("28P01"));
+    assert_eq!(ask(&tcp, "alice", keys("secret")).await, known);
+    assert_eq!(ask(&tcp, "alice", keys("Secret")).await, fails("28P01"));
+    let error = "the server has another SCRAM secret for this role than the client proved to know";
+    assert_eq!(ask(&tcp, "alice", other).await, fails(error));
+    let error = "the server asks for a password, and there is none for this role";
+    assert_eq!(ask(&tcp, "alice", Credentials::None).await, fails(error));
+    postgres.require("password");
+    assert_eq!(ask(&unix, "alice", password("secret")).await, known);
+    let error = "the server asks for the password without encryption, which is not possible here";
+    assert_eq!(ask(&tcp, "alice", password("secret")).await, fails(error));
+
+    postgres.sql("SET password_encryption = md5; ALTER ROLE alice PASSWORD 'secret'");
+    postgres.require("md5");
+    assert_eq!(ask(&tcp, "alice", password("secret")).await, known);
+    let hash = Md5Secret::derive("alice", "secret");
+    assert_eq!(ask(&tcp, "alice", Credentials::Md5(hash)).await, known);
+    assert_eq!(ask(&tcp, "alice", password("Secret")).await, fails("28P01"));
+    postgres.require("reject");
+    assert_eq!(ask(&tcp, "alice", password("secret")).await, fails("28000"));
+}
+
+#[tokio::test]
+async fn every_way_to_encrypt() {
+    let postgres = Postgres::start_with_tls();
+    postgres.sql("CREATE ROLE alice LOGIN PASSWORD 'secret'");
+    postgres.require("scram-sha-256"); // over TLS this is bound to the certificate
+    let ca = Some(postgres.certificate());
+    let scratch = testkit::Scratch::new();
+    let other = Some(testkit::Certificate::new(&scratch).certificate);
+    for (mode, ca, expected) in [
+        (TlsMode::Disable, None, Ok("false")),
+        (TlsMode::Prefer, None, Ok("true")),
+        (TlsMode::Require, None, Ok("true")),
+        (TlsMode::VerifyCa, ca.clone(), Ok("true")),
+        (TlsMode::VerifyFull, ca.clone(), Ok("true")),
+        (TlsMode::VerifyCa, other.clone(), Err("reach the server")),
+        (TlsMode::VerifyFull, other, Err("reach the server")),
+    ] {
+        let tls = ServerTls { mode, ca, ..ServerTls::default() };
+        let answer = ask(&server(&tcp(&postgres), tls), "alice", password("secret")).await;
+        let expected = expected.map(|ssl| format!("alice {ssl} pg_catalog"));
+        assert_eq!(answer, expected.map_err(str::to_owned), "{mode:?}");
+    }
+    // A password as it is may be asked for where nobody can listen.
+    postgres.require("password");
+    let tls = ServerTls { mode: TlsMode::Require, ..ServerTls::default() };
+    let answer = ask(&server(&tcp(&postgres), tls), "alice", password("secret")).await;
+    assert_eq!(answer, Ok("alice true pg_catalog".to_owned()));
+
+    let plain = Postgres::start();
+    let must = ServerTls { mode: TlsMode::Require, ..ServerTls::default() };
+    let answer = ask(&server(&tcp(&plain), must), "postgres", Credentials::None).await;
+    assert_eq!(answer, Err("the server does not offer TLS".to_owned()));
+    let may = ServerTls { mode: TlsMode::Prefer, ..ServerTls::default() };
+    let answer = ask(&server(&tcp(&plain), may), "postgres", Credentials::None).await;
+    assert_eq!(answer, Ok("postgres false pg_catalog".to_owned()));
+}
+
+#[tokio::test]
+async fn questions_with_values_and_answers_that_are_errors() {
+    let postgres = Postgres::start();
+    let server = server(&unix(&postgres), ServerTls::default());
+    let errand = Errand {
+        server: &server,
+        database: "postgres",
+        user: "postgres",
+        credentials: Arc::new(Credentials::None),
+        application: "test",
+    };
+    let mut control = Control::open(&ServerSide::default(), errand).await.expect("open");
+    let rows = control.ask("SELECT $1 || 'b', NULL", &["a'; DROP TABLE x --"]).await;
+    assert_eq!(rows.expect("rows"), [vec![Some("a'; DROP TABLE x --b".to_owned()), None]]);
+    let error = control.ask("SELECT 1 / $1::int", &["0"]).await.expect_err("an error");
+    assert_eq!(error.to_string(), "division by zero (22012)");
+    assert_eq!(control.ask("SELECT 'still here'", &[]).await.expect("rows").len(), 1);
+    let error = control.ask("SELECT repeat('x', 2000000)", &[]).await.expect_err("too long");
+    assert_eq!(error.to_string(), "the server does not keep to the protocol: too long a message");
+}
+
+/// A connection that is made by hand, to see how it greets.
+fn greeted(address: SocketAddr, version: Version) -> (StdStream, Greeting) {
+    let params = DialParams {
+        user: "postgres".to_owned(),
+        database: Some("postgres".to_owned()),
+        credentials: Arc::new(Credentials::None),
+        parameters: Vec::new(),
+        tls: TlsRequest::Never,
+        exposure: Exposure::Private,
+        version,
+    };
+    let mut dial = Dial::new(params, [1; NONCE_BYTES]);
+    let mut stream = StdStream::connect(address).expect("connect");
+    let (mut input, mut out) = (Vec::new(), Vec::new());
+    let mut next = dial.start(&mut out);
+    loop {
+        stream.write_all(&out).expect("sent");
+        out.clear();
+        match next {
+            DialNext::More => {
+                let mut buffer = [0; 1000];
+                let count = stream.read(&mut buffer).expect("received");
+                input.extend_from_slice(&buffer[..count]);
+                let step = dial.input(&input, &mut out);
+                input.drain(..step.consumed);
+                next = step.next;
+            }
+            DialNext::Ready(greeting) => return (stream, *greeting),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Begins to sleep, is cancelled by its key, and says so.
+fn check_cancel(postgres: &Postgres, version: Version, spoken: Version, key_bytes: usize) {
+    let (mut stream, greeting) = greeted(postgres.tcp(), version);
+    assert_eq!((greeting.version, greeting.key.len()), (spoken, key_bytes));
+    let reported = greeting.parameters.iter().map(|(name, _)| name.as_str());
+    assert!(reported.into_iter().any(|name| name == "server_version"));
+    let mut out = Vec::new();
+    frontend::query(&mut out, "SELECT pg_sleep(60)");
+    stream.write_all(&out).expect("sent");
+    let asleep = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE pid = {} AND wait_event = 'PgSleep'",
+        greeting.pid
+    );
+    testkit::until("the statement to sleep", LIMIT, || {
+        let count = postgres.sql(&asleep);
+        (count == "1").then_some(()).ok_or(count)
+    });
+
+    out.clear();
+    let mut dial = Dial::cancel(greeting.pid, greeting.key, TlsRequest::Never);
+    assert!(matches!(dial.start(&mut out), DialNext::Cancelled));
+    let mut errand = StdStream::connect(postgres.tcp()).expect("connect");
+    errand.write_all(&out).expect("sent");
+    assert_eq!(errand.read(&mut [0; 10]).expect("closed"), 0);
+    let mut answer = [0; 1000];
+    let count = stream.read(&mut answer).expect("received");
+    let answer = answer[..count].escape_ascii().to_string();
+    assert!(answer.contains("C57014"), "{answer}");
+}
+
+#[test]
+fn cancelling_with_the_keys_of_both_versions() {
+    let postgres = Postgres::start();
+    check_cancel(&postgres, Version::V3_0, Version::V3_0, 4);
+    check_cancel(&postgres, Version::V3_2, Version::V3_0, 4);
+    let newest = Postgres::start_18(&[]);
+    check_cancel(&newest, Version::V3_0, Version::V3_0, 4);
+    check_cancel(&newest, Version::V3_2, Version::V3_2, 32);
+}
+
+#[tokio::test]
+async fn who_is_not_there_is_not_waited_for() {
+    let nobody = server("127.0.0.1:1", ServerTls::default());
+    let answer = ask(&nobody, "postgres", Credentials::None).await;
+    assert_eq!(answer, Err("reach the server".to_owned()));
+    let scratch = testkit::Scratch::new();
+    let nobody = server(&scratch.path().display().to_string(), ServerTls::default());
+    let answer = ask(&nobody, "postgres", Credentials::None).await;
+    assert_eq!(answer, Err("reach the server".to_owned()));
+}
+
+#[test]
+fn rows_that_are_none_are_refused() {
+    for body in [
+        &b""[..],
+        b"\0",
+        b"\0\x01",
+        b"\0\x01\0\0\0\x02a",
+        b"\0\x01\xff\xff\xff\xfe",
+        b"\0\x01\0\0\0\x01\xff",
+        b"\xff\xff\0\0\0\x01a",
+    ] {
+        assert!(row(body).is_err(), "{}", body.escape_ascii());
+    }
+    assert_eq!(
+        row(b"\0\x02\0\0\0\x01a\xff\xff\xff\xff").expect("a row"),
+        [Some("a".to_owned()), None]
+    );
+}
