@@ -32,7 +32,7 @@ mod login;
 mod obey;
 mod opening;
 pub mod orders;
-mod pools;
+pub mod pools;
 mod resolve;
 mod server;
 mod slots;

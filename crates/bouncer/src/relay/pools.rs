@@ -31,55 +31,55 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use local::Pools;
-pub(crate) use registry::{Place, Registry, Terms};
+pub use local::Pools;
+pub use registry::{Place, Registry, Terms};
 
 /// How long a connection has been idle on another thread before it is fetched although another one
 /// could be opened. One that is in use returns sooner, and would go to and fro.
-pub(crate) const FETCH_IDLE_AFTER: Duration = Duration::from_millis(100);
+pub const FETCH_IDLE_AFTER: Duration = Duration::from_millis(100);
 
 /// By how much a client of another thread must have waited longer than the first one here, to be
 /// given a connection of this thread.
-pub(crate) const OLDER_BY: Duration = Duration::from_millis(1);
+pub const OLDER_BY: Duration = Duration::from_millis(1);
 
 /// How often a thread whose clients wait says so again: claims change with time.
-pub(crate) const REMIND_EVERY: Duration = Duration::from_millis(10);
+pub const REMIND_EVERY: Duration = Duration::from_millis(10);
 
 /// How often busy time is charged that no decision asked for.
-pub(crate) const CHARGE_EVERY: Duration = Duration::from_secs(1);
+pub const CHARGE_EVERY: Duration = Duration::from_secs(1);
 
 /// Connections that one thread opens at once for one pool; one until the first has succeeded.
-pub(crate) const OPENING_MAX: u32 = 4;
+pub const OPENING_MAX: u32 = 4;
 
 /// Wait before the second attempt to reach a server; doubles until the limit.
-pub(crate) const RETRY_FIRST: Duration = Duration::from_millis(250);
+pub const RETRY_FIRST: Duration = Duration::from_millis(250);
 
 /// How many idle connections are looked at for one with the client's settings.
-pub(crate) const LOOKED_AT_MAX: usize = 4;
+pub const LOOKED_AT_MAX: usize = 4;
 
 /// How long a pool of which no client is left is remembered.
-pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(60);
+pub const FORGET_AFTER: Duration = Duration::from_secs(60);
 
 /// A pool on this thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct PoolRef(u32);
+pub struct PoolRef(u32);
 
 /// A client's place in a pool's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ticket(u64);
+pub struct Ticket(u64);
 
 /// Why a server could not be reached, as clients are told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// SQLSTATE.
-    pub(crate) code: Box<str>,
+    pub code: Box<str>,
     /// One sentence.
-    pub(crate) message: Box<str>,
+    pub message: Box<str>,
 }
 
 /// What a client gets that asks for a server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lease<C> {
+pub enum Lease<C> {
     /// This one.
     Ready(C),
     /// A place in the queue.
@@ -90,7 +90,7 @@ pub(crate) enum Lease<C> {
 
 /// Why a client gets no server connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub enum Refusal {
     /// As many wait already as may.
     QueueFull {
         /// The limit.
@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
 
 /// What becomes of a connection that is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next<W> {
+pub enum Next<W> {
     /// It waits in the pool.
     Idle,
     /// It is this client's.
@@ -122,7 +122,7 @@ pub(crate) enum Next<W> {
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reason {
+pub enum Reason {
     /// Nobody used it for as long as the limit is.
     Idle,
     /// It is as old as it may be.
@@ -137,7 +137,7 @@ pub(crate) enum Reason {
 
 /// What the thread is to do.
 #[derive(Debug)]
-pub(crate) enum Effect<C, W> {
+pub enum Effect<C, W> {
     /// Open a connection for this pool.
     Open {
         /// For which.
@@ -170,17 +170,17 @@ pub(crate) enum Effect<C, W> {
 
 /// What there is in one pool on one thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Figures {
+pub struct Figures {
     /// Connections that nobody uses.
-    pub(crate) idle: u32,
+    pub idle: u32,
     /// Connections that clients have.
-    pub(crate) leased: u32,
+    pub leased: u32,
     /// Connections that are being opened.
-    pub(crate) opening: u32,
+    pub opening: u32,
     /// Clients that wait.
-    pub(crate) waiting: u32,
+    pub waiting: u32,
     /// For how long the first of them has waited.
-    pub(crate) waited: Duration,
+    pub waited: Duration,
 }
 
 /// Whether a pool gives connections away.

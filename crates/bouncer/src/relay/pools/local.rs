@@ -13,10 +13,10 @@ use super::{
     Effect, FETCH_IDLE_AFTER, FORGET_AFTER, Failure, Figures, Gate, Lease, Next, OLDER_BY,
     OPENING_MAX, PoolRef, REMIND_EVERY, Reason, Refusal, Ticket, sooner,
 };
-use crate::tenants::{PoolId, Tenant, TenantId};
+use crate::tenants::{PoolId, TenantId};
 
 /// All pools of one thread. `C` names a server connection, `W` a client.
-pub(crate) struct Pools<C, W> {
+pub struct Pools<C, W> {
     registry: Arc<Registry>,
     desk: Desk,
     pools: Vec<Option<Local<C, W>>>,
@@ -36,7 +36,7 @@ pub(crate) struct Pools<C, W> {
 
 impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     /// None yet. The desk says which thread this is; `seed` makes its jitter.
-    pub(crate) fn new(registry: Arc<Registry>, desk: Desk, seed: u64) -> Pools<C, W> {
+    pub fn new(registry: Arc<Registry>, desk: Desk, seed: u64) -> Pools<C, W> {
         Pools {
             registry,
             desk,
@@ -53,13 +53,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// The pool, for one more client; [`Pools::leave`] says that it is gone.
-    pub(crate) fn join(
-        &mut self,
-        id: PoolId,
-        tenant: TenantId,
-        terms: Terms,
-        now: Instant,
-    ) -> PoolRef {
+    pub fn join(&mut self, id: PoolId, tenant: TenantId, terms: Terms, now: Instant) -> PoolRef {
         let pool = self.enter(id, tenant, terms, now);
         let local = self.local(pool);
         local.members += 1;
@@ -105,7 +99,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// One client less. Pools without clients are forgotten after a while.
-    pub(crate) fn leave(&mut self, pool: PoolRef, now: Instant) {
+    pub fn leave(&mut self, pool: PoolRef, now: Instant) {
         let local = self.local(pool);
         local.members = local.members.saturating_sub(1);
         if local.members == 0 {
@@ -115,24 +109,18 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// The pool on this thread, if it has any business here.
-    pub(crate) fn find(&self, id: PoolId) -> Option<PoolRef> {
+    pub fn find(&self, id: PoolId) -> Option<PoolRef> {
         self.by_id.get(&id).copied()
     }
 
     /// All pools on this thread.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (PoolRef, PoolId)> {
+    pub fn iter(&self) -> impl Iterator<Item = (PoolRef, PoolId)> {
         self.by_id.iter().map(|(id, pool)| (*pool, *id))
     }
 
     /// Brings a pool up to date with its tenant's definition. Connections of another epoch or
     /// server are closed, those that are in use when they come back.
-    pub(crate) fn set_terms(
-        &mut self,
-        pool: PoolRef,
-        tenant: TenantId,
-        terms: Terms,
-        now: Instant,
-    ) {
+    pub fn set_terms(&mut self, pool: PoolRef, tenant: TenantId, terms: Terms, now: Instant) {
         let registry = Arc::clone(&self.registry);
         let thread = self.desk.thread();
         let local = self.local(pool);
@@ -161,26 +149,9 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
         self.need(pool, now);
     }
 
-    /// Brings all pools of a tenant up to date with its definition and its epoch.
-    pub(crate) fn follow(&mut self, tenant: &Tenant, now: Instant) {
-        for pool in self.of_tenant(tenant.id) {
-            let terms = self.local(pool).terms.after(tenant);
-            self.set_terms(pool, tenant.id, terms, now);
-        }
-    }
-
-    /// A tenant's pools on this thread.
-    pub(crate) fn of_tenant(&self, tenant: TenantId) -> Vec<PoolRef> {
-        let is_its = |pool: &&PoolRef| {
-            let local = self.pools[pool.0 as usize].as_ref();
-            local.is_some_and(|local| local.common.tenant == tenant)
-        };
-        self.by_id.values().filter(is_its).copied().collect()
-    }
-
     /// Gives nothing away until [`Pools::resume`]; idle connections are closed, others when they
     /// come back, so that a server whose tenants are held can be replaced.
-    pub(crate) fn hold(&mut self, pool: PoolRef, now: Instant) {
+    pub fn hold(&mut self, pool: PoolRef, now: Instant) {
         if self.local(pool).gate == Gate::Open {
             self.local(pool).gate = Gate::Held;
             self.calm(pool, now);
@@ -189,21 +160,21 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// Ends [`Pools::hold`].
-    pub(crate) fn resume(&mut self, pool: PoolRef, now: Instant) {
+    pub fn resume(&mut self, pool: PoolRef, now: Instant) {
         self.local(pool).gate = Gate::Open;
         self.need(pool, now);
         self.plan(pool, Some(now));
     }
 
     /// Refuses all who wait and whoever comes.
-    pub(crate) fn shut(&mut self, pool: PoolRef, now: Instant) {
+    pub fn shut(&mut self, pool: PoolRef, now: Instant) {
         self.local(pool).gate = Gate::Shut;
         self.refuse_all(pool, &Refusal::Shut, now);
         self.close_idle(pool, usize::MAX, Reason::Held);
     }
 
     /// A server connection for a client with these settings, whose last one was `last`.
-    pub(crate) fn lease(
+    pub fn lease(
         &mut self,
         pool: PoolRef,
         client: W,
@@ -249,7 +220,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// A client that waits does not want to any more. Whether it was still waiting.
-    pub(crate) fn give_up_waiting(&mut self, pool: PoolRef, ticket: Ticket, now: Instant) -> bool {
+    pub fn give_up_waiting(&mut self, pool: PoolRef, ticket: Ticket, now: Instant) -> bool {
         let local = self.local(pool);
         let Ok(at) = local.waiting.binary_search_by_key(&ticket.0, |waiter| waiter.ticket) else {
             return false;
@@ -261,7 +232,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// A connection that [`Effect::Open`] asked for is ready.
-    pub(crate) fn opened(
+    pub fn opened(
         &mut self,
         pool: PoolRef,
         conn: C,
@@ -282,7 +253,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// A connection that [`Effect::Open`] asked for cannot be had.
-    pub(crate) fn open_failed(
+    pub fn open_failed(
         &mut self,
         pool: PoolRef,
         place: Place,
@@ -300,7 +271,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// A client has finished with its connection, which was busy for so long.
-    pub(crate) fn returned(
+    pub fn returned(
         &mut self,
         pool: PoolRef,
         conn: C,
@@ -313,7 +284,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// Another thread sent a connection. `None` when this thread knows no such pool: it is closed.
-    pub(crate) fn received(
+    pub fn received(
         &mut self,
         conn: C,
         place: &mut Place,
@@ -331,7 +302,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
 
     /// A connection broke, or was closed on the thread's own account; not for those that an effect
     /// or an answer said to close or move.
-    pub(crate) fn lost(&mut self, pool: PoolRef, conn: C, now: Instant) {
+    pub fn lost(&mut self, pool: PoolRef, conn: C, now: Instant) {
         let thread = self.desk.thread();
         let local = self.local(pool);
         match local.idle.iter().position(|idle| idle.conn == conn) {
@@ -510,7 +481,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// What other threads said. To be called when this thread was woken.
-    pub(crate) fn mail(&mut self, now: Instant) {
+    pub fn mail(&mut self, now: Instant) {
         let mut letters = std::mem::take(&mut self.letters);
         self.desk.take_letters(&mut letters);
         for letter in letters.drain(..) {
@@ -568,24 +539,24 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
 
     /// A slot for a connection that the thread has for itself and never returns, such as one that
     /// listens. `None` while there is no slot free.
-    pub(crate) fn extra(&mut self, pool: PoolRef, now: Instant) -> Option<Place> {
+    pub fn extra(&mut self, pool: PoolRef, now: Instant) -> Option<Place> {
         let local = self.local(pool);
         let permit = local.common.key.open(now, now).ok()?;
         Some(Place::new(permit, Arc::clone(&local.common), local.terms.epoch, None))
     }
 
     /// What is to be done now; then when to call [`Pools::tick`].
-    pub(crate) fn next_effect(&mut self) -> Option<Effect<C, W>> {
+    pub fn next_effect(&mut self) -> Option<Effect<C, W>> {
         self.effects.pop_front()
     }
 
     /// When [`Pools::tick`] has something to do.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
+    pub fn next_due(&self) -> Option<Instant> {
         self.agenda.first().map(|(due, _)| *due)
     }
 
     /// Lets time pass.
-    pub(crate) fn tick(&mut self, now: Instant) {
+    pub fn tick(&mut self, now: Instant) {
         while let Some(&(due, pool)) = self.agenda.first() {
             if due > now {
                 return;
@@ -616,7 +587,9 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
             }
             self.by_key.remove(&key);
             self.by_id.remove(&id);
-            self.pools[pool.0 as usize] = None;
+            if let Some(local) = self.pools[pool.0 as usize].take() {
+                self.registry.forget(&local.common);
+            }
             self.free.push(pool);
             return;
         }
@@ -703,7 +676,7 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     }
 
     /// Figures of a pool on this thread.
-    pub(crate) fn figures(&self, pool: PoolRef, now: Instant) -> Figures {
+    pub fn figures(&self, pool: PoolRef, now: Instant) -> Figures {
         let Some(local) = self.pools.get(pool.0 as usize).and_then(Option::as_ref) else {
             return Figures::default();
         };

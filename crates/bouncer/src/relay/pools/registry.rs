@@ -1,6 +1,6 @@
 //! What the threads' pools share.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,40 +14,35 @@ use crate::tenants::{PoolId, ServerId, Tenant, TenantId, TenantUser};
 
 /// What holds for a pool: from its tenant's definition and its user's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub struct Terms {
     /// The server that its connections are of.
-    pub(crate) server: ServerId,
+    pub server: ServerId,
     /// Slots of that, for all of its tenants.
-    pub(crate) server_connections_max: u32,
+    pub server_connections_max: u32,
     /// Slots of the tenant, and its weight.
-    pub(crate) tenant: shares::TenantLimits,
+    pub tenant: shares::TenantLimits,
     /// Slots of this pool.
-    pub(crate) connections_max: u32,
+    pub connections_max: u32,
     /// Connections kept while the pool has clients.
-    pub(crate) connections_min: u32,
+    pub connections_min: u32,
     /// Clients of the tenant that may wait.
-    pub(crate) waiting_max: u32,
+    pub waiting_max: u32,
     /// How long a client waits.
-    pub(crate) wait: Option<Duration>,
+    pub wait: Option<Duration>,
     /// How long a connection stays that nobody uses.
-    pub(crate) idle: Option<Duration>,
+    pub idle: Option<Duration>,
     /// How long a connection is used; less by up to a tenth.
-    pub(crate) lifetime: Option<Duration>,
+    pub lifetime: Option<Duration>,
     /// Longest time between attempts to reach a server.
-    pub(crate) retry: Duration,
+    pub retry: Duration,
     /// Connections of another number are unfit.
-    pub(crate) epoch: u32,
+    pub epoch: u32,
 }
 
 impl Terms {
     /// Of a user of a tenant.
-    pub(crate) fn of(tenant: &Tenant, user: &TenantUser) -> Terms {
+    pub fn of(tenant: &Tenant, user: &TenantUser) -> Terms {
         Terms::with(tenant, tenant.connections_max_of(user).unwrap_or(u32::MAX))
-    }
-
-    /// After the tenant's definition changed. What a user may have changes when one comes.
-    pub(super) fn after(&self, tenant: &Tenant) -> Terms {
-        Terms::with(tenant, self.connections_max)
     }
 
     fn with(tenant: &Tenant, connections_max: u32) -> Terms {
@@ -94,7 +89,7 @@ pub(super) enum Note {
 }
 
 /// What all threads of the relay share about pools.
-pub(crate) struct Registry {
+pub struct Registry {
     shares: Shares,
     known: Mutex<Known>,
     notes: Box<[Mutex<Vec<Note>>]>,
@@ -103,12 +98,20 @@ pub(crate) struct Registry {
 
 #[derive(Default)]
 struct Known {
-    servers: HashMap<ServerId, shares::Server>,
+    servers: HashMap<ServerId, KnownServer>,
     tenants: HashMap<TenantId, KnownTenant>,
     pools: HashMap<PoolId, Arc<Common>>,
 }
 
+struct KnownServer {
+    server: shares::Server,
+    /// How many of its tenants are known.
+    tenants: u32,
+}
+
 struct KnownTenant {
+    /// How many of its pools are known.
+    pools: u32,
     server: ServerId,
     tenant: shares::Tenant,
     limits: shares::TenantLimits,
@@ -118,7 +121,7 @@ struct KnownTenant {
 /// What all threads know of one pool.
 pub(super) struct Common {
     pub(super) id: PoolId,
-    pub(super) tenant: TenantId,
+    tenant: TenantId,
     pub(super) key: Key,
     /// The thread that keeps its minimum.
     pub(super) home: usize,
@@ -154,11 +157,7 @@ impl Wake for WakeShared {
 
 impl Registry {
     /// For so many threads; each gets one of the desks for its [`super::Pools`].
-    pub(crate) fn new(
-        threads: usize,
-        wake: Arc<dyn Wake>,
-        now: Instant,
-    ) -> (Arc<Registry>, Vec<Desk>) {
+    pub fn new(threads: usize, wake: Arc<dyn Wake>, now: Instant) -> (Arc<Registry>, Vec<Desk>) {
         let (shares, desks) = Shares::new(threads, Box::new(WakeShared(Arc::clone(&wake))), now);
         let notes = (0..threads).map(|_| Mutex::default()).collect();
         (Arc::new(Registry { shares, known: Mutex::default(), notes, wake }), desks)
@@ -168,26 +167,34 @@ impl Registry {
     pub(super) fn common(&self, id: PoolId, tenant_id: TenantId, terms: &Terms) -> Arc<Common> {
         let mut known = self.known.lock();
         let Known { servers, tenants, pools } = &mut *known;
-        let server = servers
-            .entry(terms.server)
-            .or_insert_with(|| self.shares.server(terms.server_connections_max));
-        let fresh = || KnownTenant {
+        let KnownServer { server, tenants: known_tenants } =
+            servers.entry(terms.server).or_insert_with(|| KnownServer {
+                server: self.shares.server(terms.server_connections_max),
+                tenants: 0,
+            });
+        server.set_connections_max(terms.server_connections_max);
+        let fresh = |pools, waiting| KnownTenant {
+            pools,
             server: terms.server,
             tenant: server.tenant(terms.tenant),
             limits: terms.tenant,
-            waiting: Arc::default(),
+            waiting,
         };
-        let tenant = tenants.entry(tenant_id).or_insert_with(fresh);
+        let tenant = tenants.entry(tenant_id).or_insert_with(|| {
+            *known_tenants += 1;
+            fresh(0, Arc::default())
+        });
         if tenant.server != terms.server {
             // Its pools follow one by one; what is open keeps its slot at the old server.
-            let waiting = Arc::clone(&tenant.waiting);
-            *tenant = KnownTenant { waiting, ..fresh() };
+            *known_tenants += 1;
+            let before = tenant.server;
+            *tenant = fresh(tenant.pools, Arc::clone(&tenant.waiting));
+            leave_server(servers, before);
         }
         if tenant.limits != terms.tenant {
             tenant.tenant.set_limits(terms.tenant);
             tenant.limits = terms.tenant;
         }
-        server.set_connections_max(terms.server_connections_max);
         if let Some(common) = pools.get(&id)
             && common.key.is_of(&tenant.tenant)
         {
@@ -206,20 +213,31 @@ impl Registry {
             trouble: Mutex::default(),
             waiting: Arc::clone(&tenant.waiting),
         });
-        pools.insert(id, Arc::clone(&common));
+        if pools.insert(id, Arc::clone(&common)).is_none() {
+            tenant.pools += 1;
+        }
         common
     }
 
-    /// Forgets pools that no thread has and that have no connection, and what only they needed.
-    /// For whoever sweeps, now and then.
-    pub(crate) fn sweep(&self) {
+    /// Forgets a pool that a thread has no business with any more, and what only that needed;
+    /// unless another thread has, or a connection.
+    pub(super) fn forget(&self, common: &Arc<Common>) {
         let mut known = self.known.lock();
         let Known { servers, tenants, pools } = &mut *known;
-        pools.retain(|_, common| Arc::strong_count(common) > 1);
-        let used: HashSet<TenantId> = pools.values().map(|common| common.tenant).collect();
-        tenants.retain(|id, _| used.contains(id));
-        let used: HashSet<ServerId> = tenants.values().map(|tenant| tenant.server).collect();
-        servers.retain(|id, _| used.contains(id));
+        let is_known = pools.get(&common.id).is_some_and(|known| Arc::ptr_eq(known, common));
+        // One reference is here and one the caller's. Nobody makes more without the lock, but of
+        // one that they have.
+        if !is_known || Arc::strong_count(common) > 2 {
+            return;
+        }
+        pools.remove(&common.id);
+        let Some(tenant) = tenants.get_mut(&common.tenant) else { return };
+        tenant.pools -= 1;
+        if tenant.pools == 0 {
+            let server = tenant.server;
+            tenants.remove(&common.tenant);
+            leave_server(servers, server);
+        }
     }
 
     #[cfg(test)]
@@ -240,6 +258,16 @@ impl Registry {
     pub(super) fn take_notes(&self, thread: usize, into: &mut Vec<Note>) {
         if let Some(notes) = self.notes.get(thread) {
             into.append(&mut notes.lock());
+        }
+    }
+}
+
+/// One tenant less; with the last one goes the server.
+fn leave_server(servers: &mut HashMap<ServerId, KnownServer>, id: ServerId) {
+    if let Some(server) = servers.get_mut(&id) {
+        server.tenants -= 1;
+        if server.tenants == 0 {
+            servers.remove(&id);
         }
     }
 }
@@ -305,7 +333,7 @@ pub(super) fn part(time: Duration, chance: u64) -> Duration {
 
 /// A server connection's slot, and what its pool has to know of it. Lives as long as the
 /// connection does, and goes with it from thread to thread.
-pub(crate) struct Place {
+pub struct Place {
     pub(super) permit: Permit,
     pub(super) common: Arc<Common>,
     pub(super) epoch: u32,
@@ -344,7 +372,7 @@ impl Place {
     }
 
     /// The pool that it belongs to, on whichever thread.
-    pub(crate) fn pool(&self) -> PoolId {
+    pub fn pool(&self) -> PoolId {
         self.common.id
     }
 }
