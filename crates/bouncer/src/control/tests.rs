@@ -146,6 +146,29 @@ async fn every_way_to_encrypt() {
 }
 
 #[tokio::test]
+async fn our_own_certificate_says_who_we_are() {
+    let postgres = Postgres::start_with_tls();
+    let file = postgres.certificate();
+    postgres.sql("CREATE ROLE localhost LOGIN; CREATE ROLE alice LOGIN");
+    postgres.sql(&format!("ALTER SYSTEM SET ssl_ca_file = '{}'", file.display()));
+    let rules = "local all postgres trust\nhost all postgres all trust\nhostssl all all all cert\n";
+    std::fs::write(file.with_file_name("data").join("pg_hba.conf"), rules).expect("written");
+    postgres.sql("SELECT pg_reload_conf()");
+    testkit::until("the rules to be in force", LIMIT, || {
+        // It reads them again when it gets to it; a role that is trusted no more says that it has.
+        let plain = greeted(postgres.tcp(), "alice", Version::V3_0);
+        if plain.is_err() { Ok(()) } else { Err("alice is trusted".to_owned()) }
+    });
+    let key = Some(file.with_file_name("key.pem"));
+    let ca = Some(file.clone());
+    let own = ServerTls { mode: TlsMode::VerifyFull, ca, cert: Some(file), key };
+    let server = server(&tcp(&postgres), own);
+    let answer = ask(&server, "localhost", Credentials::None).await;
+    assert_eq!(answer, Ok("localhost true pg_catalog".to_owned()));
+    assert_eq!(ask(&server, "alice", Credentials::None).await, Err("28000".to_owned()));
+}
+
+#[tokio::test]
 async fn questions_with_values_and_answers_that_are_errors() {
     let postgres = Postgres::start();
     let server = server(&unix(&postgres), ServerTls::default());
@@ -167,9 +190,13 @@ async fn questions_with_values_and_answers_that_are_errors() {
 }
 
 /// A connection that is made by hand, to see how it greets.
-fn greeted(address: SocketAddr, version: Version) -> (StdStream, Greeting) {
+fn greeted(
+    address: SocketAddr,
+    user: &str,
+    version: Version,
+) -> Result<(StdStream, Greeting), DialError> {
     let params = DialParams {
-        user: "postgres".to_owned(),
+        user: user.to_owned(),
         database: Some("postgres".to_owned()),
         credentials: Arc::new(Credentials::None),
         parameters: Vec::new(),
@@ -193,15 +220,16 @@ fn greeted(address: SocketAddr, version: Version) -> (StdStream, Greeting) {
                 input.drain(..step.consumed);
                 next = step.next;
             }
-            DialNext::Ready(greeting) => return (stream, *greeting),
-            other => panic!("{other:?}"),
+            DialNext::Ready(greeting) => return Ok((stream, *greeting)),
+            DialNext::Fail(error) => return Err(error),
+            DialNext::StartTls | DialNext::Cancelled => panic!("not asked for"),
         }
     }
 }
 
 /// Begins to sleep, is cancelled by its key, and says so.
 fn check_cancel(postgres: &Postgres, version: Version, spoken: Version, key_bytes: usize) {
-    let (mut stream, greeting) = greeted(postgres.tcp(), version);
+    let (mut stream, greeting) = greeted(postgres.tcp(), "postgres", version).expect("greeted");
     assert_eq!((greeting.version, greeting.key.len()), (spoken, key_bytes));
     let reported = greeting.parameters.iter().map(|(name, _)| name.as_str());
     assert!(reported.into_iter().any(|name| name == "server_version"));

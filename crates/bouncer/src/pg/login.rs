@@ -21,8 +21,8 @@ mod requested;
 
 pub use requested::{Replication, Requested};
 
-/// Requests for encryption that a client may make before it begins: one for TLS, one for GSSAPI, and
-/// one more for the forgetful.
+/// Requests for encryption that a client may make before it begins: one for TLS, one for GSSAPI,
+/// and one more for the forgetful.
 const ENCRYPTION_REQUESTS_MAX: u8 = 3;
 
 /// The longest message with a password or a part of SASL, its head included.

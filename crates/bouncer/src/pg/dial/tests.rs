@@ -194,7 +194,7 @@ fn passwords_in_the_older_ways() {
         (with_password("secret"), ask_md5, Ok(&answer[..])),
         (params(Credentials::Md5(md5.clone())), ask_md5, Ok(&answer)),
         (params(Credentials::None), ask_md5, Err(DialError::from(CredentialsError::None))),
-        (private.clone(), ask_plain, Ok(b"p\0\0\0\x0bsecret\0")),
+        (private, ask_plain, Ok(b"p\0\0\0\x0bsecret\0")),
         (
             DialParams { exposure: Exposure::Private, ..params(Credentials::Md5(md5)) },
             ask_plain,

@@ -171,7 +171,7 @@ fn requests_for_encryption_come_in_any_order_but_not_for_ever() {
         (vec![ssl_request()], "S", "tls"),
         (vec![gss.clone(), startup()], "N", "route"),
         (vec![gss.clone(), gss.clone(), gss.clone(), startup()], "NNN", "route"),
-        (vec![gss.clone(), gss.clone(), gss.clone(), gss.clone()], "NNN", "fail 08P01"),
+        (vec![gss.clone(), gss.clone(), gss.clone(), gss], "NNN", "fail 08P01"),
     ] {
         let (mut login, mut out) = (login(OFFERED, Reached::Tcp), Vec::new());
         let mut last = String::new();
