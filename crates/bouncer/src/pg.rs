@@ -8,6 +8,7 @@ pub mod client;
 pub mod dial;
 mod dirt;
 pub mod link;
+mod listening;
 pub mod login;
 mod probe;
 pub mod server;

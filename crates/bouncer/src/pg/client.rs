@@ -5,6 +5,7 @@ use std::sync::Arc;
 use api::{PoolMode, Verify};
 use wire::pg::frame::TransactionStatus;
 
+use super::listening::Listening;
 use super::settings::{Parameters, Settings};
 use super::statements::ClientStatements;
 
@@ -21,6 +22,8 @@ pub struct ClientSetup {
     pub mode: PoolMode,
     /// How much is believed of what its texts leave behind.
     pub verify: Verify,
+    /// Whether its tenant may only read: texts that ask for more are refused.
+    pub read_only: bool,
     /// What the client asked for as it started. Names that are no settings are left out.
     pub settings: Settings,
     /// What the tenant demands whatever the client wants.
@@ -44,6 +47,11 @@ pub struct ClientSession {
     pub(crate) id: ClientId,
     pub(crate) mode: PoolMode,
     pub(crate) verify: Verify,
+    pub(crate) read_only: bool,
+    /// It has read a sequence's value of its session before.
+    pub(crate) reads_sequences: bool,
+    /// What it listens to; none if it never did.
+    pub(crate) listening: Option<Box<Listening>>,
     pub(crate) body: Body,
     /// Nothing more is sent to the server before it is known whether the last request copies, or
     /// what it forgot.
@@ -69,6 +77,9 @@ impl ClientSession {
             id: setup.id,
             mode: setup.mode,
             verify: setup.verify,
+            read_only: setup.read_only,
+            reads_sequences: false,
+            listening: None,
             body: Body::default(),
             barrier: false,
             attached: false,
@@ -109,6 +120,34 @@ impl ClientSession {
     /// Whether a message of it has begun and not ended, of which a part was sent already.
     pub fn is_in_message(&self) -> bool {
         self.body.left > 0
+    }
+
+    /// The channels that the relay's listener has to hear before this client's bytes are presented
+    /// again; then [`ClientSession::channels_heard`] is due.
+    pub fn wanted_channels(&self) -> &[Box<str>] {
+        self.listening.as_ref().map_or(&[], |listening| listening.wanted())
+    }
+
+    /// The relay's listener hears the channels that were wanted.
+    pub fn channels_heard(&mut self) {
+        if let Some(listening) = &mut self.listening {
+            listening.heard();
+        }
+    }
+
+    /// The channels whose notifications it is to get.
+    pub fn channels(&self) -> &[Box<str>] {
+        self.listening.as_ref().map_or(&[], |listening| listening.active())
+    }
+
+    /// Whether the relay's listener has to hear a channel for it.
+    pub fn needs_channel(&self, channel: &str) -> bool {
+        self.listening.as_ref().is_some_and(|listening| listening.needs(channel))
+    }
+
+    /// Counts changes of [`ClientSession::channels`] and [`ClientSession::needs_channel`].
+    pub fn channels_version(&self) -> u32 {
+        self.listening.as_ref().map_or(0, |listening| listening.version())
     }
 
     /// Its server connection is lost. Only a client without a transaction can go on.

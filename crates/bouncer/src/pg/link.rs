@@ -19,9 +19,11 @@
 //! - In the steady state nothing is allocated.
 
 mod back;
+mod batch;
 mod change;
 mod front;
 mod gone;
+mod query;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,6 +140,9 @@ pub enum ClientNext {
     Wait,
     /// It needs a server connection: attach one, then present the rest.
     NeedServer,
+    /// The relay's listener has to hear [`ClientSession::wanted_channels`] first; then present the
+    /// rest.
+    NeedListener,
     /// It said good bye.
     Terminate,
     /// It was told why it cannot stay: close it once that is sent.
@@ -221,6 +226,7 @@ pub fn attach(
     server.dirt.set_verify(change::believed(client.verify));
     server.own_search_path = client.wanted.value("search_path").is_some();
     server.settings_in_doubt = false;
+    server.foreign_sequences = server.last_client != Some(client.id);
     change::trim_statements(shared, server, out);
     if !change::settings(shared, client, server, out) {
         change::tell_parameters(client, server, out);

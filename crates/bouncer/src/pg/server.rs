@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use wire::pg::exchange::{Audience, Exchange, Request};
 use wire::pg::frame::{HEADER_BYTES, TransactionStatus, frontend, put_header};
+use wire::pg::sql::ListenAction;
 
 use super::client::{Body, ClientId};
 use super::dirt::Dirt;
 use super::probe::Reader;
 use super::settings::{Parameters, Settings};
-use super::statements::{ServerStatements, StatementId, Undo};
+use super::statements::{NameId, ServerStatements, StatementId, Undo};
 use super::texts::Facts;
 
 /// Why an outstanding request was sent, and what its reply changes.
@@ -20,6 +21,8 @@ pub(crate) enum Note {
     Plain,
     /// Runs a text; taken when the first reply comes.
     Text(Option<Facts>),
+    /// Runs a text, or a portal of one, that begins or ends listening.
+    Listen(Box<Listens>),
     /// Calls a function by its number; taken when the first reply comes.
     Call(bool),
     /// Runs a portal.
@@ -45,8 +48,20 @@ pub(crate) enum Note {
     Probe,
     /// Ends the transaction of a client that left.
     Rollback,
+    /// Takes the values of sequences away that another client's statements gave.
+    Sequences,
     /// Brings everything back to how it was.
     Reset,
+}
+
+/// A request that begins or ends listening.
+#[derive(Debug)]
+pub(crate) struct Listens {
+    /// What its text does besides; taken when the first reply comes.
+    pub(crate) facts: Option<Facts>,
+    pub(crate) actions: Arc<[ListenAction]>,
+    /// Statements of it that are done.
+    pub(crate) done: usize,
 }
 
 /// What a server connection told about itself as it started.
@@ -113,6 +128,12 @@ pub struct ServerSession {
     pub(crate) own_search_path: bool,
     /// Its client has requests under way that change settings.
     pub(crate) settings_in_doubt: bool,
+    /// The last portal's text begins or ends listening.
+    pub(crate) portal_listens: Option<Arc<[ListenAction]>>,
+    /// The client's name and the statement that a `DEALLOCATE` under way is about.
+    pub(crate) deallocating: Option<(NameId, StatementId)>,
+    /// The values that `currval` gives may be another client's.
+    pub(crate) foreign_sequences: bool,
     pub(crate) pool: u32,
     pub(crate) user: Box<str>,
     /// It said that it is about to close.
@@ -146,6 +167,9 @@ impl ServerSession {
             answer: None,
             own_search_path: false,
             settings_in_doubt: false,
+            portal_listens: None,
+            deallocating: None,
+            foreign_sequences: false,
             pool: setup.pool,
             user: setup.user,
             closing: false,

@@ -9,6 +9,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::Arc;
 
+use wire::pg::sql::ListenAction;
+
 /// Statements that one client may have by name.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
 
@@ -104,6 +106,8 @@ pub struct Statement {
     pub(crate) types: Box<[u8]>,
     /// What the text does.
     pub(crate) facts: super::texts::Facts,
+    /// What it does about channels, if it was rewritten for that.
+    pub(crate) listens: Option<Arc<[ListenAction]>>,
 }
 
 impl Statement {
@@ -121,7 +125,19 @@ impl Statement {
             text: text.into(),
             types: types.into(),
             facts,
+            listens: None,
         })
+    }
+
+    /// The same, of a text that was rewritten because it begins or ends listening.
+    pub(crate) fn listening(
+        mut self: Arc<Statement>,
+        actions: Arc<[ListenAction]>,
+    ) -> Arc<Statement> {
+        if let Some(statement) = Arc::get_mut(&mut self) {
+            statement.listens = Some(actions);
+        }
+        self
     }
 
     /// Its name at every server.
@@ -249,6 +265,11 @@ impl ServerStatements {
             Known::Coming(coming) if coming == batch => Presence::UnderWay,
             Known::Coming(_) | Known::Doubted => Presence::InDoubt,
         }
+    }
+
+    /// Whether it is there, or a `Parse` of it is under way.
+    pub(crate) fn has(&self, id: StatementId) -> bool {
+        self.places.contains_key(&id)
     }
 
     /// Whether the statement was prepared when the schema was as it is now.

@@ -38,6 +38,8 @@ pub struct Facts {
     pub(crate) fingerprint: u64,
     /// What kind of statement it begins with.
     pub(crate) verb: Verb,
+    /// What follows has to wait for what it does: data may be wanted, or names forgotten.
+    pub(crate) is_barrier: bool,
     /// Everything, where there are names or settings in it.
     pub(crate) look: Option<Arc<Look>>,
 }
@@ -48,7 +50,13 @@ impl Facts {
         let look = sql::look(text);
         let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
         let plain = look.changes.is_empty() && look.names.is_empty() && look.asked.is_none();
-        Facts { effects, fingerprint, verb, look: if plain { None } else { Some(Arc::new(look)) } }
+        Facts {
+            effects,
+            fingerprint,
+            verb,
+            is_barrier: effects.intersects(Effects::COPY | Effects::DISCARD | Effects::DEALLOCATE),
+            look: if plain { None } else { Some(Arc::new(look)) },
+        }
     }
 
     /// Of a text that was not looked at.
@@ -56,12 +64,28 @@ impl Facts {
         effects: Effects::UNPARSED.with(Effects::COPY),
         fingerprint: 0,
         verb: Verb::Other,
+        is_barrier: true,
         look: None,
     };
 
     /// Of the execution of a statement that SQL prepared.
-    pub(crate) const EXECUTION: Facts =
-        Facts { effects: Effects::EXECUTE, fingerprint: 0, verb: Verb::Statement, look: None };
+    pub(crate) const EXECUTION: Facts = Facts {
+        effects: Effects::EXECUTE,
+        fingerprint: 0,
+        verb: Verb::Statement,
+        is_barrier: true,
+        look: None,
+    };
+
+    /// The same without some effects.
+    pub(crate) fn without(&self, effects: Effects) -> Facts {
+        let look = self.look.as_ref().map(|look| {
+            let mut look = (**look).clone();
+            look.effects = look.effects.without(effects);
+            Arc::new(look)
+        });
+        Facts { effects: self.effects.without(effects), look, ..self.clone() }
+    }
 
     /// Whether the settings are not what is known of them while this runs, or afterwards.
     pub(crate) fn changes_settings(&self) -> bool {
@@ -73,11 +97,6 @@ impl Facts {
         let of_path = |change: &Change| change.name() == Some("search_path");
         self.effects.intersects(Effects::SET_CONFIG)
             || self.look.as_ref().is_some_and(|look| look.changes.iter().any(of_path))
-    }
-
-    /// Whether what follows has to wait for what it does: data may be wanted, or names forgotten.
-    pub(crate) fn is_barrier(&self) -> bool {
-        self.effects.intersects(Effects::COPY | Effects::DISCARD | Effects::DEALLOCATE)
     }
 }
 

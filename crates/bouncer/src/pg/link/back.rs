@@ -8,7 +8,7 @@ use wire::pg::exchange::{Audience, Entry, Step};
 use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
 use wire::pg::message::{self, ErrorFields, Severity};
 use wire::pg::notice::Notice;
-use wire::pg::sql::Look;
+use wire::pg::sql::{Look, Subscription};
 
 use super::front::{shares, stream};
 use super::gone::clean;
@@ -107,8 +107,11 @@ impl Back<'_, '_> {
                 }
             }
             Step::Part if header.tag == backend::COMMAND_COMPLETE => {
-                self.command(message);
-                self.pass(header, message);
+                if self.command(message) {
+                    self.say_listen();
+                } else {
+                    self.pass(header, message);
+                }
             }
             Step::Part if header.tag == backend::DATA_ROW && self.is_answer() => {
                 self.answer_row(message)?;
@@ -147,6 +150,7 @@ impl Back<'_, '_> {
         let Some(front) = self.server.exchange.front_mut() else { return };
         let facts = match &mut front.note {
             Note::Text(facts) | Note::Bind { facts, .. } => facts.take(),
+            Note::Listen(listens) => listens.facts.take(),
             Note::Call(unseen) => {
                 if std::mem::take(unseen) {
                     self.server.dirt.saw_function_call();
@@ -254,8 +258,9 @@ impl Back<'_, '_> {
     #[inline]
     fn last(&mut self, header: Header, message: &[u8]) {
         let heard = self.is_heard();
-        if header.tag == backend::COMMAND_COMPLETE {
-            self.command(message);
+        let listens = header.tag == backend::COMMAND_COMPLETE && self.command(message);
+        if listens {
+            self.say_listen();
         }
         if let Some(entry) = self.server.exchange.pop() {
             match entry.note {
@@ -263,8 +268,15 @@ impl Back<'_, '_> {
                 _ => {}
             }
         }
-        self.give(header, message, heard);
+        self.give(header, message, heard && !listens);
         self.locals();
+    }
+
+    /// The client asked to listen, and the server did what was sent in its place.
+    fn say_listen(&mut self) {
+        if self.is_heard() {
+            message::backend::command_complete(self.out.to_client, "LISTEN");
+        }
     }
 
     /// Says what is to be said here, now that it is its turn.
@@ -281,13 +293,33 @@ impl Back<'_, '_> {
         }
     }
 
-    /// A command has ended; some change what is there for everybody.
-    fn command(&mut self, message: &[u8]) {
-        let note = self.server.exchange.front().map(|front| &front.note);
-        if !matches!(note, Some(Note::Text(_) | Note::Run)) {
-            return;
-        }
+    /// A command has ended; some change what is there for everybody. True: to the client it was a
+    /// `LISTEN`.
+    fn command(&mut self, message: &[u8]) -> bool {
         let tag = message.get(HEADER_BYTES..message.len().saturating_sub(1)).unwrap_or_default();
+        let listening = self.client.as_mut().and_then(|client| client.listening.as_deref_mut());
+        let mut listens = false;
+        match self.server.exchange.front_mut().map(|front| &mut front.note) {
+            Some(Note::Text(_) | Note::Run) => {
+                if let Some(listening) = listening {
+                    listening.saw_tag(tag);
+                }
+            }
+            Some(Note::Listen(request)) => {
+                let number = request.done;
+                request.done += 1;
+                let action = request.actions.iter().find(|action| action.statement == number);
+                match (listening, action) {
+                    (Some(listening), Some(action)) => {
+                        listening.done(&action.subscription);
+                        listens = matches!(action.subscription, Subscription::Begin(_));
+                    }
+                    (Some(listening), None) => listening.saw_tag(tag),
+                    (None, _) => {}
+                }
+            }
+            _ => return false,
+        }
         self.server.dirt.saw_tag(tag);
         match tag.first() {
             Some(b'D') if matches!(tag, b"DISCARD ALL" | b"DEALLOCATE ALL") => {
@@ -303,13 +335,29 @@ impl Back<'_, '_> {
             {
                 let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
             }
+            Some(b'D') if tag == b"DEALLOCATE" => self.deallocated(),
             _ => {}
+        }
+        listens
+    }
+
+    /// SQL's `DEALLOCATE` of a statement that the protocol prepared.
+    fn deallocated(&mut self) {
+        let Some((name, id)) = self.server.deallocating.take() else { return };
+        self.server.statements.gone(id);
+        if let Some(client) = &mut self.client {
+            let _undo = client.statements.put(name, None);
         }
     }
 
     /// An error of the front request. False: it is one after which the client cannot go on.
     fn error(&mut self, header: Header, message: &[u8]) -> Result<bool, Broken> {
         self.server.dirt.saw_error();
+        if let Some(client) = &mut self.client
+            && let Some(listening) = &mut client.listening
+        {
+            listening.saw_error();
+        }
         let notice = Notice::parse(message.get(HEADER_BYTES..).unwrap_or_default());
         let fatal = notice.severity() == Severity::Fatal;
         let front = self.server.exchange.front_mut().map(|entry| &mut entry.note);
@@ -337,7 +385,7 @@ impl Back<'_, '_> {
                 }
                 self.give(header, message, false);
             }
-            Some(Note::Reset | Note::Rollback) => {
+            Some(Note::Reset | Note::Rollback | Note::Sequences) => {
                 return Err(Broken::Reset { message: notice.message().into() });
             }
             Some(Note::Probe) => {
@@ -401,6 +449,9 @@ impl Back<'_, '_> {
         if heard && let Some(client) = &mut self.client {
             self.out.to_client.extend_from_slice(message);
             client.status = status;
+            if let Some(listening) = &mut client.listening {
+                listening.ready(status);
+            }
             self.server.queries += 1;
             self.server.transactions += u64::from(status == TransactionStatus::Idle);
         }
@@ -417,6 +468,7 @@ impl Back<'_, '_> {
                 self.server.applied = self.server.startup.clone();
             }
             Some(Note::Probe) => self.answered(),
+            Some(Note::Sequences) => {}
             Some(Note::Rollback) => {
                 self.server.dirt.saw_tag(b"ROLLBACK");
                 self.server.dirt.ready(status);

@@ -68,7 +68,13 @@ fn a_statement_must_not_leave_a_transaction_open() {
          s> C[SELECT 1] ZI
          a: free
          a> Q[BEGIN]
-         s> C[BEGIN] ZT
+         s< Q[SELECT 1] DS[cove: refused] S
+         s> E[ERROR|26000|no such statement] ZI
+         a< C[SELECT 1] ZI E[ERROR|0A000|transactions of several statements are not allowed in \
+         statement mode] ZI
+         a: free
+         a> Q[CALL begins()]
+         s> C[CALL] ZT
          a: closed",
     );
 }
@@ -643,5 +649,114 @@ fn settings_that_a_function_made_are_found_and_followed() {
          s> C[BEGIN] C[RESET] C[COMMIT] ZI C[SELECT 1] ZI
          a> Q[SELECT 1]
          s< Q[BEGIN;SET work_mem TO '1024';COMMIT] Q[SELECT 1]",
+    );
+}
+
+#[test]
+fn a_tenant_that_may_only_read_cannot_ask_for_more() {
+    let setup = Setup {
+        read_only: true,
+        forced: &[("default_transaction_read_only", "on")],
+        ..Setup::default()
+    };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 1]
+         s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
+         a> Q[BEGIN READ WRITE]
+         s< DS[cove: refused] S
+         s> E[ERROR|26000|no such statement] ZI
+         a< C[SELECT 1] ZI E[ERROR|25006|the tenant is read-only: a text that may ask for more is \
+         refused] ZI
+         a> P[|SET default_transaction_read_only TO off] B[|] E[] S
+         s< DS[cove: refused] B[|] E[] H
+         s> E[ERROR|26000|no such statement]
+         s< S
+         s> ZI
+         a: free",
+    );
+}
+
+#[test]
+fn values_of_sequences_are_nobody_elses() {
+    check(
+        "a> Q[SELECT nextval('s')]
+         s> C[SELECT 1] ZI
+         b> Q[SELECT lastval()]
+         s< Q[SELECT nextval('s')] Q[DISCARD SEQUENCES] Q[SELECT lastval()]
+         s> C[DISCARD SEQUENCES] ZI E[ERROR|55000|not yet defined] ZI
+         b< E[ERROR|55000|not yet defined] ZI
+         b> Q[SELECT nextval('s')] Q[SELECT lastval()]
+         s< Q[SELECT nextval('s')] Q[SELECT lastval()]
+         s> C[SELECT 1] ZI C[SELECT 1] ZI
+         a> Q[SELECT 1]
+         s> C[SELECT 1] ZI
+         b> Q[INSERT INTO t DEFAULT VALUES]
+         s< Q[SELECT 1] Q[DISCARD SEQUENCES] Q[INSERT INTO t DEFAULT VALUES]",
+    );
+}
+
+#[test]
+fn sql_knows_the_statements_of_the_protocol() {
+    check(
+        "a> P[s|SELECT $1] S
+         s> 1 ZI
+         s< P[#1|SELECT $1] S
+         server 2
+         a> Q[EXECUTE s(1)]
+         s< P[#1|SELECT $1] S Q[EXECUTE #1(1)]
+         s> 1 ZI D[1] C[SELECT 1] ZI
+         a< 1 ZI D[1] C[SELECT 1] ZI
+         a: free
+         a> Q[DEALLOCATE s]
+         s< Q[DEALLOCATE #1]
+         s> C[DEALLOCATE] ZI
+         a: free
+         a> P[s|SELECT $1] S
+         s< P[#1|SELECT $1] S",
+    );
+    check(
+        "a> P[s|SELECT $1] S
+         s> 1 ZI
+         a> P[|DEALLOCATE s] B[|] E[] S
+         s< P[#1|SELECT $1] S P[|DEALLOCATE #1] B[|] E[] H
+         s> 1 2 C[DEALLOCATE]
+         s< S
+         s> ZI
+         a: free
+         a> B[|s] S
+         s< B[|s] S",
+    );
+}
+
+#[test]
+fn listening_needs_no_server_connection() {
+    check(
+        "a> Q[LISTEN news]
+         hears: news
+         s< Q[UNLISTEN news]
+         a listens:
+         s> C[UNLISTEN] ZI
+         a< C[LISTEN] ZI
+         a listens: news
+         a: free
+         a> Q[BEGIN] Q[LISTEN more; SELECT 1; UNLISTEN news] Q[ROLLBACK]
+         hears: more
+         s< Q[BEGIN] Q[UNLISTEN more; SELECT 1; UNLISTEN news] Q[ROLLBACK]
+         s> C[BEGIN] ZT C[UNLISTEN] D[1] C[SELECT 1] C[UNLISTEN] ZT C[ROLLBACK] ZI
+         a< C[BEGIN] ZT C[LISTEN] D[1] C[SELECT 1] C[UNLISTEN] ZT C[ROLLBACK] ZI
+         a listens: news
+         a> P[|LISTEN \"Odd one\"] B[|] E[] S
+         hears: Odd one
+         s< P[|UNLISTEN \"Odd one\"] B[|] E[] S
+         s> 1 2 C[UNLISTEN] ZI
+         a< 1 2 C[LISTEN] ZI
+         a listens: news,Odd one
+         a> Q[UNLISTEN *]
+         s> C[UNLISTEN] ZI
+         a< C[UNLISTEN] ZI
+         a listens:
+         a: free",
     );
 }

@@ -29,6 +29,7 @@ use crate::pg::statements::HashKey;
 pub(super) struct Setup {
     pub(super) mode: PoolMode,
     pub(super) verify: Verify,
+    pub(super) read_only: bool,
     pub(super) limits: LinkLimits,
     /// Settings that a client starts with, by its letter.
     pub(super) settings: &'static [(char, &'static str, &'static str)],
@@ -40,6 +41,7 @@ impl Default for Setup {
         Setup {
             mode: PoolMode::Transaction,
             verify: Verify::Never,
+            read_only: false,
             limits: LinkLimits::default(),
             settings: &[],
             forced: &[],
@@ -71,6 +73,8 @@ struct Stage<'a> {
     server: u8,
     /// Names of ours, in the order in which they were seen.
     names: Vec<String>,
+    /// Channels that the listener was asked to hear.
+    heard: Vec<String>,
     /// Bytes that arrive at once.
     chunk: usize,
 }
@@ -85,6 +89,7 @@ pub(super) fn play(setup: &Setup, script: &str) {
             servers: HashMap::new(),
             server: 1,
             names: Vec::new(),
+            heard: Vec::new(),
             chunk,
         };
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -100,6 +105,14 @@ impl Stage<'_> {
         let (who, what) = (letters.next().unwrap(), letters.next().unwrap());
         let rest = line.get(2..).unwrap().trim();
         match (who, what) {
+            ('h', 'e') => {
+                let heard = std::mem::take(&mut self.heard).join(" ");
+                assert_eq!(heard, line.strip_prefix("hears: ").unwrap(), "(chunk {chunk})");
+            }
+            (who, ' ') if rest.starts_with("listens:") => {
+                let channels = self.client(who).session.channels().join(",");
+                assert_eq!(channels, rest.strip_prefix("listens:").unwrap().trim(), "{line}");
+            }
             ('s', 'e') => self.server = line.split(' ').nth(1).unwrap().parse().unwrap(),
             ('s', '>') => {
                 let bytes = self.encode(rest, backend);
@@ -177,6 +190,7 @@ impl Stage<'_> {
                     id: ClientId(u32::from(who)),
                     mode: setup.mode,
                     verify: setup.verify,
+                    read_only: setup.read_only,
                     settings: Settings::of(mine.map(|setting| (setting.1, setting.2))),
                     forced: Arc::new(Settings::of(setup.forced.iter().copied())),
                     seen: Arc::new(Parameters::of([("TimeZone", "UTC")])),
@@ -218,6 +232,11 @@ impl Stage<'_> {
                     let out =
                         &mut Outputs { to_client: &mut client.given, to_server: &mut server.given };
                     attach(&mut self.shared, &mut client.session, &mut server.session, out);
+                }
+                ClientNext::NeedListener => {
+                    let channels = client.session.wanted_channels().join(",");
+                    self.heard.push(channels);
+                    client.session.channels_heard();
                 }
                 ClientNext::Terminate | ClientNext::Refuse => {
                     client.closed = true;

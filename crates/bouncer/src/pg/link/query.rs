@@ -1,0 +1,195 @@
+//! Texts on their way to the server: those that are refused, and those that are changed.
+
+use std::sync::Arc;
+
+use api::PoolMode;
+use wire::pg::exchange::{Audience, Request};
+use wire::pg::frame::{
+    HEADER_BYTES, Header, TransactionStatus, frontend, put_header, split_string,
+};
+use wire::pg::sql::{Act, Effects, ListenAction, Verb, rewrite_listen, rewrite_name};
+
+use super::STATEMENT_BYTES_SCANNED_MAX;
+use super::front::{Link, Taken, pass_over, shares};
+use crate::pg::server::{Listens, Note};
+use crate::pg::statements::NameId;
+use crate::pg::texts::Facts;
+
+/// Why a text is not let through: the code of the error, and its sentence.
+pub(super) type Refusal = (&'static str, &'static str);
+
+/// What a text about channels became.
+pub(super) enum Channels {
+    /// It is passed as it is.
+    AsIs,
+    /// The relay's listener has to hear some first.
+    NeedListener,
+    Refused(Refusal),
+    /// This text, and what it means.
+    Rewritten(Vec<u8>, Arc<[ListenAction]>),
+}
+
+impl Link<'_, '_> {
+    /// A text of the simple protocol.
+    pub(super) fn query(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let seen = header.total <= STATEMENT_BYTES_SCANNED_MAX;
+        let Some(body) = rest.get(HEADER_BYTES..header.total) else {
+            return if seen { Taken::More(header.total) } else { self.query_unseen(header, rest) };
+        };
+        if !seen {
+            return self.query_unseen(header, rest);
+        }
+        let text = split_string(body).map_or(body, |(text, _)| text);
+        let facts = self.shared.texts.facts(text);
+        if let Some(refusal) = self.refusal(&facts) {
+            return self.refuse_query(header, refusal);
+        }
+        if self.is_about_channels(&facts) {
+            return match self.channels(text) {
+                Channels::AsIs => self.send_query(header, rest, Note::Text(Some(facts))),
+                Channels::NeedListener => Taken::NeedListener,
+                Channels::Refused(refusal) => self.refuse_query(header, refusal),
+                Channels::Rewritten(text, actions) => {
+                    self.prepare(&facts);
+                    let facts = Some(facts.without(Effects::LISTEN));
+                    let note = Note::Listen(Box::new(Listens { facts, actions, done: 0 }));
+                    self.send_text(header, &text, note)
+                }
+            };
+        }
+        self.prepare(&facts);
+        self.client.barrier = facts.is_barrier;
+        self.runs(&facts);
+        if let Some((text, facts)) = self.renamed(text, &facts, Audience::Nobody) {
+            return self.send_text(header, &text, Note::Text(Some(facts)));
+        }
+        self.send_query(header, rest, Note::Text(Some(facts)))
+    }
+
+    /// A text that is too long to be looked at.
+    fn query_unseen(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let facts = Facts::UNKNOWN;
+        if let Some(refusal) = self.refusal(&facts) {
+            return self.refuse_query(header, refusal);
+        }
+        self.prepare(&facts);
+        self.client.barrier = facts.is_barrier;
+        self.runs(&facts);
+        self.send_query(header, rest, Note::Text(Some(facts)))
+    }
+
+    fn send_query(&mut self, header: Header, rest: &[u8], note: Note) -> Taken {
+        self.sent_query(note);
+        self.pass(header, rest)
+    }
+
+    /// Sends another text in place of the message.
+    fn send_text(&mut self, header: Header, text: &[u8], note: Note) -> Taken {
+        self.sent_query(note);
+        put_header(self.out.to_server, frontend::QUERY, text.len() + 1);
+        self.out.to_server.extend_from_slice(text);
+        self.out.to_server.push(0);
+        Taken::Bytes(header.total)
+    }
+
+    fn sent_query(&mut self, note: Note) {
+        // A text of the simple protocol takes the place of the statement without a name.
+        self.client.statements.unnamed = None;
+        self.server.statements.unnamed = None;
+        self.server.sent(Request::Query, Audience::Client, note);
+    }
+
+    /// Before anything of a client's text is sent.
+    pub(super) fn prepare(&mut self, facts: &Facts) {
+        self.prepare_idle();
+        let reads = facts.effects.intersects(Effects::SEQUENCE_READ);
+        self.client.reads_sequences |= reads;
+        let server = &mut *self.server;
+        if server.foreign_sequences
+            && self.client.reads_sequences
+            && server.exchange.status() == TransactionStatus::Idle
+            && !server.unsynced
+            && !server.exchange.has_client_entries()
+        {
+            // What it may not read is another client's; what it did itself comes afterwards.
+            server.query(&[b"DISCARD SEQUENCES"], Note::Sequences, self.out.to_server);
+            server.foreign_sequences = false;
+        }
+    }
+
+    /// A text is going to run.
+    pub(super) fn runs(&mut self, facts: &Facts) {
+        self.server.settings_in_doubt |= facts.changes_settings();
+        self.server.own_search_path |= facts.changes_search_path();
+    }
+
+    /// Whether a text must not run at all.
+    pub(super) fn refusal(&self, facts: &Facts) -> Option<Refusal> {
+        let effects = facts.effects;
+        let begins = effects.intersects(Effects::TRANSACTION)
+            && (facts.verb == Verb::Begin || effects.intersects(Effects::MULTI));
+        if self.client.mode == PoolMode::Statement && begins {
+            let message = "transactions of several statements are not allowed in statement mode";
+            return Some(("0A000", message));
+        }
+        let writes = Effects::READ_WRITE.with(Effects::UNPARSED).with(Effects::DO);
+        if self.client.read_only && effects.intersects(writes) {
+            let message = "the tenant is read-only: a text that may ask for more is refused";
+            return Some(("25006", message));
+        }
+        None
+    }
+
+    fn refuse_query(&mut self, header: Header, (code, message): Refusal) -> Taken {
+        self.prepare_idle();
+        self.refuse_request(code, message);
+        self.server.sync(Audience::Client, self.out.to_server);
+        pass_over(self.client, header)
+    }
+
+    /// Whether a text begins or ends listening at a server connection that is shared.
+    pub(super) fn is_about_channels(&self, facts: &Facts) -> bool {
+        facts.effects.intersects(Effects::LISTEN | Effects::UNLISTEN) && shares(self.client.mode)
+    }
+
+    /// Changes a text about channels into one that leaves the server connection as it is.
+    pub(super) fn channels(&mut self, text: &[u8]) -> Channels {
+        let Some((text, actions)) = rewrite_listen(text) else { return Channels::AsIs };
+        let listening = self.client.listening.get_or_insert_default();
+        if listening.ask(&actions) {
+            return if listening.is_full() {
+                Channels::Refused(("54000", "a client may not listen to so many channels"))
+            } else {
+                Channels::NeedListener
+            };
+        }
+        Channels::Rewritten(text, actions.into())
+    }
+
+    /// A text of SQL's `EXECUTE` or `DEALLOCATE` with the name that a statement has at the server,
+    /// if the client prepared it by the protocol.
+    pub(super) fn renamed(
+        &mut self,
+        text: &[u8],
+        facts: &Facts,
+        within: Audience,
+    ) -> Option<(Vec<u8>, Facts)> {
+        let look = facts.look.clone()?;
+        let [name] = look.names.as_slice() else { return None };
+        if !matches!(name.act, Act::Execute | Act::Deallocate) {
+            return None;
+        }
+        let id = NameId::of(&self.shared.key, name.name.as_bytes());
+        let statement = self.client.statements.named(id)?.clone();
+        if self.ensure(&statement) && within == Audience::Nobody {
+            // The text is no part of the batch that prepares the statement.
+            self.server.sync(Audience::Nobody, self.out.to_server);
+        }
+        let renamed = rewrite_name(text, name.range.clone(), statement.server_name());
+        if name.act == Act::Execute {
+            return Some((renamed, statement.facts.clone()));
+        }
+        self.server.deallocating = Some((id, statement.id));
+        Some((renamed, facts.without(Effects::DEALLOCATE)))
+    }
+}
