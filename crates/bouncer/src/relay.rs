@@ -233,7 +233,7 @@ fn start_threads(
     count: usize,
 ) -> io::Result<(Arc<Common>, Vec<JoinHandle<()>>)> {
     let started = node::clock::now();
-    let (resolver, resolving) = Resolver::start()?;
+    let resolver = Resolver::start()?;
     let mut polls = Vec::with_capacity(count);
     let mut peers = Vec::with_capacity(count);
     for _ in 0..count {
@@ -264,7 +264,7 @@ fn start_threads(
     let schema = Arc::new(AtomicU64::new(0));
     // The first thread accepts for all.
     let mut listeners = Some(listeners);
-    let mut threads = vec![resolving];
+    let mut threads = Vec::with_capacity(count);
     for (index, (poll, desk)) in polls.into_iter().zip(desks).enumerate() {
         let link = link::Shared::new(key.clone(), Arc::clone(&schema), LinkLimits::default());
         let listeners = listeners.take().unwrap_or_default();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wire::pg::frame::TransactionStatus;
+use wire::pg::message::ErrorFields;
 
 use super::accept::Accepted;
 use super::common::Head;
@@ -389,6 +390,12 @@ impl Worker {
                     }
                     Leased::No => return bytes.len(),
                 },
+                ClientNext::NeedListener => {
+                    self.send_outbox(None, server_place);
+                    let message = "LISTEN needs a tenant in session mode";
+                    self.expel(place, &ErrorFields::fatal("0A000", message));
+                    return bytes.len();
+                }
                 ClientNext::Terminate => {
                     self.send_outbox(Some(place), server_place);
                     self.client_gone(place, &Leaving::Terminate);

@@ -315,7 +315,8 @@ impl Worker {
         welcome(pairs, pid, &key, &mut self.outbox.to_client);
         let mode = route.tenant.mode_of(&route.user);
         let (id, verify) = (ClientId(pid), route.tenant.verify);
-        let setup = ClientSetup { id, mode, verify, settings, forced, seen };
+        let read_only = route.tenant.read_only;
+        let setup = ClientSetup { id, mode, verify, read_only, settings, forced, seen };
         let session = Session::new(ClientSession::new(setup), route, head, pool, pid, stats);
         client.phase = Phase::Session(Box::new(session));
         client.since_us = self.ground.now_us;

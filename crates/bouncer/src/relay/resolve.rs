@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::orders::{Inbox, Inner};
@@ -38,12 +37,13 @@ pub(crate) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
 }
 
 impl Resolver {
-    /// Starts the thread. It ends when the last handle is dropped.
-    pub(crate) fn start() -> std::io::Result<(Resolver, JoinHandle<()>)> {
+    /// Starts the thread. It ends by itself once this is dropped and it has its last answer, which
+    /// nobody waits for: the system's resolver may take a minute.
+    pub(crate) fn start() -> std::io::Result<Resolver> {
         let (questions, inbox) = sync_channel(QUESTIONS_MAX);
-        let thread =
-            std::thread::Builder::new().name("bouncer-dns".to_owned()).spawn(move || run(&inbox))?;
-        Ok((Resolver { questions }, thread))
+        let thread = std::thread::Builder::new().name("bouncer-dns".to_owned());
+        drop(thread.spawn(move || run(&inbox))?);
+        Ok(Resolver { questions })
     }
 
     /// Asks for the addresses of `host`; [`Inner::Resolved`] comes to `inbox`. `false` when too

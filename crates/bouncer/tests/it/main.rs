@@ -1,0 +1,4 @@
+//! The relay before a real PostgreSQL, with a client that says exactly what a test wants said.
+
+mod queries;
+mod support;

@@ -1,0 +1,154 @@
+//! A relay of a test: real threads and sockets, tenants made by hand.
+
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{PoolMode, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
+use bouncer::config::Config;
+use bouncer::pg::auth::Keyring;
+use bouncer::pg::login::{CleartextPolicy, Method};
+use bouncer::relay::orders::Order;
+use bouncer::relay::snapshot::Snapshot;
+use bouncer::relay::{
+    Answer, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig, RelayParts, TcpPolicy,
+};
+use bouncer::service::Threads;
+use bouncer::tenants::{Book, Current, Definition, Settings, Tenant};
+use bouncer::tls::{ClientSide, ClientTls, ServerSide};
+use testkit::{PgAddress, PgClient, Postgres, Scratch};
+
+/// A relay with its tenants.
+pub(crate) struct Pooler {
+    pub(crate) relay: Relay,
+    pub(crate) current: Arc<Current>,
+    config: Config,
+    book: Book,
+    _scratch: Scratch,
+    socket: PathBuf,
+}
+
+/// Nobody is known to the server but to the tenant.
+#[derive(Debug)]
+struct Nobody;
+
+impl LookUp for Nobody {
+    fn look_up(&self, _tenant: Arc<Tenant>, _user: Arc<str>, answer: Answer) {
+        answer.give(Ok(None));
+    }
+}
+
+/// A tenant `name` of a test: the user `app` needs no password and is the superuser on the server.
+pub(crate) fn tenant(name: &str, server: &Postgres, mode: PoolMode) -> TenantSpec {
+    TenantSpec {
+        name: name.to_owned(),
+        server: server.tcp().to_string(),
+        database: Some("postgres".to_owned()),
+        pool_mode: Some(mode),
+        users: vec![TenantUserSpec {
+            name: "app".to_owned(),
+            auth: UserAuth::Trust,
+            server_user: Some("postgres".to_owned()),
+            ..TenantUserSpec::default()
+        }],
+        ..TenantSpec::default()
+    }
+}
+
+/// The same with limits.
+pub(crate) fn limited(
+    name: &str,
+    server: &Postgres,
+    mode: PoolMode,
+    limits: TenantLimitsSpec,
+) -> TenantSpec {
+    TenantSpec { limits, ..tenant(name, server, mode) }
+}
+
+impl Pooler {
+    /// A relay of so many threads with these tenants.
+    pub(crate) fn start(threads: usize, tenants: Vec<TenantSpec>) -> Pooler {
+        let scratch = Scratch::new();
+        let socket = scratch.path().join(".s.PGSQL.6432");
+        let config = Config { tenants, ..Config::default() };
+        let mut book = Book::default();
+        let current = Arc::new(Current::new(build(&mut book, &config)));
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = |address| ListenerSpec { address, tenant: None };
+        let unix = ListenAddress::Unix { path: socket.clone(), mode: 0o777 };
+        let relay_config = RelayConfig {
+            listeners: vec![listener(ListenAddress::Tcp(any_port)), listener(unix)],
+            threads: NonZeroUsize::new(threads),
+            clients_max: 2000,
+            login: Duration::from_secs(5),
+            cleartext: CleartextPolicy::Protected,
+            tcp: TcpPolicy::default(),
+        };
+        let no_tls =
+            ClientTls { mode: api::TlsMode::Disable, cert: None, key: None, client_ca: None };
+        let parts = RelayParts {
+            current: Arc::clone(&current),
+            keyring: Arc::new(Keyring::new([7; 32], Method::Best)),
+            client_tls: Arc::new(ClientSide::new(no_tls).expect("no TLS")),
+            server_tls: Arc::new(ServerSide::default()),
+            look_up: Arc::new(Nobody),
+        };
+        let relay = Relay::start(relay_config, parts).expect("start the relay");
+        Pooler { relay, current, config, book, _scratch: scratch, socket }
+    }
+
+    /// Where it listens by TCP.
+    pub(crate) fn tcp(&self) -> PgAddress {
+        self.relay.addresses()[0].into()
+    }
+
+    /// Its Unix socket.
+    pub(crate) fn unix(&self) -> PgAddress {
+        self.socket.clone().into()
+    }
+
+    /// A client of a tenant.
+    pub(crate) fn client(&self, tenant: &str) -> PgClient {
+        self.client_with(tenant, &[])
+    }
+
+    /// A client of a tenant with more startup parameters.
+    pub(crate) fn client_with(&self, tenant: &str, more: &[(&str, &str)]) -> PgClient {
+        let mut parameters = vec![("user", "app"), ("database", tenant)];
+        parameters.extend_from_slice(more);
+        PgClient::login(&self.tcp(), &parameters, "").expect("log in")
+    }
+
+    /// Lets other tenants hold.
+    pub(crate) fn change(&mut self, tenants: Vec<TenantSpec>) {
+        self.config.tenants = tenants;
+        self.current.replace(build(&mut self.book, &self.config));
+        self.relay.order(&|| Order::Routing);
+    }
+
+    /// A tenant as it is now.
+    pub(crate) fn tenant(&self, name: &str) -> Arc<Tenant> {
+        Arc::clone(self.current.load().named(name).expect("a tenant"))
+    }
+
+    /// What is there.
+    pub(crate) fn snapshots(&self) -> Vec<Snapshot> {
+        let told = self.relay.snapshots();
+        told.into_iter().map(|it| it.blocking_recv().expect("a snapshot")).collect()
+    }
+
+    /// Server connections, in whatever state.
+    pub(crate) fn servers(&self) -> usize {
+        self.snapshots().iter().map(|snapshot| snapshot.servers.len()).sum()
+    }
+}
+
+fn build(book: &mut Book, config: &Config) -> bouncer::tenants::Routing {
+    let resolve = |_: &str, text: &str| Ok(text.to_owned());
+    let define = |spec: &TenantSpec| Definition::of_file(spec, "tenants", &resolve);
+    let definitions: Result<Vec<Definition>, _> = config.tenants.iter().map(define).collect();
+    let routing = book.build(&Settings::new(config), &definitions.expect("definitions"));
+    routing.expect("tenants that can be")
+}
