@@ -5,7 +5,8 @@ use std::hint::black_box;
 use pool::{BufferConfig, BufferPool};
 use tokio::runtime::Runtime;
 
-use crate::measure::{Row, measure, tasks};
+use crate::measure::{Row, measure};
+use crate::tasks::tasks;
 
 const CAPACITY: usize = 4096;
 const SMALL: [u8; 64] = [b'a'; 64];

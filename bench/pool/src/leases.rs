@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use pool::{Config, Effect, KeyHandle, KeyLimits, Pool};
 use tokio::runtime::Runtime;
 
-use crate::measure::{Row, measure, tasks};
+use crate::measure::{Row, measure};
+use crate::tasks::tasks;
 
 type Handle = KeyHandle<String, UnixStream>;
 

@@ -5,6 +5,7 @@ mod buffers;
 mod leases;
 mod measure;
 mod residents;
+mod tasks;
 
 use measure::{Counting, Row};
 

@@ -1,10 +1,8 @@
-//! Batches, medians and an allocator that counts.
+//! Batches, medians and an allocator that counts; of `bench/bouncer` as well.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
-
-use tokio::runtime::Runtime;
 
 /// Many short batches: on a shared machine the median of short ones is hardly ever interrupted.
 const SAMPLES: usize = 101;
@@ -68,21 +66,4 @@ pub fn measure(name: &'static str, ops: usize, mut batch: impl FnMut(usize) -> b
         bytes_per_op: (after.1 - before.1) as f64 / all,
         checked,
     }
-}
-
-/// Shares `ops` among `n` tasks and says whether all of them succeeded.
-pub fn tasks<F: Future<Output = bool> + Send + 'static>(
-    runtime: &Runtime,
-    n: usize,
-    ops: usize,
-    work: impl Fn(usize) -> F,
-) -> bool {
-    let tasks: Vec<_> = (0..n).map(|_| runtime.spawn(work(ops / n))).collect();
-    runtime.block_on(async {
-        let mut right = true;
-        for task in tasks {
-            right &= task.await.expect("a task does not panic");
-        }
-        right
-    })
 }
