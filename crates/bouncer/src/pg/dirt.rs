@@ -16,6 +16,8 @@
 //! connection stays with its client, and is closed when that leaves.
 
 mod lessons;
+#[cfg(test)]
+mod tests;
 
 use wire::pg::frame::TransactionStatus;
 use wire::pg::sql::{Change, Effects, Look};

@@ -95,6 +95,12 @@ impl Questions {
         self.topics.is_empty() && self.names.is_empty()
     }
 
+    /// The settings that are asked for by name.
+    #[cfg(test)]
+    pub(crate) fn names(&self) -> &[String] {
+        &self.names
+    }
+
     /// Asks for a setting by name; for all of them, when the name is none or there are too many.
     pub(crate) fn ask_for(&mut self, name: &str) {
         if self.topics.contains(Topics::SETTINGS) || self.names.iter().any(|it| it == name) {
