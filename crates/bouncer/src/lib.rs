@@ -3,9 +3,13 @@
 //! It never parses a byte that `wire` could parse.
 #![forbid(unsafe_code)]
 
+pub mod auth_query;
+pub mod cancel;
 pub mod config;
+pub mod control;
 mod error;
 pub mod faces;
+pub mod health;
 pub mod http;
 pub mod metrics;
 pub mod pg;

@@ -2,6 +2,7 @@
 
 mod remote;
 mod sessions;
+mod tenants;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -20,6 +21,9 @@ pub(crate) use self::sessions::{
     AgentArgs, AgentCommand, ChatArgs, CreateArgs, DeployArgs, Disconnect, FilesCommand, NewArgs,
     Place, SendArgs, SessionArgs, SessionCommand, SessionExecArgs, SessionListArgs, TailArgs,
     TopArgs,
+};
+pub(crate) use self::tenants::{
+    AddTenantArgs, BouncerArgs, BouncerCommand, BouncerTopArgs, TenantArgs, TenantCommand,
 };
 
 const HELP_TEMPLATE: &str = "{before-help}{about-with-newline}
@@ -67,6 +71,10 @@ pub(crate) enum Command {
     Session(Box<SessionArgs>),
     /// Watch a server's sessions and their sandboxes
     Top(TopArgs),
+    /// Make tenants of a server's bouncer, list, show, pause, drain and remove them
+    Tenant(TenantArgs),
+    /// Be the bouncer alone, or watch the tenants of a server's
+    Bouncer(BouncerArgs),
     /// Show, make and revoke API tokens
     Token(TokenArgs),
     /// List the languages and which of them can be used here
@@ -113,6 +121,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<String>,
+    /// Where to listen for PostgreSQL's clients; port 0 takes any free one [default: 127.0.0.1:6432]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) bouncer: Option<String>,
     /// Where to listen for E2B's clients; nowhere when it is left out
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) e2b: Option<String>,

@@ -3,11 +3,15 @@
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::response::Response;
+use axum::routing::get;
+use bouncer::Bouncer;
+use bouncer::faces::dbbouncer;
 use executions::Jobs;
 use executions::faces::{gojudge, judge0, piston};
 use node::auth::{Principal, Scope, Tokens};
 use node::drain::Drain;
 use node::http::{self, Access, Face, Listener, Shell};
+use node::telemetry::Metrics;
 use sessions::faces::{ash, e2b};
 
 use crate::config::CompatConfig;
@@ -89,6 +93,26 @@ pub(crate) async fn e2b(
     let face = Face { access: Access::Own, render: Some(e2b::render_error), scope: None };
     let shell = shell.clone().streaming(&e2b::ROUTES);
     Ok(Some((listener, shell.wrap_face(routes, face))))
+}
+
+/// DBBouncer's interface, which has a listener of its own or is nowhere: its paths are short. Who
+/// may see tenants needs a token; health and metrics are open, as they are there.
+pub(crate) async fn dbbouncer(
+    config: &CompatConfig,
+    shell: &Shell,
+    bouncer: Option<&Bouncer>,
+    drain: &Drain,
+    metrics: Metrics,
+) -> Result<Option<(Listener, Router)>> {
+    let Some(address) = &config.dbbouncer.listen else { return Ok(None) };
+    let bouncer = bouncer.context("compat.dbbouncer.listen: there is no bouncer")?;
+    let listener = Listener::bind(address).await.context("failed to listen for dbbouncer")?;
+    let metrics = get(move || async move { metrics.response() });
+    let routes = dbbouncer::routes(bouncer.clone(), drain).route("/metrics", metrics);
+    tracing::info!(face = "dbbouncer", address = %listener.address(), "listening");
+    let render = Some(dbbouncer::render_error as fn(&http::Error) -> Response);
+    let face = Face { access: Access::Token, render, scope: Some(Scope::Tenants) };
+    Ok(Some((listener, shell.wrap_with(routes, vec![(dbbouncer::PROTECTED, face)]))))
 }
 
 /// Mounts them beside the native routes, and says how each is protected there.

@@ -50,6 +50,7 @@ pub(crate) struct Config {
     pub(crate) sandbox: SandboxConfig,
     pub(crate) executions: executions::Config,
     pub(crate) sessions: sessions::Config,
+    pub(crate) bouncer: bouncer::config::Config,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
@@ -99,6 +100,7 @@ pub(crate) struct CompatConfig {
     pub(crate) judge0: FaceConfig<judge0::Config>,
     pub(crate) go_judge: FaceConfig<gojudge::Config>,
     pub(crate) ash: ash::Config,
+    pub(crate) dbbouncer: FaceConfig<Nothing>,
     pub(crate) e2b: FaceConfig<e2b::Config>,
     /// Serve whoever reaches a listener of a face, not only programs of this machine, without a
     /// token.
@@ -115,6 +117,11 @@ pub(crate) struct FaceConfig<T> {
     /// Its own settings.
     pub(crate) settings: T,
 }
+
+/// Settings of a face that has none.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Nothing {}
 
 /// The `[log]` table.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -171,6 +178,7 @@ impl Default for Config {
             sandbox: SandboxConfig::default(),
             executions: executions::Config::default(),
             sessions: sessions::Config::default(),
+            bouncer: bouncer::config::Config::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             secrets_key: None,
@@ -276,7 +284,7 @@ pub(crate) enum Error {
     File { path: PathBuf, line: usize, message: String },
     /// A reference leads to nothing.
     #[error("{setting}: {message}")]
-    Reference { setting: &'static str, message: String },
+    Reference { setting: String, message: String },
     /// A variable or a flag has a value it cannot have.
     #[error("{origin}: {message}")]
     Value { origin: String, message: String },
@@ -347,11 +355,11 @@ impl Environment {
 /// What a setting that may be secret says: the text itself, or what `env:NAME` or `file:PATH`
 /// stands for, without white space around it.
 pub(crate) fn resolve(
-    setting: &'static str,
+    setting: &str,
     text: &str,
     environment: &Environment,
 ) -> Result<String, Error> {
-    let error = |message| Error::Reference { setting, message };
+    let error = |message| Error::Reference { setting: setting.to_owned(), message };
     if let Some(name) = text.strip_prefix("env:") {
         let value = environment.get(name);
         return value.map(str::to_owned).ok_or_else(|| error(format!("`{name}` is not set")));
@@ -444,8 +452,17 @@ fn from_environment(
 ) -> Vec<(String, Value, String)> {
     let mut settings = Vec::new();
     let top = ["data_dir", "http", "drain_s", "secrets_key"];
-    let tables =
-        ["log", "limits", "sandbox", "executions", "sessions", "store", "objects", "compat"];
+    let tables = [
+        "log",
+        "limits",
+        "sandbox",
+        "executions",
+        "sessions",
+        "bouncer",
+        "store",
+        "objects",
+        "compat",
+    ];
     for (name, text) in &environment.variables {
         let Some(rest) = name.strip_prefix(ENV_PREFIX) else { continue };
         if text.is_empty() || ENV_NOT_SETTINGS.contains(&name.as_str()) {

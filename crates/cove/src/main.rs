@@ -14,6 +14,7 @@
 //! | `remote.rs` | a server seen from the command line: where it is, what it answers, its events |
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
 //! | `agent.rs`, `session.rs`, `top.rs` | agents and sessions of a server |
+//! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod bouncer;
 mod cli;
 mod compat;
 mod config;
@@ -39,11 +41,13 @@ mod serve;
 mod session;
 mod sessions;
 mod storage;
+mod tenant;
 mod token;
 mod top;
 mod values;
 
 use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -77,15 +81,7 @@ fn main() -> ExitCode {
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     let environment = Environment::of_this_process();
     let load = |args: &ConfigArgs, more: Flags| {
-        let mut flags = more;
-        if let Some(data_dir) = &args.data_dir {
-            let text = data_dir.to_str().ok_or_else(|| config::Error::Value {
-                origin: "--data-dir".to_owned(),
-                message: format!("`{}` is not UTF-8", data_dir.display()),
-            })?;
-            flags.push(("data_dir", text.into(), "--data-dir"));
-        }
-        Config::load(args.config.as_deref(), &environment, flags)
+        Config::load(args.config.as_deref(), &environment, flags(args, more)?)
     };
     match command {
         Command::Run(args) => {
@@ -93,8 +89,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return run::run(*args, config, &environment);
         }
         Command::Serve(args) => {
-            let config = load(&args.config, serve::flags(&args))?;
-            serve::serve(&config, &environment)?;
+            serve::serve(&Source::new(&args.config, &environment, serve::flags(&args))?)?;
         }
         Command::Exec(args) => {
             let config = load(&args.command.server().config, Flags::new())?;
@@ -116,6 +111,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let config = load(&args.server.config, Flags::new())?;
             return Ok(top::run(&args, &config, &environment));
         }
+        Command::Tenant(args) => {
+            let config = load(&args.server.config, Flags::new())?;
+            return Ok(tenant::run(&args, &config, &environment));
+        }
+        Command::Bouncer(args) => {
+            let source = Source::new(&args.server.config, &environment, Flags::new())?;
+            return bouncer::run(&args, &source);
+        }
         Command::Token(args) => {
             token::run(&load(&args.config, Flags::new())?.data_dir, args.command, args.e2b)?
         }
@@ -128,6 +131,45 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Version => writeln!(io::stdout(), "cove {}", env!("CARGO_PKG_VERSION"))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The flags that every command has which needs a configuration.
+fn flags(args: &ConfigArgs, more: Flags) -> Result<Flags, config::Error> {
+    let mut flags = more;
+    if let Some(data_dir) = &args.data_dir {
+        let text = data_dir.to_str().ok_or_else(|| config::Error::Value {
+            origin: "--data-dir".to_owned(),
+            message: format!("`{}` is not UTF-8", data_dir.display()),
+        })?;
+        flags.push(("data_dir", text.into(), "--data-dir"));
+    }
+    Ok(flags)
+}
+
+/// A configuration, and all that it takes to read it again while the process runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    pub(crate) config: Config,
+    pub(crate) environment: Environment,
+    file: Option<PathBuf>,
+    flags: Flags,
+}
+
+impl Source {
+    fn new(
+        args: &ConfigArgs,
+        environment: &Environment,
+        more: Flags,
+    ) -> Result<Self, config::Error> {
+        let (file, flags) = (args.config.clone(), flags(args, more)?);
+        let config = Config::load(file.as_deref(), environment, flags.clone())?;
+        Ok(Source { config, environment: environment.clone(), file, flags })
+    }
+
+    /// What the file says by now.
+    pub(crate) fn again(&self) -> Result<Config, config::Error> {
+        Config::load(self.file.as_deref(), &self.environment, self.flags.clone())
+    }
 }
 
 /// Help is data and goes to standard output; a mistake goes to standard error.

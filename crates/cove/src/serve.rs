@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::bouncer::Bouncer;
 use anyhow::{Context as _, Result};
 use axum::Router;
 use axum::http::StatusCode;
@@ -20,11 +21,12 @@ use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
 use sandbox::{Engine, Launched};
 use toml::Value;
 
+use crate::bouncer::Ground;
 use crate::cli::ServeArgs;
-use crate::config::{Config, Environment, Flags};
+use crate::config::Flags;
 use crate::sessions::Settings;
 use crate::storage::Storage;
-use crate::{compat, docs, engine, host};
+use crate::{Source, bouncer, compat, docs, engine, host, storage};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
@@ -53,6 +55,7 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
         flags.extend(value.map(|value| (path, Value::from(value), flag)));
     };
     set("http", args.http.clone(), "--http");
+    set("bouncer.listen", args.bouncer.clone(), "--bouncer");
     set("compat.e2b.listen", args.e2b.clone(), "--e2b");
     set("log.level", args.log_level.clone(), "--log-level");
     set("log.format", args.log_format.clone(), "--log-format");
@@ -64,7 +67,8 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
 }
 
 /// Runs the server until a signal ends it.
-pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
+pub(crate) fn serve(source: &Source) -> Result<()> {
+    let Source { config, environment, .. } = source;
     telemetry::init_logs(config.log.format, config.log.level, environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
     for variable in &config.ignored_variables {
@@ -107,7 +111,7 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
         .context("failed to start the runtime")?;
     let default_data_dir = environment.default_data_dir().unwrap_or_default();
     let parts = Parts {
-        config,
+        source,
         default_data_dir,
         data_dir,
         storage,
@@ -121,7 +125,7 @@ pub(crate) fn serve(config: &Config, environment: &Environment) -> Result<()> {
 
 /// What exists before the runtime does.
 struct Parts<'a> {
-    config: &'a Config,
+    source: &'a Source,
     /// Where `cove token` looks without being told.
     default_data_dir: PathBuf,
     data_dir: DataDir,
@@ -135,7 +139,8 @@ struct Parts<'a> {
 impl Parts<'_> {
     async fn run(self, launched: Launched) -> Result<()> {
         // What fails most often comes before what has to be undone.
-        let listener = Listener::bind(&self.config.http).await.context("failed to listen")?;
+        let listener =
+            Listener::bind(&self.source.config.http).await.context("failed to listen")?;
         let engine = Engine::attach(launched).context("failed to start the sandbox engine")?;
         // Boxed, because it holds everything there is.
         let result = Box::pin(self.serve(listener, &engine)).await;
@@ -150,7 +155,8 @@ impl Parts<'_> {
     }
 
     async fn serve(self, listener: Listener, engine: &Engine) -> Result<()> {
-        let Parts { config, default_data_dir, data_dir, storage, tokens, languages, .. } = self;
+        let Parts { source, default_data_dir, data_dir, storage, tokens, languages, .. } = self;
+        let Source { config, environment, .. } = source;
         let drain = Drain::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
 
@@ -174,6 +180,9 @@ impl Parts<'_> {
             .context("failed to start executions")?;
         let sessions = self.sessions.start(config, engine.clone(), store.clone(), &mut registry);
         let sessions = sessions.await?;
+        let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
+        let ground = Ground::beside(store.clone(), sealer);
+        let pooler = bouncer::Running::start(source, ground, &mut registry).await?;
 
         let limits = config.limits.limits();
         let ids = Ids::new().context("failed to seed the id generator")?;
@@ -181,15 +190,21 @@ impl Parts<'_> {
             .streaming(&sessions::http::STREAMING)
             .streaming(&sessions::faces::ash::STREAMING);
         let faces = compat::faces(&config.compat, &jobs);
-        let open = open_routes(&drain, Metrics::new(registry));
-        let (routes, mut shapes) = compat::mount(native_routes(open, &jobs, &sessions), &faces);
+        let metrics = Metrics::new(registry);
+        let open = open_routes(&drain, metrics.clone());
+        let control = pooler.as_ref().map(bouncer::Running::bouncer);
+        let native = native_routes(open, &jobs, &sessions, control);
+        let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
         let routes = routes.merge(of_ash);
         shapes.extend(shapes_of_ash);
         shapes.extend(native_shapes());
         let address = listener.address();
         let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
-        let others: Vec<_> = e2b.iter().map(|(it, _)| ("e2b", it.address())).collect();
+        let dbbouncer = compat::dbbouncer(&config.compat, &shell, control, &drain, metrics).await?;
+        let mut others: Vec<_> = e2b.iter().map(|(it, _)| ("e2b", it.address())).collect();
+        others.extend(dbbouncer.iter().map(|(it, _)| ("dbbouncer", it.address())));
+        others.extend(pooler.iter().filter_map(|it| Some(("bouncer", it.address()?))));
         let written = data_dir.write_addresses(address, &others);
         written.context("failed to say where the server listens")?;
         tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
@@ -198,10 +213,17 @@ impl Parts<'_> {
 
         let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
         listeners.extend(e2b);
+        listeners.extend(dbbouncer);
         listeners.push((listener, shell.wrap_with(routes, shapes)));
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
+        let pooling = async {
+            if let Some(pooler) = pooler {
+                pooler.work(&drain, config.drain_s).await;
+            }
+        };
         let working = async {
-            tokio::join!(serving, jobs.work(&drain), sessions.work(&drain, config.drain_s));
+            let sessions = sessions.work(&drain, config.drain_s);
+            tokio::join!(serving, jobs.work(&drain), sessions, pooling);
         };
         Box::pin(beside(working, signals, tokens, languages)).await;
         store.close().await;
@@ -210,15 +232,23 @@ impl Parts<'_> {
 }
 
 /// Everything of Cove's own interface.
-fn native_routes(open: Router, jobs: &Jobs, sessions: &sessions::Sessions) -> Router {
+fn native_routes(
+    open: Router,
+    jobs: &Jobs,
+    sessions: &sessions::Sessions,
+    bouncer: Option<&Bouncer>,
+) -> Router {
+    let why = "it is not enabled, or its address is taken";
     open.merge(executions::http::routes(jobs.clone()))
         .merge(sessions::http::routes(sessions.clone()))
+        .merge(::bouncer::http::routes(bouncer.cloned().ok_or(why)))
 }
 
 /// Who may use what of it.
 fn native_shapes() -> impl Iterator<Item = (&'static str, Face)> {
     let of_sessions = sessions::http::PATHS.map(|path| (path, Scope::Sessions));
-    let scopes = SCOPES.into_iter().chain(of_sessions);
+    let of_tenants = ::bouncer::http::PATHS.map(|path| (path, Scope::Tenants));
+    let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     scopes.map(|(path, scope)| (path, Face::native_for(scope)))
 }
 

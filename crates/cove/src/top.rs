@@ -89,7 +89,7 @@ async fn look(args: &TopArgs, server: &Remote) -> Result<View> {
 }
 
 /// Puts it in the place of what was there before, as far as the terminal has room.
-fn draw(text: &str) -> io::Result<()> {
+pub(crate) fn draw(text: &str) -> io::Result<()> {
     let size = termios::tcgetwinsize(io::stdout()).ok();
     let given = size.map(|size| (usize::from(size.ws_row), usize::from(size.ws_col)));
     let (rows, cols) = given.filter(|(r, c)| *r > 1 && *c > 1).unwrap_or(SIZE_DEFAULT);

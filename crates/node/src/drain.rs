@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 /// How long cancelled work may take to go away before the server stops regardless.
@@ -161,6 +161,28 @@ impl Drain {
                 }
             }
         })
+    }
+}
+
+/// SIGHUP, by which an operator asks to read the configuration again.
+#[derive(Debug)]
+pub struct Hangups(Signal);
+
+impl Hangups {
+    /// Listens from now on; a process that does not listen is ended by it.
+    ///
+    /// # Errors
+    /// When the signal cannot be listened to.
+    pub fn new() -> io::Result<Hangups> {
+        signal(SignalKind::hangup()).map(Hangups)
+    }
+
+    /// Returns at the next one. Several that come at once count as one.
+    pub async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            // The runtime is ending.
+            std::future::pending::<()>().await;
+        }
     }
 }
 

@@ -76,7 +76,9 @@ impl Server {
     ) -> Server {
         let mut all = vec!["serve".into(), "--data-dir".into()];
         all.push(scratch.path().join("data").into_os_string());
-        all.extend(["--http".into(), "127.0.0.1:0".into()]);
+        for listener in ["--http", "--bouncer"] {
+            all.extend([listener.into(), "127.0.0.1:0".into()]);
+        }
         all.extend(arguments.iter().map(Into::into));
         if let Some(config) = config {
             all.extend(["--config".into(), scratch.file("cove.toml", config).into_os_string()]);

@@ -148,6 +148,22 @@ fn the_example_file_is_the_default_configuration() {
     config.compat.e2b.settings.domain = None;
     config.compat.go_judge.listen = None;
     config.compat.go_judge.settings.stored_file_ttl_s = None;
+    config.compat.dbbouncer.listen = None;
+    let defaults = bouncer::config::Config::default();
+    assert_eq!(config.bouncer.defaults.limits, bouncer::config::LIMITS_DEFAULT);
+    assert_eq!((config.bouncer.tenants.len(), config.bouncer.servers.len()), (1, 1));
+    assert_eq!(config.bouncer.bound.len(), 1);
+    config.bouncer = bouncer::config::Config {
+        unix_socket_dir: None,
+        server_name_suffix: None,
+        threads: None,
+        bound: defaults.bound,
+        tls: defaults.tls,
+        servers: defaults.servers,
+        defaults: defaults.defaults,
+        tenants: defaults.tenants,
+        ..config.bouncer
+    };
     config.sandbox.warm_runtimes_ready = None;
     config.sandbox.warm = None;
     config.sandbox.spawners = None;

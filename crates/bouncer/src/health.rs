@@ -1,0 +1,112 @@
+//! Asks a tenant's server for a sign of life, by a connection of its own.
+//!
+//! It logs in as clients would be logged in and asks `SELECT 1`. Where only clients have what it
+//! takes to log in, a server that asks for it is alive.
+
+use std::error::Error as _;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use crate::control::{Control, ControlError, Errand};
+use crate::pg::auth::Keyring;
+use crate::pg::dial::{Credentials, DialError};
+use crate::service::Probe;
+use crate::tenants::Tenant;
+use crate::tls::ServerSide;
+
+/// `too_many_connections`: said by a server that is alive.
+const TOO_MANY_CONNECTIONS: &str = "53300";
+
+/// Who the server sees.
+const APPLICATION: &str = "cove health check";
+
+/// Who is asked for where nobody is known: a role that every server has.
+const ANYBODY: &str = "postgres";
+
+/// Looks whether servers answer.
+#[derive(Clone, Debug)]
+pub struct Prober {
+    keyring: Arc<Keyring>,
+    tls: Arc<ServerSide>,
+}
+
+impl Prober {
+    /// With what the relay has, too.
+    pub fn new(keyring: Arc<Keyring>, tls: Arc<ServerSide>) -> Prober {
+        Prober { keyring, tls }
+    }
+
+    async fn ask(&self, tenant: &Tenant) -> Result<(), ControlError> {
+        let (user, credentials) = self.role(tenant);
+        let errand = Errand {
+            server: &tenant.server,
+            database: &tenant.database,
+            user: &user,
+            credentials,
+            application: APPLICATION,
+        };
+        match Control::open(&self.tls, errand).await {
+            Ok(mut control) => {
+                control.ask("SELECT 1", &[]).await?;
+                control.close().await;
+                Ok(())
+            }
+            Err(ControlError::LogIn(DialError::Credentials(_))) => Ok(()),
+            Err(ControlError::LogIn(DialError::Refused { code, .. }))
+                if code == TOO_MANY_CONNECTIONS =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As whom to log in: the first user, by name, of whom it is known here how; else whoever looks
+    /// users up; else somebody whom the server will ask for more.
+    fn role(&self, tenant: &Tenant) -> (Arc<str>, Arc<Credentials>) {
+        let mut users: Vec<_> = tenant.users.values().collect();
+        users.sort_by(|a, b| a.name.cmp(&b.name));
+        for user in &users {
+            if let Some(credentials) = self.keyring.own_credentials(tenant, user) {
+                return (Arc::clone(&user.server_user), credentials);
+            }
+        }
+        let of = |password: &Option<crate::secrets::Password>| match password {
+            Some(password) => {
+                let text = password.expose().to_owned();
+                Credentials::of_password(wire::pg::secret::Password::new(text))
+            }
+            None => Credentials::None,
+        };
+        if let Some((user, password)) = &tenant.forced {
+            return (Arc::clone(user), Arc::new(of(password)));
+        }
+        if let Some(query) = &tenant.auth_query {
+            return (Arc::clone(&query.user), Arc::new(of(&query.password)));
+        }
+        let user = users.first().map_or_else(|| ANYBODY.into(), |it| Arc::clone(&it.server_user));
+        (user, Arc::new(Credentials::None))
+    }
+}
+
+impl Probe for Prober {
+    fn probe(
+        &self,
+        tenant: Arc<Tenant>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
+        let prober = self.clone();
+        Box::pin(async move { prober.ask(&tenant).await.map_err(|error| chain(&error)) })
+    }
+}
+
+/// An error with its causes.
+fn chain(error: &ControlError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text.push_str(&format!(": {next}"));
+        cause = next.source();
+    }
+    text
+}

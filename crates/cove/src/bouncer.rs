@@ -1,0 +1,314 @@
+//! The bouncer: what it needs of this machine and of the configuration, beside a server or alone.
+
+mod top;
+
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use api::BouncerReloaded;
+use axum::http::Method;
+use bouncer::auth_query::{AuthQueries, Background};
+use bouncer::config::{Config, PORT_DEFAULT, TlsTable};
+use bouncer::health::Prober;
+use bouncer::pg::auth::Keyring;
+use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
+use bouncer::relay::{
+    ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, TcpPolicy,
+};
+use bouncer::service::{Parts, Prepared, Threads};
+use bouncer::tls::{ClientSide, ClientTls, ServerSide};
+use bouncer::{Bouncer, metrics};
+use node::auth;
+use node::drain::{Drain, Hangups};
+use node::sealed::Sealer;
+use node::store::Store;
+use node::telemetry::{self, Registry};
+use tokio::runtime::Handle;
+
+use crate::cli::{BouncerArgs, BouncerCommand};
+use crate::remote::{self, Remote};
+use crate::run::print_json;
+use crate::{Source, config};
+
+/// What salts are made from that clients see who do not exist.
+const LOGIN_PURPOSE: &str = "bouncer/logins";
+
+/// How often it is looked whether certificates changed, and while draining, whether all have left.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A bouncer that runs.
+pub(crate) struct Running {
+    bouncer: Bouncer,
+    relay: Arc<Relay>,
+    client_tls: Arc<ClientSide>,
+    server_tls: Arc<ServerSide>,
+    hangups: Hangups,
+}
+
+/// What it stands on.
+pub(crate) struct Ground {
+    /// Where tenants are kept that come by the interface; not there when it is alone.
+    pub(crate) store: Option<(Store, Sealer)>,
+    /// From what salts follow; outlives the process when it is beside a server.
+    pub(crate) login_secret: [u8; 32],
+}
+
+impl Ground {
+    /// Beside a server.
+    pub(crate) fn beside(store: Store, sealer: Sealer) -> Ground {
+        let login_secret = sealer.derived_key(LOGIN_PURPOSE);
+        Ground { store: Some((store, sealer)), login_secret }
+    }
+}
+
+impl Running {
+    /// Starts it, when there is to be one. Somebody else at an address that nobody chose is a
+    /// warning only: that is another bouncer, most often another Cove.
+    pub(crate) async fn start(
+        source: &Source,
+        ground: Ground,
+        registry: &mut Registry,
+    ) -> Result<Option<Running>> {
+        let config = &source.config.bouncer;
+        if !config.enabled {
+            return Ok(None);
+        }
+        let Ground { store, login_secret } = ground;
+        let environment = source.environment.clone();
+        let again = source.clone();
+        let parts = Parts {
+            config: config.clone(),
+            resolve: Arc::new(move |setting, text| {
+                config::resolve(setting, text, &environment).map_err(|error| error.to_string())
+            }),
+            reread: Arc::new(move || match again.again() {
+                Ok(config) => Ok(config.bouncer),
+                Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
+            }),
+            store,
+        };
+        let prepared = Prepared::new(parts).await.map_err(|error| explain(&error))?;
+        let keyring = Arc::new(Keyring::new(login_secret, AuthMethod::Best));
+        let client_tls = ClientSide::new(client_tls(&config.tls)).context("bouncer.tls")?;
+        let (client_tls, server_tls) = (Arc::new(client_tls), Arc::<ServerSide>::default());
+        let kept = Duration::from_secs(config.auth_query_s.into());
+        let queries = Arc::new(AuthQueries::new(Arc::clone(&server_tls), kept));
+        let relay_parts = RelayParts {
+            current: Arc::clone(prepared.current()),
+            keyring: Arc::clone(&keyring),
+            client_tls: Arc::clone(&client_tls),
+            server_tls: Arc::clone(&server_tls),
+            look_up: Arc::new(Background::new(queries, Handle::current())),
+        };
+        let relay = match Relay::start(relay_config(config)?, relay_parts) {
+            Ok(relay) => Arc::new(relay),
+            Err(error @ StartError::Listen(_)) if config.listen.is_default() => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "there is no bouncer, because its address is taken");
+                return Ok(None);
+            }
+            Err(error) => return Err(error).context("failed to start the bouncer"),
+        };
+        let probe = Prober::new(Arc::clone(&keyring), Arc::clone(&server_tls));
+        let threads: Arc<dyn Threads> = Arc::<Relay>::clone(&relay);
+        let bouncer = prepared.start(threads, Arc::new(probe));
+        metrics::register(&bouncer, registry);
+        let hangups = Hangups::new().context("failed to listen to signals")?;
+        Ok(Some(Running { bouncer, relay, client_tls, server_tls, hangups }))
+    }
+
+    /// Its control plane.
+    pub(crate) fn bouncer(&self) -> &Bouncer {
+        &self.bouncer
+    }
+
+    /// Where its first listener is.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.relay.addresses().first().copied()
+    }
+
+    /// Works until the server drains; then sees clients off, for `patience`, and ends.
+    pub(crate) async fn work(mut self, drain: &Drain, patience: Duration) {
+        tokio::select! {
+            () = self.bouncer.work(drain, patience) => {}
+            () = reload(&self.bouncer, &mut self.hangups) => {}
+            () = renew_certificates(&self.client_tls, &self.server_tls) => {}
+        }
+        self.relay.drain();
+        let gone = async {
+            while self.relay.has_clients() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::select! {
+            () = gone => {}
+            () = tokio::time::sleep(patience) => {
+                tracing::warn!("clients of the bouncer were still there when the time was up");
+            }
+            () = drain.cancelled() => {}
+        }
+        let relay = Arc::clone(&self.relay);
+        // Its threads end within a turn of theirs.
+        if tokio::task::spawn_blocking(move || relay.stop()).await.is_err() {
+            tracing::error!("the end of the bouncer failed");
+        }
+    }
+}
+
+/// Reads the configuration again at every SIGHUP.
+async fn reload(bouncer: &Bouncer, hangups: &mut Hangups) {
+    loop {
+        hangups.next().await;
+        if let Err(error) = bouncer.reload().await {
+            tracing::warn!(error = %explain(&error), "the configuration is not taken over");
+        }
+    }
+}
+
+async fn renew_certificates(client: &Arc<ClientSide>, server: &Arc<ServerSide>) {
+    let mut was_failing = false;
+    loop {
+        tokio::time::sleep(CERTIFICATES_EVERY).await;
+        let (client, server) = (Arc::clone(client), Arc::clone(server));
+        let looked = tokio::task::spawn_blocking(move || {
+            let mut errors = server.refresh();
+            match client.refresh() {
+                Ok(true) => tracing::info!("the bouncer has another certificate"),
+                Ok(false) => {}
+                Err(error) => errors.push(error),
+            }
+            errors
+        });
+        let errors = looked.await.unwrap_or_default();
+        for error in errors.iter().filter(|_| !was_failing) {
+            let error = error as &dyn std::error::Error;
+            tracing::warn!(error, "a certificate cannot be read again; the old one holds");
+        }
+        was_failing = !errors.is_empty();
+    }
+}
+
+/// What the field is, where there is one, and what is wrong with it.
+fn explain(error: &bouncer::Error) -> anyhow::Error {
+    match error {
+        bouncer::Error::Refused(refusal) => anyhow::Error::from(config::Error::Value {
+            origin: refusal.field.clone(),
+            message: refusal.message.clone(),
+        }),
+        other => anyhow::anyhow!("failed to read the tenants: {other}"),
+    }
+}
+
+fn client_tls(table: &TlsTable) -> ClientTls {
+    let TlsTable { mode, cert, key, client_ca } = table.clone();
+    ClientTls { mode, cert, key, client_ca }
+}
+
+/// What the relay is told of the configuration.
+fn relay_config(config: &Config) -> Result<RelayConfig> {
+    let threads = match config.threads {
+        Some(count) => {
+            Some(NonZeroUsize::new(count).context("bouncer.threads: must be 1 or more")?)
+        }
+        None => None,
+    };
+    Ok(RelayConfig {
+        listeners: listeners(config)?,
+        threads,
+        clients_max: config.clients_max,
+        login: Duration::from_secs(config.login_s.max(1).into()),
+        cleartext: CleartextPolicy::Protected,
+        tcp: TcpPolicy::default(),
+    })
+}
+
+fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
+    let mode = u32::from_str_radix(&config.unix_socket_mode, 8).ok().filter(|it| *it <= 0o777);
+    let mode = mode.context("bouncer.unix_socket_mode: must be octal digits such as 0770")?;
+    let mut listeners = Vec::new();
+    let mut port = PORT_DEFAULT;
+    for (index, text) in config.listen.addresses().into_iter().enumerate() {
+        let address = tcp("bouncer.listen", text)?;
+        if index == 0 && address.port() != 0 {
+            port = address.port();
+        }
+        listeners.push(ListenerSpec { address: ListenAddress::Tcp(address), tenant: None });
+    }
+    if let Some(directory) = &config.unix_socket_dir {
+        let path = directory.join(format!(".s.PGSQL.{port}"));
+        listeners.push(ListenerSpec { address: ListenAddress::Unix { path, mode }, tenant: None });
+    }
+    for bound in &config.bound {
+        let address = match bound.listen.starts_with('/') {
+            true => ListenAddress::Unix { path: Path::new(&bound.listen).to_owned(), mode },
+            false => ListenAddress::Tcp(tcp("bouncer.bound", &bound.listen)?),
+        };
+        listeners.push(ListenerSpec { address, tenant: Some(bound.tenant.as_str().into()) });
+    }
+    Ok(listeners)
+}
+
+/// An address that can be listened on; names are resolved.
+fn tcp(setting: &str, text: &str) -> Result<SocketAddr> {
+    let found = text.to_socket_addrs().ok().and_then(|mut found| found.next());
+    found.with_context(|| format!("{setting}: `{text}` is no address to listen on"))
+}
+
+/// Runs `cove bouncer`.
+pub(crate) fn run(args: &BouncerArgs, source: &Source) -> Result<ExitCode> {
+    let Source { config, environment, .. } = source;
+    match &args.command {
+        None | Some(BouncerCommand::Serve) => alone(source).map(|()| ExitCode::SUCCESS),
+        Some(BouncerCommand::Top(top)) => {
+            Ok(remote::with_server(&args.server, config, environment, async |server| {
+                top::watch(top, &server).await.map(|()| 0)
+            }))
+        }
+        Some(BouncerCommand::Reload) => {
+            Ok(remote::with_server(&args.server, config, environment, async |server| {
+                reload_server(&server).await.map(|()| 0)
+            }))
+        }
+    }
+}
+
+async fn reload_server(server: &Remote) -> Result<()> {
+    let done: BouncerReloaded = server.call(Method::POST, "/v1/bouncer/reload").await?;
+    Ok(print_json(&done)?)
+}
+
+/// The bouncer without a server around it.
+fn alone(source: &Source) -> Result<()> {
+    let config = &source.config;
+    telemetry::init_logs(config.log.format, config.log.level, source.environment.colour())
+        .map_err(anyhow::Error::from_boxed)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("cove")
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    runtime.block_on(async {
+        let drain = Drain::new();
+        let signals = drain.on_signals().context("failed to listen to signals")?;
+        let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
+        let login_secret = auth::random_key().context("failed to make a key")?;
+        let ground = Ground { store: None, login_secret };
+        // Alone it has no other purpose, so that a taken address is an error.
+        let Some(running) = Running::start(source, ground, &mut registry).await? else {
+            bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");
+        };
+        tokio::select! {
+            () = running.work(&drain, config.drain_s) => {}
+            () = signals => {}
+        }
+        tracing::info!("stopped");
+        Ok(())
+    })
+}

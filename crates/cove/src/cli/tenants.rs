@@ -1,0 +1,233 @@
+//! What there is to type for databases: `cove tenant` and `cove bouncer`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::PoolMode;
+use clap::{Args, Subcommand, ValueEnum};
+
+use super::{HELP_TEMPLATE, ServerArgs};
+use crate::values;
+
+/// Longest name of a tenant.
+const NAME_BYTES_MAX: usize = 63;
+
+/// `cove tenant`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A tenant is a database behind the bouncer. The token has to be an operator's, with the
+scope `tenants`; that of the data directory is. Tenants of the configuration file are
+shown here and changed there.
+
+Examples:
+  cove tenant add shop --postgres db:5432 --user app --password-file app.password
+  psql 'host=127.0.0.1 port=6432 dbname=shop user=app'
+  cove tenant list
+  cove tenant pause shop && cove tenant resume shop
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers."
+)]
+pub(crate) struct TenantArgs {
+    #[command(subcommand)]
+    pub(crate) command: TenantCommand,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What to do with tenants.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TenantCommand {
+    /// Make a tenant, or change one
+    Add(Box<AddTenantArgs>),
+    /// List tenants with their figures
+    List,
+    /// Show a tenant: what it is, what it does, whether its server answers
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "NAME", value_parser = name)]
+        name: String,
+        /// List its clients and server connections, too
+        #[arg(long)]
+        connections: bool,
+    },
+    /// Let clients wait before their next transaction
+    #[command(help_template = HELP_TEMPLATE)]
+    Pause {
+        /// Names of tenants
+        #[arg(required = true, value_name = "NAME", value_parser = name)]
+        names: Vec<String>,
+        /// Refuse clients rather than let them wait
+        #[arg(long)]
+        refuse: bool,
+    },
+    /// Take work again, after a pause or a drain
+    Resume(NamesArgs),
+    /// Take no new clients, and see the others off after their transactions
+    Drain(NamesArgs),
+    /// Open all server connections anew, as they come back
+    Reconnect(NamesArgs),
+    /// Remove tenants; their clients finish what they are doing
+    Remove(NamesArgs),
+}
+
+/// Names of tenants.
+#[derive(Clone, Debug, Args)]
+#[command(help_template = HELP_TEMPLATE)]
+pub(crate) struct NamesArgs {
+    /// Names of tenants
+    #[arg(required = true, value_name = "NAME", value_parser = name)]
+    pub(crate) names: Vec<String>,
+}
+
+/// `cove tenant add`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Passwords come from files, because a command line can be read by everybody; `-` is
+standard input. A password may be a SCRAM secret or an MD5 hash as PostgreSQL keeps it.
+--from reads everything from a file, in the shape of a [[bouncer.tenants]] table (.toml)
+or of the interface (.json); what else is said is laid over it.
+
+Examples:
+  cove tenant add shop --postgres db:5432 --user app --password-file app.password
+  cove tenant add shop --postgres /run/postgresql --database shop_2 --mode session \\
+    --user app --password-file - --limit server_connections_max=40 --limit wait_s=5
+  cove tenant add shop --replace --from shop.toml"
+)]
+pub(crate) struct AddTenantArgs {
+    /// Its name
+    #[arg(value_name = "NAME", value_parser = name)]
+    pub(crate) name: String,
+    /// Address of the PostgreSQL server, directory of its socket, or a server of the configuration
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) postgres: Option<String>,
+    /// Database there [default: the tenant's name]
+    #[arg(long, value_name = "DATABASE")]
+    pub(crate) database: Option<String>,
+    /// When a server connection goes back
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<Mode>,
+    /// A user that may come
+    #[arg(long, value_name = "USER", requires = "password_file")]
+    pub(crate) user: Option<String>,
+    /// File with its password
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub(crate) password_file: Option<PathBuf>,
+    /// Role that all users become on the server
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) server_user: Option<String>,
+    /// File with the password of that role
+    #[arg(long, value_name = "FILE", requires = "server_user")]
+    pub(crate) server_password_file: Option<PathBuf>,
+    /// Make all transactions read-only
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Its share of a server that it shares
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) weight: Option<u32>,
+    /// A limit, such as server_connections_max=40
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = values::variable)]
+    pub(crate) limit: Vec<(String, String)>,
+    /// A setting of every server connection, such as statement_timeout=5s
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) set: Vec<(String, String)>,
+    /// File that says everything
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Change the tenant of this name
+    #[arg(long)]
+    pub(crate) replace: bool,
+}
+
+/// When a server connection goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// When its client leaves
+    Session,
+    /// After every transaction
+    Transaction,
+    /// After every statement
+    Statement,
+}
+
+impl From<Mode> for PoolMode {
+    fn from(mode: Mode) -> PoolMode {
+        match mode {
+            Mode::Session => PoolMode::Session,
+            Mode::Transaction => PoolMode::Transaction,
+            Mode::Statement => PoolMode::Statement,
+        }
+    }
+}
+
+/// `cove bouncer`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Without a command it is the bouncer alone: tenants of the [bouncer] table, no HTTP, no
+sandboxes, no data directory. `cove serve` has it as well, with everything else.
+
+SIGHUP reads the configuration again. SIGTERM ends it when the transactions that run
+have ended; a second one ends it at once.
+
+Examples:
+  cove bouncer --config cove.toml
+  cove bouncer top
+
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
+)]
+pub(crate) struct BouncerArgs {
+    #[command(subcommand)]
+    pub(crate) command: Option<BouncerCommand>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// What to do with a bouncer.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum BouncerCommand {
+    /// Be the bouncer alone; the same as without a command
+    #[command(help_template = HELP_TEMPLATE)]
+    Serve,
+    /// Watch a server's tenants: clients, connections, transactions and their times
+    Top(BouncerTopArgs),
+    /// Have a server read its configuration again
+    #[command(help_template = HELP_TEMPLATE)]
+    Reload,
+}
+
+/// `cove bouncer top`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+On a terminal the figures stay where they are and change; Ctrl-C ends it. Elsewhere they
+are printed once."
+)]
+pub(crate) struct BouncerTopArgs {
+    /// Time between two looks
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = values::duration)]
+    pub(crate) interval: Duration,
+    /// Look once and print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A name: it becomes a part of an address as it is.
+fn name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.bytes().all(plain) {
+        return Err("names are up to 63 letters, digits, `_` and `-`".to_owned());
+    }
+    Ok(text.to_owned())
+}
