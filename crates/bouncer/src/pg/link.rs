@@ -24,6 +24,7 @@ mod change;
 mod front;
 mod gone;
 mod query;
+pub(crate) mod replay;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use super::texts::Texts;
 pub use back::from_server;
 pub use front::from_client;
 pub use gone::{Gone, client_gone};
+pub use replay::REPLAY_BYTES_MAX;
 
 /// Bytes of a text that is looked at. A longer one in the simple protocol streams past unseen, and
 /// counts as one that may have done anything; a longer one to be prepared is refused.
@@ -107,7 +109,7 @@ impl Shared {
     }
 
     pub(crate) fn lessons(&mut self, pool: u32) -> &mut Lessons {
-        self.lessons.entry(pool).or_insert_with(Lessons::new)
+        self.lessons.entry(pool).or_default()
     }
 }
 

@@ -9,6 +9,7 @@ use wire::pg::sql::ListenAction;
 
 use super::client::{Body, ClientId};
 use super::dirt::Dirt;
+use super::link::replay::Replay;
 use super::probe::Reader;
 use super::settings::{Parameters, Settings};
 use super::statements::{NameId, ServerStatements, StatementId, Undo};
@@ -128,6 +129,8 @@ pub struct ServerSession {
     pub(crate) own_search_path: bool,
     /// Its client has requests under way that change settings.
     pub(crate) settings_in_doubt: bool,
+    /// The batch under way, for the case that it has to be sent again.
+    pub(crate) replay: Replay,
     /// The last portal's text begins or ends listening.
     pub(crate) portal_listens: Option<Arc<[ListenAction]>>,
     /// The client's name and the statement that a `DEALLOCATE` under way is about.
@@ -167,6 +170,7 @@ impl ServerSession {
             answer: None,
             own_search_path: false,
             settings_in_doubt: false,
+            replay: Replay::default(),
             portal_listens: None,
             deallocating: None,
             foreign_sequences: false,

@@ -178,6 +178,11 @@ impl ClientStatements {
         self.named.get(&name)
     }
 
+    /// The statement with this identity, by whatever name.
+    pub(crate) fn by_id(&self, id: StatementId) -> Option<&Arc<Statement>> {
+        self.unnamed.iter().chain(self.named.values()).find(|statement| statement.id == id)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.named.len()
     }

@@ -221,6 +221,15 @@ impl<N> Exchange<N> {
         self.entries.push_back(Entry { request, audience, note });
     }
 
+    /// A request was sent whose reply comes before all others: they failed, and are sent again
+    /// behind it.
+    pub fn push_front(&mut self, request: Request, audience: Audience, note: N) {
+        if audience == Audience::Client {
+            self.client_entries += 1;
+        }
+        self.entries.push_front(Entry { request, audience, note });
+    }
+
     /// Says what a message of the server with this tag is, and follows `COPY`.
     ///
     /// # Errors

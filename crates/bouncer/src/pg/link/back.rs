@@ -12,6 +12,7 @@ use wire::pg::sql::{Look, Subscription};
 
 use super::front::{shares, stream};
 use super::gone::clean;
+use super::replay::{replay, stale};
 use super::{Broken, FromServer, Outputs, SERVER_MESSAGE_BYTES_MAX, ServerNext, Shared, change};
 use crate::pg::client::{Body, ClientSession};
 use crate::pg::dirt::Verdict;
@@ -120,6 +121,7 @@ impl Back<'_, '_> {
             Step::Last => {
                 self.last(header, message);
             }
+            Step::Failed if self.is_sent_again(message) => self.give(header, message, false),
             Step::Failed => {
                 if !self.error(header, message)? {
                     return Ok(None);
@@ -263,9 +265,9 @@ impl Back<'_, '_> {
             self.say_listen();
         }
         if let Some(entry) = self.server.exchange.pop() {
-            match entry.note {
-                Note::Prepare { id, .. } => self.server.statements.arrived(id),
-                _ => {}
+            self.server.replay.answered(entry.request);
+            if let Note::Prepare { id, .. } = entry.note {
+                self.server.statements.arrived(id);
             }
         }
         self.give(header, message, heard && !listens);
@@ -398,6 +400,22 @@ impl Back<'_, '_> {
         Ok(true)
     }
 
+    /// Whether the front request failed because of a plan that does not fit the schema any more, and
+    /// the batch is sent again.
+    fn is_sent_again(&mut self, message: &[u8]) -> bool {
+        let body = message.get(HEADER_BYTES..).unwrap_or_default();
+        let Some(id) = stale(self.server, body) else { return false };
+        let schema = self.shared.schema.load(Ordering::Relaxed);
+        let client = self.client.as_deref();
+        let sent = client
+            .is_some_and(|client| replay(client, self.server, id, schema, self.out.to_server));
+        if !sent {
+            // Whoever uses it next prepares it anew.
+            self.server.statements.doubted(id);
+        }
+        sent
+    }
+
     /// The server passes over everything up to the next `Sync`.
     fn failed(&mut self) {
         let server = &mut *self.server;
@@ -528,7 +546,6 @@ impl Back<'_, '_> {
                 server.query(&[questions.sql().as_bytes()], Note::Probe, self.out.to_server);
                 server.dirt.asked(questions);
                 server.answer = Some(Box::new(Reader::new()));
-                return;
             }
             Verdict::Pinned(_) => {}
             Verdict::Clean if server.dirty => {}

@@ -10,7 +10,7 @@ use wire::pg::sql::Effects;
 
 use super::front::{Link, Taken, refuse, unknown};
 use super::query::Channels;
-use super::{NAME_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
+use super::{NAME_BYTES_MAX, REPLAY_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
 use crate::pg::client::Body;
 use crate::pg::server::{Listens, Note};
 use crate::pg::statements::{
@@ -224,6 +224,9 @@ impl Link<'_, '_> {
     }
 
     pub(super) fn bind(&mut self, header: Header, rest: &[u8]) -> Taken {
+        if header.total <= REPLAY_BYTES_MAX && rest.len() < header.total {
+            return Taken::More(header.total);
+        }
         let part = rest.get(..header.total).unwrap_or(rest);
         let body = part.get(HEADER_BYTES..).unwrap_or_default();
         let names = split_string(body)

@@ -131,6 +131,16 @@ pub(super) struct Link<'a, 'o> {
 
 impl Link<'_, '_> {
     fn take(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let before = self.out.to_server.len();
+        let taken = self.request(header, rest);
+        if matches!(taken, Taken::Bytes(_)) {
+            let whole = self.client.body.left == 0;
+            self.server.replay.record(header.tag, self.out.to_server, before, whole);
+        }
+        taken
+    }
+
+    fn request(&mut self, header: Header, rest: &[u8]) -> Taken {
         if header.tag == frontend::TERMINATE {
             return Taken::Terminate;
         }
@@ -176,11 +186,20 @@ impl Link<'_, '_> {
     /// Between two transactions of a client that keeps its server connection.
     pub(super) fn prepare_idle(&mut self) {
         let server = &mut *self.server;
-        if server.exchange.is_empty() && !server.unsynced {
+        if server.unsynced || server.exchange.has_client_entries() {
+            return;
+        }
+        let idle = server.exchange.status() == TransactionStatus::Idle;
+        if server.exchange.is_empty() {
             change::trim_statements(self.shared, server, self.out);
-            if server.exchange.status() == TransactionStatus::Idle {
+            if idle {
                 change::settings(self.shared, self.client, server, self.out);
             }
+        }
+        if idle {
+            server.replay.begin(self.out.to_server.len());
+        } else {
+            server.replay.stop();
         }
     }
 

@@ -760,3 +760,58 @@ fn listening_needs_no_server_connection() {
          a: free",
     );
 }
+
+#[test]
+fn a_plan_that_does_not_fit_any_more_is_made_anew() {
+    let stale = "E[ERROR|0A000|cached plan must not change result type|RevalidateCachedQuery]";
+    check(
+        &"a> P[s|SELECT * FROM t] S
+         s> 1 ZI
+         s< P[#1|SELECT * FROM t] S
+         a> B[|s] DP[] E[] S
+         s< B[|#1] DP[] E[] S
+         s> STALE
+         s< CS[#1] P[#1|SELECT * FROM t] B[|#1] DP[] E[] S
+         s> ZI 3 1 2 T[c] D[1] C[SELECT 1] ZI
+         a< 1 ZI 2 T[c] D[1] C[SELECT 1] ZI
+         a: free"
+            .replace("STALE", stale),
+    );
+    // Who does not ask for the columns gets the error, and then a new plan.
+    check(
+        &"a> P[s|SELECT * FROM t] S
+         s> 1 ZI
+         s< P[#1|SELECT * FROM t] S
+         a> B[|s] E[] S
+         s< B[|#1] E[] S
+         s> STALE ZI
+         a< 1 ZI E[ERROR|0A000|cached plan must not change result type] ZI
+         a: free
+         a> B[|s] E[] S
+         s< CS[#1] P[#1|SELECT * FROM t] B[|#1] E[] S
+         s> 3 1 2 C[SELECT 0] ZI
+         a< 2 C[SELECT 0] ZI"
+            .replace("STALE", stale),
+    );
+    // Nothing is done twice.
+    check(
+        &"a> P[s|SELECT * FROM t] P[w|INSERT INTO t] S
+         s> 1 1 ZI
+         s< P[#1|SELECT * FROM t] P[#2|INSERT INTO t] S
+         a> B[|w] DP[] E[] B[|s] DP[] E[] S
+         s> 2 n C[INSERT 0 1] STALE ZI
+         s< B[|#2] DP[] E[] B[|#1] DP[] E[] S
+         a: free"
+            .replace("STALE", stale),
+    );
+    // Within a transaction it is an error as it is without a pooler.
+    check(
+        &"a> P[s|SELECT * FROM t] S Q[BEGIN]
+         s> 1 ZI C[BEGIN] ZT
+         s< P[#1|SELECT * FROM t] S Q[BEGIN]
+         a> B[|s] DP[] E[] S
+         s> STALE ZE
+         s< B[|#1] DP[] E[] S"
+            .replace("STALE", stale),
+    );
+}
