@@ -52,7 +52,6 @@ pub(crate) enum Verify {
 pub(crate) struct Reasons(u16);
 
 impl Reasons {
-    pub(crate) const NONE: Reasons = Reasons(0);
     /// It has temporary tables, or others of a temporary kind.
     pub(crate) const TEMP_TABLE: Reasons = Reasons(1);
     /// It holds advisory locks of the session.
@@ -185,11 +184,7 @@ pub(crate) struct Dirt {
 }
 
 impl Dirt {
-    pub(crate) fn new(verify: Verify) -> Dirt {
-        Dirt { verify, ..Dirt::default() }
-    }
-
-    /// Another mode from now on: the tenant was changed.
+    /// How much is believed from now on.
     pub(crate) fn set_verify(&mut self, verify: Verify) {
         self.verify = verify;
     }

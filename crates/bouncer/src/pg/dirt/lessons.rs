@@ -50,10 +50,6 @@ pub(crate) struct Lessons {
 }
 
 impl Lessons {
-    pub(crate) fn new() -> Lessons {
-        Lessons::default()
-    }
-
     /// Whether a text of this shape is checked this time. Counts it.
     pub(crate) fn is_due(&mut self, subject: Subject, fingerprint: u64) -> bool {
         let (first, every) = match subject {
@@ -65,7 +61,7 @@ impl Lessons {
         if shape.is_dirty {
             return true;
         }
-        let due = shape.runs < first || shape.runs % every == 0;
+        let due = shape.runs < first || shape.runs.is_multiple_of(every);
         let postponed = due && subject == Subject::Hidden && since < HIDDEN_APART;
         if !postponed {
             shape.runs = shape.runs.saturating_add(1);
@@ -118,26 +114,26 @@ mod tests {
 
     #[test]
     fn a_function_is_checked_at_first_and_then_now_and_then() {
-        let mut lessons = Lessons::new();
+        let mut lessons = Lessons::default();
         assert_eq!(due(&mut lessons, Subject::Function, 200), [0, 1, 2, 64, 128, 192]);
     }
 
     #[test]
     fn tables_are_checked_once_and_then_rarely() {
-        let mut lessons = Lessons::new();
+        let mut lessons = Lessons::default();
         assert_eq!(due(&mut lessons, Subject::Hidden, 3000), [0, 1024, 2048]);
     }
 
     #[test]
     fn texts_of_many_shapes_are_not_all_checked() {
-        let mut lessons = Lessons::new();
+        let mut lessons = Lessons::default();
         let checked = (0..6400).filter(|it| lessons.is_due(Subject::Hidden, *it)).count();
         assert_eq!(checked, 100);
     }
 
     #[test]
     fn what_left_something_is_always_checked_even_in_a_full_table() {
-        let mut lessons = Lessons::new();
+        let mut lessons = Lessons::default();
         assert!(lessons.is_due(Subject::Hidden, 7));
         lessons.learn(7, true);
         for shape in 0..100_000 {

@@ -15,7 +15,7 @@ struct Session {
 
 impl Session {
     fn new(verify: Verify) -> Session {
-        Session { dirt: Dirt::new(verify), lessons: Lessons::new() }
+        Session { dirt: dirt(verify), lessons: Lessons::default() }
     }
 
     fn text(&mut self, text: &str) {
@@ -47,6 +47,12 @@ impl Session {
         self.dirt.asked(questions);
         self.dirt.answered(&mut self.lessons, found, &|_| false)
     }
+}
+
+fn dirt(verify: Verify) -> Dirt {
+    let mut dirt = Dirt::default();
+    dirt.set_verify(verify);
+    dirt
 }
 
 fn probe(topics: Topics) -> Verdict {

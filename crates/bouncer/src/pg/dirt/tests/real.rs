@@ -100,8 +100,8 @@ impl Watched {
     fn new(server: &Postgres, database: &str, verify: Verify) -> Watched {
         Watched {
             client: connect(server, "postgres", database),
-            dirt: Dirt::new(verify),
-            lessons: Lessons::new(),
+            dirt: super::dirt(verify),
+            lessons: Lessons::default(),
             known: BTreeMap::new(),
         }
     }
@@ -166,7 +166,7 @@ impl Watched {
     /// Compares what is believed with what is so.
     fn check(&mut self, texts: &[&str]) {
         let pins = match self.settle() {
-            Verdict::Clean => Reasons::NONE,
+            Verdict::Clean => Reasons::default(),
             Verdict::Pinned(reasons) => reasons,
             Verdict::Probe(_) => panic!("{texts:?}: asked twice"),
         };
