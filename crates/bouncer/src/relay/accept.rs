@@ -139,8 +139,7 @@ impl Listener {
 }
 
 fn bind_tcp(address: SocketAddr) -> io::Result<Kind> {
-    let socket =
-        RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // So that `[::]` and `0.0.0.0` can be listened on side by side.
         socket.set_only_v6(true)?;

@@ -136,9 +136,7 @@ impl Worker {
             }
             return self.end_cancel(place);
         }
-        if readiness.writable
-            && leg.conn.flush(&mut ground.stock, &ground.registry).is_err()
-        {
+        if readiness.writable && leg.conn.flush(&mut ground.stock, &ground.registry).is_err() {
             return self.end_cancel(place);
         }
         self.read_cancel(place);

@@ -371,8 +371,13 @@ impl Worker {
                 Some(_) | None => {}
             }
             let rest = &bytes[used..];
-            let result =
-                link::from_client(link, &mut session.link, server.as_deref_mut(), rest, &mut outputs);
+            let result = link::from_client(
+                link,
+                &mut session.link,
+                server.as_deref_mut(),
+                rest,
+                &mut outputs,
+            );
             used += result.consumed;
             session.want = result.want;
             session.is_stalled = result.next == ClientNext::Wait;

@@ -16,9 +16,9 @@ use super::resolve::Resolver;
 use super::stats::ThreadBooks;
 use crate::pg::auth::Keyring;
 use crate::pg::settings::Settings;
-use crate::tls::{ClientSide, ServerSide};
 use crate::secrets::Password;
 use crate::tenants::{Current, PoolId, Route, Tenant, TenantId};
+use crate::tls::{ClientSide, ServerSide};
 
 /// What all threads share.
 #[derive(Debug)]

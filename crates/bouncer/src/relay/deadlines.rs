@@ -108,7 +108,7 @@ impl Worker {
         match &client.phase {
             Phase::Login(_) => {
                 Some((client.begun_us + micros(self.common.config.login), Due::Login))
-            },
+            }
             // Its place in the queue has a deadline of its own.
             Phase::Greeting(_) => None,
             Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),
@@ -190,8 +190,7 @@ fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u
     let after = |begun_us: u64, limit: Option<std::time::Duration>, due: Due| {
         limit.map(|limit| (begun_us.saturating_add(micros(limit)), due))
     };
-    let write =
-        client.clogged_us.and_then(|since| after(since, limits.client_write, Due::Write));
+    let write = client.clogged_us.and_then(|since| after(since, limits.client_write, Due::Write));
     // What was cancelled has some time to end.
     let late = |at: Option<(u64, Due)>| match session.overtime_us {
         Some(cancelled_us) => at.map(|(at, due)| (at.max(cancelled_us + OVERTIME_US), due)),

@@ -123,7 +123,9 @@ impl Worker {
             server.awaits_cancels = true;
             return;
         }
-        let Some(settings) = server.link().map(|link| link.settings().fingerprint()) else { return };
+        let Some(settings) = server.link().map(|link| link.settings().fingerprint()) else {
+            return;
+        };
         let busy_us = ground.now_us.saturating_sub(server.leased_us);
         server.since_us = ground.now_us;
         server.stats.servers_idle.add(1);

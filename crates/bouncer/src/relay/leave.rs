@@ -36,7 +36,11 @@ impl Worker {
         let Some(client) = self.clients.remove(place) else { return };
         self.ground.timers.disarm(Look::Client(place).id());
         if let Leaving::Lost(error) = leaving {
-            tracing::debug!(client = place, error = error as &dyn std::error::Error, "lost a client");
+            tracing::debug!(
+                client = place,
+                error = error as &dyn std::error::Error,
+                "lost a client"
+            );
         }
         match client.phase {
             Phase::Login(_) => {
@@ -68,8 +72,7 @@ impl Worker {
         };
         let ground = &mut self.ground;
         client.conn.input.clear(&mut ground.stock);
-        let sent =
-            client.conn.send(&self.outbox.to_client, &mut ground.stock, &ground.registry);
+        let sent = client.conn.send(&self.outbox.to_client, &mut ground.stock, &ground.registry);
         self.outbox.to_client.clear();
         client.since_us = ground.now_us;
         match std::mem::replace(&mut client.phase, Phase::Closing) {

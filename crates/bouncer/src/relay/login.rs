@@ -6,11 +6,11 @@ use std::sync::Arc;
 use api::{PoolMode, Transport};
 
 use super::client::{Phase, Place, Session};
-use super::leave::Leaving;
-use super::pools::{PoolRef, Terms};
 use super::common::{Answer, Full, Head, Parameters};
 use super::handshake::facts;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
+use super::leave::Leaving;
+use super::pools::{PoolRef, Terms};
 use super::socket::Socket;
 use super::stats::TenantStats;
 use super::worker::Worker;
@@ -22,8 +22,8 @@ use crate::pg::login::{
 };
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::secrets::Password;
-use crate::tls;
 use crate::tenants::{Route, RouteRequest};
+use crate::tls;
 
 /// A client that says who it is.
 #[derive(Debug)]
@@ -98,11 +98,15 @@ impl Worker {
                 // It is somebody by now; the rest is for its session.
                 return used + self.feed_client(place, &bytes[used..]);
             };
-            let step = match phase.shakes_hands.take() {
-                Some(shown) => phase.login.tls_started(facts(&shown, &client.conn), &mut outbox.to_client),
+            let shaken = phase.shakes_hands.take();
+            let step = match &shaken {
+                Some(shown) => {
+                    let facts = facts(shown, &client.conn);
+                    phase.login.tls_started(facts, &mut outbox.to_client)
+                }
                 None => phase.login.input(&bytes[used..], &mut outbox.to_client),
             };
-            let is_more = step.consumed > 0;
+            let is_more = step.consumed > 0 || shaken.is_some();
             used += step.consumed;
             match self.follow_login(place, step.next, &bytes[used..]) {
                 Flow::Again => {}
@@ -255,10 +259,10 @@ impl Worker {
         };
         let Some(route) = route else { return Ok(()) };
         let full = |full: Full| Refusal::new("53300", full.to_string());
-        let pool_id = route
-            .pool()
-            .map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
-        let head = self.common.population.enter(&route, self.common.config.clients_max).map_err(full)?;
+        let pool_id =
+            route.pool().map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
+        let head =
+            self.common.population.enter(&route, self.common.config.clients_max).map_err(full)?;
         let terms = Terms::of(&route.tenant, &route.user);
         let pool = self.pools.join(pool_id, route.tenant.id, terms, now);
         self.remember_role(pool_id, pool, &route, &authenticated);

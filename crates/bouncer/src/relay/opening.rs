@@ -15,9 +15,7 @@ use super::resolve;
 use super::server::{Closing, Purpose, Server, ServerPhase};
 use super::socket::Socket;
 use super::worker::{Look, Worker};
-use crate::pg::dial::{
-    Credentials, Dial, DialError, DialNext, DialParams, Exposure, Greeting,
-};
+use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams, Exposure, Greeting};
 use crate::pg::login::Authenticated;
 use crate::pg::server::{ServerSession, ServerSetup};
 use crate::pg::settings::Parameters as Reported;

@@ -49,13 +49,7 @@ impl Resolver {
     /// Asks for the addresses of `host`; [`Inner::Resolved`] comes to `inbox`. `false` when too
     /// many ask already.
     #[must_use]
-    pub(crate) fn ask(
-        &self,
-        host: &str,
-        port: u16,
-        serial: u64,
-        inbox: &Arc<Inbox>,
-    ) -> bool {
+    pub(crate) fn ask(&self, host: &str, port: u16, serial: u64, inbox: &Arc<Inbox>) -> bool {
         let (host, inbox) = (host.into(), Arc::clone(inbox));
         match self.questions.try_send(Question { host, port, serial, inbox }) {
             Ok(()) => true,

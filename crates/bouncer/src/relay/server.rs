@@ -247,8 +247,7 @@ impl Worker {
             let session = session.map(|session| &mut session.link);
             let Some(server_link) = server.link() else { return bytes.len() };
             let rest = &bytes[used..];
-            let result =
-                link::from_server(link, server_link, session, rest, &mut outbox.both());
+            let result = link::from_server(link, server_link, session, rest, &mut outbox.both());
             used += result.consumed;
             let progress = result.consumed > 0;
             self.account(place);

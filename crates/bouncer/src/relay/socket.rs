@@ -386,14 +386,8 @@ mod tests {
         let mut buffer = [0; 8];
         assert_eq!(two.read(&mut buffer).expect("read"), Received::Nothing);
         assert_eq!(one.write(b"0123456789").expect("write"), 10);
-        assert_eq!(
-            two.read(&mut buffer).expect("read"),
-            Received::Data { count: 8, more: true }
-        );
-        assert_eq!(
-            two.read(&mut buffer).expect("read"),
-            Received::Data { count: 2, more: false }
-        );
+        assert_eq!(two.read(&mut buffer).expect("read"), Received::Data { count: 8, more: true });
+        assert_eq!(two.read(&mut buffer).expect("read"), Received::Data { count: 2, more: false });
         one.finish();
         assert_eq!(two.read(&mut buffer).expect("read"), Received::End);
     }

@@ -48,7 +48,10 @@ pub struct Histogram {
 
 impl Default for Histogram {
     fn default() -> Self {
-        Histogram { buckets: [const { Count(AtomicU64::new(0)) }; BUCKETS], sum_us: Count::default() }
+        Histogram {
+            buckets: [const { Count(AtomicU64::new(0)) }; BUCKETS],
+            sum_us: Count::default(),
+        }
     }
 }
 

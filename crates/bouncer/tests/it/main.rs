@@ -1,4 +1,6 @@
 //! The relay before a real PostgreSQL, with a client that says exactly what a test wants said.
 
+mod logins;
 mod queries;
+mod sharing;
 mod support;

@@ -152,3 +152,8 @@ fn build(book: &mut Book, config: &Config) -> bouncer::tenants::Routing {
     let routing = book.build(&Settings::new(config), &definitions.expect("definitions"));
     routing.expect("tenants that can be")
 }
+
+/// Waits until something is there.
+pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+    testkit::until(what, Duration::from_secs(20), || probe().ok_or_else(|| "not yet".to_owned()))
+}

@@ -375,16 +375,18 @@ impl<C: Copy + Eq + fmt::Debug, W: Copy + Eq + fmt::Debug> Pools<C, W> {
     fn decide(&mut self, pool: PoolRef, place: &mut Place, now: Instant) -> Option<Next<W>> {
         let thread = self.desk.thread();
         let local = self.local(pool);
-        local.charge(now);
-        let key = &local.common.key;
         let own = local.waits_since();
-        if key.release(&mut place.permit, own, now) == Released::GiveUp {
-            return Some(Next::Close(Reason::GivenUp));
+        if local.common.key.is_contended() {
+            local.charge(now);
+            let released = local.common.key.release(&mut place.permit, own, now);
+            if released == Released::GiveUp {
+                return Some(Next::Close(Reason::GivenUp));
+            }
         }
         // By a part of the own wait besides, or connections would go to and fro between threads
         // that are equally busy.
         let waits = own.map_or(Duration::ZERO, |own| now.saturating_duration_since(own));
-        key.claim_older(thread, own, OLDER_BY + waits / 4).map(Next::Move)
+        local.common.key.claim_older(thread, own, OLDER_BY + waits / 4).map(Next::Move)
     }
 
     /// Opens, fetches or asks for what the clients that wait need.

@@ -1,0 +1,175 @@
+//! Many clients on few server connections: who waits, who is refused, who is left alone.
+
+use std::time::Duration;
+
+use api::{PoolMode, TenantLimitsSpec};
+use bouncer::relay::orders::Order;
+use bouncer::service::Threads;
+use bouncer::tenants::Admission;
+use testkit::{PgBatch, Postgres, Stopwatch};
+
+use crate::support::{Pooler, limited, tenant, until};
+
+fn one_connection() -> TenantLimitsSpec {
+    TenantLimitsSpec { server_connections_max: Some(1), ..TenantLimitsSpec::default() }
+}
+
+#[test]
+fn clients_share_connections_between_transactions() {
+    let server = Postgres::shared();
+    for threads in [1, 2] {
+        let few = TenantLimitsSpec { server_connections_max: Some(3), ..Default::default() };
+        let tenants = vec![limited("t", &server, PoolMode::Transaction, few)];
+        let pooler = Pooler::start(threads, tenants);
+        let workers: Vec<_> = (0..20)
+            .map(|number| {
+                let mut client = pooler.client("t");
+                std::thread::spawn(move || {
+                    for turn in 0..50 {
+                        let wanted = format!("{number}.{turn}");
+                        client.run("BEGIN");
+                        assert_eq!(client.value(&format!("SELECT '{wanted}'")), wanted);
+                        client.run("COMMIT");
+                    }
+                })
+            })
+            .collect();
+        for worker in workers {
+            worker.join().expect("a worker");
+        }
+        assert!(pooler.servers() <= 3, "{} server connections", pooler.servers());
+    }
+}
+
+#[test]
+fn a_session_keeps_its_connection() {
+    let server = Postgres::shared();
+    let tenants = vec![limited("t", &server, PoolMode::Session, one_connection())];
+    let pooler = Pooler::start(1, tenants);
+    let mut first = pooler.client("t");
+    first.run("CREATE TEMP TABLE mine (number int)");
+    let mut second = pooler.client("t");
+    second.send(&PgBatch::new().query("SELECT to_regclass('mine')").0).expect("send");
+    second.patience(Duration::from_millis(300));
+    assert!(second.answer().expect_err("the first one has it").is_timeout());
+    first.run("SELECT * FROM mine");
+    first.close();
+    second.patience(Duration::from_secs(30));
+    assert_eq!(second.answer().expect("an answer").rows(), [[None]]);
+}
+
+#[test]
+fn who_waits_too_long_or_is_one_too_many_is_told() {
+    let server = Postgres::shared();
+    let limits = TenantLimitsSpec { wait_s: Some(0.3), waiting_max: Some(1), ..one_connection() };
+    let pooler = Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, limits)]);
+    let mut holder = pooler.client("t");
+    let (mut waits, mut refused) = (pooler.client("t"), pooler.client("t"));
+    holder.run("BEGIN");
+    waits.send(&PgBatch::new().query("SELECT 1").0).expect("send");
+    until("one client waits", || {
+        let clients = pooler.snapshots().remove(0).clients;
+        let waiting = bouncer::relay::snapshot::ClientState::Waiting;
+        clients.iter().any(|client| client.state == waiting).then_some(())
+    });
+    let (ended, messages) = {
+        refused.send(&PgBatch::new().query("SELECT 1").0).expect("send");
+        refused.end()
+    };
+    assert!(ended);
+    assert_eq!(messages[0].error().code(), "53300", "{messages:?}");
+    let (ended, messages) = waits.end();
+    assert!(ended);
+    assert_eq!(messages[0].error().code(), "53300", "{messages:?}");
+    holder.run("COMMIT");
+    assert_eq!(holder.value("SELECT 1"), "1");
+}
+
+#[test]
+fn what_a_client_leaves_behind_is_taken_away() {
+    let server = Postgres::shared();
+    server.sql("CREATE TABLE IF NOT EXISTS kept (number int)");
+    let pooler =
+        Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, one_connection())]);
+    let pid = pooler.client("t").value("SELECT pg_backend_pid()");
+    let leave: [(&str, PgBatch); 6] = [
+        ("in a transaction", PgBatch::new().query("BEGIN; INSERT INTO kept VALUES (1)")),
+        ("in a failed transaction", PgBatch::new().query("BEGIN; SELECT 1 / 0")),
+        ("in COPY", PgBatch::new().query("COPY kept FROM STDIN").copy_data(b"1\n")),
+        ("in a batch", PgBatch::new().parse("", "SELECT 1").bind("", "", &[]).flush()),
+        ("in a failed batch", PgBatch::new().parse("", "SELECT nothing").flush()),
+        ("in a long statement", PgBatch::new().query("SELECT pg_sleep(100)")),
+    ];
+    for (what, batch) in leave {
+        let mut client = pooler.client("t");
+        client.send(&batch.0).expect("send");
+        if !what.contains("long") {
+            client.message().expect("a message");
+        } else {
+            let running = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sl%'";
+            until("it runs", || (server.sql(running) == "1").then_some(()));
+        }
+        drop(client);
+        let begun = Stopwatch::start();
+        let mut next = pooler.client("t");
+        assert_eq!(next.value("SELECT pg_backend_pid()"), pid, "{what}: another connection");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{what}: {:?}", begun.elapsed());
+        assert_eq!(next.value("SELECT count(*) FROM kept"), "0", "{what}");
+    }
+}
+
+#[test]
+fn a_paused_tenant_holds_its_clients_back() {
+    let server = Postgres::shared();
+    let pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
+    let mut client = pooler.client("t");
+    client.run("SELECT 1");
+    let tenant = pooler.tenant("t");
+    tenant.state.set_admission(Admission::Paused);
+    pooler.relay.order(&|| Order::Admission(tenant.id));
+    until("the server connections are closed", || (pooler.servers() == 0).then_some(()));
+    client.send(&PgBatch::new().query("SELECT 2").0).expect("send");
+    client.patience(Duration::from_millis(300));
+    assert!(client.answer().expect_err("it is paused").is_timeout());
+    tenant.state.set_admission(Admission::Open);
+    pooler.relay.order(&|| Order::Admission(tenant.id));
+    client.patience(Duration::from_secs(30));
+    assert_eq!(client.answer().expect("an answer").value(), "2");
+}
+
+#[test]
+fn a_draining_tenant_sees_its_clients_off_after_their_transactions() {
+    let server = Postgres::shared();
+    let pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
+    let (mut idle, mut busy) = (pooler.client("t"), pooler.client("t"));
+    busy.run("BEGIN");
+    let tenant = pooler.tenant("t");
+    tenant.state.set_admission(Admission::Draining);
+    pooler.relay.order(&|| Order::Admission(tenant.id));
+    let (ended, messages) = idle.end();
+    assert!(ended);
+    assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
+    assert_eq!(busy.value("SELECT 3"), "3");
+    busy.run("COMMIT");
+    let (ended, messages) = busy.end();
+    assert!(ended);
+    assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
+}
+
+#[test]
+fn another_definition_holds_for_clients_that_are_connected() {
+    let server = Postgres::shared();
+    let mut pooler = Pooler::start(1, vec![tenant("t", &server, PoolMode::Transaction)]);
+    let mut client = pooler.client("t");
+    assert_eq!(client.value("SELECT current_database()"), "postgres");
+    let mut changed = tenant("t", &server, PoolMode::Transaction);
+    changed.database = Some("template1".to_owned());
+    pooler.change(vec![changed]);
+    until("the other database is used", || {
+        (client.value("SELECT current_database()") == "template1").then_some(())
+    });
+    pooler.change(Vec::new());
+    let (ended, messages) = client.end();
+    assert!(ended);
+    assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
+}
