@@ -382,8 +382,14 @@ impl Key {
     pub fn needed_elsewhere(&self, thread: usize) -> bool {
         fence(Ordering::SeqCst);
         let own = u32::from(self.0.seats[thread].waiting_since.load(Ordering::Relaxed) != 0);
+        self.is_contended() || self.0.waiting_threads.load(Ordering::Relaxed) > own
+    }
+
+    /// The part of [`Key::needed_elsewhere`] that [`Key::release`] decides.
+    #[must_use]
+    #[inline]
+    pub fn is_contended(&self) -> bool {
         must_ask(&self.0.server_flags, &self.0.tenant_flags)
-            || self.0.waiting_threads.load(Ordering::Relaxed) > own
     }
 
     /// Lets the others know since when this thread's longest idle connection has been idle.
