@@ -222,7 +222,7 @@ fn greeted(
             }
             DialNext::Ready(greeting) => return Ok((stream, *greeting)),
             DialNext::Fail(error) => return Err(error),
-            DialNext::StartTls | DialNext::Cancelled => panic!("not asked for"),
+            DialNext::StartTls | DialNext::Cancelled => return Err(DialError::NoTls),
         }
     }
 }
