@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::{
-    BouncerClient, BouncerReloaded, BouncerServer, Tenant as Shown, TenantHealthReport,
-    TenantOrigin, TenantSpec, TenantStats as Figures,
+    BouncerClient, BouncerReloaded, BouncerServer, Tenant as Shown, TenantHealthReport, TenantSpec,
+    TenantStats as Figures,
 };
 use node::clock;
 use node::sealed::Sealer;
@@ -25,12 +25,13 @@ use tokio::sync::{mpsc, oneshot};
 use self::health::Checks;
 use crate::config::Config;
 use crate::error::Error;
+use crate::pg::auth::Keyring;
 use crate::relay::orders::Order;
 use crate::relay::snapshot::Snapshot;
 use crate::relay::stats::TenantStats;
-use crate::store::TenantStore;
+use crate::store::{Kept, TenantStore};
 use crate::tenants::{
-    Admission, Book, Current, Definition, Refusal, Routing, Settings, Tenant, TenantId,
+    Admission, Book, ClientAuth, Current, Definition, Refusal, Routing, Settings, Tenant, TenantId,
 };
 
 pub use self::health::Probe;
@@ -61,15 +62,14 @@ pub struct Parts {
     pub resolve: Arc<Resolver>,
     /// Reads it again.
     pub reread: Arc<Reread>,
-    /// Where tenants are kept that come by the interface.
-    pub store: Store,
-    /// Seals their passwords.
-    pub sealer: Sealer,
+    /// Where tenants are kept that come by the interface, and what seals their passwords. Without
+    /// it there are those of the configuration only.
+    pub store: Option<(Store, Sealer)>,
 }
 
 impl fmt::Debug for Parts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("store", &self.store).finish_non_exhaustive()
+        f.debug_struct("Parts").field("config", &self.config).finish_non_exhaustive()
     }
 }
 
@@ -78,7 +78,7 @@ pub struct Prepared {
     config: Arc<Config>,
     resolve: Arc<Resolver>,
     reread: Arc<Reread>,
-    store: TenantStore,
+    store: Option<TenantStore>,
     changing: Changing,
     current: Arc<Current>,
 }
@@ -108,7 +108,7 @@ pub struct Bouncer(Arc<Inner>);
 struct Inner {
     resolve: Arc<Resolver>,
     reread: Arc<Reread>,
-    store: TenantStore,
+    store: Option<TenantStore>,
     threads: Arc<dyn Threads>,
     current: Arc<Current>,
     /// Held while the tenants change, also while the store is asked.
@@ -116,6 +116,7 @@ struct Inner {
     /// The configuration that was taken over last.
     config: Mutex<Arc<Config>>,
     checks: Checks,
+    keyring: Arc<Keyring>,
     /// Tenants that begin to drain, for whoever ends that.
     drains: mpsc::UnboundedSender<TenantId>,
     drained: Mutex<Option<mpsc::UnboundedReceiver<TenantId>>>,
@@ -133,9 +134,15 @@ impl Prepared {
     /// # Errors
     /// When one of the configuration cannot be, or the store cannot be read.
     pub async fn new(parts: Parts) -> Result<Prepared, Error> {
-        let Parts { config, resolve, reread, store, sealer } = parts;
-        let store = TenantStore::open(store, sealer).await?;
-        let kept = store.load().await?;
+        let Parts { config, resolve, reread, store } = parts;
+        let (store, kept) = match store {
+            Some((store, sealer)) => {
+                let store = TenantStore::open(store, sealer).await?;
+                let kept = store.load().await?;
+                (Some(store), kept)
+            }
+            None => (None, Kept::default()),
+        };
         let mut changing = Changing {
             book: Book::default(),
             settings: Settings::new(&config),
@@ -153,10 +160,16 @@ impl Prepared {
         &self.current
     }
 
-    /// Begins to take changes. `probe` finds out whether a tenant's server answers.
-    pub fn start(self, threads: Arc<dyn Threads>, probe: Arc<dyn Probe>) -> Bouncer {
+    /// Begins to take changes. `probe` finds out whether a tenant's server answers; secrets of
+    /// users are prepared in `keyring` before somebody waits for that.
+    pub fn start(
+        self,
+        threads: Arc<dyn Threads>,
+        probe: Arc<dyn Probe>,
+        keyring: Arc<Keyring>,
+    ) -> Bouncer {
         let (drains, drained) = mpsc::unbounded_channel();
-        Bouncer(Arc::new(Inner {
+        let bouncer = Bouncer(Arc::new(Inner {
             resolve: self.resolve,
             reread: self.reread,
             store: self.store,
@@ -165,9 +178,12 @@ impl Prepared {
             changing: tokio::sync::Mutex::new(self.changing),
             config: Mutex::new(self.config),
             checks: Checks::new(probe),
+            keyring,
             drains,
             drained: Mutex::new(Some(drained)),
-        }))
+        }));
+        bouncer.prepare_secrets();
+        bouncer
     }
 }
 
@@ -227,6 +243,7 @@ impl Bouncer {
     }
 
     async fn make(&self, spec: TenantSpec) -> Result<Shown, Error> {
+        let store = self.store()?;
         let mut changing = self.0.changing.lock().await;
         let name = spec.name.clone();
         if changing.definition(&name).is_some() {
@@ -237,7 +254,7 @@ impl Bouncer {
         changing.of_api.insert(name.clone(), definition);
         // Refused before it is kept; and what is not kept is not there.
         let kept = match changing.next().map_err(|error| views::own(error, &name)) {
-            Ok(routing) => match self.0.store.insert(&spec, clock::wall_ms()).await {
+            Ok(routing) => match store.insert(&spec, clock::wall_ms()).await {
                 Ok(version) => Ok((version, routing)),
                 Err(error) => Err(error),
             },
@@ -266,6 +283,7 @@ impl Bouncer {
     }
 
     async fn change(&self, name: &str, spec: TenantSpec) -> Result<Shown, Error> {
+        let store = self.store()?;
         let mut changing = self.0.changing.lock().await;
         changeable(&changing, name)?;
         let before = changing.of_api.get(name).cloned().ok_or(Error::NotFound)?;
@@ -280,7 +298,7 @@ impl Bouncer {
         let spec = definition.spec.clone();
         changing.of_api.insert(name.to_owned(), definition);
         let kept = match changing.next().map_err(|error| views::own(error, name)) {
-            Ok(routing) => match self.0.store.update(&spec, clock::wall_ms()).await {
+            Ok(routing) => match store.update(&spec, clock::wall_ms()).await {
                 Ok(version) => Ok((version, routing)),
                 Err(error) => Err(error),
             },
@@ -311,7 +329,7 @@ impl Bouncer {
     async fn unmake(&self, name: &str) -> Result<(), Error> {
         let mut changing = self.0.changing.lock().await;
         changeable(&changing, name)?;
-        let version = self.0.store.delete(name).await?;
+        let version = self.store()?.delete(name).await?;
         changing.of_api.remove(name);
         let routing = changing.next().map_err(Error::internal)?;
         self.hold(&mut changing, version, routing);
@@ -343,8 +361,10 @@ impl Bouncer {
     /// `NotFound`.
     pub fn drain(&self, name: &str) -> Result<(), Error> {
         let tenant = self.admit(name, Admission::Draining)?;
-        // Nobody listens when the server ends, and then everything ends.
-        drop(self.0.drains.send(tenant.id));
+        if self.0.drains.send(tenant.id).is_err() {
+            // Then everything ends.
+            tracing::debug!(tenant = name, "nobody ends drains any more");
+        }
         Ok(())
     }
 
@@ -488,6 +508,11 @@ impl Bouncer {
         told
     }
 
+    fn store(&self) -> Result<&TenantStore, Error> {
+        let why = "tenants are those of its configuration only";
+        self.0.store.as_ref().ok_or_else(|| Error::NotHere(why.to_owned()))
+    }
+
     fn found(&self, name: &str) -> Result<Arc<Tenant>, Error> {
         self.0.current.load().named(name).cloned().ok_or(Error::NotFound)
     }
@@ -508,6 +533,29 @@ impl Bouncer {
         self.0.checks.keep_only(&routing);
         self.0.current.replace(routing);
         self.0.threads.order(&|| Order::Routing);
+        self.prepare_secrets();
+    }
+
+    /// Hashes the passwords of users of whom that was not done: milliseconds for each, which the
+    /// first client of each would wait for otherwise, and with it everybody on its thread.
+    fn prepare_secrets(&self) {
+        let (keyring, routing) = (Arc::clone(&self.0.keyring), self.0.current.load());
+        let bouncer = Arc::downgrade(&self.0);
+        // Nobody waits for it. It ends by itself, early when there is a later one or nobody left.
+        drop(tokio::task::spawn_blocking(move || {
+            let users = routing.tenants().flat_map(|tenant| tenant.users.values());
+            for user in users {
+                let current = bouncer.upgrade().map(|it| it.current.version());
+                if current != Some(routing.version) {
+                    return;
+                }
+                if let ClientAuth::Secret(secret) = &user.auth
+                    && let Ok(verifier) = keyring.verifier(&user.name, secret.expose())
+                {
+                    verifier.prepare();
+                }
+            }
+        }));
     }
 
     /// Makes the book agree with the definitions again, of which one was taken back.

@@ -117,7 +117,7 @@ impl Running {
         };
         let probe = Prober::new(Arc::clone(&keyring), Arc::clone(&server_tls));
         let threads: Arc<dyn Threads> = Arc::<Relay>::clone(&relay);
-        let bouncer = prepared.start(threads, Arc::new(probe));
+        let bouncer = prepared.start(threads, Arc::new(probe), keyring);
         metrics::register(&bouncer, registry);
         let hangups = Hangups::new().context("failed to listen to signals")?;
         Ok(Some(Running { bouncer, relay, client_tls, server_tls, hangups }))

@@ -8,6 +8,7 @@ use node::drain::Drain;
 
 use super::{Bouncer, by_name};
 use crate::relay::orders::Order;
+use crate::store::TenantStore;
 use crate::tenants::{Admission, TenantId};
 
 /// How often servers that share a store look for each other's changes.
@@ -70,13 +71,13 @@ impl Bouncer {
 
     /// Takes over what other servers changed. Never ends.
     async fn follow_store(&self) {
-        if !self.0.store.is_shared() {
+        let Some(store) = self.0.store.as_ref().filter(|store| store.is_shared()) else {
             return std::future::pending().await;
-        }
+        };
         let mut is_failing = false;
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let looked = self.take_over().await;
+            let looked = self.take_over(store).await;
             if let (Err(error), false) = (&looked, is_failing) {
                 let error = error as &dyn std::error::Error;
                 tracing::warn!(error, "cannot look for changes of tenants");
@@ -85,12 +86,12 @@ impl Bouncer {
         }
     }
 
-    async fn take_over(&self) -> Result<(), crate::error::Error> {
-        if self.0.store.version().await? == self.0.changing.lock().await.version {
+    async fn take_over(&self, store: &TenantStore) -> Result<(), crate::error::Error> {
+        if store.version().await? == self.0.changing.lock().await.version {
             return Ok(());
         }
         let mut changing = self.0.changing.lock().await;
-        let kept = self.0.store.load().await?;
+        let kept = store.load().await?;
         let before = std::mem::replace(&mut changing.of_api, by_name(kept.definitions));
         match changing.next() {
             Ok(routing) => {

@@ -21,8 +21,8 @@ use crate::config::HealthTable;
 use crate::tenants::{Admission, Health, Routing, Tenant, TenantId};
 
 /// A tenant that is unhealthy is looked at this often, so that it is not refused for long after
-/// its server came back.
-const UNHEALTHY_EVERY: Duration = Duration::from_secs(2);
+/// its server came back; and so is one that is new.
+const URGENT_EVERY: Duration = Duration::from_secs(2);
 
 /// Longest reason that is kept.
 const REASON_BYTES_MAX: usize = 500;
@@ -95,15 +95,14 @@ impl Checks {
     }
 
     /// Looks at all tenants once that are due, `parallel` at a time.
-    pub(super) async fn round(&self, routing: &Routing, table: HealthTable, only_unhealthy: bool) {
+    pub(super) async fn round(&self, routing: &Routing, table: HealthTable, only_urgent: bool) {
         let places = Arc::new(Semaphore::new(table.parallel.max(1)));
         let patience = Duration::from_secs(table.timeout_s.max(1).into());
         let mut probes = JoinSet::new();
         for tenant in routing.tenants() {
-            let is_unhealthy = tenant.state.health() == Health::Unhealthy;
+            let is_urgent = tenant.state.health() != Health::Healthy;
             // Whoever pauses a tenant may be moving its server.
-            let is_due =
-                tenant.state.admission() == Admission::Open && (is_unhealthy || !only_unhealthy);
+            let is_due = tenant.state.admission() == Admission::Open && (is_urgent || !only_urgent);
             if !is_due {
                 continue;
             }
@@ -182,14 +181,14 @@ impl Checks {
             let table = service.config.lock().health;
             if table.interval_s == 0 {
                 // Looks again whether that holds.
-                tokio::time::sleep(UNHEALTHY_EVERY).await;
+                tokio::time::sleep(URGENT_EVERY).await;
                 continue;
             }
             self.round(&service.current.load(), table, false).await;
             let next = clock::now() + Duration::from_secs(table.interval_s.into());
             while clock::now() < next {
                 let rest = next.saturating_duration_since(clock::now());
-                tokio::time::sleep(rest.min(UNHEALTHY_EVERY)).await;
+                tokio::time::sleep(rest.min(URGENT_EVERY)).await;
                 self.round(&service.current.load(), table, true).await;
             }
         }

@@ -3,7 +3,9 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use api::{ErrorCode, TenantAdmission, TenantHealth, TenantLimitsSpec, TenantUserSpec};
+use api::{
+    ErrorCode, TenantAdmission, TenantHealth, TenantLimitsSpec, TenantOrigin, TenantUserSpec,
+};
 use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::Scratch;
@@ -71,18 +73,18 @@ impl Fixture {
             config,
             resolve: Arc::new(|_, text| Ok(text.replace("env:", "value of "))),
             reread: Arc::new(move || reread.lock().clone()),
-            store,
-            sealer: Sealer::new(&[1; 32]),
+            store: Some((store, Sealer::new(&[1; 32]))),
         };
         let (threads, server) = (Arc::<Scripted>::default(), Arc::<Answers>::default());
         let prepared = Prepared::new(parts).await.unwrap();
-        let bouncer = prepared.start(threads.clone(), server.clone());
+        let keyring = Arc::new(Keyring::new([0; 32], crate::pg::login::Method::Best));
+        let bouncer = prepared.start(threads.clone(), server.clone(), keyring);
         Fixture { scratch, bouncer, threads, server, file }
     }
 
     /// The same data with another process.
     async fn restarted(self, config: Config) -> Fixture {
-        self.bouncer.0.store.close().await;
+        self.bouncer.store().unwrap().close().await;
         Fixture::open(self.scratch, config).await
     }
 
