@@ -54,7 +54,7 @@ enum Before {
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     parts: u8,
-    last: Lower,
+    last: Token,
     word: Word,
     /// Whether the part before the last one, the only one before it, is `pg_catalog`.
     in_catalog: bool,
@@ -96,7 +96,7 @@ impl<'a> Scan<'a> {
             text,
             lexer: Lexer::new(text),
             effects: Effects::NONE,
-            hash: HASH_SEED,
+            hash: 0,
             constants: Constants::None,
             statements: 0,
             depth: 0,
@@ -105,7 +105,7 @@ impl<'a> Scan<'a> {
             before: Before::Start,
             chain: Chain {
                 parts: 0,
-                last: Lower::fold(b""),
+                last: Token { kind: Kind::Word, start: 0, end: 0 },
                 word: Word::Name,
                 in_catalog: false,
                 before: Before::Start,
@@ -156,37 +156,43 @@ impl<'a> Scan<'a> {
     /// A word or a quoted identifier.
     fn name(&mut self, token: &Token) {
         let text = token.text(self.text);
-        let lower = match token.kind {
-            Kind::Quoted => Lower::quoted(text),
-            _ => Lower::fold(text),
-        };
         let after_dot = self.before == Before::Dot;
         // Behind a dot every word is a name.
         let word = match token.kind {
-            Kind::Word if !after_dot => words::word(lower.bytes()),
+            Kind::Word if !after_dot => words::word(text),
             _ => Word::Name,
         };
         if after_dot {
-            let catalog = self.chain.last.bytes() == b"pg_catalog";
-            self.chain.in_catalog = self.chain.parts == 1 && catalog;
+            let first = self.chain.parts == 1;
+            self.chain.in_catalog = first && self.lower(&self.chain.last).bytes() == CATALOG;
             self.chain.parts = self.chain.parts.saturating_add(1);
         } else {
             self.chain.parts = 1;
             self.chain.in_catalog = false;
             self.chain.before = self.before;
         }
-        self.chain.last = lower;
+        self.chain.last = *token;
         self.chain.word = word;
-        if lower.bytes().starts_with(b"pg_temp") {
+        let plain = text.strip_prefix(b"\"").unwrap_or(text);
+        if plain.get(..TEMPORARY.len()).is_some_and(|it| it.eq_ignore_ascii_case(TEMPORARY)) {
             self.effects |= Effects::TEMP;
         }
-        if self.before == Before::Cast && !words::is_own_type(lower.bytes()) {
+        if self.before == Before::Cast && !words::is_own_type(self.lower(token).bytes()) {
             self.effects |= Effects::HIDDEN;
         }
         if self.position == 0 {
             self.begin_if_new(word);
         } else {
             self.word(word);
+        }
+    }
+
+    /// The name that a token is.
+    fn lower(&self, token: &Token) -> Lower {
+        let text = token.text(self.text);
+        match token.kind {
+            Kind::Quoted => Lower::quoted(text),
+            _ => Lower::fold(text),
         }
     }
 
@@ -355,7 +361,7 @@ impl<'a> Scan<'a> {
         if chain.parts == 1 {
             self.effects |= Effects::BUILTIN;
         }
-        self.effects |= match words::call(chain.last.bytes()) {
+        self.effects |= match words::call(self.lower(&chain.last).bytes()) {
             Call::Harmless => Effects::NONE,
             Call::Advisory => Effects::ADVISORY,
             Call::Notify => Effects::NOTIFY,
@@ -378,7 +384,7 @@ impl<'a> Scan<'a> {
             Word::Materialized => after(&[Word::As, Word::Not]),
             Word::Operator => {
                 let mut ahead = self.lexer.clone();
-                peek_lower(&mut ahead, self.text).bytes() == b"pg_catalog"
+                peek_lower(&mut ahead, self.text).bytes() == CATALOG
             }
             Word::Join => {
                 matches!(self.next_word(), Word::Select | Word::Values | Word::With | Word::Table)
@@ -438,26 +444,37 @@ impl<'a> Scan<'a> {
         }
         self.constants = Constants::None;
         let fold = match token.kind {
-            Kind::Word => 0x20,
+            Kind::Word => FOLD,
             _ => 0,
         };
         self.mix(token.text(self.text), fold);
     }
 
-    /// FNV-1a: this hash chooses what is sampled and protects nothing. Whoever makes two texts
-    /// collide does so within a pool of its own.
-    fn mix(&mut self, bytes: &[u8], fold: u8) {
-        for byte in bytes {
-            let byte = if byte.is_ascii_uppercase() { byte | fold } else { *byte };
-            self.hash = (self.hash ^ u64::from(byte)).wrapping_mul(HASH_PRIME);
+    /// Multiplies and mixes, eight bytes at a time. This hash chooses what is sampled and protects
+    /// nothing: whoever makes two texts collide does so within a pool of its own.
+    fn mix(&mut self, bytes: &[u8], fold: u64) {
+        for chunk in bytes.chunks(8) {
+            let mut eight = [0; 8];
+            for (to, from) in eight.iter_mut().zip(chunk) {
+                *to = *from;
+            }
+            self.hash = (self.hash ^ (u64::from_le_bytes(eight) | fold)).wrapping_mul(HASH_FACTOR);
+            self.hash ^= self.hash >> 32;
         }
-        self.hash = (self.hash ^ 0xff).wrapping_mul(HASH_PRIME);
     }
 }
 
-/// Parameters of 64-bit FNV-1a.
-const HASH_SEED: u64 = 0xcbf2_9ce4_8422_2325;
-const HASH_PRIME: u64 = 0x0000_0100_0000_01b3;
+/// The golden ratio in 64 bits, odd.
+const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Makes a letter of each case the same; other characters of names stay apart from each other.
+const FOLD: u64 = 0x2020_2020_2020_2020;
+
+/// The schema of everything that is the server's own.
+const CATALOG: &[u8] = b"pg_catalog";
+
+/// How the names of schemas of temporary things begin.
+const TEMPORARY: &[u8] = b"pg_temp";
 
 fn peek_lower(lexer: &mut Lexer<'_>, text: &[u8]) -> Lower {
     match lexer.next() {
@@ -471,9 +488,7 @@ fn peek_lower(lexer: &mut Lexer<'_>, text: &[u8]) -> Lower {
 
 fn peek(lexer: &mut Lexer<'_>, text: &[u8]) -> Word {
     match lexer.next() {
-        Some(token) if token.kind == Kind::Word => {
-            words::word(Lower::fold(token.text(text)).bytes())
-        }
+        Some(token) if token.kind == Kind::Word => words::word(token.text(text)),
         _ => Word::Name,
     }
 }
@@ -577,9 +592,7 @@ pub(super) fn first(text: &[u8]) -> Word {
         first = lexer.next();
     }
     match first {
-        Some(token) if token.kind == Kind::Word => {
-            words::word(Lower::fold(token.text(text)).bytes())
-        }
+        Some(token) if token.kind == Kind::Word => words::word(token.text(text)),
         _ => Word::Name,
     }
 }

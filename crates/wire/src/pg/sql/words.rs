@@ -157,12 +157,12 @@ const RESERVED: &[&str] = &[
 /// Slots of the table of words: a power of two, about four times as many as there are words.
 const SLOTS: usize = 1024;
 
-/// Which word `lower` is; `lower` is folded already. Every word of every text comes through here,
-/// so it is one look into a hash table.
-pub(super) fn word(lower: &[u8]) -> Word {
-    let mut slot = slot(lower);
-    while let Some(Some((text, word))) = TABLE.get(slot) {
-        if *text == lower {
+/// Which word `text` is, in whatever case it is written. Every word of every text comes through
+/// here, so it is one look into a hash table.
+pub(super) fn word(text: &[u8]) -> Word {
+    let mut slot = slot(text);
+    while let Some(Some((known, word))) = TABLE.get(slot) {
+        if text.eq_ignore_ascii_case(known) {
             return *word;
         }
         slot = (slot + 1) % SLOTS;
@@ -170,10 +170,11 @@ pub(super) fn word(lower: &[u8]) -> Word {
     Word::Name
 }
 
-fn slot(lower: &[u8]) -> usize {
-    let at = |index: usize| usize::from(lower.get(index).copied().unwrap_or(0));
-    let last = at(lower.len().wrapping_sub(1));
-    (lower.len() * 151 + at(0) * 37 + at(2) * 11 + at(1) * 3 + last * 71) % SLOTS
+/// Where a word is looked for first; the same for both cases of a letter.
+fn slot(text: &[u8]) -> usize {
+    let at = |index: usize| usize::from(text.get(index).copied().unwrap_or(0) | 0x20);
+    let last = at(text.len().wrapping_sub(1));
+    (text.len() * 151 + at(0) * 37 + at(2) * 11 + at(1) * 3 + last * 71) % SLOTS
 }
 
 /// A word and what it means, or a free slot.
@@ -304,6 +305,7 @@ mod tests {
     fn every_word_is_found_and_no_other() {
         for (text, expected) in WORDS {
             assert_eq!(word(text), *expected);
+            assert_eq!(word(&text.to_ascii_uppercase()), *expected);
         }
         for text in RESERVED {
             assert_eq!(word(text.as_bytes()), Word::Reserved, "{text}");
