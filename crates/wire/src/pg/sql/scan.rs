@@ -351,7 +351,7 @@ impl<'a> Scan<'a> {
         if self.position <= 1 || (chain.parts == 1 && self.is_grammar(word, chain.before)) {
             return;
         }
-        if self.is_no_function(chain.before) {
+        if word != Word::Operator && self.is_no_function(chain.before) {
             return;
         }
         if chain.parts > 1 && !chain.in_catalog {

@@ -133,6 +133,7 @@ const LEAVES: &[(&str, Effects)] = &[
     ("SELECT \"Lower\"('A')", Effects::FUNCTION),
     ("SELECT * FROM f(1) AS t(a)", Effects::FUNCTION),
     ("SELECT a OPERATOR(public.+) b FROM t", Effects::FUNCTION),
+    ("SELECT (1) OPERATOR(public.+) b FROM t", Effects::FUNCTION),
     ("SELECT query_to_xml('SET a = 1', true, true, '')", Effects::FUNCTION),
     ("SELECT ts_stat('SELECT 1')", Effects::FUNCTION),
     ("SELECT \"select\"(1)", Effects::FUNCTION),
