@@ -258,6 +258,10 @@ impl LookUp for Background {
             answer.give(secret.map_err(|error| error.to_string()));
         });
     }
+
+    fn doubt(&self, tenant: TenantId, user: &str) {
+        self.queries.doubt(tenant, user);
+    }
 }
 
 /// The secret in the answer to a question for `user`.

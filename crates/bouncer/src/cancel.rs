@@ -28,8 +28,9 @@ pub struct Rate {
 /// Cancel requests of one address: many applications may be behind it.
 pub const CANCELS: Rate = Rate { burst: 500, per_second: 100 };
 
-/// Logins of one address that fail.
-pub const FAILED_LOGINS: Rate = Rate { burst: 100, per_second: 5 };
+/// Logins of one address that fail: many clients may be behind it, and one of them be misconfigured
+/// and try again and again.
+pub const FAILED_LOGINS: Rate = Rate { burst: 1000, per_second: 20 };
 
 /// Buckets for addresses. Shared by all threads; locked for what should be rare.
 #[derive(Debug)]

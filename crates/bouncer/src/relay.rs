@@ -64,6 +64,7 @@ use self::resolve::Resolver;
 use self::snapshot::Snapshot;
 use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
+use crate::cancel::{CANCELS, Limiter};
 use crate::pg::auth::Keyring;
 use crate::pg::link::{self, LinkLimits};
 use crate::pg::login::CleartextPolicy;
@@ -255,6 +256,7 @@ fn start_threads(
         look_up: parts.look_up,
         resolver,
         keys: keys::Keys::default(),
+        cancel_rate: Limiter::new(CANCELS, started),
         population: Arc::default(),
         greetings: common::Greetings::default(),
         forced: common::Forced::default(),

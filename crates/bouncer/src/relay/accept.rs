@@ -59,7 +59,7 @@ pub struct ListenError {
 #[derive(Debug)]
 enum Kind {
     Tcp(TcpListener),
-    Unix(UnixListener, SocketFile),
+    Unix(UnixListener, #[expect(dead_code, reason = "removed when dropped")] SocketFile),
 }
 
 /// A listening socket.

@@ -38,7 +38,12 @@ pub(super) struct CancelLeg {
 impl Worker {
     /// A client wants to cancel what another one does.
     pub(super) fn cancel_requested(&mut self, place: u32, pid: u32, key: &[u8]) {
+        let source = self.clients.get(place).and_then(|client| client.conn.socket.peer());
         self.client_gone(place, &Leaving::Dismissed);
+        // Or somebody could try all keys.
+        if !self.common.cancel_rate.allow(source.map(|it| it.ip()), self.ground.now) {
+            return;
+        }
         let Some((thread, client)) = self.common.keys.find(pid, key) else { return };
         if thread == self.index {
             self.cancel_client(client, pid);

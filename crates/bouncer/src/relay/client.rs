@@ -302,6 +302,9 @@ impl Worker {
     /// Handles what a client sent: `count` bytes in the scratch.
     fn client_sent(&mut self, place: u32, count: usize) {
         let Some(client) = self.clients.get_mut(place) else { return };
+        if let Phase::Session(session) = &client.phase {
+            session.stats.received_bytes.add(count as u64);
+        }
         if client.conn.input.is_empty() {
             let scratch = std::mem::take(&mut self.scratch);
             let used = self.feed_client(place, &scratch[..count]);
@@ -357,8 +360,9 @@ impl Worker {
                 Place::Waiting(_) => return used,
                 Place::Attached(server) => Some(server),
             };
-            let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
+            let server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
+            let mut server = server;
             match &mut server {
                 Some(server) if session.is_fresh => {
                     session.is_fresh = false;
@@ -374,7 +378,7 @@ impl Worker {
             let result = link::from_client(
                 link,
                 &mut session.link,
-                server.as_deref_mut(),
+                server,
                 rest,
                 &mut outputs,
             );

@@ -14,6 +14,7 @@ use super::keys::Keys;
 use super::orders::{Inbox, Inner};
 use super::resolve::Resolver;
 use super::stats::ThreadBooks;
+use crate::cancel::Limiter;
 use crate::pg::auth::Keyring;
 use crate::pg::settings::Settings;
 use crate::secrets::Password;
@@ -35,6 +36,8 @@ pub(super) struct Common {
     pub(super) look_up: Arc<dyn LookUp>,
     pub(super) resolver: Resolver,
     pub(super) keys: Keys,
+    /// How often one address may ask to cancel.
+    pub(super) cancel_rate: Limiter,
     pub(super) population: Arc<Population>,
     pub(super) greetings: Greetings,
     pub(super) forced: Forced,
@@ -153,15 +156,18 @@ impl Greetings {
         }
     }
 
-    /// Forgets pools that nobody has.
-    pub(super) fn keep_only(&self, is_used: impl Fn(PoolId) -> bool) {
-        self.0.write().retain(|pool, _| is_used(*pool));
+    /// Forgets pools that tenants had which are no more.
+    pub(super) fn forget(&self, pool: PoolId) {
+        self.0.write().remove(&pool);
     }
 }
 
 /// The settings that a tenant demands, as links take them; made once for each definition.
 #[derive(Debug, Default)]
-pub(super) struct Forced(Mutex<HashMap<TenantId, (Arc<Tenant>, Arc<Settings>)>>);
+pub(super) struct Forced(Mutex<HashMap<TenantId, ForcedOf>>);
+
+/// The settings of one definition.
+type ForcedOf = (Arc<Tenant>, Arc<Settings>);
 
 impl Forced {
     /// Of this tenant.
@@ -177,10 +183,18 @@ impl Forced {
         known.insert(tenant.id, (Arc::clone(tenant), Arc::clone(&settings)));
         settings
     }
+
+    /// Forgets tenants that are no more.
+    pub(super) fn keep_only(&self, is_kept: impl Fn(TenantId) -> bool) {
+        self.0.lock().retain(|id, _| is_kept(*id));
+    }
 }
 
 /// Looks up users on their tenant's server.
 pub trait LookUp: fmt::Debug + Send + Sync {
+    /// Somebody did not know the secret that was found for this user. It may have been changed.
+    fn doubt(&self, tenant: TenantId, user: &str);
+
     /// Begins to look for the secret of `user`; the answer may come at any time from any thread.
     fn look_up(&self, tenant: Arc<Tenant>, user: Arc<str>, answer: Answer);
 }

@@ -94,6 +94,7 @@ impl Worker {
         if let Some(server) = servers.get_mut(server_place) {
             server.client = None;
             server.since_us = now_us;
+            server.pins.clear();
         }
         let Some(client) = clients.get_mut(place) else { return };
         client.since_us = now_us;

@@ -22,7 +22,7 @@ use crate::pg::login::{
 };
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::secrets::Password;
-use crate::tenants::{Route, RouteRequest};
+use crate::tenants::{ClientAuth, Route, RouteRequest};
 use crate::tls;
 
 /// A client that says who it is.
@@ -155,9 +155,21 @@ impl Worker {
                     "login failed: {}",
                     refusal.message
                 );
+                self.doubt(place, &refusal);
                 self.dismiss(place);
                 Flow::Took
             }
+        }
+    }
+
+    /// A secret that was looked up and did not fit may have been changed on the server.
+    fn doubt(&self, place: u32, refusal: &Refusal) {
+        if let Some(Phase::Login(phase)) = self.clients.get(place).map(|client| &client.phase)
+            && let Some(route) = &phase.route
+            && route.user.auth == ClientAuth::Query
+            && refusal.code == "28P01"
+        {
+            self.common.look_up.doubt(route.tenant.id, &route.user.name);
         }
     }
 
@@ -265,7 +277,7 @@ impl Worker {
             self.common.population.enter(&route, self.common.config.clients_max).map_err(full)?;
         let terms = Terms::of(&route.tenant, &route.user);
         let pool = self.pools.join(pool_id, route.tenant.id, terms, now);
-        self.remember_role(pool_id, pool, &route, &authenticated);
+        self.remember_role(pool_id, &route, &authenticated);
         self.set_gate(pool_id);
         let stats = self.books.tenant(route.tenant.id);
         stats.clients.add(1);

@@ -66,6 +66,7 @@ impl Worker {
         for tenant in tenants {
             self.renew_terms(tenant);
         }
+        self.forget_unused();
         for place in self.clients.keys() {
             let Some(client) = self.clients.get_mut(place) else { continue };
             let route = match &mut client.phase {
@@ -79,6 +80,21 @@ impl Worker {
             }
         }
         self.see_off(None);
+    }
+
+    /// Forgets what belongs to pools that are no more, and to tenants.
+    fn forget_unused(&mut self) {
+        let Worker { roles, pools, common, routing, link, books, .. } = self;
+        roles.retain(|id, role| {
+            let is_used = pools.find(*id).is_some() || !role.tenant.state.is_removed();
+            if !is_used {
+                common.greetings.forget(*id);
+                link.forget_pool(id.0);
+            }
+            is_used
+        });
+        common.forced.keep_only(|id| routing.tenant(id).is_some());
+        books.keep_only(|id| routing.tenant(id).is_some());
     }
 
     /// Lets what a tenant's definition says hold for its pools.
@@ -221,7 +237,9 @@ impl Worker {
                     Place::Idle => ClientState::Idle,
                     Place::Waiting(_) => ClientState::Waiting,
                     Place::Attached(server) => {
-                        view.server_pid = self.servers.get(server).and_then(Server::pid);
+                        let server = self.servers.get(server);
+                        view.server_pid = server.and_then(Server::pid);
+                        view.pins = server.map(Server::pins).unwrap_or_default();
                         ClientState::Active
                     }
                 };

@@ -48,7 +48,6 @@ pub(super) struct Opening {
 pub(super) struct Role {
     pub(super) tenant: Arc<Tenant>,
     pub(super) user: Arc<TenantUser>,
-    pub(super) pool: PoolRef,
     /// Of the client that logged in last, where clients bring them.
     credentials: Arc<Credentials>,
 }
@@ -92,23 +91,18 @@ impl Worker {
     pub(super) fn remember_role(
         &mut self,
         id: PoolId,
-        pool: PoolRef,
         route: &Route,
         client: &Authenticated,
     ) {
         let Route { tenant, user } = route;
         let credentials = self.common.keyring.credentials(tenant, user, client);
         let (tenant, user) = (Arc::clone(tenant), Arc::clone(user));
-        self.roles.insert(id, Role { tenant, user, pool, credentials });
+        self.roles.insert(id, Role { tenant, user, credentials });
     }
 
     /// Begins a connection for a pool.
     pub(super) fn open_server(&mut self, pool: PoolRef, slot: pools::Place) {
-        let Some(role) = self.roles.get(&slot.pool()) else {
-            // The tenant was removed meanwhile.
-            let failure = Failure { code: "08000".into(), message: "no such tenant".into() };
-            return self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
-        };
+        let Some(role) = self.roles.get(&slot.pool()) else { return self.roleless(pool, slot) };
         let tenant = Arc::clone(&role.tenant);
         match &tenant.server.address {
             Address::Unix { .. } => {
@@ -138,15 +132,23 @@ impl Worker {
         let (first, others) = match addresses {
             Ok(addresses) => match addresses.split_first() {
                 Some((first, others)) => (*first, others.to_vec()),
-                None => return,
+                None => return self.unresolved(pool, slot, "the name has no address"),
             },
-            Err(error) => {
-                let message = format!("look up the server's name: {error}").into();
-                let failure = Arc::new(Failure { code: "08001".into(), message });
-                return self.pools.open_failed(pool, slot, failure, self.ground.now);
-            }
+            Err(error) => return self.unresolved(pool, slot, &error),
         };
         self.connect_server(pool, slot, Target::Tcp(first), others);
+    }
+
+    fn unresolved(&mut self, pool: PoolRef, slot: pools::Place, error: &str) {
+        let message = format!("look up the server's name: {error}").into();
+        let failure = Arc::new(Failure { code: "08001".into(), message });
+        self.pools.open_failed(pool, slot, failure, self.ground.now);
+    }
+
+    /// The tenant was removed while a connection for it was on its way.
+    fn roleless(&mut self, pool: PoolRef, slot: pools::Place) {
+        let failure = Failure { code: "08000".into(), message: "no such tenant".into() };
+        self.pools.open_failed(pool, slot, Arc::new(failure), self.ground.now);
     }
 
     /// Begins to connect to one address; others are tried after it.
@@ -157,7 +159,7 @@ impl Worker {
         target: Target,
         mut others: Vec<SocketAddr>,
     ) {
-        let Some(role) = self.roles.get(&slot.pool()) else { return };
+        let Some(role) = self.roles.get(&slot.pool()) else { return self.roleless(pool, slot) };
         let (tenant, user) = (Arc::clone(&role.tenant), Arc::clone(&role.user.server_user));
         let dial = self.new_dial(&slot, &target);
         let place = self.servers.reserve();
@@ -216,7 +218,7 @@ impl Worker {
         if !opening.connects {
             return true;
         }
-        let failed = server.conn.socket.connect_error().map_or_else(Some, |error| error);
+        let failed = server.conn.socket.connect_error().unwrap_or_else(Some);
         if let Some(error) = failed {
             self.connect_failed(place, error);
             return false;
@@ -344,19 +346,16 @@ impl Worker {
 
     /// Takes a server connection that another thread sent.
     pub(super) fn receive_server(&mut self, Moved(mut server): Moved) {
-        let place = self.servers.reserve();
-        let registered = server.conn.register(Source::Server(place), &self.ground.registry);
         let Some(fingerprint) = server.link().map(|link| link.settings().fingerprint()) else {
-            return self.servers.give_up(place);
-        };
-        let taken = self.pools.received(place, &mut server.slot, fingerprint, self.ground.now);
-        let (Ok(()), Some((pool, next))) = (registered, taken) else {
-            self.servers.give_up(place);
-            if let Some((pool, _)) = taken {
-                self.pools.lost(pool, place, self.ground.now);
-            }
             return;
         };
+        let place = self.servers.reserve();
+        let registered = server.conn.register(Source::Server(place), &self.ground.registry);
+        // Registered first: what the pool gives away must be there.
+        let taken = registered.ok().and_then(|()| {
+            self.pools.received(place, &mut server.slot, fingerprint, self.ground.now)
+        });
+        let Some((pool, next)) = taken else { return self.servers.give_up(place) };
         self.serial += 1;
         server.pool = pool;
         server.serial = self.serial;

@@ -50,6 +50,8 @@ pub(super) struct Server {
     pub(super) parameters: Parameters,
     /// What its link had counted when that was last looked at.
     counted: (u64, u64),
+    /// Reasons to stay with its client that were counted.
+    pub(super) pins: Vec<&'static str>,
     pub(super) stats: Arc<TenantStats>,
 }
 
@@ -126,6 +128,7 @@ impl Server {
             is_resetting: false,
             parameters: Parameters::default(),
             counted: (0, 0),
+            pins: Vec::new(),
             stats,
         }
     }
@@ -135,6 +138,25 @@ impl Server {
         match &self.phase {
             ServerPhase::Live(link) => Some(link.pid()),
             ServerPhase::Opening(_) => None,
+        }
+    }
+
+    /// Counts reasons to stay with its client that were not there before.
+    fn count_pins(&mut self) {
+        let ServerPhase::Live(link) = &self.phase else { return };
+        for pin in link.pins() {
+            if !self.pins.contains(&pin) {
+                self.stats.pinned(pin);
+                self.pins.push(pin);
+            }
+        }
+    }
+
+    /// Why its client keeps it beyond its transaction.
+    pub(super) fn pins(&self) -> Vec<&'static str> {
+        match &self.phase {
+            ServerPhase::Live(link) => link.pins().collect(),
+            ServerPhase::Opening(_) => Vec::new(),
         }
     }
 
@@ -306,6 +328,7 @@ impl Worker {
         }
         let (queries, transactions) = server.counted;
         server.counted = counts;
+        server.count_pins();
         server.stats.queries.add(counts.0.wrapping_sub(queries));
         server.stats.transactions.add(counts.1.wrapping_sub(transactions));
         let session = server.client.and_then(|client| clients.get_mut(client)?.session());
@@ -439,6 +462,9 @@ impl Worker {
         let client = place.and_then(|place| clients.get_mut(place));
         debug_assert!(client.is_some(), "bytes for a client that is not there");
         let Some(client) = client else { return outbox.to_client.clear() };
+        if let Phase::Session(session) = &client.phase {
+            session.stats.sent_bytes.add(outbox.to_client.len() as u64);
+        }
         let sent = client.conn.send(&outbox.to_client, &mut ground.stock, &ground.registry);
         outbox.to_client.clear();
         match sent {

@@ -11,13 +11,12 @@ pub(crate) struct Slots<T> {
     free: Vec<u32>,
     /// Given up in this turn; free from the next one on.
     retired: Vec<u32>,
-    taken: usize,
 }
 
 impl<T> Slots<T> {
     /// No places yet.
     pub(crate) const fn new() -> Self {
-        Slots { places: Vec::new(), free: Vec::new(), retired: Vec::new(), taken: 0 }
+        Slots { places: Vec::new(), free: Vec::new(), retired: Vec::new() }
     }
 
     /// The place that was freed last, or a new one: to be occupied, or given up again.
@@ -33,7 +32,6 @@ impl<T> Slots<T> {
 
     /// Puts `value` into a place that was reserved.
     pub(crate) fn occupy(&mut self, key: u32, value: T) {
-        self.taken += 1;
         self.places[key as usize] = Some(value);
     }
 
@@ -56,18 +54,12 @@ impl<T> Slots<T> {
     pub(crate) fn remove(&mut self, key: u32) -> Option<T> {
         let value = self.places.get_mut(key as usize)?.take()?;
         self.retired.push(key);
-        self.taken -= 1;
         Some(value)
     }
 
     /// The end of a turn: what was given up in it may be used again.
     pub(crate) fn turn(&mut self) {
         self.free.append(&mut self.retired);
-    }
-
-    /// How many places are taken.
-    pub(crate) fn len(&self) -> usize {
-        self.taken
     }
 
     /// Everything with its key, in the order of keys.
@@ -100,11 +92,10 @@ mod tests {
         assert!(c != a && c != b);
         slots.turn();
         assert_eq!(insert(&mut slots, "d"), a);
-        assert_eq!(slots.len(), 3);
         assert_eq!(slots.keys(), [0, 1, 2]);
         assert_eq!(slots.get(b), Some(&"b"));
         let e = slots.reserve();
         slots.give_up(e);
-        assert_eq!((slots.get(e), slots.len()), (None, 3));
+        assert_eq!(slots.get(e), None);
     }
 }

@@ -3,11 +3,11 @@
 //! A counter is read and written back without a locked instruction, because there is one writer.
 //! Readers see every value at some time; sums over threads are not of one moment.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::tenants::TenantId;
 
@@ -167,6 +167,8 @@ pub struct TenantStats {
     /// Cancel requests that were forwarded or answered.
     pub cancels: Count,
     times: OnceLock<Box<Times>>,
+    /// How often a server connection was kept beyond a transaction, by reason.
+    pins: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 /// Durations, allocated with the first of them: a tenant that was never used costs little.
@@ -184,6 +186,16 @@ impl TenantStats {
     /// Its histograms, to record in.
     pub fn times(&self) -> &Times {
         self.times.get_or_init(Box::default)
+    }
+
+    /// Counts that a server connection is kept by its client beyond a transaction.
+    pub(crate) fn pinned(&self, reason: &'static str) {
+        *self.pins.lock().entry(reason).or_default() += 1;
+    }
+
+    /// How often that was, by reason.
+    pub fn pins(&self) -> BTreeMap<&'static str, u64> {
+        self.pins.lock().clone()
     }
 
     /// Its histograms, when anything was recorded.
