@@ -121,7 +121,7 @@ pub(crate) struct ServeArgs {
     /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) http: Option<String>,
-    /// Where to listen for PostgreSQL's clients; port 0 takes any free one [default: 127.0.0.1:6432]
+    /// Where to listen for PostgreSQL's clients; port 0 is any free one [default: 127.0.0.1:6432]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) bouncer: Option<String>,
     /// Where to listen for E2B's clients; nowhere when it is left out

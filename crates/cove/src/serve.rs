@@ -202,9 +202,7 @@ impl Parts<'_> {
         let address = listener.address();
         let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer = compat::dbbouncer(&config.compat, &shell, control, &drain, metrics).await?;
-        let mut others: Vec<_> = e2b.iter().map(|(it, _)| ("e2b", it.address())).collect();
-        others.extend(dbbouncer.iter().map(|(it, _)| ("dbbouncer", it.address())));
-        others.extend(pooler.iter().filter_map(|it| Some(("bouncer", it.address()?))));
+        let others = addresses([("e2b", &e2b), ("dbbouncer", &dbbouncer)], pooler.as_ref());
         let written = data_dir.write_addresses(address, &others);
         written.context("failed to say where the server listens")?;
         tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
@@ -250,6 +248,16 @@ fn native_shapes() -> impl Iterator<Item = (&'static str, Face)> {
     let of_tenants = ::bouncer::http::PATHS.map(|path| (path, Scope::Tenants));
     let scopes = SCOPES.into_iter().chain(of_sessions).chain(of_tenants);
     scopes.map(|(path, scope)| (path, Face::native_for(scope)))
+}
+
+/// Where listeners are that are not the main one.
+fn addresses<const N: usize>(
+    faces: [(&'static str, &Option<(Listener, Router)>); N],
+    pooler: Option<&bouncer::Running>,
+) -> Vec<(&'static str, SocketAddr)> {
+    let faces = faces.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?.0.address())));
+    let pooler = pooler.and_then(|it| Some(("bouncer", it.address()?)));
+    faces.chain(pooler).collect()
 }
 
 /// Serves, and does what goes on beside serving for as long as it lasts.
