@@ -1,4 +1,4 @@
-//! How often one address may ask: to cancel, and to log in with a wrong password.
+//! How often one address may ask to cancel.
 //!
 //! A bucket for each address that leaks at a steady rate. Keys are checked as fast as they come,
 //! so without it somebody could try them all; with it, trying the 2³² keys of one client takes a
@@ -28,10 +28,6 @@ pub struct Rate {
 /// Cancel requests of one address: many applications may be behind it.
 pub const CANCELS: Rate = Rate { burst: 500, per_second: 100 };
 
-/// Logins of one address that fail: many clients may be behind it, and one of them be misconfigured
-/// and try again and again.
-pub const FAILED_LOGINS: Rate = Rate { burst: 1000, per_second: 20 };
-
 /// Buckets for addresses. Shared by all threads; locked for what should be rare.
 #[derive(Debug)]
 pub struct Limiter {
@@ -59,15 +55,6 @@ impl Limiter {
     /// Whether this address may ask now; if so, that counts. Who comes over a Unix socket has no
     /// address and is not limited.
     pub fn allow(&self, source: Option<IpAddr>, now: Instant) -> bool {
-        self.take(source, now, 1)
-    }
-
-    /// Whether this address may ask now, without counting it: for what only counts when it fails.
-    pub fn is_open(&self, source: Option<IpAddr>, now: Instant) -> bool {
-        self.take(source, now, 0)
-    }
-
-    fn take(&self, source: Option<IpAddr>, now: Instant, count: u64) -> bool {
         let Some(source) = source.map(bucket) else { return true };
         let now = now.saturating_duration_since(self.began).as_micros();
         let now = u64::try_from(now).unwrap_or(u64::MAX);
@@ -85,10 +72,7 @@ impl Limiter {
         if level.saturating_add(cost) > full {
             return false;
         }
-        if count > 0 {
-            let at = now.saturating_add(level).saturating_add(cost.saturating_mul(count));
-            empty_at.insert(source, at);
-        }
+        empty_at.insert(source, now.saturating_add(level).saturating_add(cost));
         true
     }
 }
@@ -137,7 +121,6 @@ mod tests {
             (5000, true),
             (5000, false),
         ] {
-            assert_eq!(limiter.is_open(one, at(ms)), expected, "{ms}");
             assert_eq!(limiter.allow(one, at(ms)), expected, "{ms}");
         }
         assert!(limiter.allow(address("192.0.2.2"), at(5000)));
