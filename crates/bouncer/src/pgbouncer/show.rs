@@ -14,6 +14,7 @@ use node::clock::rfc3339;
 use super::command::Topic;
 use super::settings::{Change, Values};
 use super::table::{Table, of};
+use crate::relay::DATABASE;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
 use crate::tenants::{Address, Admission, Routing, Tenant, TenantId};
 
@@ -280,11 +281,11 @@ struct PoolCounts {
 fn pools(view: &View<'_>) -> Table {
     let mut pools: BTreeMap<(&str, &str), PoolCounts> = BTreeMap::new();
     for client in view.all_clients() {
-        let (Some((_, tenant)), Some(user)) = (&client.tenant, &client.user) else { continue };
-        let pool = pools.entry((tenant, user)).or_default();
+        let Some(pair) = database_of(client).zip(client.user.as_deref()) else { continue };
+        let pool = pools.entry(pair).or_default();
         match client.state {
             ClientState::Login | ClientState::Closing => {}
-            ClientState::Idle | ClientState::Active => pool.active += 1,
+            ClientState::Idle | ClientState::Active | ClientState::Console => pool.active += 1,
             ClientState::Waiting => {
                 pool.waiting += 1;
                 pool.wait_us = pool.wait_us.max(client.state_us);
@@ -295,7 +296,10 @@ fn pools(view: &View<'_>) -> Table {
         let pool = pools.entry((&server.tenant.1, &server.user)).or_default();
         pool.servers[server.state as usize] += 1;
     }
-    let mode = |name: &str| view.routing.named(name).map(|tenant| mode_name(tenant.mode).into());
+    let mode = |name: &str| match view.routing.named(name) {
+        Some(tenant) => of(mode_name(tenant.mode)),
+        None => of("statement"),
+    };
     let rows = pools.into_iter().map(|((tenant, user), pool)| {
         let servers = |state: ServerState| of(pool.servers[state as usize]);
         vec![
@@ -370,20 +374,28 @@ fn host_and_port(address: Option<SocketAddr>) -> [Option<String>; 2] {
     }
 }
 
+/// The database that a client is in; the console is one.
+fn database_of(client: &ClientView) -> Option<&str> {
+    match client.state {
+        ClientState::Console => Some(DATABASE),
+        _ => client.tenant.as_ref().map(|(_, name)| &**name),
+    }
+}
+
 fn clients<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
     view.all_clients().map(|client| {
         let state = match client.state {
             ClientState::Login | ClientState::Closing => "login",
             ClientState::Idle => "idle",
             ClientState::Waiting => "waiting",
-            ClientState::Active => "active",
+            ClientState::Active | ClientState::Console => "active",
         };
         let wait_us = if client.state == ClientState::Waiting { client.state_us } else { 0 };
         let [host, port] = host_and_port(client.address);
         vec![
             of("C"),
             of(client.user.as_deref().unwrap_or("")),
-            of(client.tenant.as_ref().map_or("", |(_, name)| name)),
+            of(database_of(client).unwrap_or("")),
             of("none"),
             of(state),
             host,

@@ -1,0 +1,250 @@
+//! Clients of the console: the database `pgbouncer`, which belongs to no tenant.
+//!
+//! A thread keeps the connection and its framing only. What is asked goes to the control plane,
+//! and the answer comes back as an order, so that no command holds a thread up.
+
+use std::fmt;
+use std::sync::Arc;
+
+use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend};
+use wire::pg::message::{ErrorFields, backend};
+
+use super::client::{Client, Phase};
+use super::keys::KEY_BYTES;
+use super::leave::Leaving;
+use super::orders::{Inbox, Inner};
+use super::worker::Worker;
+use crate::pg::login::{Refusal, Requested, welcome};
+use crate::pgbouncer::console::Rights;
+use crate::tenants::TenantUser;
+use tokio::sync::oneshot;
+
+/// The database that is the console.
+pub const DATABASE: &str = "pgbouncer";
+
+/// The longest command.
+const COMMAND_BYTES_MAX: usize = 16 << 10;
+
+/// What the clients of a console are told of it. Drivers read versions and encodings.
+const PARAMETERS: [(&str, &str); 8] = [
+    ("server_version", "1.25.2/bouncer"),
+    ("client_encoding", "UTF8"),
+    ("server_encoding", "UTF8"),
+    ("DateStyle", "ISO"),
+    ("TimeZone", "UTC"),
+    ("standard_conforming_strings", "on"),
+    ("is_superuser", "on"),
+    ("integer_datetimes", "on"),
+];
+
+/// The console, as the relay knows it.
+pub trait Desk: fmt::Debug + Send + Sync {
+    /// Who somebody is here, and may do, once it has proved it.
+    ///
+    /// # Errors
+    /// When it may do nothing.
+    fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal>;
+
+    /// Begins to answer; the answer may come at any time from any thread. `left` ends when nobody
+    /// waits for it any more.
+    fn ask(&self, text: String, rights: Rights, reply: Reply, left: oneshot::Receiver<()>);
+}
+
+/// Where an answer is to be given.
+#[derive(Debug)]
+pub struct Reply {
+    inbox: Arc<Inbox>,
+    client: u32,
+    serial: u64,
+}
+
+impl Reply {
+    /// Gives it, whole: as messages, with what ends them.
+    pub fn give(self, answer: Vec<u8>) {
+        let Reply { inbox, client, serial } = self;
+        inbox.push(Inner::Said { client, serial, answer });
+    }
+}
+
+/// A client of the console.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub(super) user: Arc<str>,
+    rights: Rights,
+    pub(super) pid: u32,
+    /// There while an answer is awaited; whoever works on it is told when this is dropped.
+    asks: Option<oneshot::Sender<()>>,
+    /// Whether everything up to a `Sync` is passed over.
+    skips: bool,
+}
+
+impl Visitor {
+    /// Whether it waits for an answer.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.asks.is_some()
+    }
+}
+
+/// What a message of a visitor asks for.
+enum Asked {
+    Nothing,
+    Question(String),
+    Farewell,
+    Wrong(ErrorFields<'static>),
+}
+
+impl Worker {
+    /// Lets somebody in who has proved that it may.
+    pub(super) fn begin_visit(
+        &mut self,
+        place: u32,
+        user: Arc<str>,
+        rights: Rights,
+    ) -> Result<(), Refusal> {
+        self.books.stats.logins.sub(1);
+        let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
+        client.since_us = self.ground.now_us;
+        let registered = self.common.keys.register(self.index, place, KEY_BYTES);
+        let (pid, key) = registered.map_err(|error| {
+            let refusal = Refusal::new("58000", "there is no key for this connection");
+            Refusal { cause: Some(error.to_string()), ..refusal }
+        })?;
+        welcome(PARAMETERS, pid, &key, &mut self.outbox.to_client);
+        let visitor = Visitor { user, rights, pid, asks: None, skips: false };
+        client.phase = Phase::Console(Box::new(visitor));
+        self.send_outbox(Some(place), None);
+        Ok(())
+    }
+
+    /// Gives bytes to a visitor's connection; says how many were used.
+    pub(super) fn feed_visitor(&mut self, place: u32, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        loop {
+            let rest = &bytes[used..];
+            let header = match Header::parse(rest) {
+                Ok(Some(header)) if header.total <= COMMAND_BYTES_MAX => header,
+                Ok(None) => return used,
+                Ok(Some(_)) | Err(_) => {
+                    let message = "the console takes messages of 16 KiB at most";
+                    self.expel(place, &ErrorFields::fatal("08P01", message));
+                    return bytes.len();
+                }
+            };
+            let Some(body) = rest.get(HEADER_BYTES..header.total) else { return used };
+            used += header.total;
+            let Worker { clients, outbox, .. } = self;
+            let client = clients.get_mut(place);
+            let Some(Client { phase: Phase::Console(visitor), serial, .. }) = client else {
+                return bytes.len();
+            };
+            let serial = *serial;
+            match visitor.take(header.tag, body, &mut outbox.to_client) {
+                Asked::Nothing => self.send_outbox(Some(place), None),
+                Asked::Question(text) => {
+                    self.ask(place, serial, text);
+                    return used;
+                }
+                Asked::Farewell => {
+                    self.client_gone(place, &Leaving::Terminate);
+                    return bytes.len();
+                }
+                Asked::Wrong(fields) => {
+                    self.expel(place, &fields);
+                    return bytes.len();
+                }
+            }
+        }
+    }
+
+    /// Passes a question on.
+    fn ask(&mut self, place: u32, serial: u64, text: String) {
+        let Some(desk) = self.common.console.get() else { return };
+        let client = self.clients.get_mut(place).map(|client| &mut client.phase);
+        let Some(Phase::Console(visitor)) = client else { return };
+        let (asks, left) = oneshot::channel();
+        visitor.asks = Some(asks);
+        let reply = Reply { inbox: Arc::clone(&self.inbox), client: place, serial };
+        desk.ask(text, visitor.rights, reply, left);
+    }
+
+    /// The answer to a question has come.
+    pub(super) fn answered(&mut self, place: u32, serial: u64, answer: &[u8]) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let (true, Phase::Console(visitor)) = (client.serial == serial, &mut client.phase) else {
+            return;
+        };
+        visitor.asks = None;
+        self.outbox.to_client.extend_from_slice(answer);
+        self.send_outbox(Some(place), None);
+        // It may have sent more meanwhile.
+        self.queue_client(place);
+    }
+}
+
+impl Visitor {
+    /// Understands one message. The extended protocol is answered as by a server that cannot plan
+    /// the statement: an error, and nothing more up to the next `Sync`.
+    fn take(&mut self, tag: u8, body: &[u8], out: &mut Vec<u8>) -> Asked {
+        match tag {
+            frontend::TERMINATE => Asked::Farewell,
+            frontend::SYNC => {
+                self.skips = false;
+                backend::ready_for_query(out, TransactionStatus::Idle);
+                Asked::Nothing
+            }
+            _ if self.skips => Asked::Nothing,
+            frontend::QUERY => match body.strip_suffix(&[0]).map(std::str::from_utf8) {
+                Some(Ok(text)) => Asked::Question(text.to_owned()),
+                Some(Err(_)) | None => {
+                    Asked::Wrong(ErrorFields::fatal("08P01", "the command is no text"))
+                }
+            },
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE
+            | frontend::CLOSE => {
+                self.skips = true;
+                let message = "extended query protocol not supported by admin console";
+                backend::error(out, &ErrorFields::error("08P01", message));
+                Asked::Nothing
+            }
+            frontend::FLUSH => Asked::Nothing,
+            _ => Asked::Wrong(ErrorFields::fatal("08P01", "the console takes queries only")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn visitor() -> Visitor {
+        let (user, rights) = ("ann".into(), Rights::Admin);
+        Visitor { user, rights, pid: 1, asks: None, skips: false }
+    }
+
+    #[test]
+    fn messages_of_visitors() {
+        let mut visitor = visitor();
+        let mut said = |tag, body: &[u8]| {
+            let mut out = Vec::new();
+            let asked = match visitor.take(tag, body, &mut out) {
+                Asked::Nothing => "nothing".to_owned(),
+                Asked::Question(text) => text,
+                Asked::Farewell => "farewell".to_owned(),
+                Asked::Wrong(fields) => fields.message.to_owned(),
+            };
+            (asked, out.first().map(|tag| char::from(*tag)))
+        };
+        let mut check = |tag, body: &[u8], asked: &str, tells| {
+            assert_eq!(said(tag, body), (asked.to_owned(), tells), "{}", char::from(tag));
+        };
+        check(frontend::QUERY, b"show pools\0", "show pools", None);
+        check(frontend::PARSE, b"\0show pools\0\0\0", "nothing", Some('E'));
+        check(frontend::EXECUTE, b"", "nothing", None);
+        check(frontend::QUERY, b"show pools\0", "nothing", None);
+        check(frontend::SYNC, b"", "nothing", Some('Z'));
+        check(frontend::QUERY, b"\xff\0", "the command is no text", None);
+        check(frontend::QUERY, b"", "the command is no text", None);
+        check(b'F', b"", "the console takes queries only", None);
+        check(frontend::TERMINATE, b"", "farewell", None);
+    }
+}
