@@ -228,6 +228,8 @@ pub fn attach(
     server.dirt.set_verify(change::believed(client.verify));
     server.own_search_path = client.wanted.value("search_path").is_some();
     server.settings_in_doubt = false;
+    server.may_begin = false;
+    server.unseen_unnamed = false;
     server.foreign_sequences = server.last_client != Some(client.id);
     change::trim_statements(shared, server, out);
     if !change::settings(shared, client, server, out) {

@@ -11,7 +11,7 @@ use wire::pg::frame::TransactionStatus;
 use wire::pg::sql::{ListenAction, Subscription};
 
 /// Channels that a client may listen to.
-pub const CHANNELS_MAX: usize = 1_024;
+pub(crate) const CHANNELS_MAX: usize = 1_024;
 
 /// The channels of one client.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use super::dirt::Dirt;
 use super::link::replay::Replay;
 use super::probe::Reader;
 use super::settings::{Parameters, Settings};
-use super::statements::{NameId, ServerStatements, StatementId, Undo};
+use super::statements::{Name, NameId, ServerStatements, StatementId, Undo};
 use super::texts::Facts;
 
 /// Why an outstanding request was sent, and what its reply changes.
@@ -53,6 +53,30 @@ pub(crate) enum Note {
     Sequences,
     /// Brings everything back to how it was.
     Reset,
+}
+
+impl Note {
+    /// What the request changed in the client's names.
+    pub(crate) fn undo(&mut self) -> Option<&mut Undo> {
+        match self {
+            Note::Prepare { undo, .. } | Note::Unnamed { undo } | Note::Closed { undo } => {
+                undo.as_mut()
+            }
+            Note::Prepared { undo } => Some(undo),
+            _ => None,
+        }
+    }
+
+    /// The name that the request changed.
+    pub(crate) fn renames(&self) -> Option<Name> {
+        match self {
+            Note::Prepare { undo, .. } | Note::Unnamed { undo } | Note::Closed { undo } => {
+                undo.as_ref().map(|undo| undo.name)
+            }
+            Note::Prepared { undo } => Some(undo.name),
+            _ => None,
+        }
+    }
 }
 
 /// A request that begins or ends listening.
@@ -129,6 +153,13 @@ pub struct ServerSession {
     pub(crate) own_search_path: bool,
     /// Its client has requests under way that change settings.
     pub(crate) settings_in_doubt: bool,
+    /// Requests that were sent, and how many when a name was given a meaning last.
+    pushed: u64,
+    renamed: u64,
+    /// The statement without a name is a text of the attached client that is too long to be kept.
+    pub(crate) unseen_unnamed: bool,
+    /// A transaction may have begun that no `ReadyForQuery` told of yet.
+    pub(crate) may_begin: bool,
     /// The batch under way, for the case that it has to be sent again.
     pub(crate) replay: Replay,
     /// The last portal's text begins or ends listening.
@@ -170,6 +201,10 @@ impl ServerSession {
             answer: None,
             own_search_path: false,
             settings_in_doubt: false,
+            pushed: 0,
+            renamed: 0,
+            unseen_unnamed: false,
+            may_begin: false,
             replay: Replay::default(),
             portal_listens: None,
             deallocating: None,
@@ -264,6 +299,7 @@ impl ServerSession {
         }
         out.push(0);
         self.statements.unnamed = None;
+        self.unseen_unnamed = false;
         self.sent(Request::Query, Audience::Nobody, note);
     }
 
@@ -271,6 +307,44 @@ impl ServerSession {
     pub(crate) fn sync(&mut self, audience: Audience, out: &mut Vec<u8>) {
         put_header(out, frontend::SYNC, 0);
         self.sent(Request::Sync, audience, Note::Plain);
+    }
+
+    /// Whether what a name of the client's means depends on an earlier batch that may have failed.
+    pub(crate) fn is_uncertain(&self, name: Name) -> bool {
+        let answered = self.pushed.saturating_sub(self.exchange.len() as u64);
+        if self.renamed <= answered {
+            return false;
+        }
+        let mut earlier = false;
+        for entry in self.exchange.iter().rev() {
+            if entry.note.renames() == Some(name) {
+                return earlier;
+            }
+            match entry.request {
+                // After a text of the simple protocol there is no statement without a name.
+                Request::Query if name.is_none() => return false,
+                Request::Query | Request::Sync | Request::FunctionCall => earlier = true,
+                _ => {}
+            }
+        }
+        false
+    }
+
+    /// A request was passed over: the name means what it did before, for what comes after it.
+    /// Called for the last one first. None: something later gave it a meaning of its own.
+    pub(crate) fn rewind(&mut self, undo: Undo) -> Option<Undo> {
+        for entry in self.exchange.iter_mut() {
+            if entry.request == Request::Query && undo.name.is_none() {
+                return None;
+            }
+            if let Some(later) = entry.note.undo()
+                && later.name == undo.name
+            {
+                later.before = undo.before;
+                return None;
+            }
+        }
+        Some(undo)
     }
 
     /// A request was appended to what goes to the server.
@@ -283,6 +357,10 @@ impl ServerSession {
             }
             Request::Local => {}
             _ => self.unsynced = true,
+        }
+        self.pushed += 1;
+        if note.renames().is_some() {
+            self.renamed = self.pushed;
         }
         self.exchange.push(request, audience, note);
     }

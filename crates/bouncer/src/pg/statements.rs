@@ -166,11 +166,15 @@ pub(crate) struct ClientStatements {
     pub(crate) unnamed: Option<Arc<Statement>>,
 }
 
-/// What a request changed in a client's names, for the case that the server passes over it.
+/// A name of a client's; none is a name as well.
+pub(crate) type Name = Option<NameId>;
+
+/// What a request changed in a client's names, for the case that the server passes over it: what
+/// the name meant before.
 #[derive(Debug)]
-pub(crate) enum Undo {
-    Named(NameId, Option<Arc<Statement>>),
-    Unnamed(Option<Arc<Statement>>),
+pub(crate) struct Undo {
+    pub(crate) name: Name,
+    pub(crate) before: Option<Arc<Statement>>,
 }
 
 impl ClientStatements {
@@ -193,18 +197,18 @@ impl ClientStatements {
             Some(statement) => self.named.insert(name, statement),
             None => self.named.remove(&name),
         };
-        Undo::Named(name, before)
+        Undo { name: Some(name), before }
     }
 
     pub(crate) fn put_unnamed(&mut self, statement: Option<Arc<Statement>>) -> Undo {
-        Undo::Unnamed(std::mem::replace(&mut self.unnamed, statement))
+        Undo { name: None, before: std::mem::replace(&mut self.unnamed, statement) }
     }
 
     pub(crate) fn undo(&mut self, undo: Undo) {
-        drop(match undo {
-            Undo::Named(name, before) => self.put(name, before),
-            Undo::Unnamed(before) => self.put_unnamed(before),
-        });
+        let _undone = match undo.name {
+            Some(name) => self.put(name, undo.before),
+            None => self.put_unnamed(undo.before),
+        };
     }
 
     pub(crate) fn clear(&mut self) {

@@ -30,6 +30,10 @@ const CHANGES_SETTINGS: Effects = Effects::SET
     .with(Effects::CALL)
     .with(Effects::UNPARSED);
 
+/// What may leave a transaction open.
+const MAY_BEGIN: Effects =
+    Effects::TRANSACTION.with(Effects::EXECUTE).with(Effects::CALL).with(Effects::UNPARSED);
+
 /// What a text does.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -90,6 +94,11 @@ impl Facts {
     /// Whether the settings are not what is known of them while this runs, or afterwards.
     pub(crate) fn changes_settings(&self) -> bool {
         self.effects.intersects(CHANGES_SETTINGS)
+    }
+
+    /// Whether a transaction may be open afterwards that was not before.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.effects.intersects(MAY_BEGIN)
     }
 
     /// Whether it changes where names are looked up.

@@ -207,6 +207,11 @@ impl<N> Exchange<N> {
         self.entries.iter()
     }
 
+    /// The same, to change their notes.
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = &mut Entry<N>> {
+        self.entries.iter_mut()
+    }
+
     /// A request was sent. A [`Request::Local`] one must not be pushed while the queue is empty:
     /// its turn would have come already.
     #[inline]

@@ -18,6 +18,7 @@ use crate::pg::client::{Body, ClientSession};
 use crate::pg::dirt::Verdict;
 use crate::pg::probe::Reader;
 use crate::pg::server::{Cleanup, Note, ServerSession};
+use crate::pg::statements::Undo;
 
 /// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
 /// not looked at any more once the result is [`ServerNext::Released`].
@@ -420,34 +421,42 @@ impl Back<'_, '_> {
     fn failed(&mut self) {
         let server = &mut *self.server;
         let statements = &mut server.statements;
-        let mut client = self.client.as_deref_mut();
+        let mut undone = Vec::new();
         let mut first = None;
-        let owed = server.exchange.fail(|entry| {
-            let undo = match entry.note {
-                Note::Prepare { id, undo } => {
-                    statements.doubted(id);
-                    first = Some(id);
-                    undo
+        let mut front_is_unnamed = false;
+        let owed = server.exchange.fail(|mut entry| {
+            first = match &entry.note {
+                Note::Prepare { id, .. } => {
+                    statements.doubted(*id);
+                    Some(*id)
                 }
-                Note::Unnamed { undo } => {
+                Note::Unnamed { .. } => {
                     statements.unnamed = None;
-                    first = None;
-                    undo
-                }
-                Note::Prepared { undo } => Some(undo),
-                Note::Closed { undo } => undo,
-                _ => {
-                    first = None;
                     None
                 }
+                _ => None,
             };
-            if let (Some(undo), Some(client)) = (undo, client.as_deref_mut()) {
-                client.statements.undo(undo);
-            }
+            front_is_unnamed = entry.note.renames() == Some(None);
+            undone.extend(
+                entry.note.undo().map(|undo| Undo { name: undo.name, before: undo.before.take() }),
+            );
         });
         // The front request is dropped last: if it was a Parse, the server has refused it.
         if let Some(id) = first {
             statements.gone(id);
+        }
+        // Without a name it takes the place of the statement before, even if it fails.
+        if let Some(undo) = undone.last_mut()
+            && front_is_unnamed
+        {
+            undo.before = None;
+        }
+        for undo in undone {
+            if let Some(undo) = server.rewind(undo)
+                && let Some(client) = &mut self.client
+            {
+                client.statements.undo(undo);
+            }
         }
         if owed {
             server.sync(Audience::Client, self.out.to_server);
@@ -496,6 +505,9 @@ impl Back<'_, '_> {
                 let changes = self.server.dirt.take_changes();
                 change::apply(self.client.as_deref_mut(), self.server, changes);
             }
+        }
+        if status == TransactionStatus::Idle && self.server.exchange.is_empty() {
+            self.server.may_begin = false;
         }
         self.locals();
         if self.is_refused_transaction() {

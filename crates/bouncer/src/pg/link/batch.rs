@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wire::pg::exchange::{Audience, Request};
-use wire::pg::frame::{HEADER_BYTES, Header, frontend, put_header, split_string};
+use wire::pg::frame::{
+    HEADER_BYTES, Header, TransactionStatus, frontend, put_header, split_string,
+};
 use wire::pg::message::{self, ErrorFields};
 use wire::pg::sql::Effects;
 
-use super::front::{Link, Taken, refuse, unknown};
+use super::front::{Link, Taken, pass_over, refuse, unknown};
 use super::query::Channels;
 use super::{NAME_BYTES_MAX, REPLAY_BYTES_MAX, STATEMENT_BYTES_SCANNED_MAX};
 use crate::pg::client::Body;
@@ -21,6 +23,9 @@ use crate::pg::texts::Facts;
 
 /// The name of a statement that no server has.
 const NO_STATEMENT: &[u8] = b"cove: refused";
+
+/// What a server says of a statement without a name that is not there.
+const NO_UNNAMED: &str = "unnamed prepared statement does not exist";
 
 impl Link<'_, '_> {
     pub(super) fn parse(&mut self, header: Header, rest: &[u8]) -> Taken {
@@ -51,6 +56,7 @@ impl Link<'_, '_> {
         let seen = seen && !in_doubt && !rewritten;
         if name.is_empty() {
             let undo = self.client.statements.put_unnamed(Some(statement.clone()));
+            self.server.unseen_unnamed = false;
             if seen {
                 self.parse_shared(&statement, undo);
             } else {
@@ -62,6 +68,9 @@ impl Link<'_, '_> {
             return Taken::Bytes(header.total);
         }
         let id = NameId::of(&self.shared.key, name);
+        if self.server.is_uncertain(Some(id)) {
+            return Taken::Wait;
+        }
         if self.client.statements.named(id).is_some() {
             let name = String::from_utf8_lossy(name);
             self.refuse_request("42P05", &format!("prepared statement \"{name}\" already exists"));
@@ -119,6 +128,7 @@ impl Link<'_, '_> {
         let undo = self.client.statements.put_unnamed(None);
         self.server.statements.unnamed = None;
         self.server.batch_waits = true;
+        self.server.unseen_unnamed = true;
         self.server.sent(Request::Parse, Audience::Client, Note::Unnamed { undo: Some(undo) });
         self.pass(header, rest)
     }
@@ -126,8 +136,9 @@ impl Link<'_, '_> {
     /// A `Parse` of a statement that is kept under a name of ours.
     fn parse_shared(&mut self, statement: &Arc<Statement>, undo: Undo) {
         let schema = self.shared.schema.load(Ordering::Relaxed);
+        let statements = &self.server.statements;
+        let is_current = statements.is_current(statement.id, schema) && !self.may_have_failed();
         let statements = &mut self.server.statements;
-        let is_current = statements.is_current(statement.id, schema);
         match statements.use_in(statement.id, self.server.batch) {
             Presence::There | Presence::UnderWay if is_current => {
                 self.say(message::backend::parse_complete, Note::Prepared { undo });
@@ -136,6 +147,22 @@ impl Link<'_, '_> {
             Presence::There | Presence::UnderWay | Presence::InDoubt => {
                 self.send_close(statement);
                 self.send_parse(statement, Audience::Client, Some(undo));
+            }
+        }
+    }
+
+    /// Whether the transaction may have failed, in which the server would refuse to prepare.
+    fn may_have_failed(&self) -> bool {
+        let exchange = &self.server.exchange;
+        match exchange.status() {
+            TransactionStatus::Failed => true,
+            TransactionStatus::Idle if !self.server.may_begin => false,
+            // An earlier batch is under way.
+            TransactionStatus::Idle | TransactionStatus::InTransaction => {
+                exchange.iter().any(|entry| {
+                    entry.audience == Audience::Client
+                        && matches!(entry.request, Request::Query | Request::Sync)
+                })
             }
         }
     }
@@ -194,6 +221,18 @@ impl Link<'_, '_> {
         Some((statement, true))
     }
 
+    /// Whether what the name means depends on requests that may have failed.
+    fn is_uncertain(&self, name: &[u8]) -> bool {
+        let id = if name.is_empty() { None } else { Some(NameId::of(&self.shared.key, name)) };
+        self.server.is_uncertain(id)
+    }
+
+    /// Whether the name is none and the client has no statement without a name. The server may have
+    /// somebody's.
+    fn is_nothing(&self, name: &[u8], found: bool) -> bool {
+        name.is_empty() && !found && !self.server.unseen_unnamed
+    }
+
     /// Prepares a statement at the server, if it is not there for certain. Returns whether anything
     /// had to be sent.
     pub(super) fn ensure(&mut self, statement: &Statement) -> bool {
@@ -238,8 +277,15 @@ impl Link<'_, '_> {
             }
             return unknown(header, self.out);
         };
+        if self.is_uncertain(name) {
+            return Taken::Wait;
+        }
         self.prepare_idle();
         let found = self.statement(name);
+        if self.is_nothing(name, found.is_some()) {
+            self.refuse_request("26000", NO_UNNAMED);
+            return pass_over(self.client, header);
+        }
         let server_name_bytes = match &found {
             Some((statement, true)) => statement.server_name().len(),
             Some((_, false)) => 0,
@@ -281,8 +327,17 @@ impl Link<'_, '_> {
         self.prepare_idle();
         match (header.tag, body.split_first()) {
             (frontend::EXECUTE, _) => self.execute(header, rest),
+            (frontend::DESCRIBE | frontend::CLOSE, Some((b'S', [name @ .., 0])))
+                if self.is_uncertain(name) =>
+            {
+                Taken::Wait
+            }
             (frontend::DESCRIBE, Some((b'S', [name @ .., 0]))) => {
                 let found = self.statement(name);
+                if self.is_nothing(name, found.is_some()) {
+                    self.refuse_request("26000", NO_UNNAMED);
+                    return Taken::Bytes(header.total);
+                }
                 let bytes = match &found {
                     Some((statement, true)) => statement.server_name().len(),
                     Some((_, false)) => 0,
@@ -330,6 +385,7 @@ impl Link<'_, '_> {
     fn close_statement(&mut self, name: &[u8], header: Header, rest: &[u8]) -> Taken {
         let undo = if name.is_empty() {
             self.server.statements.unnamed = None;
+            self.server.unseen_unnamed = false;
             self.client.statements.put_unnamed(None)
         } else {
             let id = NameId::of(&self.shared.key, name);

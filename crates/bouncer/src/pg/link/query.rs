@@ -96,6 +96,7 @@ impl Link<'_, '_> {
         // A text of the simple protocol takes the place of the statement without a name.
         self.client.statements.unnamed = None;
         self.server.statements.unnamed = None;
+        self.server.unseen_unnamed = false;
         self.server.sent(Request::Query, Audience::Client, note);
     }
 
@@ -121,6 +122,7 @@ impl Link<'_, '_> {
     pub(super) fn runs(&mut self, facts: &Facts) {
         self.server.settings_in_doubt |= facts.changes_settings();
         self.server.own_search_path |= facts.changes_search_path();
+        self.server.may_begin |= facts.may_begin();
     }
 
     /// Whether a text must not run at all.

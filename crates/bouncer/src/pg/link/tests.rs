@@ -1,5 +1,6 @@
 //! Scenarios: what either side sends, and what the other gets. See `stage` for the language.
 
+mod model;
 mod stage;
 
 use api::PoolMode;
@@ -183,7 +184,9 @@ fn a_statement_without_a_name_outlives_its_server_connection() {
          a> Q[SELECT 3]
          s> C[SELECT 1] ZI
          a> B[|] S
-         s< Q[SELECT 3] B[|] S",
+         s< Q[SELECT 3] DS[cove: refused] S
+         s> E[ERROR|26000|cove: refused] ZI
+         a< C[SELECT 1] ZI E[ERROR|26000|unnamed prepared statement does not exist] ZI",
     );
 }
 
@@ -227,11 +230,16 @@ fn what_the_server_passes_over_did_not_happen() {
 #[test]
 fn a_batch_does_not_rely_on_one_that_may_have_failed() {
     check(
-        "a> P[s|SELECT 1] S B[|s] E[] S
+        "a> P[s|SELECT 1] S P[t|SELECT 1] B[|t] E[] S
          s< P[#1|SELECT 1] S CS[#1] P[#1|SELECT 1] B[|#1] E[] S
          s> 1 ZI 3 1 2 C[SELECT 1] ZI
-         a< 1 ZI 2 C[SELECT 1] ZI
-         a: free",
+         a< 1 ZI 1 2 C[SELECT 1] ZI
+         a: free
+         a> P[u|SELECT 2] S B[|u] S
+         s< P[#2|SELECT 2] S
+         s> E[ERROR|42601|no] ZI
+         s< B[|u] S
+         a: held",
     );
 }
 
@@ -669,11 +677,9 @@ fn a_tenant_that_may_only_read_cannot_ask_for_more() {
          s> E[ERROR|26000|no such statement] ZI
          a< C[SELECT 1] ZI E[ERROR|25006|the tenant is read-only: a text that may ask for more is \
          refused] ZI
-         a> P[|SET default_transaction_read_only TO off] B[|] E[] S
-         s< DS[cove: refused] B[|] E[] H
-         s> E[ERROR|26000|no such statement]
-         s< S
-         s> ZI
+         a> P[|SET default_transaction_read_only TO off] S
+         s< DS[cove: refused] S
+         s> E[ERROR|26000|no such statement] ZI
          a: free",
     );
 }
