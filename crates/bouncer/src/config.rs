@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use api::{TenantDefaults, TenantLimitsSpec, TenantSpec, TlsMode};
+use api::{TenantDefaults, TenantLimitsSpec, TenantSpec, TlsMode, UserAuth};
 use serde::{Deserialize, Serialize};
 
 /// Where clients of PostgreSQL are served unless told otherwise.
@@ -125,6 +125,8 @@ pub struct HealthTable {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ConsoleTable {
+    /// How they prove who they are.
+    pub auth: UserAuth,
     /// Users who may do everything there.
     pub admin_users: Vec<ConsoleUser>,
     /// Users who may look.

@@ -7,6 +7,7 @@
 
 pub mod command;
 pub mod console;
+pub mod desk;
 pub mod ini;
 pub mod settings;
 pub mod show;

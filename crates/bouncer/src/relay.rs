@@ -23,6 +23,7 @@ mod cancel;
 mod client;
 mod common;
 mod conn;
+mod console;
 mod deadlines;
 mod handshake;
 mod keys;
@@ -46,7 +47,7 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -64,6 +65,7 @@ use self::resolve::Resolver;
 use self::snapshot::Snapshot;
 use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
+use crate::config::{Config, TlsTable};
 use crate::cancel::{CANCELS, Limiter};
 use crate::pg::auth::Keyring;
 use crate::pg::link::{self, LinkLimits};
@@ -71,10 +73,11 @@ use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
 use crate::service::Threads;
 use crate::tenants::{Current, TenantId};
-use crate::tls::{ClientSide, ServerSide};
+use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
 pub use self::common::{Answer, LookUp};
+pub use self::console::{DATABASE, Desk, Reply};
 pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.
@@ -166,6 +169,12 @@ impl Relay {
         &self.addresses
     }
 
+    /// Opens the console; the first one stays.
+    pub fn open_console(&self, desk: Arc<dyn Desk>) {
+        // A second one has nothing to do.
+        drop(self.common.console.set(desk));
+    }
+
     /// What each thread counts.
     pub fn books(&self) -> impl Iterator<Item = &Arc<ThreadBooks>> {
         self.common.peers.iter().map(|peer| &peer.books)
@@ -209,6 +218,17 @@ impl Threads for Relay {
         self.common.peers.iter().map(ask).collect()
     }
 
+    fn configured(&self, config: &Config) {
+        let login = Duration::from_secs(config.login_s.max(1).into());
+        self.common.live.set(config.clients_max, login);
+        let TlsTable { mode, cert, key, client_ca } = config.tls.clone();
+        if let Err(error) = self.common.client_tls.replace(ClientTls { mode, cert, key, client_ca })
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, "clients' TLS stays as it was");
+        }
+    }
+
     fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>> {
         self.books().filter_map(|books| books.known(tenant)).collect()
     }
@@ -247,6 +267,7 @@ fn start_threads(
     let (registry, desks) = pools::Registry::new(count, Arc::new(wakers), started);
     let common = Arc::new(Common {
         bound: listeners.iter().map(|listener| listener.tenant.clone()).collect(),
+        live: common::Live::new(config.clients_max, config.login),
         config,
         peers,
         current: parts.current,
@@ -254,6 +275,7 @@ fn start_threads(
         client_tls: parts.client_tls,
         server_tls: parts.server_tls,
         look_up: parts.look_up,
+        console: OnceLock::new(),
         resolver,
         keys: keys::Keys::default(),
         cancel_rate: Limiter::new(CANCELS, started),

@@ -44,6 +44,9 @@ pub trait Threads: fmt::Debug + Send + Sync {
     fn order(&self, make: &dyn Fn() -> Order);
     /// Asks every thread what is there.
     fn snapshots(&self) -> Vec<oneshot::Receiver<Snapshot>>;
+    /// Takes over what of the configuration holds for clients of all tenants, from the next one
+    /// on.
+    fn configured(&self, _config: &Config) {}
     /// What every thread counted for a tenant.
     fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>>;
 }
@@ -472,6 +475,7 @@ impl Bouncer {
         let tenants = u64::try_from(routing.len()).unwrap_or(u64::MAX);
         let version = changing.version;
         self.hold(&mut changing, version, routing);
+        self.0.threads.configured(&config);
         let mut current = self.0.config.lock();
         let restart_needed_for = views::needs_restart(&current, &config);
         *current = Arc::new(config);

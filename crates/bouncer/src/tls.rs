@@ -96,7 +96,7 @@ pub struct ClientTls {
 /// TLS towards clients, as it is now. Shared by all threads.
 #[derive(Debug)]
 pub struct ClientSide {
-    settings: ClientTls,
+    settings: RwLock<ClientTls>,
     current: RwLock<Arc<Shown>>,
 }
 
@@ -121,7 +121,7 @@ impl ClientSide {
     /// When the mode demands what there is not, or a file is not what it should be.
     pub fn new(settings: ClientTls) -> Result<ClientSide, TlsError> {
         let current = RwLock::new(Arc::new(Shown::read(&settings)?));
-        Ok(ClientSide { settings, current })
+        Ok(ClientSide { settings: RwLock::new(settings), current })
     }
 
     /// What holds for a new connection.
@@ -134,12 +134,29 @@ impl ClientSide {
     /// # Errors
     /// When a file is not what it should be; what held before goes on to hold.
     pub fn refresh(&self) -> Result<bool, TlsError> {
-        if stamps(&self.settings.files()) == self.load().stamps {
+        let settings = self.settings.read().clone();
+        if stamps(&settings.files()) == self.load().stamps {
             return Ok(false);
         }
-        let read = Shown::read(&self.settings)?;
+        let read = Shown::read(&settings)?;
         *self.current.write() = Arc::new(read);
         Ok(true)
+    }
+}
+
+impl ClientSide {
+    /// Lets other settings hold for connections to come.
+    ///
+    /// # Errors
+    /// When they cannot; what held before goes on to hold.
+    pub fn replace(&self, settings: ClientTls) -> Result<(), TlsError> {
+        if *self.settings.read() == settings {
+            return self.refresh().map(drop);
+        }
+        let read = Shown::read(&settings)?;
+        *self.settings.write() = settings;
+        *self.current.write() = Arc::new(read);
+        Ok(())
     }
 }
 

@@ -106,7 +106,7 @@ impl Translator<'_> {
                 client_ca: path(values.text("client_tls_ca_file")),
             },
             server_connections_max: UNLIMITED,
-            console: self.console(),
+            console: self.console(auth),
             ..Config::default()
         };
         // It has no checks of its own: a server that is gone is noticed by whoever needs it.
@@ -156,7 +156,7 @@ impl Translator<'_> {
         last.map_or_else(|| key.to_owned(), |entry| entry.at.clone())
     }
 
-    fn console(&self) -> ConsoleTable {
+    fn console(&self, auth: UserAuth) -> ConsoleTable {
         let of = |setting| {
             let names = self.values.text(setting).split(',').map(str::trim);
             let names = names.filter(|name| !name.is_empty());
@@ -164,6 +164,7 @@ impl Translator<'_> {
             names.map(move |name| ConsoleUser { name: name.to_owned(), password: password(name) })
         };
         ConsoleTable {
+            auth,
             admin_users: of("admin_users").collect(),
             stats_users: of("stats_users").collect(),
         }

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
-use std::time::Instant;
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
 use super::RelayConfig;
+use super::console::Desk;
 use super::keys::Keys;
+use super::opening::micros;
 use super::orders::{Inbox, Inner};
 use super::resolve::Resolver;
 use super::stats::ThreadBooks;
@@ -21,10 +23,16 @@ use crate::secrets::Password;
 use crate::tenants::{Current, PoolId, Route, Tenant, TenantId};
 use crate::tls::{ClientSide, ServerSide};
 
+/// Connections beyond the number of clients, for logins: whoever is one too many is told so once it
+/// has said who it is.
+const LOGINS_BEYOND_MAX: usize = 1000;
+
 /// What all threads share.
 #[derive(Debug)]
 pub(super) struct Common {
     pub(super) config: RelayConfig,
+    /// What of it may change.
+    pub(super) live: Live,
     /// Tenants of the listeners that are bound to one, by the listeners' numbers.
     pub(super) bound: Vec<Option<Arc<str>>>,
     /// The threads, by their numbers.
@@ -34,6 +42,8 @@ pub(super) struct Common {
     pub(super) client_tls: Arc<ClientSide>,
     pub(super) server_tls: Arc<ServerSide>,
     pub(super) look_up: Arc<dyn LookUp>,
+    /// The console, once there is one.
+    pub(super) console: OnceLock<Arc<dyn Desk>>,
     pub(super) resolver: Resolver,
     pub(super) keys: Keys,
     /// How often one address may ask to cancel.
@@ -43,6 +53,43 @@ pub(super) struct Common {
     pub(super) forced: Forced,
     /// From when microseconds are counted.
     pub(super) started: Instant,
+}
+
+impl Common {
+    /// Connections of clients at one time: those that may be there, and some that log in.
+    pub(super) fn connections_max(&self) -> usize {
+        (self.live.clients_max() as usize).saturating_add(LOGINS_BEYOND_MAX)
+    }
+}
+
+/// What of the configuration holds from the next client on.
+#[derive(Debug)]
+pub(super) struct Live {
+    clients_max: AtomicU32,
+    login_us: AtomicU64,
+}
+
+impl Live {
+    /// Clients at one time, and how long a login may take.
+    pub(super) fn new(clients_max: u32, login: Duration) -> Live {
+        Live { clients_max: clients_max.into(), login_us: micros(login).into() }
+    }
+
+    /// Changes them.
+    pub(super) fn set(&self, clients_max: u32, login: Duration) {
+        self.clients_max.store(clients_max, Ordering::Relaxed);
+        self.login_us.store(micros(login), Ordering::Relaxed);
+    }
+
+    /// Clients at one time, of all tenants together.
+    pub(super) fn clients_max(&self) -> u32 {
+        self.clients_max.load(Ordering::Relaxed)
+    }
+
+    /// How long a login may take.
+    pub(super) fn login_us(&self) -> u64 {
+        self.login_us.load(Ordering::Relaxed)
+    }
 }
 
 /// A thread, as the others see it.

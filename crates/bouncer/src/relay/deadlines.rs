@@ -84,7 +84,7 @@ impl Worker {
         let client = self.clients.get(place);
         let timed = client.is_some_and(|client| match &client.phase {
             Phase::Session(session) => session.is_timed,
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => false,
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
         });
         if timed && let Some((at_us, _)) = self.client_deadline(place) {
             self.ground.timers.arm(Look::Client(place).id(), at_us);
@@ -107,10 +107,10 @@ impl Worker {
         let client = self.clients.get(place)?;
         match &client.phase {
             Phase::Login(_) => {
-                Some((client.begun_us + micros(self.common.config.login), Due::Login))
+                Some((client.begun_us + self.common.live.login_us(), Due::Login))
             }
             // Its place in the queue has a deadline of its own.
-            Phase::Greeting(_) => None,
+            Phase::Greeting(_) | Phase::Console(_) => None,
             Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),
             Phase::Session(session) => {
                 let held = match session.place {

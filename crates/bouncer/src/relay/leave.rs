@@ -49,6 +49,7 @@ impl Worker {
             }
             Phase::Greeting(greeting) => self.end_greeting(*greeting),
             Phase::Session(session) => self.end_session(*session, leaving),
+            Phase::Console(visitor) => self.common.keys.remove(visitor.pid),
             Phase::Closing => {}
         }
         client.conn.close(&mut self.ground.stock);
@@ -82,6 +83,7 @@ impl Worker {
             }
             Phase::Greeting(greeting) => self.end_greeting(*greeting),
             Phase::Session(session) => self.end_session(*session, &Leaving::Dismissed),
+            Phase::Console(visitor) => self.common.keys.remove(visitor.pid),
             Phase::Closing => {}
         }
         if let Err(error) = sent {

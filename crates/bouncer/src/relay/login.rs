@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::{PoolMode, Transport};
 
 use super::client::{Phase, Place, Session};
+use super::console;
 use super::common::{Answer, Full, Head, Parameters};
 use super::handshake::facts;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
@@ -20,6 +21,7 @@ use crate::pg::login::{
     Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy,
     RouteAuth, welcome,
 };
+use crate::pgbouncer::console::Rights;
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::secrets::Password;
 use crate::tenants::{ClientAuth, Route, RouteRequest};
@@ -35,6 +37,8 @@ pub(super) struct LoginPhase {
     route: Option<Route>,
     /// Whether it may replicate.
     replication: ReplicationPolicy,
+    /// What it may do, if it comes to the console.
+    visit: Option<(Arc<str>, Rights)>,
     /// Whether its secret is being looked up.
     is_looked_up: bool,
     /// What holds for the handshake of TLS that is under way.
@@ -66,6 +70,7 @@ impl LoginPhase {
             bound,
             route: None,
             replication: ReplicationPolicy::Refused,
+            visit: None,
             is_looked_up: false,
             shakes_hands: None,
         }
@@ -192,6 +197,20 @@ impl Worker {
         let client = self.clients.get_mut(place)?;
         let Phase::Login(phase) = &mut client.phase else { return None };
         let requested = phase.login.requested()?;
+        if requested.database_or_user() == console::DATABASE
+            && let Some(desk) = self.common.console.get()
+        {
+            let (user, rights) = match desk.guest(requested) {
+                Ok(guest) => guest,
+                Err(refusal) => return Some(Err(refusal)),
+            };
+            let demand = self.common.keyring.demand(&user, requested);
+            phase.visit = Some((user.name, rights));
+            return match demand {
+                Demand::Known(answer) => Some(answer),
+                Demand::Query => Some(Err(Refusal::new("28000", "nobody knows this user"))),
+            };
+        }
         let transport = match (requested.reached, &requested.tls) {
             (Reached::Unix { .. }, _) => Transport::Unix,
             (Reached::Tcp, Some(_)) => Transport::Tls,
@@ -266,15 +285,18 @@ impl Worker {
     fn admit(&mut self, place: u32, authenticated: Authenticated) -> Result<(), Refusal> {
         let now = self.ground.now;
         let route = match self.clients.get_mut(place).map(|client| &mut client.phase) {
-            Some(Phase::Login(phase)) => phase.route.take(),
-            Some(Phase::Greeting(_) | Phase::Session(_) | Phase::Closing) | None => None,
+            Some(Phase::Login(phase)) => match phase.visit.take() {
+                Some((user, rights)) => return self.begin_visit(place, user, rights),
+                None => phase.route.take(),
+            },
+            _ => None,
         };
         let Some(route) = route else { return Ok(()) };
         let full = |full: Full| Refusal::new("53300", full.to_string());
         let pool_id =
             route.pool().map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
         let head =
-            self.common.population.enter(&route, self.common.config.clients_max).map_err(full)?;
+            self.common.population.enter(&route, self.common.live.clients_max()).map_err(full)?;
         let terms = Terms::of(&route.tenant, &route.user);
         let pool = self.pools.join(pool_id, route.tenant.id, terms, now);
         self.remember_role(pool_id, &route, &authenticated);

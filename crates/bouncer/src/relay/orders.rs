@@ -72,6 +72,15 @@ pub(super) enum Inner {
         /// Its secret; `None` when there is no such user.
         secret: Result<Option<crate::secrets::Password>, String>,
     },
+    /// The console has answered.
+    Said {
+        /// Place of the client that asked.
+        client: u32,
+        /// Tells it from later ones in that place.
+        serial: u64,
+        /// Messages.
+        answer: Vec<u8>,
+    },
     /// An idle server connection, with its slot.
     Moved(Moved),
 }

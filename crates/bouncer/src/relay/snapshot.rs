@@ -27,6 +27,8 @@ pub enum ClientState {
     Waiting,
     /// Holds one.
     Active,
+    /// Is at the console.
+    Console,
     /// Is being told why its connection ends.
     Closing,
 }

@@ -149,6 +149,7 @@ fn us_as_seconds(us: u64) -> f64 {
 pub(super) fn client(view: &ClientView) -> BouncerClient {
     let state = match view.state {
         ClientState::Login => "login",
+        ClientState::Console => "console",
         ClientState::Idle => "idle",
         ClientState::Waiting => "waiting",
         ClientState::Active => "active",

@@ -1,0 +1,169 @@
+//! The console's front door: who may come in, and the way from a relay thread to the console and
+//! back.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::UserAuth;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::console::{Console, Rights};
+use crate::config::{ConsoleTable, ConsoleUser};
+use crate::pg::login::{Reached, Refusal, Requested};
+use crate::relay::{DATABASE, Desk, Reply};
+use crate::secrets::{Password, is_reference};
+use crate::service::{Bouncer, Resolver};
+use crate::tenants::{ClientAuth, ServerSecret, TenantUser};
+
+/// The front door.
+pub struct FrontDesk {
+    console: Console,
+    bouncer: Bouncer,
+    resolve: Arc<Resolver>,
+    runtime: Handle,
+}
+
+impl fmt::Debug for FrontDesk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrontDesk").field("console", &self.console).finish_non_exhaustive()
+    }
+}
+
+impl FrontDesk {
+    /// Of a console, whose commands run on `runtime`. Who may use it says the bouncer's
+    /// configuration at each login; `resolve` knows what references in it stand for.
+    #[must_use]
+    pub fn new(
+        console: Console,
+        bouncer: Bouncer,
+        resolve: Arc<Resolver>,
+        runtime: Handle,
+    ) -> FrontDesk {
+        FrontDesk { console, bouncer, resolve, runtime }
+    }
+}
+
+impl Desk for FrontDesk {
+    fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal> {
+        let us = rustix::process::geteuid().as_raw();
+        guest(&self.bouncer.config().console, requested, us, &*self.resolve)
+    }
+
+    fn ask(&self, text: String, rights: Rights, reply: Reply, left: oneshot::Receiver<()>) {
+        let console = self.console.clone();
+        self.runtime.spawn(async move {
+            tokio::select! {
+                answer = console.answer(&text, rights) => reply.give(answer),
+                // Nobody waits any more: `PAUSE` and its like are given up.
+                _ = left => {}
+            }
+        });
+    }
+}
+
+/// Who somebody is, and may do; `us` is the user of the operating system that this runs as.
+fn guest(
+    table: &ConsoleTable,
+    requested: &Requested,
+    us: u32,
+    resolve: &Resolver,
+) -> Result<(TenantUser, Rights), Refusal> {
+    let name = requested.user.as_str();
+    let is_us = requested.reached == Reached::Unix { uid: Some(us) };
+    if name == DATABASE && is_us {
+        // Whoever runs as the same user can read its files and end it.
+        return Ok((user(name, ClientAuth::Trust), Rights::Admin));
+    }
+    let find = |users: &'_ [ConsoleUser]| users.iter().find(|it| it.name == name).cloned();
+    let (found, rights) = match find(&table.admin_users) {
+        Some(found) => (found, Rights::Admin),
+        None => match find(&table.stats_users) {
+            Some(found) => (found, Rights::Stats),
+            None => return Err(Refusal::new("08P01", "not allowed")),
+        },
+    };
+    let auth = match table.auth {
+        UserAuth::Trust => ClientAuth::Trust,
+        UserAuth::Cert => ClientAuth::Cert,
+        UserAuth::Peer => ClientAuth::Peer,
+        UserAuth::Password if found.password.is_empty() => ClientAuth::Unknown,
+        UserAuth::Password if is_reference(&found.password) => {
+            let text = resolve("bouncer.console", &found.password).map_err(|cause| {
+                let refusal = Refusal::new("28000", "the password of this user is not to be had");
+                Refusal { cause: Some(cause), ..refusal }
+            })?;
+            ClientAuth::Secret(Password::new(text))
+        }
+        UserAuth::Password => ClientAuth::Secret(Password::new(found.password)),
+    };
+    Ok((user(name, auth), rights))
+}
+
+fn user(name: &str, auth: ClientAuth) -> TenantUser {
+    TenantUser {
+        name: name.into(),
+        auth,
+        server_user: name.into(),
+        server_secret: ServerSecret::None,
+        mode: None,
+        server_connections_max: None,
+        clients_max: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::pg::startup::Version;
+
+    use super::*;
+    use crate::pg::login::Replication;
+
+    fn requested(user: &str, reached: Reached) -> Requested {
+        Requested {
+            version: Version { major: 3, minor: 0 },
+            user: user.to_owned(),
+            database: Some(DATABASE.to_owned()),
+            options_tenant_id: None,
+            tenant_id: None,
+            replication: Replication::None,
+            parameters: Vec::new(),
+            tls: None,
+            reached,
+        }
+    }
+
+    #[test]
+    fn only_those_who_are_listed_and_who_run_it_come_in() {
+        let of = |name: &str, password: &str| ConsoleUser {
+            name: name.to_owned(),
+            password: password.to_owned(),
+        };
+        let table = ConsoleTable {
+            auth: UserAuth::Password,
+            admin_users: vec![of("ann", "apple"), of("eve", ""), of("ref", "env:X")],
+            stats_users: vec![of("bob", "pear"), of("ann", "other")],
+        };
+        let check = |user: &str, reached, expected: Option<(Rights, ClientAuth)>| {
+            let found = guest(&table, &requested(user, reached), 7, &|_, text| match text {
+                "env:X" => Ok("cherry".to_owned()),
+                _ => Err("no".to_owned()),
+            });
+            let found = found.ok().map(|(user, rights)| (rights, user.auth));
+            assert_eq!(found, expected, "{user} {reached:?}");
+        };
+        let secret = |text: &str| ClientAuth::Secret(Password::new(text));
+        check("ann", Reached::Tcp, Some((Rights::Admin, secret("apple"))));
+        check("bob", Reached::Tcp, Some((Rights::Stats, secret("pear"))));
+        check("ref", Reached::Tcp, Some((Rights::Admin, secret("cherry"))));
+        // Without a password nobody proves anything.
+        check("eve", Reached::Tcp, Some((Rights::Admin, ClientAuth::Unknown)));
+        check("mallory", Reached::Tcp, None);
+        let ours = Reached::Unix { uid: Some(7) };
+        check(DATABASE, ours, Some((Rights::Admin, ClientAuth::Trust)));
+        check(DATABASE, Reached::Unix { uid: Some(8) }, None);
+        check(DATABASE, Reached::Unix { uid: None }, None);
+        check(DATABASE, Reached::Tcp, None);
+        check("mallory", ours, None);
+    }
+}
