@@ -168,6 +168,7 @@ fn what_a_server_may_not_challenge_with() {
         (format!("r={ours}x,s=?,i=1"), malformed("salt")),
         (format!("r={ours}x,s={long},i=1"), malformed("salt")),
         (format!("r={ours}x,{salt}"), malformed("an attribute is missing")),
+        (format!("r={ours}{}", "x".repeat(SCRAM_BYTES_MAX)), malformed("too long")),
         (String::new(), malformed("an attribute is missing")),
         (format!("m=x,r={ours}x"), Some(ScramError::Unsupported("a mandatory extension"))),
     ] {
@@ -183,6 +184,7 @@ fn a_server_that_does_not_know_the_secret_is_not_believed() {
         ("v=AAAA", ScramError::Malformed("signature")),
         ("", ScramError::Malformed("an attribute is missing")),
         ("e=other-error", ScramError::Refused),
+        (&"v".repeat(SCRAM_BYTES_MAX + 1), ScramError::Malformed("too long")),
     ] {
         let client = Client::new(Channel::Unbound, [1; NONCE_BYTES]);
         let server_first = format!("r={}x,s=MDEyMw==,i=1", nonce(&client));
