@@ -243,6 +243,12 @@ impl ServerSession {
         self.exchange.has_client_entries()
     }
 
+    /// Whether the attached client waits for a reply, has one of which a part was sent, or is in
+    /// the middle of a batch.
+    pub fn is_in_request(&self) -> bool {
+        self.has_client_entries() || self.unsynced || self.body.left > 0
+    }
+
     /// The state of its transaction.
     pub fn status(&self) -> TransactionStatus {
         self.exchange.status()

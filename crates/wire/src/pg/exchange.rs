@@ -212,11 +212,11 @@ impl<N> Exchange<N> {
         self.entries.iter_mut()
     }
 
-    /// A request was sent. A [`Request::Local`] one must not be pushed while the queue is empty:
-    /// its turn would have come already.
+    /// A request was sent, or is to be answered here. The turn of a [`Request::Local`] one at the
+    /// front is now: [`Exchange::pop_local`] is due, at the latest before the next
+    /// [`Exchange::step`].
     #[inline]
     pub fn push(&mut self, request: Request, audience: Audience, note: N) {
-        debug_assert!(request != Request::Local || !self.entries.is_empty(), "its turn is now");
         if request == Request::Sync {
             self.skipping = false;
         }
@@ -288,6 +288,12 @@ impl<N> Exchange<N> {
     #[inline]
     pub fn pop_local(&mut self) -> Option<Entry<N>> {
         if self.entries.front()?.request == Request::Local { self.pop() } else { None }
+    }
+
+    /// Whether nothing is outstanding but what is answered here.
+    #[inline]
+    pub fn is_local(&self) -> bool {
+        self.entries.iter().all(|entry| entry.request == Request::Local)
     }
 
     /// The front entry failed: it and everything up to the next `Sync` leave the queue without a

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use api::PoolMode;
-use wire::pg::exchange::{Audience, Entry, Step};
+use wire::pg::exchange::{Audience, Step};
 use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
 use wire::pg::message::{self, ErrorFields, Severity};
 use wire::pg::notice::Notice;
 use wire::pg::sql::{Look, Subscription};
 
-use super::front::{shares, stream};
+use super::front::{say_locals, shares, stream};
 use super::gone::clean;
 use super::replay::{replay, stale};
 use super::{Broken, FromServer, Outputs, SERVER_MESSAGE_BYTES_MAX, ServerNext, Shared, change};
@@ -95,6 +95,7 @@ impl Back<'_, '_> {
                 return Ok(Some(0));
             }
         }
+        self.locals();
         let step = self.server.exchange.step(header.tag)?;
         if step != Step::Unasked {
             self.first_reply();
@@ -285,15 +286,7 @@ impl Back<'_, '_> {
     /// Says what is to be said here, now that it is its turn.
     #[inline]
     fn locals(&mut self) {
-        while let Some(Entry { note, .. }) = self.server.exchange.pop_local() {
-            if self.client.is_none() {
-                continue;
-            }
-            match note {
-                Note::Prepared { .. } => message::backend::parse_complete(self.out.to_client),
-                _ => message::backend::close_complete(self.out.to_client),
-            }
-        }
+        say_locals(self.server, self.client.is_some(), self.out.to_client);
     }
 
     /// A command has ended; some change what is there for everybody. True: to the client it was a
@@ -401,8 +394,8 @@ impl Back<'_, '_> {
         Ok(true)
     }
 
-    /// Whether the front request failed because of a plan that does not fit the schema any more, and
-    /// the batch is sent again.
+    /// Whether the front request failed because of a plan that does not fit the schema any more,
+    /// and the batch is sent again.
     fn is_sent_again(&mut self, message: &[u8]) -> bool {
         let body = message.get(HEADER_BYTES..).unwrap_or_default();
         let Some(id) = stale(self.server, body) else { return false };

@@ -141,7 +141,7 @@ impl Link<'_, '_> {
         let statements = &mut self.server.statements;
         match statements.use_in(statement.id, self.server.batch) {
             Presence::There | Presence::UnderWay if is_current => {
-                self.say(message::backend::parse_complete, Note::Prepared { undo });
+                self.say(Note::Prepared { undo });
             }
             Presence::Missing => self.send_parse(statement, Audience::Client, Some(undo)),
             Presence::There | Presence::UnderWay | Presence::InDoubt => {
@@ -181,13 +181,9 @@ impl Link<'_, '_> {
     }
 
     /// Answers a request here, when its turn comes.
-    fn say(&mut self, reply: fn(&mut Vec<u8>), note: Note) {
+    fn say(&mut self, note: Note) {
         self.server.unsynced = true;
-        if self.server.exchange.is_empty() {
-            reply(self.out.to_client);
-        } else {
-            self.server.sent(Request::Local, Audience::Client, note);
-        }
+        self.server.sent(Request::Local, Audience::Client, note);
     }
 
     /// Makes a request of the extended protocol fail with an error of ours, as if the server had
@@ -396,7 +392,7 @@ impl Link<'_, '_> {
             }
             self.client.statements.put(id, None)
         };
-        self.say(message::backend::close_complete, Note::Closed { undo: Some(undo) });
+        self.say(Note::Closed { undo: Some(undo) });
         Taken::Bytes(header.total)
     }
 }

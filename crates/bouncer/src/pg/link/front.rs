@@ -1,7 +1,7 @@
 //! What comes from a client.
 
 use api::PoolMode;
-use wire::pg::exchange::{Audience, Copying, Request};
+use wire::pg::exchange::{Audience, Copying, Entry, Request};
 use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend, put_header};
 use wire::pg::message::{self, ErrorFields};
 
@@ -64,7 +64,25 @@ pub fn from_client(
             Taken::Refuse => break (ClientNext::Refuse, 0),
         }
     };
+    // In front of the server's replies, and so in one write with them, unless none are to come.
+    if let Some(server) = server
+        && server.exchange.is_local()
+    {
+        say_locals(server, true, out.to_client);
+    }
     FromClient { consumed, want, next }
+}
+
+/// Says what is to be said here, as far as it is its turn.
+#[inline]
+pub(super) fn say_locals(server: &mut ServerSession, heard: bool, to_client: &mut Vec<u8>) {
+    while let Some(Entry { note, .. }) = server.exchange.pop_local() {
+        match note {
+            _ if !heard => {}
+            Note::Prepared { .. } => message::backend::parse_complete(to_client),
+            _ => message::backend::close_complete(to_client),
+        }
+    }
 }
 
 /// Takes the next part of a message whose head was seen.
@@ -154,6 +172,7 @@ impl Link<'_, '_> {
             frontend::SYNC if header.total == HEADER_BYTES => self.sync(),
             frontend::FLUSH if header.total == HEADER_BYTES => {
                 if copying == Copying::None {
+                    say_locals(self.server, true, self.out.to_client);
                     put_header(self.out.to_server, frontend::FLUSH, 0);
                 }
                 Taken::Bytes(header.total)

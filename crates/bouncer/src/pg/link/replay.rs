@@ -1,4 +1,4 @@
-//! A batch that is sent again, because a plan that the server kept does not fit the schema any more.
+//! A batch that is sent again, because a plan that the server kept does not fit any more.
 //!
 //! A server refuses to run a prepared statement whose result has other columns than when it was
 //! prepared ("cached plan must not change result type"). A client that has prepared it long ago, or

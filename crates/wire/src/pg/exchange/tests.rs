@@ -1,3 +1,5 @@
+//! Replies against a server as simple as it can be.
+
 use super::*;
 
 use std::collections::VecDeque;

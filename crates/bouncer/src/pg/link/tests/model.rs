@@ -173,7 +173,7 @@ impl Sim {
         Ok(())
     }
 
-    fn describe(&mut self, body: &[u8], out: &mut Vec<u8>) -> Outcome {
+    fn describe(&self, body: &[u8], out: &mut Vec<u8>) -> Outcome {
         if body[0] == b'S' {
             let name = split_string(&body[1..]).unwrap().0;
             let text = self.named.get(name).ok_or("26000")?;

@@ -4,8 +4,8 @@
 //! exactly this since it was asked last. `s> …`: the server sends. `a< …`: client a has been sent
 //! exactly this. `a: free`, `a: held`, `a: closed`, `s: idle`, `s: busy`, `s: broken`: so it stands
 //! now. `Q[?]` is a question about what was left behind, and `R[a|-|-]` a row of its
-//! answer. `server 2`: who needs one from now on gets that server. `a gone: cancel`: the client leaves,
-//! and this is what has to happen.
+//! answer. `server 2`: who needs one from now on gets that server. `a gone: cancel`: the client
+//! leaves, and this is what has to happen.
 //!
 //! A message is its tag and, in brackets, its parts. Names of ours appear as `#1`, `#2`, … in the
 //! order in which they were seen first.
