@@ -12,6 +12,7 @@
 //! | `server.rs`, `opening.rs` | the life of a server connection |
 //! | `leases.rs`, `pools.rs` | who gets which server connection |
 //! | `cancel.rs`, `keys.rs` | cancel requests |
+//! | `listen.rs`, `ear.rs` | clients that listen without a server connection of their own |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
 //! | `obey.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
 //! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
@@ -25,10 +26,12 @@ mod common;
 mod conn;
 mod console;
 mod deadlines;
+mod ear;
 mod handshake;
 mod keys;
 mod leases;
 mod leave;
+mod listen;
 mod login;
 mod obey;
 mod opening;
@@ -82,6 +85,9 @@ pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.
 const THREADS_MAX: usize = 256;
+
+/// Target of log lines in the words of PgBouncer, which are written for whoever reads those.
+pub const JOURNAL: &str = "pgbouncer";
 
 /// How the relay is set up; changes need a restart.
 #[derive(Clone, Debug)]

@@ -1,5 +1,6 @@
 //! The bouncer: what it needs of this machine and of the configuration, beside a server or alone.
 
+mod pgbouncer;
 mod top;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -20,7 +21,11 @@ use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
 use bouncer::relay::{
     ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, TcpPolicy,
 };
-use bouncer::service::{Parts, Prepared, Threads};
+use bouncer::pgbouncer::command::ShutdownWait;
+use bouncer::pgbouncer::console::{Console, Host};
+use bouncer::pgbouncer::desk::FrontDesk;
+use bouncer::pgbouncer::settings::Values;
+use bouncer::service::{Parts, Prepared, Reread, Resolver, Threads};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use bouncer::{Bouncer, metrics};
 use node::auth;
@@ -57,13 +62,48 @@ pub(crate) struct Ground {
     pub(crate) store: Option<(Store, Sealer)>,
     /// From what salts follow; outlives the process when it is beside a server.
     pub(crate) login_secret: [u8; 32],
+    /// What the console can do about the process.
+    pub(crate) host: Arc<dyn Host>,
+}
+
+/// A process that is configured by `cove.toml`, as the console sees it.
+#[derive(Debug)]
+struct Process(Drain);
+
+impl Host for Process {
+    fn values(&self) -> Values {
+        Values::default()
+    }
+
+    fn set(&self, key: &str, _value: &str) -> Result<(), String> {
+        Err(format!("{key} cannot be set here: the settings are those of cove.toml"))
+    }
+
+    fn shutdown(&self, wait: ShutdownWait) {
+        match wait {
+            ShutdownWait::Nobody => self.0.cancel(),
+            ShutdownWait::Servers | ShutdownWait::Clients => self.0.begin(),
+        }
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        self.0.is_draining()
+    }
+}
+
+/// What the bouncer is told of its configuration, wherever that is.
+struct Told {
+    config: Config,
+    resolve: Arc<Resolver>,
+    reread: Arc<Reread>,
 }
 
 impl Ground {
     /// Beside a server.
-    pub(crate) fn beside(store: Store, sealer: Sealer) -> Ground {
+    pub(crate) fn beside(store: Store, sealer: Sealer, drain: &Drain) -> Ground {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
-        Ground { store: Some((store, sealer)), login_secret }
+        let host = Arc::new(Process(drain.clone()));
+        Ground { store: Some((store, sealer)), login_secret, host }
     }
 }
 
@@ -75,15 +115,10 @@ impl Running {
         ground: Ground,
         registry: &mut Registry,
     ) -> Result<Option<Running>> {
-        let config = &source.config.bouncer;
-        if !config.enabled {
-            return Ok(None);
-        }
-        let Ground { store, login_secret } = ground;
         let environment = source.environment.clone();
         let again = source.clone();
-        let parts = Parts {
-            config: config.clone(),
+        let told = Told {
+            config: source.config.bouncer.clone(),
             resolve: Arc::new(move |setting, text| {
                 config::resolve(setting, text, &environment).map_err(|error| error.to_string())
             }),
@@ -91,9 +126,24 @@ impl Running {
                 Ok(config) => Ok(config.bouncer),
                 Err(error) => Err(format!("{:#}", anyhow::Error::from(error))),
             }),
-            store,
         };
+        Running::start_told(told, ground, registry).await
+    }
+
+    async fn start_told(
+        told: Told,
+        ground: Ground,
+        registry: &mut Registry,
+    ) -> Result<Option<Running>> {
+        let Told { config, resolve, reread } = told;
+        if !config.enabled {
+            return Ok(None);
+        }
+        let Ground { store, login_secret, host } = ground;
+        let resolver = Arc::clone(&resolve);
+        let parts = Parts { config: config.clone(), resolve, reread, store };
         let prepared = Prepared::new(parts).await.map_err(|error| explain(&error))?;
+        let config = &config;
         let keyring = Arc::new(Keyring::new(login_secret, AuthMethod::Best));
         let client_tls = ClientSide::new(client_tls(&config.tls)).context("bouncer.tls")?;
         let (client_tls, server_tls) = (Arc::new(client_tls), Arc::<ServerSide>::default());
@@ -118,6 +168,9 @@ impl Running {
         let probe = Prober::new(Arc::clone(&keyring), Arc::clone(&server_tls));
         let threads: Arc<dyn Threads> = Arc::<Relay>::clone(&relay);
         let bouncer = prepared.start(threads, Arc::new(probe), keyring);
+        let console = Console::new(bouncer.clone(), host);
+        let desk = FrontDesk::new(console, bouncer.clone(), resolver, Handle::current());
+        relay.open_console(Arc::new(desk));
         metrics::register(&bouncer, registry);
         let hangups = Hangups::new().context("failed to listen to signals")?;
         Ok(Some(Running { bouncer, relay, client_tls, server_tls, hangups }))
@@ -264,6 +317,9 @@ fn tcp(setting: &str, text: &str) -> Result<SocketAddr> {
 pub(crate) fn run(args: &BouncerArgs, source: &Source) -> Result<ExitCode> {
     let Source { config, environment, .. } = source;
     match &args.command {
+        None | Some(BouncerCommand::Serve) if args.pgbouncer_ini.is_some() => {
+            pgbouncer::run(args)
+        }
         None | Some(BouncerCommand::Serve) => alone(source).map(|()| ExitCode::SUCCESS),
         Some(BouncerCommand::Top(top)) => {
             Ok(remote::with_server(&args.server, config, environment, async |server| {
@@ -299,7 +355,8 @@ fn alone(source: &Source) -> Result<()> {
         let signals = drain.on_signals().context("failed to listen to signals")?;
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let login_secret = auth::random_key().context("failed to make a key")?;
-        let ground = Ground { store: None, login_secret };
+        let host = Arc::new(Process(drain.clone()));
+        let ground = Ground { store: None, login_secret, host };
         // Alone it has no other purpose, so that a taken address is an error.
         let Some(running) = Running::start(source, ground, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");

@@ -181,7 +181,7 @@ impl Parts<'_> {
         let sessions = self.sessions.start(config, engine.clone(), store.clone(), &mut registry);
         let sessions = sessions.await?;
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
-        let ground = Ground::beside(store.clone(), sealer);
+        let ground = Ground::beside(store.clone(), sealer, &drain);
         let pooler = bouncer::Running::start(source, ground, &mut registry).await?;
 
         let limits = config.limits.limits();

@@ -199,7 +199,10 @@ impl Visitor {
                     Asked::Wrong(ErrorFields::fatal("08P01", "the command is no text"))
                 }
             },
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE
+            frontend::PARSE
+            | frontend::BIND
+            | frontend::DESCRIBE
+            | frontend::EXECUTE
             | frontend::CLOSE => {
                 self.skips = true;
                 let message = "extended query protocol not supported by admin console";

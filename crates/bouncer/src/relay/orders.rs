@@ -34,6 +34,8 @@ pub enum Order {
     Snapshot(oneshot::Sender<Snapshot>),
     /// Accept nobody, see clients off after their transactions, then end.
     Drain,
+    /// Accept nobody any more; whoever is there goes on.
+    Deafen,
     /// Close everything and end.
     Stop,
     /// Orders of the relay to itself.

@@ -182,6 +182,7 @@ have ended; a second one ends it at once.
 
 Examples:
   cove bouncer --config cove.toml
+  cove bouncer --pgbouncer-ini pgbouncer.ini
   cove bouncer top
 
 Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
@@ -189,6 +190,12 @@ Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
 pub(crate) struct BouncerArgs {
     #[command(subcommand)]
     pub(crate) command: Option<BouncerCommand>,
+    /// Be configured by a file of PgBouncer instead, and act on signals as it does
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "data_dir"])]
+    pub(crate) pgbouncer_ini: Option<PathBuf>,
+    /// With --pgbouncer-ini: write log lines to its logfile only
+    #[arg(long, short, requires = "pgbouncer_ini")]
+    pub(crate) quiet: bool,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

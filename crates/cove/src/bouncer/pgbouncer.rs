@@ -1,0 +1,420 @@
+//! `cove bouncer --pgbouncer-ini FILE`: the pooler alone, as PgBouncer is started and told.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, anyhow};
+use bouncer::Bouncer;
+use bouncer::config::Config;
+use bouncer::pgbouncer::command::ShutdownWait;
+use bouncer::pgbouncer::console::Host;
+use bouncer::pgbouncer::ini::{self, Ini};
+use bouncer::pgbouncer::settings::Values;
+use bouncer::pgbouncer::{tenants, userlist};
+use bouncer::relay::Relay;
+use bouncer::relay::orders::Order;
+use bouncer::relay::snapshot::{ClientState, ServerState};
+use bouncer::service::Threads as _;
+use node::drain::Drain;
+use node::{auth, clock, telemetry};
+use parking_lot::Mutex;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt as _;
+
+use super::{Ground, LOOK_EVERY, Running, Told};
+use crate::cli::BouncerArgs;
+
+/// How long a database that is drained over nothing may take.
+const DRAIN: Duration = Duration::from_secs(60);
+
+/// The longest file of users that is read.
+const USERS_BYTES_MAX: u64 = 64 << 20;
+
+/// The longest file of settings, each.
+const INI_BYTES_MAX: u64 = 16 << 20;
+
+/// A file of PgBouncer, and what was changed since it was read.
+#[derive(Debug)]
+pub(super) struct IniFile {
+    path: PathBuf,
+    state: Mutex<State>,
+    ending: watch::Sender<Option<ShutdownWait>>,
+}
+
+#[derive(Debug)]
+struct State {
+    ini: Ini,
+    values: Values,
+    /// Whether `SET` changed a value that the next reading takes over; otherwise it reads the file.
+    is_set: bool,
+    /// What was said already of what has no effect.
+    noted: BTreeSet<String>,
+}
+
+impl IniFile {
+    /// Reads it.
+    pub(super) fn open(path: &Path) -> Result<(Arc<IniFile>, Config), String> {
+        let (ini, values) = load(path)?;
+        let state = State { ini, values, is_set: false, noted: BTreeSet::new() };
+        let file = IniFile {
+            path: path.to_owned(),
+            state: Mutex::new(state),
+            ending: watch::Sender::new(None),
+        };
+        let config = file.translated(&mut file.state.lock())?;
+        Ok((Arc::new(file), config))
+    }
+
+    /// Reads it again, or takes over what was set.
+    pub(super) fn again(&self) -> Result<Config, String> {
+        let mut state = self.state.lock();
+        if !std::mem::take(&mut state.is_set) {
+            let (ini, values) = load(&self.path)?;
+            let before = std::mem::replace(&mut state.ini, ini);
+            let values_before = std::mem::replace(&mut state.values, values);
+            return self.translated(&mut state).inspect_err(|error| {
+                tracing::error!("{error}");
+                state.ini = before;
+                state.values = values_before;
+            });
+        }
+        self.translated(&mut state)
+    }
+
+    fn translated(&self, state: &mut State) -> Result<Config, String> {
+        let users = match state.values.text("auth_file") {
+            "" => Vec::new(),
+            file => {
+                let path = PathBuf::from(file);
+                match read(&path, USERS_BYTES_MAX) {
+                    Ok(text) => {
+                        userlist::parse(&text).map_err(|error| format!("{file}: {error}"))?
+                    }
+                    // It may come later: nobody can log in until then.
+                    Err(error) => {
+                        tracing::error!("could not open auth_file {}: {error}", path.display());
+                        Vec::new()
+                    }
+                }
+            }
+        };
+        let translated = tenants::translate(&state.ini, &state.values, &users);
+        let translated = translated.map_err(|error| error.to_string())?;
+        for note in translated.notes {
+            if state.noted.insert(note.what.clone()) {
+                tracing::warn!("{} has no effect: {}", note.what, note.why);
+            }
+        }
+        Ok(translated.config)
+    }
+
+    /// Ends it, as `SHUTDOWN` does.
+    pub(super) fn end(&self, wait: ShutdownWait) {
+        self.ending.send_modify(|ending| {
+            *ending = Some(match (*ending, wait) {
+                // Who asks twice is in a hurry.
+                (Some(_), _) | (None, ShutdownWait::Nobody) => ShutdownWait::Nobody,
+                (None, wait) => wait,
+            });
+        });
+    }
+
+    /// Says when it is to end, and how.
+    pub(super) fn endings(&self) -> watch::Receiver<Option<ShutdownWait>> {
+        self.ending.subscribe()
+    }
+}
+
+impl Host for IniFile {
+    fn values(&self) -> Values {
+        self.state.lock().values.clone()
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<(), String> {
+        let mut state = self.state.lock();
+        let before = state.values.clone();
+        state.values.set(key, value)?;
+        // What cannot be had is refused here rather than at the next reading.
+        if let Err(error) = self.translated(&mut state) {
+            state.values = before;
+            return Err(error);
+        }
+        state.is_set = true;
+        Ok(())
+    }
+
+    fn shutdown(&self, wait: ShutdownWait) {
+        self.end(wait);
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        self.ending.borrow().is_some()
+    }
+}
+
+fn load(path: &Path) -> Result<(Ini, Values), String> {
+    let mut reading = |path: &Path| read(path, INI_BYTES_MAX);
+    let ini = ini::load(path, &mut reading).map_err(|error| error.to_string())?;
+    let values = Values::from_entries(&ini.settings).map_err(|error| error.to_string())?;
+    Ok((ini, values))
+}
+
+/// Reads a file that is not too long.
+fn read(path: &Path, bytes_max: u64) -> io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    let read = File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
+    match u64::try_from(read).is_ok_and(|read| read <= bytes_max) {
+        true => Ok(text),
+        false => Err(io::Error::other(format!("it has more than {bytes_max} bytes"))),
+    }
+}
+
+/// Runs `cove bouncer --pgbouncer-ini FILE`.
+pub(super) fn run(args: &BouncerArgs) -> Result<ExitCode> {
+    let path = args.pgbouncer_ini.as_deref().context("no file of PgBouncer")?;
+    let (ini, _) = load(path).map_err(|error| anyhow!("{error}"))?;
+    let values = Values::from_entries(&ini.settings)?;
+    let journal = Journal::open(values.text("logfile"), args.quiet)?;
+    journal.install()?;
+    let (file, config) = IniFile::open(path).map_err(|error| anyhow!("{error}"))?;
+    let pid_file = PidFile::write(values.text("pidfile"))?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("cove")
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")?;
+    let done = runtime.block_on(work(file, config));
+    drop(pid_file);
+    done.map(|()| ExitCode::SUCCESS)
+}
+
+async fn work(file: Arc<IniFile>, config: Config) -> Result<()> {
+    let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
+    let login_secret = auth::random_key().context("failed to make a key")?;
+    let host: Arc<dyn Host> = Arc::<IniFile>::clone(&file);
+    let ground = Ground { store: None, login_secret, host };
+    let again = Arc::clone(&file);
+    let told = Told {
+        config,
+        // Its passwords stand for themselves.
+        resolve: Arc::new(|_, text| Ok(text.to_owned())),
+        reread: Arc::new(move || again.again()),
+    };
+    let running = Running::start_told(told, ground, &mut registry).await?;
+    let Running { bouncer, relay, client_tls, server_tls, mut hangups } =
+        running.context("there is no bouncer")?;
+    let drain = Drain::new();
+    tokio::select! {
+        () = bouncer.work(&drain, DRAIN) => {}
+        () = super::reload(&bouncer, &mut hangups) => {}
+        () = super::renew_certificates(&client_tls, &server_tls) => {}
+        done = obey_signals(&file, &bouncer) => done?,
+        () = end(&file, &bouncer, &relay) => {}
+    }
+    tokio::task::spawn_blocking(move || relay.stop()).await.context("the end failed")
+}
+
+/// Acts on signals as PgBouncer does; `SIGHUP` is somebody else's. Never ends but with an error.
+async fn obey_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
+    let of = |kind| signal(kind).context("failed to listen to signals");
+    let mut terminate = of(SignalKind::terminate())?;
+    let mut interrupt = of(SignalKind::interrupt())?;
+    let mut quit = of(SignalKind::quit())?;
+    let mut pause = of(SignalKind::user_defined1())?;
+    let mut resume = of(SignalKind::user_defined2())?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {
+                tracing::info!("got SIGTERM, shutting down, waiting for all clients disconnect");
+                file.end(ShutdownWait::Clients);
+            }
+            _ = interrupt.recv() => {
+                tracing::info!("got SIGINT, shutting down, waiting for all servers connections \
+                                to be released");
+                file.end(ShutdownWait::Servers);
+            }
+            _ = quit.recv() => {
+                tracing::info!("got SIGQUIT, fast exit");
+                file.end(ShutdownWait::Nobody);
+            }
+            _ = pause.recv() => {
+                tracing::info!("got SIGUSR1, pausing all activity");
+                each(bouncer, |name| bouncer.pause(name, false));
+            }
+            _ = resume.recv() => {
+                tracing::info!("got SIGUSR2, continuing from PAUSE");
+                if !file.is_shutting_down() {
+                    each(bouncer, |name| bouncer.resume(name));
+                }
+            }
+        }
+    }
+}
+
+fn each(bouncer: &Bouncer, act: impl Fn(&str) -> Result<(), bouncer::Error>) {
+    for tenant in bouncer.routing().tenants() {
+        if let Err(error) = act(&tenant.name) {
+            // It was removed this moment.
+            tracing::debug!(%error, tenant = &*tenant.name, "act on a database");
+        }
+    }
+}
+
+/// Waits until it is to end, and for whom that has to wait.
+async fn end(file: &IniFile, bouncer: &Bouncer, relay: &Relay) {
+    let mut endings = file.endings();
+    let mut wait = None;
+    loop {
+        match wait {
+            Some(ShutdownWait::Nobody) => return,
+            Some(ShutdownWait::Servers) if !any_busy(bouncer).await => return,
+            Some(ShutdownWait::Clients) if !any_client(bouncer).await => return,
+            Some(ShutdownWait::Servers | ShutdownWait::Clients) | None => {}
+        }
+        let look_again = async {
+            match wait {
+                Some(_) => tokio::time::sleep(LOOK_EVERY).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            changed = endings.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                wait = *endings.borrow_and_update();
+                relay.order(&|| Order::Deafen);
+                if wait == Some(ShutdownWait::Servers) {
+                    each(bouncer, |name| bouncer.pause(name, false));
+                }
+            }
+            () = look_again => {}
+        }
+    }
+}
+
+/// Whether a client holds a server connection.
+async fn any_busy(bouncer: &Bouncer) -> bool {
+    let snapshots = bouncer.snapshots().await;
+    let mut servers = snapshots.iter().flat_map(|snapshot| &snapshot.servers);
+    servers.any(|server| server.state == ServerState::Active)
+}
+
+/// Whether there is a client, the console's left aside.
+async fn any_client(bouncer: &Bouncer) -> bool {
+    let snapshots = bouncer.snapshots().await;
+    let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
+    clients.any(|client| !matches!(client.state, ClientState::Console | ClientState::Closing))
+}
+
+/// Where log lines go.
+struct Journal {
+    file: Option<Arc<File>>,
+    is_quiet: bool,
+}
+
+impl Journal {
+    fn open(path: &str, is_quiet: bool) -> Result<Journal> {
+        let open = |path: &str| File::options().create(true).append(true).open(path);
+        let file = (!path.is_empty()).then(|| open(path)).transpose();
+        let file = file.with_context(|| format!("open the logfile {path}"))?.map(Arc::new);
+        Ok(Journal { file, is_quiet })
+    }
+
+    /// Writes all log lines there, in PgBouncer's form.
+    fn install(self) -> Result<()> {
+        let is_shown = |of: &tracing::Metadata<'_>| {
+            *of.level() <= tracing::Level::INFO || of.target() == bouncer::relay::JOURNAL
+        };
+        let lines = tracing_subscriber::fmt::layer()
+            .event_format(Line)
+            .with_ansi(false)
+            .with_writer(move || Out { file: self.file.clone(), is_quiet: self.is_quiet })
+            .with_filter(tracing_subscriber::filter::filter_fn(is_shown));
+        tracing_subscriber::registry().with(lines).try_init().context("failed to start the log")
+    }
+}
+
+/// One log line on its way.
+struct Out {
+    file: Option<Arc<File>>,
+    is_quiet: bool,
+}
+
+impl io::Write for Out {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if !self.is_quiet || self.file.is_none() {
+            io::stderr().write_all(line)?;
+        }
+        if let Some(file) = &self.file {
+            (&**file).write_all(line)?;
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The form of a line: when, who, how bad, what.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: tracing::Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &tracing::Event<'_>,
+    ) -> fmt::Result {
+        let now = clock::rfc3339(UNIX_EPOCH + Duration::from_millis(clock::wall_ms()));
+        let now = now.replace('T', " ").replace('Z', " UTC");
+        let level = match *event.metadata().level() {
+            tracing::Level::ERROR => "ERROR",
+            tracing::Level::WARN => "WARNING",
+            _ => "LOG",
+        };
+        write!(writer, "{now} [{}] {level} ", std::process::id())?;
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// A file with the process id, removed at the end.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    fn write(path: &str) -> Result<Option<PidFile>> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        let written = std::fs::write(path, format!("{}\n", std::process::id()));
+        written.with_context(|| format!("write the pidfile {path}"))?;
+        Ok(Some(PidFile(PathBuf::from(path))))
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Somebody may have removed it; nobody can be told.
+        drop(std::fs::remove_file(&self.0));
+    }
+}
