@@ -24,6 +24,8 @@ import sys
 import time
 from collections import namedtuple
 
+import bouncer
+import bouncer.figures
 import durability
 import machine
 import report
@@ -117,7 +119,7 @@ IDLE_SECONDS = 6
 SETTLE_SECONDS_MAX = 180
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
-OTHERS = ("durability", "slow-reader", "memory", "pool", *sessions.NAMES)
+OTHERS = ("durability", "slow-reader", "memory", "pool", *sessions.NAMES, *bouncer.NAMES)
 
 
 def parse_arguments(argv):
@@ -135,7 +137,7 @@ def parse_arguments(argv):
         "--rival",
         action="append",
         metavar="NAME",
-        choices=EVERYBODY,
+        choices=(*EVERYBODY, *bouncer.RIVALS),
         help="only this one; may be repeated",
     )
     parser.add_argument(
@@ -172,6 +174,9 @@ def list_everything():
     print("sessions                     sessions, and Ash beside them; or one of")
     for case in sessions.CASES:
         print(f"  {f'sessions-{case.name}':26} {', '.join(case.rivals)}")
+    print("bouncer                      the bouncer, and other poolers beside it; or one of")
+    for case in bouncer.CASES:
+        print(f"  {f'bouncer-{case.name}':26} {', '.join(case.rivals)}")
 
 
 def wanted(options, name):
@@ -394,6 +399,9 @@ def scenarios(options, scratch):
     names = [name for name in sessions.NAMES if wanted(options, name)]
     if names and not options.rival:
         found["sessions"] = sessions.measure(scratch, options)
+    rivals_of_it = set(options.rival or bouncer.RIVALS) & set(bouncer.RIVALS)
+    if rivals_of_it and any(wanted(options, name) for name in bouncer.NAMES):
+        found["bouncer"] = bouncer.measure(scratch, options)
     return found
 
 
@@ -456,7 +464,8 @@ def measure(options, about):
                 memory_readings(running, "idle after its work", readings)
     about["rivals"] = {n: {k: r[k] for k in ("version", "options")} for n, r in running.items()}
     about["unavailable"] = missing
-    busy = [*busy, *about["scenarios"].get("sessions", {}).get("busy_percent", [])]
+    for part in ("sessions", "bouncer"):
+        busy = [*busy, *about["scenarios"].get(part, {}).get("busy_percent", [])]
     about["batches"], about["background_busy_percent"], about["memory"] = results, busy, readings
     about["load_end"] = machine.load_average()
     after = machine.cgroup_directories() | machine.mounts()
@@ -484,8 +493,10 @@ def write(about, options):
     directory = rivals.BENCH / ".cache" / "partial" if options.partial else rivals.BENCH
     (directory / "results").mkdir(parents=True, exist_ok=True)
     of_sessions = about["scenarios"].get("sessions", {})
-    goals_of_sessions = sessions.figures.goals(of_sessions)
-    text = report.document(about, goals_of_sessions, sessions.figures.text(of_sessions))
+    of_bouncer = about["scenarios"].get("bouncer", {})
+    more_goals = [*sessions.figures.goals(of_sessions), *bouncer.figures.goals(of_bouncer)]
+    more_text = [*sessions.figures.text(of_sessions), *bouncer.figures.text(of_bouncer)]
+    text = report.document(about, more_goals, more_text)
     (directory / "RESULTS.md").write_text(text, encoding="utf-8")
     figures = report.group(about["batches"])
     # Single latencies would make the file a hundred times as long and say little more.
@@ -496,6 +507,7 @@ def write(about, options):
     scenarios = {
         **about["scenarios"],
         "sessions": sessions.figures.without_samples(of_sessions),
+        "bouncer": bouncer.figures.without_samples(of_bouncer),
     }
     document = {
         **about,
@@ -506,7 +518,7 @@ def write(about, options):
             for (workload, clients), by_rival in figures.items()
         ],
         "goals": [
-            goal._asdict() for goal in (*report.goals(figures, about), *goals_of_sessions)
+            goal._asdict() for goal in (*report.goals(figures, about), *more_goals)
         ],
     }
     path = directory / "results" / f"{about['date'][:10]}-{about['commit']}.json"
@@ -545,6 +557,7 @@ def main(argv):
     cove_failed = any(b["rival"].startswith(COVE) and b["failures"] for b in about["batches"])
     cove_failed |= any(map(report.scenario_failed, about["scenarios"].values()))
     cove_failed |= sessions.figures.failed(about["scenarios"].get("sessions"))
+    cove_failed |= bouncer.figures.failed(about["scenarios"].get("bouncer"))
     return 1 if cove_failed or COVE in about["unavailable"] else 0
 
 

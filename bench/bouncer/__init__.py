@@ -21,20 +21,22 @@ from rivals import Unavailable, say
 OPEN_FILES = 20_000
 ROUNDS = 5
 POOLERS = (COVE, PGBOUNCER, PG_DOORMAN, ODYSSEY)
+LOGINS = (COVE, PGBOUNCER, PG_DOORMAN, DIRECT)
 
 # `cells` gives the parts of a case, which is then run part by part; `rounds` is for what takes
 # long: it takes part in so many rounds only.
 Case = namedtuple("Case", "name rivals run cells rounds", defaults=(None, None))
 CASES = [
-    Case("load", ALL, matrix.load, matrix.load_cells),
-    Case("calls", POOLERS, matrix.calls, matrix.load_cells, rounds=1),
-    Case("connect", ALL, matrix.connect, matrix.connect_cells),
-    Case("rows", ALL, matrix.rows),
+    Case("load", ALL, matrix.load, matrix.load_cells, rounds=3),
+    Case("calls", POOLERS, matrix.calls, matrix.calls_cells, rounds=1),
+    Case("connect", LOGINS, matrix.connect, matrix.connect_cells, rounds=3),
+    Case("rows", ALL, matrix.rows, rounds=3),
     Case("memory", POOLERS, matrix.memory, rounds=1),
     Case("fairness", (COVE, PGBOUNCER, DIRECT), matrix.fairness, rounds=3),
-    Case("dirty", (COVE, PGBOUNCER_RESET, DIRECT), matrix.dirty),
+    Case("dirty", (COVE, PGBOUNCER_RESET, DIRECT), matrix.dirty, rounds=3),
     Case("churn", POOLERS, matrix.churn, rounds=1),
 ]
+RIVALS = (*ALL, PGBOUNCER_RESET)
 NAMES = ["bouncer", "bouncer-relay", *(f"bouncer-{case.name}" for case in CASES)]
 
 

@@ -158,7 +158,7 @@ class Load:
         return {"connections_per_second": float(found.group(1))} if found else {}
 
     def latencies(self, begun, ended):
-        """Times of transactions that ended while it counted: `client no time script epoch us …`."""
+        """Times of transactions that ended while it counted; `client no time script epoch us`."""
         found = []
         for path in pathlib.Path(self.directory.name).iterdir():
             with open(path, encoding="utf-8") as file:

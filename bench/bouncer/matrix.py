@@ -1,4 +1,4 @@
-"""The cases that run whole processes: what is done with a pooler, and what is written down of it."""
+"""The cases that run whole processes: what is done with a pooler, and what is seen of it."""
 
 import contextlib
 import os
@@ -67,8 +67,14 @@ def ways():
 
 def load_cells(options):
     """Each number of clients, protocol and kind of socket; fewer for a first look."""
-    clients = (1, 10, 100) if options.quick else CLIENTS
-    return [(unix, way, n, mode) for unix, way in ways() for n in clients for mode in MODES]
+    tcp = (10, 100) if options.quick else CLIENTS
+    cells = [(False, "tcp", n, mode) for n in tcp for mode in MODES]
+    return cells + [(True, "unix", n, mode) for n in (10, 100) for mode in MODES]
+
+
+def calls_cells(options):
+    """A thousand clients make no other system calls than a hundred."""
+    return [cell for cell in load_cells(options) if cell[2] <= 100]
 
 
 def load(server, endpoint, samples, options, cell):
@@ -163,21 +169,28 @@ def settled(read):
 
 def fairness(server, endpoint, samples, options, scratch):
     """One client of B at a steady rate, alone and while A's clients ask for all they can get."""
-    flooding, steady = TENANTS
     seconds = max(options.seconds * FAIRNESS_SECONDS_FACTOR, 3)
+    # PgBouncer has a limit that its users share, or parts of their own that they do not lend.
+    ways = ("shared", "divided") if endpoint.name == PGBOUNCER else ("shared",)
+    for way in ways:
+        try:
+            samples.add((way,), beside_a_flood(server, endpoint, way, seconds, scratch))
+        except Failed as error:
+            samples.fail((way,), error)
+
+
+def beside_a_flood(server, endpoint, way, seconds, scratch):
+    flooding, steady = TENANTS
 
     def by(tenant):
-        if endpoint.name == COVE:
-            return {"database": tenant, "user": tenant}
-        database = "shared" if endpoint.name.startswith(PGBOUNCER) else "bench"
+        database = {COVE: tenant, PGBOUNCER: way}.get(endpoint.name, "bench")
         return {"database": database, "user": tenant}
 
     def b():
         arguments = ["-S", "-M", "simple", "-R", str(STEADY_RATE), *threads(1)]
         return Load(server, endpoint, seconds, arguments, sampled=1, **by(steady)).run()
 
-    quiet = b()
-    row = {"quiet_us": quiet["latencies_us"]}
+    row = {"quiet_us": b()["latencies_us"]}
     for flood in ("select", "sleep"):
         work = ["-S"] if flood == "select" else ["-f", script(scratch, "sleep")]
         arguments = [*work, *threads(FLOOD_CLIENTS)]
@@ -185,7 +198,7 @@ def fairness(server, endpoint, samples, options, scratch):
         found = a.run(lambda _: {"b": b()})
         row[f"{flood}_us"] = found["b"]["latencies_us"]
         row[f"{flood}_flood_per_second"] = found["per_second"]
-    samples.add((), row)
+    return row
 
 
 # --- transactions that leave something behind
@@ -221,7 +234,8 @@ def left_behind(endpoint):
         for client in clients:
             [[timeout]] = client.query("SHOW statement_timeout")
             [[locks]] = client.query(
-                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+                "SELECT count(*) FROM pg_locks"
+                " WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
             )
             [[tables]] = client.query(
                 "SELECT count(*) FROM pg_class WHERE relnamespace = pg_my_temp_schema()"

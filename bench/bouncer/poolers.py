@@ -11,14 +11,11 @@ import contextlib
 import functools
 import hashlib
 import hmac
-import json
 import os
 import pathlib
 import pwd
 import shutil
-import signal
 import tempfile
-import time
 
 import rivals
 from rivals import Unavailable
@@ -34,31 +31,37 @@ USER, PASSWORD = "bench", "known-to-everybody"
 TENANTS = ("a", "b")
 CLIENTS_MAX = 12_000
 SERVER_CLIENTS_MAX = 1_400
+# The same server under another address, as Cove counts connections by address.
+SHARED_HOST = "127.0.0.2"
 SCALE = 10
 # A client hashes so often for each login, on the same cores, and with the usual 4096 rounds does
 # little else. Whoever has the secret hashes nothing, so a pooler is not spared anything.
-ITERATIONS = 4096
+ITERATIONS = 64
+# Odyssey takes no secret with fewer, and so has no part where logins are measured.
+USUAL_ITERATIONS = 4096
 # Where they are looked for when the environment does not say.
 PLACES = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
+# After this somebody who waits for a connection is refused.
+WAIT_SECONDS = 20
 # As an entry of pg_hba.conf is divided: what comes through a pooler is trusted, which costs
 # everybody the same, and who comes directly has to log in.
 HBA = """local all direct scram-sha-256
-host all direct 127.0.0.1/32 scram-sha-256
+host all direct 127.0.0.0/8 scram-sha-256
 local all all trust
-host all all 127.0.0.1/32 trust
+host all all 127.0.0.0/8 trust
 """
 
 
 @functools.cache
-def scram_secret(password=PASSWORD):
+def scram_secret(password=PASSWORD, iterations=ITERATIONS):
     """A secret as PostgreSQL keeps it: RFC 5802, section 3."""
     salt = hashlib.sha256(password.encode()).digest()[:16]
-    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, ITERATIONS)
+    salted = hashlib.pbkdf2_hmac("sha256", password.encode(), salt, iterations)
     client = hmac.digest(salted, b"Client Key", "sha256")
     stored = hashlib.sha256(client).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
     salt, stored, server = (base64.b64encode(part).decode() for part in (salt, stored, server))
-    return f"SCRAM-SHA-256${ITERATIONS}:{salt}${stored}:{server}"
+    return f"SCRAM-SHA-256${iterations}:{salt}${stored}:{server}"
 
 
 class Endpoint:
@@ -113,7 +116,7 @@ def postgres(scratch):
         rivals.run([*made, "--no-locale", "--no-sync", "--pgdata", data], **as_owner)
         pathlib.Path(data, "pg_hba.conf").write_text(HBA, encoding="utf-8")
         argv = [places[-1] / "postgres", "-D", data, "-p", str(port), "-k", directory]
-        argv += ["-h", "127.0.0.1", "-c", f"max_connections={SERVER_CLIENTS_MAX}"]
+        argv += ["-h", f"127.0.0.1,{SHARED_HOST}", "-c", f"max_connections={SERVER_CLIENTS_MAX}"]
         argv += ["-c", "shared_buffers=384MB", "-c", "fsync=off", "-c", "log_min_messages=fatal"]
         log = pathlib.Path(scratch) / "postgres.log"
         with rivals.server(argv, log, **as_owner) as process:
@@ -189,7 +192,10 @@ def pgbouncer(scratch, server, name=PGBOUNCER, more=""):
     place = Place(scratch, name)
     users = "".join(f'"{user}" "{scram_secret()}"\n' for user in (USER, *TENANTS))
     users = place.write("users.txt", users)
-    tcp, unix = f"host=127.0.0.1 port={server.port}", f"host={server.directory} port={server.port}"
+    tcp, unix = (
+        f"host=127.0.0.1 port={server.port}",
+        f"host={server.directory} port={server.port}",
+    )
     version = rivals.first_line([binary, "--version"])
     # Debian 12's has no prepared statements in transaction mode.
     number = [int(part) for part in version.split()[-1].split(".")[:2]]
@@ -200,6 +206,7 @@ def pgbouncer(scratch, server, name=PGBOUNCER, more=""):
 bench = {tcp} dbname=bench
 benchu = {unix} dbname=bench
 shared = {tcp} dbname=bench max_db_connections={POOL}
+divided = {tcp} dbname=bench pool_size={POOL // len(TENANTS)}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {place.port}
@@ -209,6 +216,7 @@ auth_file = {users}
 pool_mode = transaction
 default_pool_size = {POOL}
 max_client_conn = {CLIENTS_MAX}
+query_wait_timeout = {WAIT_SECONDS}
 log_connections = 0
 log_disconnections = 0
 log_stats = 0
@@ -244,7 +252,7 @@ def odyssey(scratch, server):
     (place.directory / socket).symlink_to(f"{server.directory}/{socket}")
     rule = f"""user "{USER}" {{
     authentication "scram-sha-256"
-    password "{scram_secret()}"
+    password "{scram_secret(iterations=USUAL_ITERATIONS)}"
     storage "STORAGE"
     storage_db "bench"
     storage_user "{USER}"
@@ -367,10 +375,11 @@ listen = "127.0.0.1:{place.port}"
 unix_socket_dir = "{place.directory}"
 clients_max = {CLIENTS_MAX}
 [bouncer.servers.shared]
-address = "127.0.0.1:{server.port}"
+address = "{SHARED_HOST}:{server.port}"
 connections_max = {POOL}
 [bouncer.defaults.limits]
 server_connections_max = {POOL}
+wait_s = {WAIT_SECONDS}
 {tenants}""",
     )
     data = place.directory / "data"

@@ -1,4 +1,4 @@
-"""The relay in one process: ours and Go's in interleaved rounds, medians and ratios.
+"""The relay in one process, and leases: ours and Go's in interleaved rounds, medians and ratios.
 
     python3 bench/bouncer/relay.py --rounds 5
 
@@ -22,8 +22,15 @@ GO = "go"
 GOALS = {
     "postgres/rendezvous/reset_always": 1 / 3,
     "postgres/rendezvous/dirty_only": 1 / 5,
+    "lease/acquire_return": 1 / 4,
+    "lease/parallel": 1 / 4,
+    "lease/contended": 1 / 4,
+    "lease/throughput": 1 / 4,
+    "lease/stats": 1 / 4,
 }
 AGAINST = {"postgres/rendezvous/dirty_only": "postgres/rendezvous/reset_always"}
+# Go's pool is the one of the other bench, under its own names.
+POOL_ROWS = {"pool/": "lease/"}
 SECONDS_MAX = 600
 
 
@@ -37,6 +44,9 @@ def build():
     commands = {"cove": [TARGET / "release" / "bench-bouncer"]}
     for processors in sorted({1, os.cpu_count()}):
         commands[f"{GO} {processors}"] = [binary, "-processors", str(processors)]
+    binary = TARGET / "go-pool"
+    subprocess.run(["go", "build", "-o", binary, "."], cwd=BENCH / "go" / "pool", check=True)
+    commands[f"{GO} pool"] = [binary]
     return commands
 
 
@@ -48,13 +58,17 @@ def one_round(commands, reverse):
             command, check=True, capture_output=True, text=True, timeout=SECONDS_MAX
         )
         for row in json.loads(done.stdout)["rows"]:
-            rows.setdefault(row["name"], {})[side] = row
+            name = row["name"]
+            for theirs, ours in POOL_ROWS.items():
+                name = name.replace(theirs, ours)
+            rows.setdefault(name, {})[side] = row
     return rows
 
 
 def best(row):
-    """The faster of Go's figures of a row."""
-    return min((r for side, r in row.items() if side.startswith(GO)), key=lambda r: r["ns_per_op"])
+    """The faster of Go's figures of a row, if there are any."""
+    figures = [one for side, one in row.items() if side.startswith(GO)]
+    return min(figures, key=lambda one: one["ns_per_op"], default=None)
 
 
 def summary(rounds):
@@ -62,17 +76,17 @@ def summary(rounds):
     entries = []
     for name, first in rounds[0].items():
         entry = {"name": name}
-        sides = {"cove": lambda r: r.get("cove"), GO: lambda r: best(r) if len(r) > 1 else None}
-        for side, pick in sides.items():
+        for side, pick in (("cove", lambda row: row.get("cove")), (GO, best)):
             if pick(first):
                 entry[side] = medians([pick(r[name]) for r in rounds])
         other = AGAINST.get(name, name)
-        if "cove" in entry and len(rounds[0][other]) > 1:
+        if "cove" in entry and best(rounds[0][other]):
             # The ratio within a round, because load differs between rounds.
             ratios = [r[name]["cove"]["ns_per_op"] / best(r[other])["ns_per_op"] for r in rounds]
             entry["ratio"] = statistics.median(ratios)
         if name in GOALS and "ratio" in entry:
-            entry["goal"] = f"<= {GOALS[name]:.2f} x Go with a reset, 0 allocations"
+            theirs = "Go with a reset" if name in AGAINST else "Go"
+            entry["goal"] = f"<= {GOALS[name]:.2f} x {theirs}, 0 allocations"
             entry["met"] = entry["ratio"] <= GOALS[name] and not entry["cove"]["allocs_per_op"]
         entries.append(entry)
     return entries

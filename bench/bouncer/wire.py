@@ -1,4 +1,4 @@
-"""A client of PostgreSQL's protocol, for what pgbench does not do: to sit idle, to be cut off, to look."""
+"""A client of PostgreSQL's protocol, for what pgbench does not do: sit idle, be cut off, look."""
 
 import base64
 import functools

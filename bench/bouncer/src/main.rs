@@ -5,6 +5,7 @@ mod executor;
 #[path = "../../pool/src/measure.rs"]
 mod measure;
 mod pipe;
+mod pools;
 mod postgres;
 mod relay;
 
@@ -15,6 +16,10 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() {
     let only = std::env::args().nth(1).unwrap_or_default();
-    let rows: Vec<String> = postgres::rows(&only).iter().map(Row::to_json).collect();
+    let mut rows = postgres::rows(&only);
+    if only.is_empty() || only == "lease" {
+        rows.extend(pools::rows());
+    }
+    let rows: Vec<String> = rows.iter().map(Row::to_json).collect();
     println!("{{\"rows\":[{}]}}", rows.join(","));
 }

@@ -70,20 +70,22 @@ func main() {
 		measured("pool/contended_yield", 8_000, func(ops int) bool {
 			return tasks(16, ops, func(ops int) bool { return cycle(four, ops, runtime.Gosched) }) && all(four)
 		}),
-		measured("pool/throughput", 8_000, func(ops int) bool {
+		measure.Prepared("pool/throughput", samples, 8_000, func(ops int) func() bool {
 			tokens := make(chan struct{}, ops)
 			for i := 0; i < ops; i++ {
 				tokens <- struct{}{}
 			}
 			close(tokens)
-			return tasks(32, 32, func(int) bool {
-				for range tokens {
-					if !cycle(eight, 1, nil) {
-						return false
+			return func() bool {
+				return tasks(32, 32, func(int) bool {
+					for range tokens {
+						if !cycle(eight, 1, nil) {
+							return false
+						}
 					}
-				}
-				return true
-			}) && all(eight)
+					return true
+				}) && all(eight)
+			}
 		}),
 		measured("pool/stats", 50_000, func(ops int) bool {
 			for i := 0; i < ops; i++ {

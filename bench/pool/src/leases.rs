@@ -7,10 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use pool::{Config, Effect, KeyHandle, KeyLimits, Pool};
 use tokio::runtime::Runtime;
 
-use crate::measure::{Row, measure};
+use crate::measure::{Row, measure, measure_prepared};
 use crate::tasks::tasks;
 
 type Handle = KeyHandle<String, UnixStream>;
@@ -62,6 +63,15 @@ fn all_back(handle: &Handle) -> bool {
     stats.idle == stats.max && stats.leased == 0 && stats.waiting == 0
 }
 
+/// A token for each operation, and no more.
+fn tokens(ops: usize) -> Receiver<()> {
+    let (give, take) = crossbeam_channel::bounded(ops);
+    for _ in 0..ops {
+        give.send(()).expect("it has room for all");
+    }
+    take
+}
+
 pub fn rows(runtime: &Runtime) -> Vec<Row> {
     let start = Instant::now();
     let (_one, one) = filled(1, start);
@@ -82,12 +92,7 @@ pub fn rows(runtime: &Runtime) -> Vec<Row> {
         measure("pool/parallel", 100_000, |ops| many(&twelve, 2, ops, false)),
         measure("pool/contended", 100_000, |ops| many(&four, 16, ops, false)),
         measure("pool/contended_yield", 16_000, |ops| many(&four, 16, ops, true)),
-        measure("pool/throughput", 50_000, |ops| {
-            let (give, take) = crossbeam_channel::bounded::<()>(ops);
-            for _ in 0..ops {
-                give.send(()).expect("it has room for all");
-            }
-            drop(give);
+        measure_prepared("pool/throughput", 50_000, tokens, |_, take| {
             let now = Instant::now();
             tasks(runtime, 32, 32, |_| {
                 let (handle, take) = (eight.clone(), take.clone());

@@ -48,22 +48,35 @@ impl Row {
 /// Runs `batch` a few times; it does `ops` operations and says whether they came out right. The
 /// time is the median.
 pub fn measure(name: &'static str, ops: usize, mut batch: impl FnMut(usize) -> bool) -> Row {
-    let mut checked = batch(ops);
+    measure_prepared(name, ops, |_| (), |ops, ()| batch(ops))
+}
+
+/// The same, where each batch needs something made before that is no part of what is measured.
+pub fn measure_prepared<T>(
+    name: &'static str,
+    ops: usize,
+    mut prepare: impl FnMut(usize) -> T,
+    mut batch: impl FnMut(usize, T) -> bool,
+) -> Row {
+    let mut checked = batch(ops, prepare(ops));
     let mut times = [0.0; SAMPLES];
-    let before = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
+    let (mut allocations, mut bytes) = (0, 0);
     for time in &mut times {
+        let prepared = prepare(ops);
+        let before = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
         let start = Instant::now();
-        checked &= batch(ops);
+        checked &= batch(ops, prepared);
         *time = start.elapsed().as_nanos() as f64 / ops as f64;
+        allocations += ALLOCATIONS.load(Ordering::Relaxed) - before.0;
+        bytes += BYTES.load(Ordering::Relaxed) - before.1;
     }
-    let after = (ALLOCATIONS.load(Ordering::Relaxed), BYTES.load(Ordering::Relaxed));
     times.sort_by(f64::total_cmp);
     let all = (ops * SAMPLES) as f64;
     Row {
         name,
         ns_per_op: times[SAMPLES / 2],
-        allocs_per_op: (after.0 - before.0) as f64 / all,
-        bytes_per_op: (after.1 - before.1) as f64 / all,
+        allocs_per_op: allocations as f64 / all,
+        bytes_per_op: bytes as f64 / all,
         checked,
     }
 }

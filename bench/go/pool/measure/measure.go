@@ -20,13 +20,22 @@ type Row struct {
 // they came out right. The time is the median of the samples. Many short ones
 // are best: on a shared machine their median is hardly ever interrupted.
 func Batches(name string, samples, ops int, batch func(ops int) bool) Row {
-	checked := batch(ops)
+	return Prepared(name, samples, ops, func(ops int) func() bool {
+		return func() bool { return batch(ops) }
+	})
+}
+
+// Prepared is the same where each batch needs something made before; only what
+// prepare gives is measured, but its allocations count.
+func Prepared(name string, samples, ops int, prepare func(ops int) func() bool) Row {
+	checked := prepare(ops)()
 	times := make([]float64, samples)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for i := range times {
+		batch := prepare(ops)
 		start := time.Now()
-		checked = batch(ops) && checked
+		checked = batch() && checked
 		times[i] = float64(time.Since(start).Nanoseconds()) / float64(ops)
 	}
 	runtime.ReadMemStats(&after)
