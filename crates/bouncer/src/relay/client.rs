@@ -5,22 +5,28 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wire::pg::frame::TransactionStatus;
-use wire::pg::message::ErrorFields;
+use wire::pg::message::backend;
 
 use super::accept::Accepted;
 use super::common::Head;
 use super::conn::{Conn, Readiness, Source};
+use super::console::Visitor;
 use super::leases::Leased;
 use super::leave::Leaving;
+use super::listen::{Heard, Hearing};
 use super::login::{Greeting, LoginPhase};
-use super::opening::micros;
 use super::pools::{PoolRef, Ticket};
+use super::server::Server;
 use super::socket::{Received, Socket};
 use super::stats::TenantStats;
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
 use crate::pg::client::ClientSession;
 use crate::pg::link::{self, ClientNext};
 use crate::tenants::Route;
+
+/// What a client is told to find out whether it is still there: every server reports it, and it
+/// never changes.
+const PROBE_PARAMETER: &str = "server_version";
 
 /// A client connection.
 #[derive(Debug)]
@@ -48,6 +54,8 @@ pub(super) enum Phase {
     Greeting(Box<Greeting>),
     /// It is logged in.
     Session(Box<Session>),
+    /// It is at the console.
+    Console(Box<Visitor>),
     /// It is being told why it has to go.
     Closing,
 }
@@ -63,7 +71,9 @@ pub(super) struct Session {
     /// Whether its server connection is so new that the link does not know of it.
     pub(super) is_fresh: bool,
     /// Whether the link takes nothing more before the server has said something.
-    is_stalled: bool,
+    pub(super) is_stalled: bool,
+    /// What it listens to; none if it never did.
+    pub(super) hearing: Option<Box<Hearing>>,
     /// Whether its tenant limits the times of clients.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
@@ -78,6 +88,8 @@ pub(super) struct Session {
     pub(super) ready_us: u64,
     /// When the transaction began.
     pub(super) transaction_us: u64,
+    /// Whether it has said its last, and gets its answers yet.
+    pub(super) is_ending: bool,
     /// When something was cancelled because it took too long.
     pub(super) overtime_us: Option<u64>,
     pub(super) stats: Arc<TenantStats>,
@@ -119,6 +131,7 @@ impl Session {
             place: Place::Idle,
             is_fresh: false,
             is_stalled: false,
+            hearing: None,
             is_timed,
             want: 0,
             last_server: None,
@@ -126,6 +139,7 @@ impl Session {
             request_us: 0,
             ready_us: 0,
             transaction_us: 0,
+            is_ending: false,
             overtime_us: None,
             stats,
             _head: head,
@@ -143,7 +157,7 @@ impl Client {
     pub(super) fn session(&mut self) -> Option<&mut Session> {
         match &mut self.phase {
             Phase::Session(session) => Some(session),
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => None,
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
         }
     }
 
@@ -154,7 +168,7 @@ impl Client {
                 Place::Attached(server) => Some(server),
                 Place::Idle | Place::Waiting(_) => None,
             },
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => None,
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
         }
     }
 
@@ -166,6 +180,7 @@ impl Client {
             }
             Phase::Greeting(_) => true,
             Phase::Login(login) => login.is_looked_up(),
+            Phase::Console(visitor) => visitor.is_waiting(),
             Phase::Closing => false,
         }
     }
@@ -176,6 +191,12 @@ impl Worker {
     pub(super) fn greet(&mut self, accepted: Accepted, listener: usize) {
         self.serial += 1;
         self.books.stats.accepted.add(1);
+        let loads = self.common.peers.iter().map(|peer| peer.load.load(Ordering::Relaxed));
+        if loads.sum::<usize>() > self.common.connections_max() {
+            // Too many to be told one by one: descriptors are needed for those who are in.
+            self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
         if let Err(error) = self.begin_client(accepted, listener) {
             // It left before it was looked at, or epoll is full: its descriptor is closed by now.
             tracing::debug!(error = &error as &dyn std::error::Error, "take a client");
@@ -204,7 +225,7 @@ impl Worker {
         self.clients.occupy(place, client);
         self.books.stats.clients.add(1);
         self.books.stats.logins.add(1);
-        let login_us = micros(self.common.config.login);
+        let login_us = self.common.live.login_us();
         self.ground.timers.arm(Look::Client(place).id(), now_us + login_us);
         Ok(())
     }
@@ -235,6 +256,10 @@ impl Worker {
         if let Some(server) = client.server() {
             ground.work.push_back(Work::Server(server));
         }
+        if client.conn.is_readable() {
+            self.queue_client(place);
+        }
+        self.heed(place);
         self.finish_farewell(place);
     }
 
@@ -249,7 +274,7 @@ impl Worker {
             match client.conn.read(&mut self.scratch) {
                 Ok(Received::Data { count, .. }) => self.client_sent(place, count),
                 Ok(Received::Nothing) => return,
-                Ok(Received::End) => return self.client_gone(place, &Leaving::End),
+                Ok(Received::End) => return self.client_ended(place),
                 Err(error) => return self.client_gone(place, &Leaving::Lost(error)),
             }
         }
@@ -263,12 +288,48 @@ impl Worker {
         if client.is_held_up() {
             let is_queued = client.server().is_none();
             if is_queued && client.conn.is_closed() {
+                self.client_ended(place);
+            }
+            return false;
+        }
+        if client.conn.is_clogged() {
+            // It asks and does not take the answers. A server without us would not read it either.
+            if client.conn.is_closed() {
                 self.client_gone(place, &Leaving::End);
             }
             return false;
         }
         let Some(server) = client.server() else { return true };
         self.servers.get(server).is_none_or(|server| !server.conn.is_clogged())
+    }
+
+    /// A client will say nothing more. Like a server without us, we answer what it has asked, if it
+    /// is still there: of one that is not, the statement is cancelled.
+    fn client_ended(&mut self, place: u32) {
+        let Worker { clients, servers, outbox, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return };
+        let is_there = !client.conn.is_gone() && !client.conn.socket.is_tls();
+        let session = client.session().filter(|_| is_there);
+        let server = session.as_ref().and_then(|session| match session.place {
+            Place::Attached(server) => servers.get(server),
+            Place::Idle | Place::Waiting(_) => None,
+        });
+        let asked = session.filter(|session| match session.place {
+            Place::Idle => false,
+            Place::Waiting(_) => true,
+            Place::Attached(_) => server.is_some_and(Server::is_awaited),
+        });
+        let Some(session) = asked else { return self.client_gone(place, &Leaving::End) };
+        if std::mem::replace(&mut session.is_ending, true) {
+            return;
+        }
+        // Whether it listens is found out by telling it something that it knows already: a closed
+        // socket answers with a reset. In the middle of a message more is to come, which does too.
+        let between = server.is_none_or(Server::is_between_messages);
+        if let (true, Some(value)) = (between, session.link.seen.value(PROBE_PARAMETER)) {
+            backend::parameter_status(&mut outbox.to_client, PROBE_PARAMETER, value);
+            self.send_outbox(Some(place), None);
+        }
     }
 
     /// Puts a client on the list of work, once.
@@ -342,6 +403,7 @@ impl Worker {
         match self.clients.get_mut(place).map(|client| &client.phase) {
             Some(Phase::Login(_)) => self.feed_login(place, bytes),
             Some(Phase::Session(_)) => self.feed_session(place, bytes),
+            Some(Phase::Console(_)) => self.feed_visitor(place, bytes),
             Some(Phase::Greeting(_)) => 0,
             Some(Phase::Closing) | None => bytes.len(),
         }
@@ -400,10 +462,12 @@ impl Worker {
                     Leased::No => return bytes.len(),
                 },
                 ClientNext::NeedListener => {
-                    self.send_outbox(None, server_place);
-                    let message = "LISTEN needs a tenant in session mode";
-                    self.expel(place, &ErrorFields::fatal("0A000", message));
-                    return bytes.len();
+                    self.send_outbox(Some(place), server_place);
+                    match self.hear(place) {
+                        Heard::Yes => {}
+                        Heard::Waits => return used,
+                        Heard::No => return bytes.len(),
+                    }
                 }
                 ClientNext::Terminate => {
                     self.send_outbox(Some(place), server_place);

@@ -21,6 +21,8 @@ pub(super) enum Source {
     Server(u32),
     /// A connection that carries a cancel request to a server.
     Cancel(u32),
+    /// A connection that listens for clients.
+    Ear(u32),
 }
 
 const KIND_BITS: u32 = 3;
@@ -34,6 +36,7 @@ impl Source {
             Source::Client(place) => (2, place),
             Source::Server(place) => (3, place),
             Source::Cancel(place) => (4, place),
+            Source::Ear(place) => (5, place),
         };
         Token(((place as usize) << KIND_BITS) | kind)
     }
@@ -47,6 +50,7 @@ impl Source {
             2 => Some(Source::Client(place)),
             3 => Some(Source::Server(place)),
             4 => Some(Source::Cancel(place)),
+            5 => Some(Source::Ear(place)),
             _ => None,
         }
     }
@@ -61,6 +65,8 @@ pub(super) struct Readiness {
     pub(super) writable: bool,
     /// The peer sends nothing more, or the connection is gone.
     pub(super) closed: bool,
+    /// The connection is gone in both directions.
+    pub(super) gone: bool,
 }
 
 impl From<&Event> for Readiness {
@@ -69,6 +75,7 @@ impl From<&Event> for Readiness {
             readable: event.is_readable() || event.is_error(),
             writable: event.is_writable() || event.is_error(),
             closed: event.is_read_closed() || event.is_error(),
+            gone: event.is_write_closed() || event.is_error(),
         }
     }
 }
@@ -87,6 +94,8 @@ pub(super) struct Conn {
     readable: bool,
     /// Whether the peer said its last, though perhaps not everything was read.
     closed: bool,
+    /// Whether nothing can be said to the peer any more.
+    gone: bool,
 }
 
 impl Conn {
@@ -100,7 +109,7 @@ impl Conn {
         let token = source.token();
         socket.register(registry, token, room)?;
         let (input, output) = (Backlog::default(), Backlog::default());
-        Ok(Conn { socket, token, input, output, readable: false, closed: false })
+        Ok(Conn { socket, token, input, output, readable: false, closed: false, gone: false })
     }
 
     /// Registers it with another thread's epoll.
@@ -120,12 +129,14 @@ impl Conn {
     pub(super) fn mark_closed(&mut self) {
         self.readable = true;
         self.closed = true;
+        self.gone = true;
     }
 
     /// Takes note of what epoll says.
     pub(super) fn note(&mut self, readiness: Readiness) {
         self.readable |= readiness.readable || readiness.closed;
         self.closed |= readiness.closed;
+        self.gone |= readiness.gone;
     }
 
     /// Whether there may be something to read.
@@ -136,6 +147,11 @@ impl Conn {
     /// Whether the peer will send nothing beyond what it has sent.
     pub(super) fn is_closed(&self) -> bool {
         self.closed
+    }
+
+    /// Whether nothing can be said to the peer any more.
+    pub(super) fn is_gone(&self) -> bool {
+        self.gone
     }
 
     /// Reads once.
@@ -208,6 +224,7 @@ mod tests {
             Source::Client(u32::MAX),
             Source::Server(12),
             Source::Cancel(3),
+            Source::Ear(9),
         ] {
             assert_eq!(Source::of(source.token()), Some(source));
         }

@@ -1,12 +1,14 @@
 //! How clients and server connections come together and part.
 
+use std::sync::Arc;
+
 use wire::pg::message::ErrorFields;
 
 use super::client::{Client, Phase, Place};
 use super::pools::{Effect, Lease, Next, Refusal};
 use super::server::Closing;
 use super::worker::{Ending, Worker};
-use crate::tenants::Admission;
+use crate::tenants::{Admission, RouteError};
 
 /// What became of a client's wish for a server connection.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -83,7 +85,7 @@ impl Worker {
                 client.since_us = ground.now_us;
             }
             Phase::Greeting(greeting) => greeting.place = Place::Attached(server_place),
-            Phase::Login(_) | Phase::Closing => {}
+            Phase::Login(_) | Phase::Console(_) | Phase::Closing => {}
         }
     }
 
@@ -170,22 +172,24 @@ impl Worker {
 
     /// Tells a client why it gets no server connection, and ends it.
     fn refuse(&mut self, place: u32, refusal: &Refusal) {
-        let (stats, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase) {
+        let (stats, tenant, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase) {
             Some(Phase::Session(session)) => {
                 let waits = matches!(session.place, Place::Waiting(_));
                 session.place = Place::Idle;
-                (&session.stats, waits)
+                (&session.stats, &session.route.tenant, waits)
             }
             Some(Phase::Greeting(greeting)) => {
                 greeting.place = Place::Idle;
-                (&greeting.stats, false)
+                (&greeting.stats, &greeting.route.tenant, false)
             }
-            Some(Phase::Login(_) | Phase::Closing) | None => return,
+            Some(Phase::Login(_) | Phase::Console(_) | Phase::Closing) | None => return,
         };
         if is_waiting {
             stats.clients_waiting.sub(1);
         }
         let message = refusal.to_string();
+        let paused = (tenant.state.admission() == Admission::Refusing)
+            .then(|| RouteError::Paused(Arc::clone(&tenant.name)).to_string());
         let fields = match refusal {
             Refusal::QueueFull { .. } | Refusal::WaitTimeout { .. } => {
                 stats.exhausted.add(1);
@@ -195,6 +199,10 @@ impl Worker {
                 )
             }
             Refusal::Down(failure) => ErrorFields::fatal(&failure.code, &message),
+            // What those are told who come now.
+            Refusal::Shut if paused.is_some() => {
+                ErrorFields::fatal("08000", paused.as_deref().unwrap_or(&message))
+            }
             Refusal::Shut => ErrorFields::fatal("57P01", &message),
         };
         self.expel(place, &fields);

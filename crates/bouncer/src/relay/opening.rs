@@ -72,7 +72,6 @@ impl Target {
     fn exposure(&self) -> Exposure {
         match self {
             Target::Unix(_) => Exposure::Private,
-            Target::Tcp(address) if address.ip().is_loopback() => Exposure::Private,
             Target::Tcp(_) => Exposure::Public,
         }
     }
@@ -161,7 +160,7 @@ impl Worker {
     ) {
         let Some(role) = self.roles.get(&slot.pool()) else { return self.roleless(pool, slot) };
         let (tenant, user) = (Arc::clone(&role.tenant), Arc::clone(&role.user.server_user));
-        let dial = self.new_dial(&slot, &target);
+        let dial = self.new_dial(slot.pool(), &target);
         let place = self.servers.reserve();
         let made = dial.and_then(|dial| {
             let socket = target.connect(self.common.config.tcp)?;
@@ -193,8 +192,9 @@ impl Worker {
         self.ground.timers.arm(Look::Server(place).id(), now_us + connect_us);
     }
 
-    fn new_dial(&self, slot: &pools::Place, target: &Target) -> io::Result<Dial> {
-        let role = self.roles.get(&slot.pool()).ok_or(io::ErrorKind::NotFound)?;
+    /// A login at the server as the role of a pool.
+    pub(super) fn new_dial(&self, pool: PoolId, target: &Target) -> io::Result<Dial> {
+        let role = self.roles.get(&pool).ok_or(io::ErrorKind::NotFound)?;
         let mut nonce = [0; wire::pg::scram::NONCE_BYTES];
         getrandom::fill(&mut nonce)?;
         let settings = role.tenant.settings.iter();

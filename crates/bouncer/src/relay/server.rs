@@ -160,10 +160,26 @@ impl Server {
         }
     }
 
+    /// Whether its client was not given just a part of a message.
+    pub(super) fn is_between_messages(&self) -> bool {
+        match &self.phase {
+            ServerPhase::Live(link) => link.body.left == 0,
+            ServerPhase::Opening(_) => true,
+        }
+    }
+
     /// Whether its client waits for a reply.
     pub(super) fn is_awaited(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.has_client_entries(),
+            ServerPhase::Opening(_) => false,
+        }
+    }
+
+    /// Whether its client is between the first byte of a request and the last one of its reply.
+    pub(super) fn is_in_request(&self) -> bool {
+        match &self.phase {
+            ServerPhase::Live(link) => link.is_in_request(),
             ServerPhase::Opening(_) => false,
         }
     }
@@ -251,7 +267,14 @@ impl Worker {
     pub(super) fn feed_server(&mut self, place: u32, bytes: &[u8]) -> usize {
         match self.servers.get(place).map(|server| &server.phase) {
             Some(ServerPhase::Opening(_)) => self.feed_opening(place, bytes),
-            Some(ServerPhase::Live(_)) => self.feed_live(place, bytes),
+            Some(ServerPhase::Live(_)) => {
+                let client = self.servers.get(place).and_then(|server| server.client);
+                let used = self.feed_live(place, bytes);
+                if let Some(client) = client {
+                    self.heed(client);
+                }
+                used
+            }
             None => bytes.len(),
         }
     }
@@ -337,6 +360,11 @@ impl Worker {
         server.stats.times().query.record(now_us.saturating_sub(session.request_us));
         session.request_us = now_us;
         session.ready_us = now_us;
+        if session.is_ending
+            && let Some(client) = server.client
+        {
+            ground.work.push_back(Work::Client(client));
+        }
         if counts.1 != transactions {
             let begun_us = std::mem::replace(&mut session.transaction_us, now_us);
             server.stats.times().transaction.record(now_us.saturating_sub(begun_us));
@@ -393,7 +421,7 @@ impl Worker {
                 greeting.place = Place::Idle;
                 true
             }
-            Phase::Login(_) | Phase::Closing => false,
+            Phase::Login(_) | Phase::Console(_) | Phase::Closing => false,
         }
     }
 

@@ -1,0 +1,231 @@
+//! How things end: by cancel requests, by limits on time, by a server that goes away.
+
+use std::time::Duration;
+
+use api::{PoolMode, TenantLimitsSpec, TenantSpec};
+use bouncer::relay::orders::Order;
+use bouncer::relay::snapshot::ClientState;
+use bouncer::service::Threads;
+use testkit::pg::{cancel_request, startup};
+use testkit::{PgBatch, PgClient, Postgres, Stopwatch};
+
+use crate::support::{Pooler, limited, tenant, until};
+
+fn cancel(pooler: &Pooler, pid: u32, key: &[u8]) {
+    let mut canceller = PgClient::open(&pooler.tcp()).expect("connect");
+    canceller.send(&cancel_request(pid, key)).expect("send");
+    assert!(canceller.end().0, "the connection of a cancel request stays open");
+}
+
+fn wait_for(pooler: &Pooler, pid: u32, state: ClientState) {
+    until(&format!("client {pid} is {state:?}"), || {
+        let snapshots = pooler.snapshots();
+        let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
+        clients.any(|client| client.pid == pid && client.state == state).then_some(())
+    });
+}
+
+/// Waits until a server process runs a text that contains `part`.
+fn wait_running(server: &Postgres, part: &str) {
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%{part}%' \
+         AND pid <> pg_backend_pid()"
+    );
+    until(&format!("{part} runs"), || (server.sql(&sql) != "0").then_some(()));
+}
+
+#[test]
+fn a_cancel_request_reaches_the_statement_that_is_meant() {
+    let server = Postgres::shared();
+    for (threads, mode) in [(1, PoolMode::Transaction), (2, PoolMode::Transaction), (2, PoolMode::Session)]
+    {
+        let pooler = Pooler::start(threads, vec![tenant("t", &server, mode)]);
+        let (mut client, mut other) = (pooler.client("t"), pooler.client("t"));
+        client.send(&PgBatch::new().query("SELECT pg_sleep(60), 'meant'").0).expect("send");
+        wait_running(&server, "meant");
+        // A wrong key, and the right key of somebody else.
+        let mut wrong = client.key.clone();
+        wrong[0] ^= 1;
+        cancel(&pooler, client.pid, &wrong);
+        cancel(&pooler, client.pid, &other.key);
+        cancel(&pooler, other.pid, &other.key);
+        wait_running(&server, "meant");
+        cancel(&pooler, client.pid, &client.key);
+        let answer = client.answer().expect("an answer");
+        assert_eq!(answer.error().expect("an error").code(), "57014");
+        assert_eq!(client.value("SELECT 1"), "1");
+        // Nothing runs: nothing happens, to nobody.
+        cancel(&pooler, client.pid, &client.key);
+        for _ in 0..20 {
+            assert_eq!(other.value("SELECT 2"), "2");
+            assert_eq!(client.value("SELECT 3"), "3");
+        }
+    }
+}
+
+#[test]
+fn a_cancel_request_takes_a_client_out_of_the_queue() {
+    let server = Postgres::shared();
+    let one = TenantLimitsSpec { server_connections_max: Some(1), ..Default::default() };
+    let pooler = Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, one)]);
+    let (mut holder, mut client) = (pooler.client("t"), pooler.client("t"));
+    holder.run("BEGIN");
+    let requests = [
+        PgBatch::new().query("SELECT 1"),
+        PgBatch::new().parse("", "SELECT 1").bind("", "", &[]).execute("", 0).sync(),
+    ];
+    for request in requests {
+        client.send(&request.0).expect("send");
+        wait_for(&pooler, client.pid, ClientState::Waiting);
+        cancel(&pooler, client.pid, &client.key);
+        let answer = client.answer().expect("an answer");
+        assert_eq!(answer.error().expect("an error").code(), "57014");
+        assert_eq!(client.status, b'I');
+    }
+    holder.run("COMMIT");
+    assert_eq!(client.value("SELECT 1"), "1");
+}
+
+/// What becomes of a client of a tenant with a limit on time, after what it did.
+fn check_limit(limits: TenantLimitsSpec, before: &str, batch: &PgBatch, code: &str, stays: bool) {
+    let server = Postgres::shared();
+    let pooler = Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, limits)]);
+    let mut client = pooler.client("t");
+    client.run(before);
+    let watch = Stopwatch::start();
+    client.send(&batch.0).expect("send");
+    if stays {
+        let answer = client.answer().expect("an answer");
+        assert_eq!(answer.error().expect("an error").code(), code);
+        assert_eq!(client.value("SELECT 1"), "1");
+    } else {
+        let (ended, messages) = client.end();
+        let last = messages.last().expect("a message");
+        assert!(ended && last.tag == b'E', "{messages:?}");
+        assert_eq!(last.error().code(), code);
+    }
+    assert!(watch.elapsed() < Duration::from_secs(10), "{:?}", watch.elapsed());
+    assert_eq!(pooler.client("t").value("SELECT 1"), "1");
+}
+
+#[test]
+fn limits_on_time_hold() {
+    let none = TenantLimitsSpec::default();
+    let sleep = PgBatch::new().query("SELECT pg_sleep(60)");
+    let nothing = PgBatch::new();
+    let query = TenantLimitsSpec { query_s: Some(0.3), ..none };
+    check_limit(query, "SELECT 1", &sleep, "57014", true);
+    let idle = TenantLimitsSpec { client_idle_s: Some(0.3), ..none };
+    check_limit(idle, "SELECT 1", &nothing, "57P05", false);
+    let idle = TenantLimitsSpec { idle_in_transaction_s: Some(0.3), ..none };
+    check_limit(idle, "BEGIN", &nothing, "25P03", false);
+    let transaction = TenantLimitsSpec { transaction_s: Some(0.3), ..none };
+    check_limit(transaction, "BEGIN", &nothing, "25P04", false);
+}
+
+#[test]
+fn who_does_not_log_in_in_time_is_sent_away() {
+    let server = Postgres::shared();
+    let pooler = Pooler::start(1, vec![tenant("t", &server, PoolMode::Transaction)]);
+    for bytes in [Vec::new(), startup(3 << 16, &[("user", "app")])[..9].to_vec()] {
+        let mut client = PgClient::open(&pooler.tcp()).expect("connect");
+        client.send(&bytes).expect("send");
+        let (ended, messages) = client.end();
+        assert!(ended && messages[0].error().code() == "08006", "{messages:?}");
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_is_told_and_comes_back() {
+    // One of its own: the others' connections are left alone.
+    let server = Postgres::start();
+    let pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
+    let (mut idle, mut held) = (pooler.client("t"), pooler.client("t"));
+    idle.run("SELECT 1");
+    held.run("BEGIN");
+    server.cut_connections();
+    let (ended, messages) = held.end();
+    assert!(ended);
+    assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
+    // Who had nothing there sees nothing of it.
+    until("dead connections are gone", || (pooler.servers() == 0).then_some(()));
+    assert_eq!(idle.value("SELECT 2"), "2");
+
+    let mut running = pooler.client("t");
+    running.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).expect("send");
+    wait_running(&server, "pg_sleep(60)");
+    server.kill_connections();
+    let (ended, messages) = running.end();
+    assert!(ended);
+    let code = messages.last().expect("an error").error().code().to_owned();
+    assert!(["57P02", "08006"].contains(&code.as_str()), "{messages:?}");
+    server.wait_recovered();
+    // A client may be refused while it recovers, with the server's own words.
+    until("the server is used again", || {
+        let parameters = [("user", "app"), ("database", "t")];
+        let mut client = PgClient::login(&pooler.tcp(), &parameters, "").ok()?;
+        (client.query("SELECT 3").ok()?.error().is_none()).then_some(())
+    });
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_at_once() {
+    let server = Postgres::shared();
+    let nowhere = TenantSpec {
+        server: "127.0.0.1:1".to_owned(),
+        ..tenant("t", &server, PoolMode::Transaction)
+    };
+    let pooler = Pooler::start(1, vec![nowhere]);
+    for _ in 0..3 {
+        let watch = Stopwatch::start();
+        let parameters = [("user", "app"), ("database", "t")];
+        let refused = PgClient::login(&pooler.tcp(), &parameters, "").expect_err("no server");
+        assert_eq!(refused.error().expect("an error").code(), "08006");
+        assert!(watch.elapsed() < Duration::from_secs(3), "{:?}", watch.elapsed());
+    }
+}
+
+#[test]
+fn clients_are_killed_by_order() {
+    let server = Postgres::shared();
+    let pooler = Pooler::start(2, vec![tenant("t", &server, PoolMode::Transaction)]);
+    let (mut one, mut two) = (pooler.client("t"), pooler.client("t"));
+    let pid = one.pid;
+    pooler.relay.order(&|| Order::KillClient(pid));
+    assert_eq!(one.end().1[0].error().code(), "57P01");
+    assert_eq!(two.value("SELECT 1"), "1");
+    let tenant = pooler.tenant("t").id;
+    pooler.relay.order(&|| Order::Kill(tenant));
+    assert_eq!(two.end().1[0].error().code(), "57P01");
+    until("everything is closed", || (pooler.servers() == 0).then_some(()));
+    assert_eq!(pooler.client("t").value("SELECT 1"), "1");
+}
+
+#[test]
+fn who_stops_talking_gets_its_answer_and_who_is_gone_does_not() {
+    let server = Postgres::shared();
+    for mode in [PoolMode::Transaction, PoolMode::Session] {
+        let pooler = Pooler::start(1, vec![tenant("t", &server, mode)]);
+        for address in [pooler.tcp(), pooler.unix()] {
+            let log_in = || {
+                let parameters = [("user", "app"), ("database", "t")];
+                PgClient::login(&address, &parameters, "").expect("log in")
+            };
+            let mut client = log_in();
+            client.send(&PgBatch::new().query("SELECT pg_sleep(0.5), 'heard'").0).expect("send");
+            client.finish();
+            let (ended, messages) = client.end();
+            assert!(ended, "{mode:?}");
+            let tags: Vec<u8> = messages.iter().map(|it| it.tag).filter(|it| *it != b'S').collect();
+            assert_eq!(tags, b"TDCZ", "{mode:?}");
+
+            let mut client = log_in();
+            client.send(&PgBatch::new().query("SELECT pg_sleep(60), 'unheard'").0).expect("send");
+            wait_running(&server, "unheard");
+            drop(client);
+            let sql = "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND \
+                       query LIKE '%unheard%' AND pid <> pg_backend_pid()";
+            until("it was cancelled", || (server.sql(sql) == "0").then_some(()));
+        }
+    }
+}
