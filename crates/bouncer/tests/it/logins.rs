@@ -63,6 +63,14 @@ fn tenants() -> Vec<TenantSpec> {
 
 impl Gate {
     fn start(server: &Postgres, mode: TlsMode, cleartext: CleartextPolicy, method: Method) -> Gate {
+        Gate::start_with(server, (mode, cleartext, method), tenants())
+    }
+
+    fn start_with(
+        server: &Postgres,
+        (mode, cleartext, method): (TlsMode, CleartextPolicy, Method),
+        tenants: Vec<TenantSpec>,
+    ) -> Gate {
         let scratch = Scratch::new();
         let certificate = Certificate::new(&scratch);
         let table = ServerTable {
@@ -72,7 +80,7 @@ impl Gate {
             ..ServerTable::default()
         };
         let servers = [("main".to_owned(), table)].into();
-        let config = Config { tenants: tenants(), servers, ..Config::default() };
+        let config = Config { tenants, servers, ..Config::default() };
         let resolve = |_: &str, text: &str| Ok(text.to_owned());
         let define = |spec: &TenantSpec| Definition::of_file(spec, "tenants", &resolve);
         let definitions: Result<Vec<Definition>, _> = config.tenants.iter().map(define).collect();
@@ -264,4 +272,69 @@ fn keys_for_cancelling_are_long_where_the_client_can_take_it() {
     let client = PgClient::login_as(0x0003_270f, &gate.tcp().into(), &parameters, "secret");
     let client = client.expect("log in");
     assert_eq!((client.key.len(), client.negotiated), (32, Some((0x0003_0002, Vec::new()))));
+}
+
+/// A server that says this, each time after it has heard something, and then hangs up.
+fn rogue(says: Vec<Vec<u8>>) -> SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    // It ends with the test's process: nobody connects to it any more.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            for part in &says {
+                let heard = stream.read(&mut [0; 4096]).unwrap_or(0);
+                if heard == 0 || stream.write_all(part).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_that_is_none_harms_nobody() {
+    let server = server();
+    let message = |tag: u8, body: &[u8]| {
+        let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
+        [&[tag], &length[..], body].concat()
+    };
+    let plain = b"N".to_vec();
+    let sasl = message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
+    let long = [&b"\0\0\0\x0br="[..], &[b'x'; 60_000]].concat();
+    let stories = [
+        // An error without a SQLSTATE, without anything, without an end (CVE-2026-6666).
+        vec![plain.clone(), message(b'E', b"SFATAL\0Mno\0\0")],
+        vec![plain.clone(), message(b'E', b"\0")],
+        vec![plain.clone(), message(b'E', b"Mno")],
+        // More of SCRAM than anybody needs (CVE-2026-6665), and lengths that are none.
+        vec![plain.clone(), sasl.clone(), message(b'R', &long)],
+        vec![plain.clone(), sasl, message(b'R', b"\0\0\0\x0br=,s=,i=4294967295")],
+        vec![plain.clone(), b"R\xff\xff\xff\xff".to_vec()],
+        vec![plain.clone(), b"R\0\0\0\0".to_vec()],
+        vec![plain, b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec()],
+        vec![b"E\0\0\0\x0dSERROR\0\0".to_vec()],
+        vec![b"SS".to_vec()],
+        vec![Vec::new()],
+    ];
+    let count = stories.len();
+    let mut tenants = tenants();
+    for (number, says) in stories.into_iter().enumerate() {
+        tenants.push(TenantSpec {
+            name: format!("rogue{number}"),
+            server: rogue(says).to_string(),
+            server_user: Some("app".to_owned()),
+            server_password: Some("secret".to_owned()),
+            users: vec![user("app", UserAuth::Trust, None, None)],
+            ..TenantSpec::default()
+        });
+    }
+    let ways = (TlsMode::Prefer, CleartextPolicy::Protected, Method::Best);
+    let gate = Gate::start_with(&server, ways, tenants);
+    for number in 0..count {
+        let conninfo = format!("dbname=rogue{number} user=app");
+        let error = gate.ask(&conninfo).expect_err("no server");
+        assert!(error.contains("FATAL"), "{number}: {error}");
+        gate.check("dbname=shop user=alice password=secret", Ok("alice"));
+    }
 }
