@@ -1,5 +1,6 @@
 //! The bouncer of the real binary: tenants, modes, limits, cancelling, operation.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -94,6 +95,7 @@ fn tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
         ("colour", json!("red")),
     ] {
         let mut spec = spec.clone();
+        spec["name"] = json!("side_other");
         spec[field] = value;
         let response = send(&client, "POST", "/v1/tenants", &spec);
         assert_eq!(response.status, 400, "{field}: {}", response.text());
@@ -413,7 +415,7 @@ fn users_are_looked_up_where_they_are() {
         bounce(shared_postgres(), "", &[Behind::new("looked_up", "transaction", 3).with(query)]);
     bounced.postgres.sql(
         "CREATE ROLE lookup LOGIN SUPERUSER PASSWORD 'lookup'; CREATE ROLE grace LOGIN PASSWORD 'hopper'; \
-         CREATE ROLE late LOGIN PASSWORD 'late' VALID UNTIL '2020-01-01'; CREATE ROLE none LOGIN",
+         CREATE ROLE late LOGIN PASSWORD 'late' VALID UNTIL '2020-01-01'; CREATE ROLE unproved LOGIN",
     );
     let login = |user: &str, password: &str| {
         let parameters = [("user", user), ("database", "looked_up")];
@@ -421,9 +423,13 @@ fn users_are_looked_up_where_they_are() {
     };
     let mut client = login("grace", "hopper").unwrap();
     assert_eq!(client.value("SELECT current_user"), "grace");
-    for (user, password) in
-        [("grace", "wrong"), ("late", "late"), ("none", ""), ("lookup", "lookup"), ("nobody", "")]
-    {
+    for (user, password) in [
+        ("grace", "wrong"),
+        ("late", "late"),
+        ("unproved", ""),
+        ("lookup", "lookup"),
+        ("nobody", ""),
+    ] {
         assert_eq!(code(login(user, password)), "28P01", "{user}");
     }
 }
@@ -511,7 +517,10 @@ fn unix_sockets_serve_both_sides() {
     let bouncer = format!("unix_socket_dir = {:?}", directory.path());
     let bounced =
         bounce_at(postgres, &upstream, &bouncer, &[Behind::new("sockets", "transaction", 2)]);
-    let socket = directory.path().join(format!(".s.PGSQL.{}", bounced.tcp().port()));
+    // Named after a port, as libpq wants it.
+    let mut entries = std::fs::read_dir(directory.path()).unwrap().map(|it| it.unwrap().path());
+    let is_socket = |path: &PathBuf| path.display().to_string().contains(".s.PGSQL.");
+    let socket = entries.find(is_socket).expect("a socket");
     let parameters = [("user", USER), ("database", "sockets")];
     let mut client = PgClient::login(&socket.clone().into(), &parameters, PASSWORD).unwrap();
     assert_eq!(client.value("SELECT inet_client_addr() IS NULL"), "t");

@@ -20,65 +20,68 @@ const SLACK_BYTES: u64 = 24 << 20;
 /// Runs of each kind of chance.
 const RUNS: u64 = 250;
 
-/// Sends bytes and reads to the end. There must be one.
-fn until_end(bounced: &Bounced, what: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(bounced.tcp()).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
-    // It may have been refused before it was complete.
-    drop(stream.write_all(bytes));
-    let mut answer = Vec::new();
-    match stream.read_to_end(&mut answer) {
-        Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("{what} is not ended"),
-        _ => answer,
+struct Hostile<'a> {
+    bounced: Bounced,
+    tenant: &'a str,
+}
+
+impl Hostile<'_> {
+    fn login(&self) -> PgClient {
+        let client = self.bounced.login(self.tenant);
+        client.patience(PATIENCE);
+        client
+    }
+
+    /// Sends bytes and reads to the end. There must be one.
+    fn until_end(&self, what: &str, bytes: &[u8]) -> Vec<u8> {
+        let mut stream = TcpStream::connect(self.bounced.tcp()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        // It may have been refused before it was complete.
+        drop(stream.write_all(bytes));
+        let mut answer = Vec::new();
+        match stream.read_to_end(&mut answer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => panic!("{what} is not ended"),
+            _ => answer,
+        }
+    }
+
+    /// A login that nobody doubts, with whatever comes behind it.
+    fn after_login(&self, what: &str, bytes: &[u8]) {
+        let mut client = self.login();
+        drop(client.send(bytes));
+        drop(client.send(&PgBatch::new().sync().query("SELECT 'still there'").0));
+        client.finish();
+        // Everything that it says must be said in messages, and then be over.
+        let (is_over, messages) = client.end();
+        assert!(is_over, "{what} is not ended; {messages:?}");
+        for message in &messages {
+            let known = b"RSZEN1234567tTDCIWGHcdnsvVA";
+            assert!(known.contains(&message.tag), "{what}: {messages:?}");
+        }
+    }
+
+    /// Whether a connection that others used is as it should be.
+    fn control(&self, what: &str) {
+        let answer = self.login().query("SELECT 'control'");
+        let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(answer.letters(), "TDCZ", "after {what}: {answer:?}");
+        assert_eq!(answer.value(), "control", "after {what}");
     }
 }
 
-/// A login that nobody doubts, with whatever comes behind it.
-fn after_login(bounced: &Bounced, what: &str, bytes: &[u8]) {
-    let mut client = bounced.login("hostile");
-    client.patience(PATIENCE);
-    drop(client.send(bytes));
-    drop(client.send(&PgBatch::new().sync().query("SELECT 'still there'").0));
-    client.finish();
-    // Everything that it says must be said in messages, and then be over.
-    let (is_over, messages) = client.end();
-    assert!(is_over, "{what} is not ended; {messages:?}");
-    for message in &messages {
-        let known = b"RSZEN1234567tTDCIWGHcdnsvVA";
-        assert!(known.contains(&message.tag), "{what}: {messages:?}");
-    }
-}
-
-/// Whether a connection that others used is as it should be.
-fn control(bounced: &Bounced, what: &str) {
-    let mut client = bounced.login("hostile");
-    client.patience(PATIENCE);
-    let answer = client.query("SELECT 'control'").unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_eq!(answer.letters(), "TDCZ", "after {what}: {answer:?}");
-    assert_eq!(answer.value(), "control", "after {what}");
-}
-
-fn check(run: impl FnOnce(&Bounced)) {
+/// A server with one tenant, and what it must be like after everything was sent to it.
+fn check(tenant: &str, run: impl FnOnce(&Hostile<'_>)) {
     let _guard = beside_others();
-    let postgres = shared_postgres();
-    let exists = "SELECT count(*) FROM pg_database WHERE datname = 'hostile'";
-    if postgres.sql(exists) != "0" {
-        until("the other test to end", PATIENCE * 10, || {
-            let users =
-                postgres.sql("SELECT count(*) FROM pg_stat_activity WHERE datname = 'hostile'");
-            if users == "0" { Ok(()) } else { Err(users) }
-        });
-        postgres.sql("DROP DATABASE hostile");
-    }
-    let bounced = bounce(postgres, LOGIN, &[Behind::new("hostile", "transaction", 1)]);
-    let pid = bounced.server.pid();
+    let tenants = [Behind::new(tenant, "transaction", 1)];
+    let bounced = Hostile { bounced: bounce(shared_postgres(), LOGIN, &tenants), tenant };
+    let pid = bounced.bounced.server.pid();
     for _ in 0..20 {
-        control(&bounced, "nothing");
+        bounced.control("nothing");
     }
     let (bytes, descriptors) = (process::resident_bytes(pid), process::descriptors(pid));
     run(&bounced);
-    control(&bounced, "everything");
+    bounced.control("everything");
     until("descriptors to be closed", PATIENCE, || {
         let open = process::descriptors(pid);
         if open <= descriptors + 2 { Ok(()) } else { Err(format!("{open}, were {descriptors}")) }
@@ -93,10 +96,10 @@ fn number(length: u32, rest: &[u8]) -> Vec<u8> {
 
 #[test]
 fn nothing_but_a_login_logs_in() {
-    check(|bounced| {
+    check("hostile_login", |bounced| {
         let version = PROTOCOL_3_0.to_be_bytes();
         let user = |more: &[u8]| {
-            let body = [&version[..], b"user\0ada\0database\0hostile\0", more].concat();
+            let body = [&version[..], b"user\0ada\0database\0hostile_login\0", more].concat();
             number(u32::try_from(body.len() + 4).unwrap(), &body)
         };
         let mut many = Vec::new();
@@ -117,8 +120,11 @@ fn nothing_but_a_login_logs_in() {
             ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
             ("TLS where there is none", b"\x16\x03\x01\x00\xff\x01\x00\x00\xfb\x03\x03".to_vec()),
             ("too many requests for encryption", many),
-            ("no user", startup(PROTOCOL_3_0, &[("database", "hostile")])),
-            ("an empty user", startup(PROTOCOL_3_0, &[("user", ""), ("database", "hostile")])),
+            ("no user", startup(PROTOCOL_3_0, &[("database", "hostile_login")])),
+            (
+                "an empty user",
+                startup(PROTOCOL_3_0, &[("user", ""), ("database", "hostile_login")]),
+            ),
             ("the same user twice", startup(PROTOCOL_3_0, &[("user", USER), ("user", "x")])),
             ("version 2", startup(2 << 16, &[("user", USER)])),
             ("version 4", startup(4 << 16, &[("user", USER)])),
@@ -134,11 +140,11 @@ fn nothing_but_a_login_logs_in() {
             ("a cancel with a very long key", cancel_request(1, &[9; 9_000])),
         ];
         for (what, bytes) in table {
-            let answer = until_end(bounced, what, &bytes);
+            let answer = bounced.until_end(what, &bytes);
             let text = String::from_utf8_lossy(&answer);
             // Nobody is let in; what is asked may be how it proves who it is.
             assert!(!answer.contains(&b'Z') || text.contains("FATAL"), "{what}: {text:?}");
-            control(bounced, what);
+            bounced.control(what);
         }
         let mut random = Random::new(7);
         for run in 0..RUNS {
@@ -151,7 +157,7 @@ fn nothing_but_a_login_logs_in() {
                 bytes[..4].copy_from_slice(&all.to_be_bytes());
                 bytes[4..8].copy_from_slice(&version);
             }
-            let mut stream = TcpStream::connect(bounced.tcp()).unwrap();
+            let mut stream = TcpStream::connect(bounced.bounced.tcp()).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             drop(stream.write_all(&bytes));
             drop(stream.shutdown(Shutdown::Write));
@@ -164,7 +170,7 @@ fn nothing_but_a_login_logs_in() {
 
 #[test]
 fn nothing_that_comes_after_a_login_troubles_others() {
-    check(|bounced| {
+    check("hostile", |bounced| {
         let message =
             |tag: u8, length: u32, rest: &[u8]| [&[tag][..], &length.to_be_bytes(), rest].concat();
         let whole = |tag: u8, rest: &[u8]| PgBatch::new().message(tag, &[rest]).0;
@@ -208,8 +214,8 @@ fn nothing_that_comes_after_a_login_troubles_others() {
         ];
         table.extend(rest.into_iter().map(|(what, bytes)| (what.to_owned(), bytes)));
         for (what, bytes) in &table {
-            after_login(bounced, what, bytes);
-            control(bounced, what);
+            bounced.after_login(what, bytes);
+            bounced.control(what);
         }
         // What clients do send, with a few bytes changed.
         let good = PgBatch::new()
@@ -230,10 +236,10 @@ fn nothing_that_comes_after_a_login_troubles_others() {
                 let at = usize::try_from(random.below(length)).unwrap();
                 bytes[at] = u8::try_from(random.below(256)).unwrap();
             }
-            after_login(bounced, &format!("{bytes:?}"), &bytes);
+            bounced.after_login(&format!("{bytes:?}"), &bytes);
         }
         // A statement that was cut off may still run.
-        control(bounced, "chance");
+        bounced.control("chance");
     });
 }
 

@@ -142,13 +142,16 @@ fn play(
                 let (is_over, failed) = (&is_over, &failed);
                 scope.spawn(move || {
                     let start = actor.steps;
+                    let mut failure = None;
                     while !is_over(actor.steps - start) && !failed.load(Ordering::Relaxed) {
                         if let Err(Trouble::Wrong(what)) = actor.step() {
                             failed.store(true, Ordering::Relaxed);
-                            return Some(format!("{what}\nafter{}", actor.log()));
+                            failure = Some(format!("{what}\nafter{}", actor.log()));
                         }
                     }
-                    None
+                    // Others wait for what it has.
+                    actor.hang_up();
+                    failure
                 })
             })
             .collect();

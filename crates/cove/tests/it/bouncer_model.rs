@@ -194,6 +194,11 @@ impl Actor {
     /// From now on nothing may go wrong. It logs in again.
     pub(crate) fn calm(&mut self) {
         self.character.faults = false;
+        self.hang_up();
+    }
+
+    /// Leaves without a word.
+    pub(crate) fn hang_up(&mut self) {
         self.client = None;
     }
 
