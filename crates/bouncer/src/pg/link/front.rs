@@ -162,7 +162,10 @@ impl Link<'_, '_> {
         if header.tag == frontend::TERMINATE {
             return Taken::Terminate;
         }
-        if (self.client.barrier && !self.is_barrier_over()) || self.server.exchange.is_full() {
+        if (self.client.barrier && !self.is_barrier_over())
+            || self.server.exchange.is_full()
+            || self.is_asked_in_between()
+        {
             return Taken::Wait;
         }
         self.client.barrier = false;
@@ -200,6 +203,15 @@ impl Link<'_, '_> {
     fn is_barrier_over(&self) -> bool {
         let exchange = &self.server.exchange;
         exchange.is_empty() || exchange.is_skipping() || exchange.copying() != Copying::None
+    }
+
+    /// Whether settings have to change before the next request, and cannot before an answer has
+    /// come about what they are.
+    fn is_asked_in_between(&self) -> bool {
+        let server = &*self.server;
+        server.answer.is_some()
+            && !server.exchange.has_client_entries()
+            && server.applied != self.client.wanted
     }
 
     /// Between two transactions of a client that keeps its server connection.

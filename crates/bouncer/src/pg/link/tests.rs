@@ -821,3 +821,55 @@ fn a_plan_that_does_not_fit_any_more_is_made_anew() {
             .replace("STALE", stale),
     );
 }
+
+#[test]
+fn a_reset_brings_back_what_the_client_started_with() {
+    for mode in [PoolMode::Session, PoolMode::Transaction] {
+        let setup =
+            Setup { mode, settings: &[('a', "application_name", "mine")], ..Setup::default() };
+        play(
+            &setup,
+            "a> Q[SELECT 1]
+             s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SELECT 1]
+             s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
+             a> Q[RESET application_name]
+             s< Q[RESET application_name]
+             s> C[RESET] ZI
+             a> Q[SHOW application_name]
+             s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]
+             s> C[BEGIN] C[SET] C[COMMIT] ZI C[SHOW] ZI",
+        );
+    }
+    let setup = Setup { settings: &[('a', "application_name", "mine")], ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT 1]
+         s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
+         a> Q[SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;]
+         s> C[SELECT 1] C[CLOSE CURSOR ALL] C[UNLISTEN] C[RESET] ZI
+         a> Q[SHOW application_name]
+         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SELECT 1] \
+         Q[SELECT pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL;] Q[?]
+         s> C[SELECT 0] ZI
+         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
+    );
+}
+
+#[test]
+fn settings_of_no_module_stay_known_when_others_are_found() {
+    let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SET cove.b = 'v']
+         s> C[SET] ZI
+         a> Q[SELECT hidden_set('search_path', 'x')]
+         s> C[SELECT 1] ZI
+         s< Q[SET cove.b = 'v'] Q[SELECT hidden_set('search_path', 'x')] Q[?]
+         s> R[s|search_path|x] R[r|login|none] C[SELECT 2] ZI
+         a: free
+         server 2
+         a> Q[SELECT 1]
+         s< Q[BEGIN;SET cove.b TO 'v';SELECT pg_catalog.set_config('search_path','x',false);COMMIT] \
+         Q[SELECT 1]",
+    );
+}
