@@ -1,5 +1,5 @@
-//! One thread that runs a few tasks, as a relay thread does: what is ready is polled in turn, and when
-//! nothing is, sockets are waited for. It allocates nothing once its tasks are there.
+//! One thread that runs a few tasks, as a relay thread does: what is ready is polled in turn, and
+//! when nothing is, sockets are waited for. It allocates nothing once its tasks are there.
 
 use std::cell::RefCell;
 use std::pin::Pin;

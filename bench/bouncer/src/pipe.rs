@@ -1,5 +1,5 @@
-//! Three ways between two tasks: a rendezvous, where a write returns once it was read whole (what Go's
-//! `net.Pipe` is); a buffer of 64 KiB; and a pair of Unix sockets with their system calls.
+//! Three ways between two tasks: a rendezvous, where a write returns once it was read whole (what
+//! Go's `net.Pipe` is); a buffer of 64 KiB; and a pair of Unix sockets with their system calls.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

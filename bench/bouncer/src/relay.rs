@@ -1,6 +1,6 @@
-//! The relay between the two pipes: the link of `bouncer`, driven as its relay threads drive it, but
-//! for one client and one server connection. One read is one turn, in which each side is written to
-//! once at most.
+//! The relay between the two pipes: the link of `bouncer`, driven as its relay threads drive it,
+//! but for one client and one server connection. One read is one turn, in which each side is
+//! written to once at most.
 
 use std::future::poll_fn;
 use std::sync::Arc;
