@@ -37,7 +37,8 @@ fn wait_running(server: &Postgres, part: &str) {
 #[test]
 fn a_cancel_request_reaches_the_statement_that_is_meant() {
     let server = Postgres::shared();
-    for (threads, mode) in [(1, PoolMode::Transaction), (2, PoolMode::Transaction), (2, PoolMode::Session)]
+    for (threads, mode) in
+        [(1, PoolMode::Transaction), (2, PoolMode::Transaction), (2, PoolMode::Session)]
     {
         let pooler = Pooler::start(threads, vec![tenant("t", &server, mode)]);
         let (mut client, mut other) = (pooler.client("t"), pooler.client("t"));

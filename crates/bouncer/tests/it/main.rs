@@ -1,6 +1,7 @@
 //! The relay before a real PostgreSQL, with a client that says exactly what a test wants said.
 
 mod ends;
+mod faults;
 mod listening;
 mod logins;
 mod queries;

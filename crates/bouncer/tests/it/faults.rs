@@ -1,0 +1,150 @@
+//! Connections that end at any byte, on either side: nobody but their client notices.
+
+use api::{PoolMode, TenantLimitsSpec, TenantSpec};
+use testkit::pg::{PROTOCOL_3_0, startup};
+use testkit::{Cut, Cutter, PgBatch, PgClient, Postgres, Way};
+
+use crate::support::{Pooler, limited, until};
+
+/// What clients do while their connection ends, with what tells that a reply is theirs.
+fn transcripts() -> Vec<(&'static str, PgBatch)> {
+    let table = "CREATE TEMP TABLE mine (text text); INSERT INTO mine VALUES ('victim')";
+    vec![
+        ("simple", PgBatch::new().query("SELECT 'victim'")),
+        (
+            "settings",
+            PgBatch::new().query("SET application_name = 'victim'").query("SELECT 'victim'"),
+        ),
+        ("transaction", PgBatch::new().query("BEGIN").query(table).query("COMMIT")),
+        (
+            "extended",
+            PgBatch::new()
+                .parse("victim", "SELECT $1::text || 'victim'")
+                .describe(b'S', "victim")
+                .bind("", "victim", &[Some("the ")])
+                .execute("", 0)
+                .sync()
+                .bind("", "victim", &[Some("a ")])
+                .execute("", 0)
+                .close(b'S', "victim")
+                .sync(),
+        ),
+        (
+            "failing",
+            PgBatch::new()
+                .parse("", "SELECT 'victim', 1 / $1::int")
+                .bind("", "", &[Some("0")])
+                .execute("", 0)
+                .sync()
+                .query("BEGIN; SELECT 1 / 0"),
+        ),
+        (
+            "copy",
+            PgBatch::new()
+                .query("CREATE TEMP TABLE IF NOT EXISTS copied (text text)")
+                .query("COPY copied FROM STDIN")
+                .copy_data(b"victim\n")
+                .copy_done()
+                .query("COPY copied TO STDOUT"),
+        ),
+        ("lock", PgBatch::new().query("SELECT pg_advisory_lock(4242), 'victim'")),
+    ]
+}
+
+fn one_connection(server: &Postgres) -> TenantSpec {
+    let limits = TenantLimitsSpec { server_connections_max: Some(1), ..Default::default() };
+    limited("t", server, PoolMode::Transaction, limits)
+}
+
+/// Somebody else finds a server connection as if nobody had been there before.
+fn check_witness(witness: &mut PgClient, number: u64) -> Result<(), String> {
+    let sql = format!(
+        "SELECT 'witness {number}', current_setting('application_name'), to_regclass('mine'), \
+         (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid())"
+    );
+    let answer = witness.query(&sql).map_err(|error| error.to_string())?;
+    if let Some(error) = answer.error() {
+        return Err(error.to_string());
+    }
+    let expected = [Some(format!("witness {number}")), Some(String::new()), None, Some("0".into())];
+    assert_eq!(answer.letters(), "TDCZ", "{answer:?}");
+    assert_eq!(answer.rows(), [expected]);
+    assert_eq!(witness.status, b'I');
+    let batch = PgBatch::new().bind("", "victim", &[Some("")]).sync();
+    let answer = witness.ask(&batch).map_err(|error| error.to_string())?;
+    assert_eq!(answer.error().expect("no statement of others").code(), "26000");
+    Ok(())
+}
+
+/// Does what the transcript says, as far as that goes; nothing may come that is another's.
+fn play(client: &mut PgClient, batch: &PgBatch) {
+    if client.send(&batch.0).is_err() {
+        return;
+    }
+    // Whatever comes, it comes whole and is no witness's.
+    while let Ok(message) = client.message() {
+        assert!(!String::from_utf8_lossy(&message.body).contains("witness"), "{message:?}");
+        if message.tag == b'Z' && client.status == b'I' {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_clients_connection_may_end_at_any_byte() {
+    let server = Postgres::shared();
+    let pooler = Pooler::start(1, vec![one_connection(&server)]);
+    let cutter = Cutter::start(pooler.relay.addresses()[0]);
+    let mut witness = pooler.client("t");
+    let hello = startup(PROTOCOL_3_0, &[("user", "app"), ("database", "t")]);
+    let mut number = 0;
+    for (what, batch) in transcripts() {
+        let forth = (hello.len() + batch.0.len()) as u64;
+        // In the login every byte once is enough.
+        let begin = if what == "simple" { 0 } else { hello.len() as u64 };
+        let cuts = (begin..=forth)
+            .map(|after| Cut { way: Way::Forth, after })
+            .chain((begin..700).step_by(7).map(|after| Cut { way: Way::Back, after }));
+        for cut in cuts {
+            cutter.plan(move |_| Some(cut));
+            number += 1;
+            let parameters = [("user", "app"), ("database", "t")];
+            if let Ok(mut victim) = PgClient::login(&cutter.address().into(), &parameters, "") {
+                play(&mut victim, &batch);
+            }
+            if let Err(error) = check_witness(&mut witness, number) {
+                panic!("{what} {cut:?}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_servers_connection_may_end_at_any_byte() {
+    let server = Postgres::shared();
+    let cutter = Cutter::start(server.tcp());
+    let address = cutter.address().to_string();
+    let pooler = Pooler::start(1, vec![TenantSpec { server: address, ..one_connection(&server) }]);
+    // What a login takes either way; counted by what follows it being answered.
+    drop(pooler.client("t"));
+    let mut number = 0;
+    for (what, batch) in transcripts() {
+        // Beyond the login, whose failure makes the pool wait before it tries again.
+        for (way, first, last, step) in [(Way::Forth, 60, 500, 7), (Way::Back, 420, 900, 7)] {
+            for after in (first..last).step_by(step) {
+                cutter.cut_all();
+                until("the connection is gone", || (pooler.servers() == 0).then_some(()));
+                cutter.plan(move |_| Some(Cut { way, after }));
+                let mut victim = pooler.client("t");
+                play(&mut victim, &batch);
+                drop(victim);
+                cutter.plan(|_| None);
+                number += 1;
+                // It may get the connection that ends, once.
+                until(&format!("{what} {way:?} {after}: it serves again"), || {
+                    check_witness(&mut pooler.client("t"), number).ok()
+                });
+            }
+        }
+    }
+}
