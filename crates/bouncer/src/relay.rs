@@ -12,7 +12,7 @@
 //! | `server.rs`, `opening.rs` | the life of a server connection |
 //! | `leases.rs`, `pools.rs` | who gets which server connection |
 //! | `cancel.rs`, `keys.rs` | cancel requests |
-//! | `listen.rs`, `ear.rs` | clients that listen without a server connection of their own |
+//! | `listen.rs`, `ear.rs`, `holders.rs` | clients that listen without a server connection of their own |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
 //! | `obey.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
 //! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
@@ -28,6 +28,7 @@ mod console;
 mod deadlines;
 mod ear;
 mod handshake;
+mod holders;
 mod keys;
 mod leases;
 mod leave;
@@ -287,6 +288,7 @@ fn start_threads(
         cancel_rate: Limiter::new(CANCELS, started),
         population: Arc::default(),
         greetings: common::Greetings::default(),
+        holders: Arc::default(),
         forced: common::Forced::default(),
         started,
     });

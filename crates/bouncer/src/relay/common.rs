@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 
 use super::RelayConfig;
+use super::holders::Holders;
 use super::console::Desk;
 use super::keys::Keys;
 use super::opening::micros;
@@ -50,6 +51,7 @@ pub(super) struct Common {
     pub(super) cancel_rate: Limiter,
     pub(super) population: Arc<Population>,
     pub(super) greetings: Greetings,
+    pub(super) holders: Arc<Holders>,
     pub(super) forced: Forced,
     /// From when microseconds are counted.
     pub(super) started: Instant,

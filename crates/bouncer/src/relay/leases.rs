@@ -78,6 +78,9 @@ impl Worker {
                     let waited_us = ground.now_us - session.waiting_us;
                     session.stats.times().wait.record(waited_us);
                 }
+                if let Some(holder) = &server.holder {
+                    holder.taken_by(session.pid, ground.now_us);
+                }
                 session.stats.clients_active.add(1);
                 session.place = Place::Attached(server_place);
                 session.is_fresh = true;

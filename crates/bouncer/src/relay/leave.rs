@@ -122,6 +122,9 @@ impl Worker {
     /// Undoes what a session holds.
     fn end_session(&mut self, session: Session, leaving: &Leaving) {
         self.common.keys.remove(session.pid);
+        if let Some(hearing) = &session.hearing {
+            self.hush(hearing);
+        }
         session.stats.clients.sub(1);
         match session.place {
             Place::Idle => {}

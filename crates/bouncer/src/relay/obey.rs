@@ -32,8 +32,10 @@ impl Worker {
             }
             Order::Drain => {
                 self.ending = self.ending.max(Ending::Draining);
+                self.stop_listening();
                 self.see_off(None);
             }
+            Order::Deafen => self.stop_listening(),
             Order::Stop => self.ending = Ending::Now,
             Order::Internal(Internal(inner)) => self.obey_inner(inner),
         }
@@ -45,6 +47,7 @@ impl Worker {
             Inner::Cancel { client, pid } => self.cancel_client(client, pid),
             Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
             Inner::Secret { client, serial, secret } => self.looked_up(client, serial, &secret),
+            Inner::Said { client, serial, answer } => self.answered(client, serial, &answer),
             Inner::Moved(moved) => self.receive_server(moved),
         }
     }
@@ -72,7 +75,7 @@ impl Worker {
             let route = match &mut client.phase {
                 Phase::Session(session) => &mut session.route,
                 Phase::Greeting(greeting) => &mut greeting.route,
-                Phase::Login(_) | Phase::Closing => continue,
+                Phase::Login(_) | Phase::Console(_) | Phase::Closing => continue,
             };
             if let Some(tenant) = self.routing.tenant(route.tenant.id) {
                 route.tenant = Arc::clone(tenant);
@@ -118,6 +121,7 @@ impl Worker {
             Admission::Paused => self.pools.hold(pool, now),
             Admission::Refusing => self.pools.shut(pool, now),
         }
+        self.tend_ear(id);
     }
 
     /// Sees idle clients off that have to leave: of one tenant, or of all. Others are looked at
@@ -130,7 +134,7 @@ impl Worker {
                         && tenant.is_none_or(|tenant| session.route.tenant.id == tenant)
                 }
                 Phase::Login(_) => tenant.is_none(),
-                Phase::Greeting(_) | Phase::Closing => false,
+                Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
             });
             if is_meant {
                 self.see_off_one(place);
@@ -149,7 +153,7 @@ impl Worker {
                     || state.admission() == Admission::Draining
             }
             Phase::Login(_) => self.ending != Ending::No,
-            Phase::Greeting(_) | Phase::Closing => false,
+            Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
         };
         if leaves {
             let message = match self.ending {
@@ -166,7 +170,7 @@ impl Worker {
             let is_meant = self.clients.get(place).is_some_and(|client| match &client.phase {
                 Phase::Session(session) => session.route.tenant.id == tenant,
                 Phase::Greeting(greeting) => greeting.route.tenant.id == tenant,
-                Phase::Login(_) | Phase::Closing => false,
+                Phase::Login(_) | Phase::Console(_) | Phase::Closing => false,
             });
             if is_meant {
                 let message = "terminating connection due to administrator command";
@@ -183,12 +187,13 @@ impl Worker {
                 None => {}
             }
         }
+        self.end_ears(Some(tenant));
     }
 
     fn kill_client(&mut self, pid: u32) {
         let meant = self.clients.iter().find(|(_, client)| match &client.phase {
             Phase::Session(session) => session.pid == pid,
-            Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => false,
+            Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => false,
         });
         if let Some((place, _)) = meant {
             let message = "terminating connection due to administrator command";
@@ -221,6 +226,11 @@ impl Worker {
         };
         match &client.phase {
             Phase::Login(_) => {}
+            Phase::Console(visitor) => {
+                view.pid = visitor.pid;
+                view.user = Some(Arc::clone(&visitor.user));
+                view.state = ClientState::Console;
+            }
             Phase::Greeting(greeting) => {
                 let tenant = &greeting.route.tenant;
                 view.tenant = Some((tenant.id, Arc::clone(&tenant.name)));
@@ -271,7 +281,7 @@ impl Worker {
             state_us: now_us.saturating_sub(server.since_us),
             client_pid: client.and_then(|client| match &client.phase {
                 Phase::Session(session) => Some(session.pid),
-                Phase::Login(_) | Phase::Greeting(_) | Phase::Closing => None,
+                Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
             }),
         }
     }
@@ -296,5 +306,6 @@ impl Worker {
         for place in self.cancels.keys() {
             self.end_cancel(place);
         }
+        self.end_ears(None);
     }
 }

@@ -294,6 +294,7 @@ impl Worker {
             parameters: Reported::of(pairs),
             settings,
         };
+        server.holder = Some(common.holders.enter(server.slot.pool(), greeting.pid));
         server.parameters = greeting.parameters.into();
         let epoch = server.tenant.state.epoch();
         common.greetings.put(server.slot.pool(), epoch, Arc::clone(&server.parameters));

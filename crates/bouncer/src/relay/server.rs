@@ -8,6 +8,7 @@ use wire::pg::message::{ErrorFields, frontend};
 use super::client::{Phase, Place};
 use super::common::Parameters;
 use super::conn::{Conn, Readiness};
+use super::holders::Entry;
 use super::opening::{Opening, Target};
 use super::pools::{self, PoolRef, Reason};
 use super::socket::Received;
@@ -34,6 +35,8 @@ pub(super) struct Server {
     pub(super) target: Target,
     /// Who holds it.
     pub(super) client: Option<u32>,
+    /// The same for all threads, once its process is known.
+    pub(super) holder: Option<Entry>,
     /// Cancel requests that are on their way to its server.
     pub(super) cancels: u32,
     /// Whether it is to be given back when those have arrived.
@@ -120,6 +123,7 @@ impl Server {
             user,
             target,
             client: None,
+            holder: None,
             cancels: 0,
             awaits_cancels: false,
             begun_us: now_us,
@@ -368,6 +372,10 @@ impl Worker {
         if counts.1 != transactions {
             let begun_us = std::mem::replace(&mut session.transaction_us, now_us);
             server.stats.times().transaction.record(now_us.saturating_sub(begun_us));
+        }
+        if let (true, Some(client)) = (session.is_timed, server.client) {
+            // What it does next has another limit.
+            self.watch_client(client);
         }
     }
 

@@ -20,6 +20,7 @@ use super::cancel::CancelLeg;
 use super::client::Client;
 use super::common::Common;
 use super::conn::{Readiness, Source};
+use super::ear::Ear;
 use super::opening::{Resolving, Role, micros};
 use super::orders::{Inbox, Inner, Order};
 use super::pools::{self, Pools};
@@ -37,7 +38,7 @@ const EVENTS_MAX: usize = 1024;
 pub(super) const READS_PER_TURN_MAX: usize = 4;
 
 /// Kinds of what a timer can be for; see [`Look`].
-const LOOKS: u32 = 3;
+const LOOKS: u32 = 4;
 
 /// What is looked at when a timer is due.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -48,6 +49,8 @@ pub(super) enum Look {
     Server(u32),
     /// A connection that carries a cancel request.
     Cancel(u32),
+    /// A connection that listens.
+    Ear(u32),
 }
 
 impl Look {
@@ -56,6 +59,7 @@ impl Look {
             Look::Client(place) => place * LOOKS,
             Look::Server(place) => place * LOOKS + 1,
             Look::Cancel(place) => place * LOOKS + 2,
+            Look::Ear(place) => place * LOOKS + 3,
         }
     }
 
@@ -63,7 +67,8 @@ impl Look {
         match id % LOOKS {
             0 => Look::Client(id / LOOKS),
             1 => Look::Server(id / LOOKS),
-            _ => Look::Cancel(id / LOOKS),
+            2 => Look::Cancel(id / LOOKS),
+            _ => Look::Ear(id / LOOKS),
         }
     }
 }
@@ -121,6 +126,7 @@ pub(super) struct Worker {
     pub(super) clients: Slots<Client>,
     pub(super) servers: Slots<Server>,
     pub(super) cancels: Slots<CancelLeg>,
+    pub(super) ears: Slots<Ear>,
     pub(super) link: link::Shared,
     /// Server connections and clients are known to the pools by their places.
     pub(super) pools: Pools<u32, u32>,
@@ -190,6 +196,7 @@ impl Worker {
             clients: Slots::new(),
             servers: Slots::new(),
             cancels: Slots::new(),
+            ears: Slots::new(),
             link,
             pools,
             roles: HashMap::new(),
@@ -241,6 +248,7 @@ impl Worker {
             self.clients.turn();
             self.servers.turn();
             self.cancels.turn();
+            self.ears.turn();
         }
         self.close_everything();
     }
@@ -274,6 +282,7 @@ impl Worker {
             Source::Client(place) => self.client_ready(place, readiness),
             Source::Server(place) => self.server_ready(place, readiness),
             Source::Cancel(place) => self.cancel_ready(place, readiness),
+            Source::Ear(place) => self.ear_ready(place, readiness),
         }
     }
 
@@ -295,6 +304,7 @@ impl Worker {
             Look::Client(place) => self.look_at_client(place),
             Look::Server(place) => self.look_at_server(place),
             Look::Cancel(place) => self.look_at_cancel(place),
+            Look::Ear(place) => self.look_at_ear(place),
         }
     }
 
@@ -327,6 +337,11 @@ impl Worker {
                 self.ground.work.push_back(Work::Accept(place));
             }
         }
+    }
+
+    /// Closes the listeners: whoever comes now is refused by the system.
+    pub(super) fn stop_listening(&mut self) {
+        self.listeners.clear();
     }
 
     /// Gives a connection to the thread with the fewest clients.

@@ -1,0 +1,114 @@
+//! Which client has which server connection, for all threads: notifications name the server's
+//! process, and clients know each other by their virtual process ids.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::tenants::PoolId;
+
+/// How long after a server connection changed hands a notification may still be of its former
+/// client, in microseconds.
+const SETTLED_US: u64 = 100_000;
+
+/// The server connections of the process.
+#[derive(Debug, Default)]
+pub(super) struct Holders(RwLock<HashMap<(PoolId, u32), Arc<Holder>>>);
+
+/// Who has a server connection.
+#[derive(Debug, Default)]
+struct Holder {
+    pid: AtomicU32,
+    before: AtomicU32,
+    since_us: AtomicU64,
+}
+
+/// A server connection among the others, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Entry {
+    holders: Arc<Holders>,
+    key: (PoolId, u32),
+    holder: Arc<Holder>,
+}
+
+/// Who may have sent a notification.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Sender {
+    /// The server's process.
+    pub(super) server: u32,
+    /// Virtual process id of the client that has the connection.
+    pub(super) now: Option<u32>,
+    /// Of the one that had it just before.
+    pub(super) before: Option<u32>,
+}
+
+impl Holders {
+    /// Adds the connection of a pool to this process of its server.
+    pub(super) fn enter(self: &Arc<Self>, pool: PoolId, pid: u32) -> Entry {
+        let (key, holder) = ((pool, pid), Arc::<Holder>::default());
+        self.0.write().insert(key, Arc::clone(&holder));
+        Entry { holders: Arc::clone(self), key, holder }
+    }
+
+    /// Who may have had a notification sent by this process.
+    pub(super) fn sender(&self, pool: PoolId, server: u32, now_us: u64) -> Sender {
+        let known = self.0.read().get(&(pool, server)).map(Arc::clone);
+        let Some(holder) = known else { return Sender { server, now: None, before: None } };
+        let some = |pid: u32| Some(pid).filter(|pid| *pid != 0);
+        let since_us = holder.since_us.load(Ordering::Relaxed);
+        let is_settled = now_us.saturating_sub(since_us) >= SETTLED_US;
+        let before = some(holder.before.load(Ordering::Relaxed)).filter(|_| !is_settled);
+        Sender { server, now: some(holder.pid.load(Ordering::Relaxed)), before }
+    }
+}
+
+impl Entry {
+    /// A client has it now.
+    pub(super) fn taken_by(&self, pid: u32, now_us: u64) {
+        let before = self.holder.pid.load(Ordering::Relaxed);
+        if before != pid {
+            self.holder.before.store(before, Ordering::Relaxed);
+            self.holder.since_us.store(now_us, Ordering::Relaxed);
+            self.holder.pid.store(pid, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.holders.0.write().remove(&self.key);
+    }
+}
+
+impl Sender {
+    /// The process id that `client` is told. Many ignore what they sent themselves: so nobody is
+    /// told its own, unless that is sure.
+    pub(super) fn as_seen_by(&self, client: u32) -> u32 {
+        let is_unsure = self.before.is_some() && [self.now, self.before].contains(&Some(client));
+        self.now.filter(|_| !is_unsure).unwrap_or(self.server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_taken_for_the_sender_who_may_not_be() {
+        let holders = Arc::new(Holders::default());
+        let entry = holders.enter(PoolId(1), 100);
+        let seen = |now_us: u64, client| holders.sender(PoolId(1), 100, now_us).as_seen_by(client);
+        assert_eq!(seen(0, 7), 100);
+        entry.taken_by(7, 0);
+        assert_eq!((seen(0, 7), seen(0, 8)), (7, 7));
+        entry.taken_by(8, 10);
+        entry.taken_by(8, 20);
+        assert_eq!((seen(20, 7), seen(20, 8), seen(20, 9)), (100, 100, 8));
+        assert_eq!((seen(200_000, 7), seen(200_000, 8)), (8, 8));
+        assert_eq!(holders.sender(PoolId(2), 100, 0).as_seen_by(7), 100);
+        drop(entry);
+        assert_eq!(seen(300_000, 8), 100);
+    }
+}

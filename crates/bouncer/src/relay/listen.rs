@@ -1,0 +1,355 @@
+//! Clients that listen while no server connection is their own: what they hear, and when they are
+//! told.
+//!
+//! What a client listens to is its link's business (`pg::listening`). Here the ear of its pool is
+//! asked to hear a channel before the client's statement is forwarded, and each notification is
+//! given to the clients that listen when it comes.
+//!
+//! As from a server, a client is told outside of transactions only, and between messages. Until
+//! then notifications are held. One that comes while the transaction is being committed that
+//! begins to listen is held until that is known: the two come by different connections, and the
+//! notification may be of after the commit. Nothing is dropped: a client that does not take what
+//! it listens to is closed, and told why.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::pg::frame::{HEADER_BYTES, put_header};
+use wire::pg::message::{ErrorFields, Severity, backend};
+
+use super::client::{Client, Place, Session};
+use super::holders::Sender;
+use super::server::Server;
+use super::slots::Slots;
+use super::worker::Worker;
+use crate::pg::client::ClientSession;
+
+/// Bytes of notifications that are held for one client.
+pub(super) const NOTIFICATION_BYTES_MAX: usize = 1024 * 1024;
+
+/// A client that listens, or has listened.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    /// The client's place.
+    client: u32,
+    /// Its pool's ear.
+    pub(super) ear: u32,
+    /// The channels that the ear has it down for.
+    channels: Vec<Arc<str>>,
+    /// Of the link's account of channels, when that was last looked at.
+    version: u32,
+    /// What it is to be told, oldest first.
+    held: VecDeque<Told>,
+    /// Bytes of that.
+    held_bytes: usize,
+    /// Whether some of that is for it only if the transaction under way commits.
+    is_unsure: bool,
+}
+
+/// Something that clients that listen are told.
+#[derive(Clone, Debug)]
+enum Told {
+    Notification(Arc<Notification>),
+    /// They may have missed something.
+    Gap,
+}
+
+/// A notification.
+#[derive(Debug)]
+struct Notification {
+    channel: Arc<str>,
+    sender: Sender,
+    /// Channel and payload as they are on the wire.
+    rest: Box<[u8]>,
+}
+
+impl Told {
+    fn bytes(&self) -> usize {
+        match self {
+            Told::Notification(notification) => notification.rest.len() + HEADER_BYTES + 4,
+            Told::Gap => HEADER_BYTES,
+        }
+    }
+}
+
+/// Whether a client's channels are heard.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Heard {
+    /// They are.
+    Yes,
+    /// They will be, or the client is told why not.
+    Waits,
+    /// The client is gone.
+    No,
+}
+
+impl Worker {
+    /// Has the channels heard that a client begins to listen to.
+    pub(super) fn hear(&mut self, place: u32) -> Heard {
+        let Some(client) = self.clients.get_mut(place) else { return Heard::No };
+        let serial = client.serial;
+        let Some(session) = client.session() else { return Heard::No };
+        let Place::Attached(server) = session.place else { return Heard::No };
+        let known = session.hearing.as_ref().map(|hearing| hearing.ear);
+        let known = known.filter(|ear| self.ears.get(*ear).is_some());
+        let Some(ear_place) = known.or_else(|| self.ear_beside(server)) else { return Heard::No };
+        let Worker { clients, ears, .. } = self;
+        let session = clients.get_mut(place).and_then(Client::session);
+        let (Some(session), Some(ear)) = (session, ears.get_mut(ear_place)) else {
+            return Heard::No;
+        };
+        let hearing = session.hearing.get_or_insert_with(|| Hearing::boxed(place));
+        hearing.ear = ear_place;
+        let (mut heard, mut fresh) = (true, Vec::new());
+        for wanted in session.link.wanted_channels() {
+            let name = match ear.channels.get_key_value(&**wanted) {
+                Some((name, _)) => Arc::clone(name),
+                None => {
+                    let name: Arc<str> = Arc::from(&**wanted);
+                    fresh.push(Arc::clone(&name));
+                    name
+                }
+            };
+            let channel = ear.channels.entry(Arc::clone(&name)).or_default();
+            if channel.clients.insert(place) {
+                hearing.channels.push(name);
+            }
+            heard &= channel.heard;
+        }
+        if heard {
+            session.link.channels_heard();
+            hearing.version = session.link.channels_version();
+            return Heard::Yes;
+        }
+        session.is_stalled = true;
+        if !ear.waiting.contains(&(place, serial)) {
+            ear.waiting.push((place, serial));
+        }
+        self.ask_ear(ear_place, &fresh);
+        Heard::Waits
+    }
+
+    /// What a client's channels are may have changed, or whether it can be told of notifications.
+    pub(super) fn heed(&mut self, place: u32) {
+        let Worker { clients, ears, outbox, .. } = self;
+        let Some(session) = clients.get_mut(place).and_then(Client::session) else { return };
+        let Some(hearing) = &mut session.hearing else { return };
+        let version = session.link.channels_version();
+        if hearing.version != version {
+            hearing.version = version;
+            let link = &session.link;
+            let is_needed = |name: &str| {
+                link.needs_channel(name) || link.wanted_channels().iter().any(|it| **it == *name)
+            };
+            let ear_place = hearing.ear;
+            let ear = ears.get_mut(ear_place);
+            match ear {
+                Some(ear) => hearing.channels.retain(|name| {
+                    let is_needed = is_needed(name);
+                    if !is_needed {
+                        ear.forget(name, place, &mut outbox.to_server);
+                    }
+                    is_needed
+                }),
+                None => hearing.channels.clear(),
+            }
+            if !outbox.to_server.is_empty() {
+                self.send_to_ear(ear_place);
+            }
+            self.ear_may_rest(ear_place);
+        }
+        self.tell(place);
+    }
+
+    /// A session has ended that listened.
+    pub(super) fn hush(&mut self, hearing: &Hearing) {
+        let Worker { ears, outbox, .. } = self;
+        let Some(ear) = ears.get_mut(hearing.ear) else { return };
+        // What is assembled already is for others.
+        let before = std::mem::take(&mut outbox.to_server);
+        for name in &hearing.channels {
+            ear.forget(name, hearing.client, &mut outbox.to_server);
+        }
+        if !outbox.to_server.is_empty() {
+            self.send_to_ear(hearing.ear);
+        }
+        self.outbox.to_server = before;
+        self.ear_may_rest(hearing.ear);
+    }
+
+    /// Gives a notification that an ear has heard to whom it is for.
+    pub(super) fn spread(&mut self, ear: u32, message: &[u8]) {
+        let Some((pid, rest)) = message.get(HEADER_BYTES..).and_then(|it| it.split_first_chunk())
+        else {
+            return;
+        };
+        let Some(end) = rest.iter().position(|byte| *byte == 0) else { return };
+        let name = String::from_utf8_lossy(rest.get(..end).unwrap_or_default());
+        let Some(ear) = self.ears.get(ear) else { return };
+        let Some((name, channel)) = ear.channels.get_key_value(&*name) else { return };
+        let pool = ear.pool;
+        let clients: Vec<u32> = channel.clients.iter().copied().collect();
+        let (pid, now_us) = (u32::from_be_bytes(*pid), self.ground.now_us);
+        let sender = self.common.holders.sender(pool, pid, now_us);
+        let notification = Notification { channel: Arc::clone(name), sender, rest: rest.into() };
+        let told = Told::Notification(Arc::new(notification));
+        for client in clients {
+            self.give(client, &told);
+        }
+    }
+
+    /// Tells the clients of an ear that it was not there for a while.
+    pub(super) fn tell_of_gap(&mut self, ear: u32) {
+        let Some(ear) = self.ears.get(ear) else { return };
+        let mut clients: Vec<u32> =
+            ear.channels.values().flat_map(|it| &it.clients).copied().collect();
+        clients.sort_unstable();
+        clients.dedup();
+        for client in clients {
+            let session = self.clients.get_mut(client).and_then(Client::session);
+            if session.is_some_and(|session| !session.link.channels().is_empty()) {
+                self.give(client, &Told::Gap);
+            }
+        }
+    }
+
+    /// Has a client told of something, now or when it can be.
+    fn give(&mut self, place: u32, told: &Told) {
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let is_busy = session.is_busy(&self.servers);
+        let Session { hearing, link, .. } = session;
+        let Some(hearing) = hearing else { return };
+        if let Told::Notification(it) = told
+            && !listens(link, &it.channel)
+        {
+            if !is_busy || !link.needs_channel(&it.channel) {
+                return;
+            }
+            hearing.is_unsure = true;
+        }
+        hearing.held.push_back(told.clone());
+        hearing.held_bytes += told.bytes();
+        self.tell(place);
+        let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
+        let held = session.hearing.as_ref().map_or(0, |hearing| hearing.held_bytes);
+        if held > NOTIFICATION_BYTES_MAX {
+            let message = format!(
+                "more than {NOTIFICATION_BYTES_MAX} bytes of notifications wait for this client"
+            );
+            let fields = ErrorFields::fatal("53400", &message).with_hint(
+                "Read what comes on the connection, and end transactions sooner on one that \
+                 listens.",
+            );
+            self.expel(place, &fields);
+        }
+    }
+
+    /// Tells a client what is held for it, if it can be told now.
+    fn tell(&mut self, place: u32) {
+        let Worker { clients, servers, outbox, .. } = self;
+        let Some(client) = clients.get_mut(place) else { return };
+        let is_clogged = client.conn.is_clogged();
+        let Some(session) = client.session() else { return };
+        if is_clogged || session.is_busy(servers) {
+            return;
+        }
+        let may_tell = !session.is_in_transaction();
+        let Session { hearing, link, pid, .. } = session;
+        let Some(hearing) = hearing.as_mut().filter(|it| !it.held.is_empty()) else { return };
+        if !may_tell && !hearing.is_unsure {
+            return;
+        }
+        hearing.is_unsure = false;
+        for _ in 0..hearing.held.len() {
+            let Some(told) = hearing.held.pop_front() else { break };
+            let is_for_it = match &told {
+                Told::Notification(it) => listens(link, &it.channel),
+                Told::Gap => true,
+            };
+            match (is_for_it, may_tell) {
+                (true, true) => told.write(*pid, &mut outbox.to_client),
+                (true, false) => {
+                    hearing.held.push_back(told);
+                    continue;
+                }
+                (false, _) => {}
+            }
+            hearing.held_bytes -= told.bytes();
+        }
+        self.send_outbox(Some(place), None);
+    }
+
+    /// Nobody will hear the channels that these clients want.
+    pub(super) fn cannot_hear(&mut self, ear: u32, names: &[Arc<str>], why: &str) {
+        let message = format!("the channel cannot be listened to: {why}");
+        for name in names {
+            let Some(ear) = self.ears.get_mut(ear) else { return };
+            let Some(channel) = ear.channels.remove(name) else { continue };
+            for client in channel.clients {
+                self.expel(client, &ErrorFields::fatal("58000", &message));
+            }
+        }
+    }
+
+    /// A client waits for channels in vain.
+    pub(super) fn cannot_listen(&mut self, place: u32, serial: u64, message: &str) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let is_it = client.serial == serial;
+        let waits = client.session().is_some_and(|it| !it.link.wanted_channels().is_empty());
+        if is_it && waits {
+            self.expel(place, &ErrorFields::fatal("08006", message));
+        }
+    }
+}
+
+impl Hearing {
+    fn boxed(client: u32) -> Box<Hearing> {
+        let (channels, held) = (Vec::new(), VecDeque::new());
+        Box::new(Hearing {
+            client,
+            ear: u32::MAX,
+            channels,
+            version: 0,
+            held,
+            held_bytes: 0,
+            is_unsure: false,
+        })
+    }
+}
+
+impl Session {
+    /// Whether replies are on their way to it, between which it cannot be told anything.
+    fn is_busy(&self, servers: &Slots<Server>) -> bool {
+        match self.place {
+            Place::Attached(server) if !self.is_fresh => {
+                servers.get(server).is_some_and(Server::is_in_request)
+            }
+            Place::Idle | Place::Waiting(_) | Place::Attached(_) => false,
+        }
+    }
+}
+
+/// Whether a client is to be told of notifications on a channel.
+fn listens(link: &ClientSession, channel: &str) -> bool {
+    link.channels().iter().any(|it| **it == *channel)
+}
+
+impl Told {
+    /// Appends it, as the client with this process id is told.
+    fn write(&self, client: u32, out: &mut Vec<u8>) {
+        match self {
+            Told::Notification(it) => {
+                put_header(out, wire::pg::frame::backend::NOTIFICATION, it.rest.len() + 4);
+                out.extend_from_slice(&it.sender.as_seen_by(client).to_be_bytes());
+                out.extend_from_slice(&it.rest);
+            }
+            Told::Gap => {
+                let message = "notifications may have been missed: the connection that listens \
+                               for this one was lost, and listens again";
+                let severity = Severity::Notice;
+                let fields = ErrorFields { severity, ..ErrorFields::error("01000", message) };
+                backend::notice(out, &fields);
+            }
+        }
+    }
+}
