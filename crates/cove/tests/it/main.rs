@@ -20,6 +20,7 @@
 //! | `bouncer.rs` | tenants, modes, limits, cancelling and operation of the bouncer |
 //! | `bouncer_clients.rs` | drivers of PostgreSQL see no difference |
 //! | `bouncer_hostile.rs` | bytes that no client would send |
+//! | `dbbouncer.rs` | DBBouncer's REST interface, `cove tenant`, and `cove bouncer` alone |
 //! | `bouncer_tls.rs` | encryption on both sides, and PostgreSQL 18 |
 //! | `bouncer_isolation.rs`, `bouncer_model.rs` | nobody sees anything of anybody else, whatever breaks |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
@@ -48,6 +49,7 @@ mod bouncer_tls;
 mod cases;
 mod cli_remote;
 mod command_line;
+mod dbbouncer;
 mod durability;
 mod e2b;
 mod foreign;
