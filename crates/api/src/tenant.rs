@@ -352,6 +352,8 @@ pub struct TenantStats {
     pub wait_us: u64,
     /// How often clients had to be refused because too many waited, or for too long.
     pub exhausted: u64,
+    /// How often a client kept a server connection beyond its transaction, by reason.
+    pub pins: BTreeMap<String, u64>,
     /// How long statements took, in milliseconds.
     pub query_ms: Percentiles,
     /// How long transactions took, in milliseconds.

@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use crate::relay::stats::{Distribution, TenantStats};
-use crate::service::{Bouncer, TOOK_BUCKETS, distributions};
+use crate::service::{Bouncer, TOOK_BUCKETS, distributions, pins};
 use crate::tenants::{Health, Tenant};
 
 /// Upper bounds of times of transactions and statements: 0.5 ms · 2^n, as DBBouncer has them.
@@ -46,6 +46,12 @@ struct QuantileLabels {
 struct StatusLabels {
     tenant: String,
     status: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    tenant: String,
+    reason: &'static str,
 }
 
 /// Registers everything that is told of a bouncer.
@@ -182,6 +188,19 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt
         ];
         for (status, count) in counts {
             let labels = StatusLabels { tenant: row.tenant.name.to_string(), status };
+            told.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
+    }
+    session_pins(encoder, rows)
+}
+
+fn session_pins(encoder: &mut DescriptorEncoder<'_>, rows: &[Row]) -> Result<(), fmt::Error> {
+    let help = "Clients that kept a server connection beyond their transaction";
+    let name = "cove_bouncer_session_pins";
+    let mut told = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for row in rows {
+        for (reason, count) in pins(&row.stats) {
+            let labels = ReasonLabels { tenant: row.tenant.name.to_string(), reason };
             told.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
         }
     }

@@ -36,7 +36,7 @@ use crate::tenants::{
 
 pub use self::health::Probe;
 pub(crate) use self::health::{TOOK_BUCKETS, Tally};
-pub(crate) use self::views::{REDACTED, distributions};
+pub(crate) use self::views::{REDACTED, distributions, pins};
 
 /// What a service needs of the relay.
 pub trait Threads: fmt::Debug + Send + Sync {

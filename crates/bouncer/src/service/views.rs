@@ -1,5 +1,7 @@
 //! How tenants and connections are shown, and how a definition that was shown comes back.
 
+use std::collections::BTreeMap;
+
 use api::{
     BouncerClient, BouncerServer, Percentiles, Tenant as Shown, TenantAdmission, TenantHealth,
     TenantSpec, TenantStats as Figures,
@@ -114,10 +116,20 @@ pub(crate) fn figures(tenant: &Tenant, stats: &[std::sync::Arc<TenantStats>]) ->
         busy_us: sum(|it| it.busy_us.load()),
         wait_us: wait.sum_us(),
         exhausted: sum(|it| it.exhausted.load()),
+        pins: pins(stats).into_iter().map(|(reason, count)| (reason.to_owned(), count)).collect(),
         query_ms: percentiles(&query),
         transaction_ms: percentiles(&transaction),
         wait_ms: percentiles(&wait),
     }
+}
+
+/// How often clients kept a server connection, by reason, of all threads together.
+pub(crate) fn pins(stats: &[std::sync::Arc<TenantStats>]) -> BTreeMap<&'static str, u64> {
+    let mut sums = BTreeMap::new();
+    for (reason, count) in stats.iter().flat_map(|it| it.pins()) {
+        *sums.entry(reason).or_default() += count;
+    }
+    sums
 }
 
 /// Times of statements, transactions and waits, of all threads together.
