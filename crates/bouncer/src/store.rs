@@ -38,7 +38,7 @@ const CHANGED: &str = "UPDATE bouncer_changes SET version = version + 1 WHERE id
 const VERSION: &str = "SELECT version FROM bouncer_changes WHERE id = 1";
 
 /// All definitions at one time.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Counts the changes.
     pub(crate) version: u64,
