@@ -22,6 +22,8 @@ pub(crate) enum Note {
     Plain,
     /// Runs a text; taken when the first reply comes.
     Text(Option<Facts>),
+    /// Runs a `SET` in place of the client's `RESET`.
+    Restores(Option<Facts>),
     /// Runs a text, or a portal of one, that begins or ends listening.
     Listen(Box<Listens>),
     /// Calls a function by its number; taken when the first reply comes.

@@ -151,6 +151,16 @@ impl Settings {
         self.plan_key = if self.entries.is_empty() { 0 } else { plans.finish() };
     }
 
+    /// The statement that gives one setting its value here; none if there is none, or if it is a
+    /// list, which no plain `SET` can be given as one string.
+    pub(crate) fn restoring(&self, name: &str) -> Option<Vec<u8>> {
+        let value = self.value(name).filter(|_| !LISTS.contains(&name))?;
+        let mut out = Vec::new();
+        write_set(name, value, &mut out);
+        let _semicolon = out.pop();
+        Some(out)
+    }
+
     /// Appends the statements that make a session with these settings one with `wanted`, each with
     /// a semicolon.
     pub fn write_change(&self, wanted: &Settings, out: &mut Vec<u8>) {

@@ -91,6 +91,22 @@ impl Facts {
         Facts { effects: self.effects.without(effects), look, ..self.clone() }
     }
 
+    /// The setting that this text, and nothing else in it, brings back to its default.
+    pub(crate) fn resets(&self) -> Option<&str> {
+        let look = self.look.as_ref()?;
+        match look.changes.as_slice() {
+            [Change::Default { name }] if look.statements == 1 => Some(name),
+            _ => None,
+        }
+    }
+
+    /// What this text does if it sets that setting instead.
+    pub(crate) fn restoring(&self, name: &str, value: &str) -> Facts {
+        let mut look = self.look.as_deref().cloned().unwrap_or_default();
+        look.changes = vec![Change::Value { name: name.to_owned(), value: value.to_owned() }];
+        Facts { look: Some(Arc::new(look)), ..self.clone() }
+    }
+
     /// Whether the settings are not what is known of them while this runs, or afterwards.
     pub(crate) fn changes_settings(&self) -> bool {
         self.effects.intersects(CHANGES_SETTINGS)

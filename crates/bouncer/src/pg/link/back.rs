@@ -112,6 +112,8 @@ impl Back<'_, '_> {
             Step::Part if header.tag == backend::COMMAND_COMPLETE => {
                 if self.command(message) {
                     self.say_listen();
+                } else if self.is_restored() {
+                    message::backend::command_complete(self.out.to_client, "RESET");
                 } else {
                     self.pass(header, message);
                 }
@@ -153,7 +155,7 @@ impl Back<'_, '_> {
     fn first_reply(&mut self) {
         let Some(front) = self.server.exchange.front_mut() else { return };
         let facts = match &mut front.note {
-            Note::Text(facts) | Note::Bind { facts, .. } => facts.take(),
+            Note::Text(facts) | Note::Restores(facts) | Note::Bind { facts, .. } => facts.take(),
             Note::Listen(listens) => listens.facts.take(),
             Note::Call(unseen) => {
                 if std::mem::take(unseen) {
@@ -276,6 +278,12 @@ impl Back<'_, '_> {
         self.locals();
     }
 
+    /// Whether the client sent a `RESET` and the server did the `SET` in its place.
+    fn is_restored(&self) -> bool {
+        let front = self.server.exchange.front();
+        self.is_heard() && front.is_some_and(|entry| matches!(entry.note, Note::Restores(_)))
+    }
+
     /// The client asked to listen, and the server did what was sent in its place.
     fn say_listen(&mut self) {
         if self.is_heard() {
@@ -296,7 +304,7 @@ impl Back<'_, '_> {
         let listening = self.client.as_mut().and_then(|client| client.listening.as_deref_mut());
         let mut listens = false;
         match self.server.exchange.front_mut().map(|front| &mut front.note) {
-            Some(Note::Text(_) | Note::Run) => {
+            Some(Note::Text(_) | Note::Restores(_) | Note::Run) => {
                 if let Some(listening) = listening {
                     listening.saw_tag(tag);
                 }

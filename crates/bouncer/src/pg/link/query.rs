@@ -63,7 +63,18 @@ impl Link<'_, '_> {
         if let Some((text, facts)) = self.renamed(text, &facts, Audience::Nobody) {
             return self.send_text(header, &text, Note::Text(Some(facts)));
         }
+        if let Some((text, facts)) = self.restoring(&facts) {
+            return self.send_text(header, &text, Note::Restores(Some(facts)));
+        }
         self.send_query(header, rest, Note::Text(Some(facts)))
+    }
+
+    /// The `SET` in place of a `RESET`: what the client started with is not what the server did.
+    fn restoring(&self, facts: &Facts) -> Option<(Vec<u8>, Facts)> {
+        let name = facts.resets()?;
+        let value = self.client.startup.value(name)?;
+        let text = self.client.startup.restoring(name)?;
+        Some((text, facts.restoring(name, value)))
     }
 
     /// A text that is too long to be looked at.

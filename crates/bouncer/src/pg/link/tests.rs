@@ -832,8 +832,8 @@ fn a_reset_brings_back_what_the_client_started_with() {
             "a> Q[SELECT 1]
              s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SELECT 1]
              s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
-             a> Q[RESET application_name]
-             s< Q[RESET application_name]
+             a> Q[RESET ALL]
+             s< Q[RESET ALL]
              s> C[RESET] ZI
              a> Q[SHOW application_name]
              s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]
@@ -841,6 +841,17 @@ fn a_reset_brings_back_what_the_client_started_with() {
         );
     }
     let setup = Setup { settings: &[('a', "application_name", "mine")], ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[BEGIN] Q[SET application_name TO 'x'] Q[RESET application_name] Q[COMMIT]
+         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[BEGIN] Q[SET application_name TO 'x'] \
+         Q[SET application_name TO 'mine'] Q[COMMIT]
+         s> C[BEGIN] C[SET] C[COMMIT] ZI C[BEGIN] ZT C[SET] ZT C[SET] ZT C[COMMIT] ZI
+         a< C[BEGIN] ZT C[SET] ZT C[RESET] ZT C[COMMIT] ZI
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]",
+    );
     play(
         &setup,
         "a> Q[SELECT 1]
@@ -869,7 +880,7 @@ fn settings_of_no_module_stay_known_when_others_are_found() {
          a: free
          server 2
          a> Q[SELECT 1]
-         s< Q[BEGIN;SET cove.b TO 'v';SELECT pg_catalog.set_config('search_path','x',false);COMMIT] \
-         Q[SELECT 1]",
+         s< Q[BEGIN;SET cove.b TO 'v';SELECT \
+         pg_catalog.set_config('search_path','x',false);COMMIT] Q[SELECT 1]",
     );
 }
