@@ -84,6 +84,8 @@ pub(super) struct Session {
     pub(super) waiting_us: u64,
     /// When the statement or batch under way began.
     pub(super) request_us: u64,
+    /// When it got the server connection that it holds.
+    pub(super) attached_us: u64,
     /// When the server was last ready for more.
     pub(super) ready_us: u64,
     /// When the transaction began.
@@ -137,6 +139,7 @@ impl Session {
             last_server: None,
             waiting_us: 0,
             request_us: 0,
+            attached_us: 0,
             ready_us: 0,
             transaction_us: 0,
             is_ending: false,
@@ -422,18 +425,23 @@ impl Worker {
                 Place::Waiting(_) => return used,
                 Place::Attached(server) => Some(server),
             };
-            let server = server_place.and_then(|it| servers.get_mut(it)?.link());
+            let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
-            let mut server = server;
             match &mut server {
                 Some(server) if session.is_fresh => {
                     session.is_fresh = false;
                     session.transaction_us = ground.now_us;
+                    session.attached_us = ground.now_us;
                     link::attach(link, &mut session.link, server, &mut outputs);
                 }
                 Some(server) if server.has_client_entries() => {}
                 // What begins now is something new.
-                Some(_) | None if used == 0 => session.request_us = ground.now_us,
+                Some(_) | None if used == 0 => {
+                    session.request_us = ground.now_us;
+                    if !session.is_in_transaction() {
+                        session.transaction_us = ground.now_us;
+                    }
+                }
                 Some(_) | None => {}
             }
             let rest = &bytes[used..];

@@ -43,6 +43,7 @@ struct Held {
     /// Whether a reply is awaited.
     waits: bool,
     request_us: u64,
+    attached_us: u64,
     ready_us: u64,
     transaction_us: u64,
 }
@@ -178,6 +179,7 @@ impl Session {
         Held {
             waits,
             request_us: self.request_us,
+            attached_us: self.attached_us,
             ready_us: self.ready_us,
             transaction_us: self.transaction_us,
         }
@@ -202,7 +204,9 @@ fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u
         (Place::Waiting(_), _) | (Place::Attached(_), None) => [None, None],
         (Place::Attached(_), Some(held)) => [
             if held.waits {
-                late(after(held.request_us, limits.query, Due::Query))
+                // The time in the queue is another limit's.
+                let begun_us = held.request_us.max(held.attached_us);
+                late(after(begun_us, limits.query, Due::Query))
             } else if session.is_in_transaction() {
                 after(held.ready_us, limits.idle_in_transaction, Due::IdleInTransaction)
             } else {
