@@ -26,8 +26,9 @@ struct Hostile<'a> {
 }
 
 impl Hostile<'_> {
-    fn login(&self) -> PgClient {
-        let client = self.bounced.login(self.tenant);
+    fn login(&self, what: &str) -> PgClient {
+        let client = self.bounced.try_login(self.tenant, &[]);
+        let client = client.unwrap_or_else(|error| panic!("login for {what}: {error}"));
         client.patience(PATIENCE);
         client
     }
@@ -48,7 +49,7 @@ impl Hostile<'_> {
 
     /// A login that nobody doubts, with whatever comes behind it.
     fn after_login(&self, what: &str, bytes: &[u8]) {
-        let mut client = self.login();
+        let mut client = self.login(what);
         drop(client.send(bytes));
         drop(client.send(&PgBatch::new().sync().query("SELECT 'still there'").0));
         client.finish();
@@ -63,7 +64,7 @@ impl Hostile<'_> {
 
     /// Whether a connection that others used is as it should be.
     fn control(&self, what: &str) {
-        let answer = self.login().query("SELECT 'control'");
+        let answer = self.login(what).query("SELECT 'control'");
         let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert_eq!(answer.letters(), "TDCZ", "after {what}: {answer:?}");
         assert_eq!(answer.value(), "control", "after {what}");

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use testkit::{PgAddress, PgAnswer, PgBatch, PgClient, PgFailure, pg};
+use testkit::{PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure, pg};
 
 use crate::bouncer_support::{PASSWORD, USER};
 
@@ -280,17 +280,30 @@ impl Actor {
         self.look()
     }
 
-    /// What a failure means.
+    /// What a failure means. The last words of a connection tell why it ended.
     fn broken(&self, failure: PgFailure) -> Trouble {
-        let code = failure.error().map(|error| error.code().to_owned()).unwrap_or_default();
-        let is_end = ["", "08000", "08003", "08006", "53300"].contains(&code.as_str());
         let text = failure.to_string();
         if failure.is_timeout() {
-            Trouble::Wrong(format!("no answer: {text}"))
-        } else if self.character.faults && (is_end || code.starts_with("57P")) {
-            Trouble::Lost(text)
-        } else {
-            Trouble::Wrong(format!("the connection broke: {text}"))
+            return Trouble::Wrong(format!("no answer: {text}"));
+        }
+        let last = match &failure {
+            PgFailure::Server(error) => Some(error.clone()),
+            PgFailure::Io(_) => None,
+            PgFailure::Broken(answer, _) => {
+                let mut words = answer.messages.iter().rev();
+                words.find(|message| [b'E', b'N'].contains(&message.tag)).map(|it| it.error())
+            }
+        };
+        let is_end =
+            |code: &str| code.starts_with("57P") || code.starts_with("08") || code == "53300";
+        // An end without a word may come after whatever was said before.
+        let is_fatal = |error: &PgError| error.fields.get(&'S').is_some_and(|it| it == "FATAL");
+        match last {
+            Some(error) if is_fatal(&error) && !is_end(error.code()) => {
+                Trouble::Wrong(format!("the connection broke: {text}"))
+            }
+            _ if self.character.faults => Trouble::Lost(text),
+            _ => Trouble::Wrong(format!("the connection broke: {text}")),
         }
     }
 
