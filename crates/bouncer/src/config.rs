@@ -29,7 +29,7 @@ pub struct Config {
     /// What follows the tenant in TLS server names: with `.db.example.com` the name
     /// `shop.db.example.com` leads to `shop`.
     pub server_name_suffix: Option<String>,
-    /// Threads that relay; as many as there are processors when left out.
+    /// Threads that relay; half as many as there are processors when left out.
     pub threads: Option<usize>,
     /// Clients that are connected, of all tenants together.
     pub clients_max: u32,

@@ -1,6 +1,7 @@
 //! A client's login, as the thread drives it: handshake, route, proof, and the welcome, for which
 //! the parameters of a server have to be known.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::{PoolMode, Transport};
@@ -26,6 +27,9 @@ use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::secrets::Password;
 use crate::tenants::{ClientAuth, Route, RouteRequest};
 use crate::tls;
+
+/// Different sets of parameters that clients were told, kept to be shared with the next ones.
+const SEEN_MAX: usize = 64;
 
 /// A client that says who it is.
 #[derive(Debug)]
@@ -341,7 +345,7 @@ impl Worker {
         let forced = self.common.forced.of(&route.tenant);
         let shown = told(parameters, &settings, &forced);
         let pairs = shown.iter().map(|(name, value)| (*name, *value));
-        let seen = Arc::new(Reported::of(pairs.clone()));
+        let seen = shared(&mut self.seen, Reported::of(pairs.clone()));
         let key_bytes = if requested.version.minor >= 2 { LONG_KEY_BYTES } else { KEY_BYTES };
         let (pid, key) = match self.common.keys.register(self.index, place, key_bytes) {
             Ok(registered) => registered,
@@ -361,6 +365,19 @@ impl Worker {
         self.send_outbox(Some(place), None);
         self.watch_client(place);
     }
+}
+
+/// What other clients were told as well, of which one copy is kept: a kilobyte for each client else.
+fn shared(known: &mut VecDeque<Arc<Reported>>, seen: Reported) -> Arc<Reported> {
+    if let Some(same) = known.iter().find(|one| ***one == seen) {
+        return Arc::clone(same);
+    }
+    if known.len() >= SEEN_MAX {
+        drop(known.pop_front());
+    }
+    let seen = Arc::new(seen);
+    known.push_back(Arc::clone(&seen));
+    seen
 }
 
 /// Where a login stands.

@@ -29,6 +29,7 @@ use super::slots::Slots;
 use super::stats::ThreadBooks;
 use super::timers::Timers;
 use crate::pg::link::{self, Outputs};
+use crate::pg::settings::Parameters as Reported;
 use crate::tenants::{PoolId, Routing};
 
 /// Events that one `epoll_wait` can bring.
@@ -136,6 +137,8 @@ pub(super) struct Worker {
     pub(super) resolving: HashMap<u64, Resolving>,
     pub(super) common: Arc<Common>,
     pub(super) routing: Arc<Routing>,
+    /// Parameters that clients were told lately.
+    pub(super) seen: VecDeque<Arc<Reported>>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) books: Arc<ThreadBooks>,
     /// Of the first thread only.
@@ -202,6 +205,7 @@ impl Worker {
             roles: HashMap::new(),
             resolving: HashMap::new(),
             routing: common.current.load(),
+            seen: VecDeque::new(),
             inbox: Arc::clone(&peer.inbox),
             books: Arc::clone(&peer.books),
             common: Arc::clone(common),
