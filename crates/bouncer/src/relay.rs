@@ -13,6 +13,7 @@
 //! | `leases.rs`, `pools.rs` | who gets which server connection |
 //! | `cancel.rs`, `keys.rs` | cancel requests |
 //! | `listen.rs`, `ear.rs`, `holders.rs` | clients that listen without a server connection of their own |
+//! | `takeover.rs`, `succession.rs` | how another process takes over |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
 //! | `obey.rs`, `orders.rs`, `snapshot.rs` | what a thread is told and tells |
 //! | `conn.rs`, `socket.rs`, `handshake.rs`, `buffers.rs`, `slots.rs` | sockets, TLS, memory |
@@ -28,6 +29,7 @@ mod console;
 mod deadlines;
 mod ear;
 mod handshake;
+mod journal;
 mod holders;
 mod keys;
 mod leases;
@@ -44,15 +46,19 @@ mod slots;
 pub mod snapshot;
 mod socket;
 pub mod stats;
+mod succession;
+mod takeover;
 mod timers;
 mod worker;
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroUsize;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -81,14 +87,15 @@ use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
 pub use self::common::{Answer, LookUp};
+pub use self::journal::{JOURNAL, Words};
 pub use self::console::{DATABASE, Desk, Reply};
 pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.
 const THREADS_MAX: usize = 256;
 
-/// Target of log lines in the words of PgBouncer, which are written for whoever reads those.
-pub const JOURNAL: &str = "pgbouncer";
+/// Permissions of the socket file for the next process.
+const TAKEOVER_MODE: u32 = 0o600;
 
 /// How the relay is set up; changes need a restart.
 #[derive(Clone, Debug)]
@@ -130,6 +137,9 @@ pub enum StartError {
     /// Somebody else listens there, or it is no address of this machine.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The former process gives nothing, or the next one could not ask.
+    #[error("take over from another process")]
+    TakeOver(#[source] io::Error),
     /// The system gives no thread or no epoll.
     #[error("start the relay's threads")]
     Thread(#[source] io::Error),
@@ -140,6 +150,19 @@ pub struct Relay {
     common: Arc<Common>,
     addresses: Vec<SocketAddr>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The socket file for the process that takes over from this one.
+    offers: Option<PathBuf>,
+    /// The process that this one takes over from.
+    former: Option<UnixStream>,
+}
+
+/// How processes follow each other.
+#[derive(Clone, Debug)]
+pub struct Succession {
+    /// The socket file where the next process asks for what this one has.
+    pub socket: PathBuf,
+    /// Whether to ask there first, when somebody is there.
+    pub takes_over: bool,
 }
 
 /// Wakes threads for their pools.
@@ -159,19 +182,73 @@ impl Relay {
     /// # Errors
     /// When an address is taken, or the system is out of something.
     pub fn start(config: RelayConfig, parts: RelayParts) -> Result<Relay, StartError> {
+        Relay::start_after(config, parts, None)
+    }
+
+    /// The same as one of several processes of which each follows the one before.
+    ///
+    /// # Errors
+    /// As above, or when the former process cannot be followed.
+    pub fn start_after(
+        config: RelayConfig,
+        parts: RelayParts,
+        succession: Option<Succession>,
+    ) -> Result<Relay, StartError> {
         let descriptors = accept::raise_descriptor_limit();
+        let former = succession.as_ref().filter(|it| it.takes_over);
+        let former = former.map(|it| takeover::follow(&it.socket)).transpose();
+        let former = former.map_err(StartError::TakeOver)?.flatten();
+        let inherited = former.map(succession::inherit).transpose();
+        let mut inherited = inherited.map_err(StartError::TakeOver)?;
         let mut listeners = Vec::with_capacity(config.listeners.len());
         for spec in &config.listeners {
-            listeners.push(Listener::bind(spec)?);
+            let inherited = inherited.as_mut().and_then(|it| it.listener(spec));
+            listeners.push(match inherited {
+                Some(listener) => listener,
+                None => Listener::bind(spec)?,
+            });
         }
-        let addresses = listeners.iter().filter_map(Listener::local_addr).collect();
+        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::local_addr).collect();
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = config.threads.map_or(processors.div_ceil(2), NonZeroUsize::get);
         let count = threads.min(THREADS_MAX);
         let (common, threads) =
             start_threads(config, parts, listeners, count).map_err(StartError::Thread)?;
         tracing::info!(?addresses, threads = count, ?descriptors, "bouncer listens");
-        Ok(Relay { common, addresses, threads: Mutex::new(threads) })
+        let threads = Mutex::new(threads);
+        let mut relay = Relay { common, addresses, threads, offers: None, former: None };
+        if let Some(inherited) = inherited {
+            relay.former = inherited.stream.try_clone().ok();
+            let common = Arc::clone(&relay.common);
+            relay.spawn("bouncer-take-in", move || succession::take_in(inherited, &common))?;
+        }
+        if let Some(succession) = succession {
+            relay.offer(succession.socket)?;
+        }
+        Ok(relay)
+    }
+
+    /// Waits for the process that takes over from this one.
+    fn offer(&mut self, socket: PathBuf) -> Result<(), StartError> {
+        let bound = accept::bind_file(&socket, TAKEOVER_MODE).and_then(|(listener, file)| {
+            listener.set_nonblocking(false).map(|()| (listener.into(), file))
+        });
+        let bound = bound.map_err(StartError::TakeOver)?;
+        let common = Arc::clone(&self.common);
+        self.offers = Some(socket);
+        self.spawn("bouncer-offer", move || succession::offer(bound, &common))
+    }
+
+    fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(work);
+        self.threads.lock().push(thread.map_err(StartError::Thread)?);
+        Ok(())
+    }
+
+    /// Whether another process takes over: clients leave this one as they come to rest, and nobody
+    /// comes any more.
+    pub fn is_taken_over(&self) -> bool {
+        self.common.is_taken_over.load(Ordering::Acquire)
     }
 
     /// The TCP addresses that it listens on, in the order of the configuration.
@@ -203,7 +280,16 @@ impl Relay {
 
     /// Closes everything, and waits for the threads to end.
     pub fn stop(&self) {
+        self.common.is_stopping.store(true, Ordering::Release);
         self.order(&|| Order::Stop);
+        if let Some(former) = &self.former {
+            // It may be gone already.
+            drop(former.shutdown(Shutdown::Both));
+        }
+        if let Some(path) = self.offers.as_ref().filter(|_| !self.is_taken_over()) {
+            // Whoever waits there for the next process looks up.
+            drop(UnixStream::connect(path));
+        }
         for thread in self.threads.lock().drain(..) {
             if thread.join().is_err() {
                 tracing::error!("a relay thread panicked");
@@ -292,6 +378,8 @@ fn start_threads(
         population: Arc::default(),
         greetings: common::Greetings::default(),
         holders: Arc::default(),
+        is_stopping: false.into(),
+        is_taken_over: false.into(),
         forced: common::Forced::default(),
         started,
     });

@@ -19,7 +19,7 @@ use bouncer::health::Prober;
 use bouncer::pg::auth::Keyring;
 use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
 use bouncer::relay::{
-    ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, TcpPolicy,
+    ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, TcpPolicy, Words,
 };
 use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{Console, Host};
@@ -71,6 +71,10 @@ pub(crate) struct Ground {
 struct Process(Drain);
 
 impl Host for Process {
+    fn words(&self) -> Words {
+        Words::Own
+    }
+
     fn values(&self) -> Values {
         Values::default()
     }

@@ -19,6 +19,7 @@ use wire::pg::message::{ErrorFields, backend};
 use super::command::{self, Command, ShutdownWait, Topic};
 use super::settings::Values;
 use super::show::{self, Totals, View};
+use crate::relay::Words;
 use crate::relay::snapshot::{ServerView, Snapshot};
 use crate::service::Bouncer;
 use crate::tenants::{Admission, Tenant, TenantId};
@@ -32,6 +33,10 @@ const PERIOD_MIN: Duration = Duration::from_secs(1);
 /// `protocol_violation`, which is what PgBouncer answers to whatever it does not like.
 const REFUSED: &str = "08P01";
 
+/// `config_file_error`, and when it is the answer.
+const CONFIG_FILE_ERROR: &str = "F0000";
+const RELOAD_FAILED: &str = "RELOAD failed, see logs for additional details";
+
 /// What a user of the console may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
@@ -43,6 +48,8 @@ pub enum Rights {
 
 /// What only the process that the console is part of can do.
 pub trait Host: Send + Sync {
+    /// In whose words clients are told what goes wrong.
+    fn words(&self) -> Words;
     /// The settings in force.
     fn values(&self) -> Values;
     /// Changes one of them, for as long as the process lives.
@@ -97,6 +104,11 @@ impl Console {
         }))
     }
 
+    /// In whose words clients are told what goes wrong.
+    pub(super) fn words(&self) -> Words {
+        self.0.host.words()
+    }
+
     /// The whole answer to what was typed.
     pub async fn answer(&self, text: &str, rights: Rights) -> Vec<u8> {
         let mut out = Vec::new();
@@ -114,7 +126,10 @@ impl Console {
             }
             Ok(Done::Tag(tag)) => backend::command_complete(&mut out, tag),
             Ok(Done::Empty) => backend::empty_query(&mut out),
-            Err(message) => backend::error(&mut out, &ErrorFields::error(REFUSED, &message)),
+            Err(message) => {
+                let code = if message == RELOAD_FAILED { CONFIG_FILE_ERROR } else { REFUSED };
+                backend::error(&mut out, &ErrorFields::error(code, &message));
+            }
         }
         backend::ready_for_query(&mut out, TransactionStatus::Idle);
         out
@@ -137,8 +152,10 @@ impl Console {
             }
             Command::Reload => {
                 let reloaded = bouncer.reload().await;
-                reloaded
-                    .map_err(|_| "RELOAD failed, see logs for additional details".to_owned())?;
+                reloaded.map_err(|error| {
+                    tracing::error!(%error, "the configuration is not taken over");
+                    RELOAD_FAILED.to_owned()
+                })?;
                 "RELOAD"
             }
             Command::Resume(_) if self.0.host.is_shutting_down() => {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::console::{Console, Rights};
 use crate::config::{ConsoleTable, ConsoleUser};
 use crate::pg::login::{Reached, Refusal, Requested};
-use crate::relay::{DATABASE, Desk, Reply};
+use crate::relay::{DATABASE, Desk, Reply, Words};
 use crate::secrets::{Password, is_reference};
 use crate::service::{Bouncer, Resolver};
 use crate::tenants::{ClientAuth, ServerSecret, TenantUser};
@@ -48,6 +48,10 @@ impl Desk for FrontDesk {
     fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal> {
         let us = rustix::process::geteuid().as_raw();
         guest(&self.bouncer.config().console, requested, us, &*self.resolve)
+    }
+
+    fn words(&self) -> Words {
+        self.console.words()
     }
 
     fn ask(&self, text: String, rights: Rights, reply: Reply, left: oneshot::Receiver<()>) {

@@ -116,6 +116,11 @@ impl Translator<'_> {
         let databases: BTreeMap<&str, &Entry> =
             self.ini.databases.iter().map(|entry| (&*entry.key, entry)).collect();
         for entry in databases.values() {
+            if entry.key == "*" {
+                let why = "there are no databases but those that are listed".to_owned();
+                self.notes.push(Note { what: "[databases] *".into(), why });
+                continue;
+            }
             let (tenant, server) = self.tenant(entry, &databases, &users)?;
             config.servers.insert(tenant.server.clone(), server);
             config.tenants.push(tenant);
@@ -207,21 +212,15 @@ impl Translator<'_> {
     ) -> Result<(TenantSpec, ServerTable), IniError> {
         let refused = |what: String| IniError::Line { at: entry.at.clone(), what };
         let name = &entry.key;
-        if name == "*" {
-            return Err(refused("there are no databases but those that are listed".into()));
-        }
         let mut own = pairs(entry)?;
         for key in UNUSED_OF_DATABASE.iter().filter(|key| own.remove(**key).is_some()) {
             let what = format!("[databases] {name}: {key}");
             self.notes.push(Note { what, why: "cannot be had".into() });
         }
         let host = own.remove("host").unwrap_or_else(|| SOCKET_DIRECTORY.to_owned());
-        if host.contains(',') {
-            return Err(refused("a database has one host".into()));
-        }
         let port = own.remove("port").unwrap_or_else(|| "5432".to_owned());
         let address =
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+            if host.contains([':', ',']) { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let limits = self.limits(&mut own);
         let server_user = own.remove("user");
         let password = own.remove("password");
@@ -446,8 +445,6 @@ mod tests {
     fn what_cannot_be_had_is_refused_with_its_line() {
         for (text, expected) in [
             ("[pgbouncer]\nauth_type=pam", "a.ini:2: auth_type pam cannot be had"),
-            ("[databases]\n* = host=a", "a.ini:2: there are no databases but those"),
-            ("[databases]\na = host=a,b", "a.ini:2: a database has one host"),
             ("[databases]\na = nonsense=1", "a.ini:2: a has an unknown key nonsense"),
             ("[databases]\na = host", "a.ini:2: no = after"),
         ] {

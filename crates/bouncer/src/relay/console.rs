@@ -10,6 +10,7 @@ use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend};
 use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{Client, Phase};
+use super::journal::Words;
 use super::keys::KEY_BYTES;
 use super::leave::Leaving;
 use super::orders::{Inbox, Inner};
@@ -44,6 +45,9 @@ pub trait Desk: fmt::Debug + Send + Sync {
     /// # Errors
     /// When it may do nothing.
     fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal>;
+
+    /// In whose words clients are told what goes wrong.
+    fn words(&self) -> Words;
 
     /// Begins to answer; the answer may come at any time from any thread. `left` ends when nobody
     /// waits for it any more.

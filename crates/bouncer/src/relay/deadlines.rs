@@ -57,7 +57,7 @@ impl Worker {
         }
         match due {
             Due::Login => {
-                let message = "the login took too long";
+                let message = self.words().of("the login took too long", "client_login_timeout");
                 self.expel(place, &ErrorFields::fatal("08006", message));
             }
             Due::Farewell => self.client_gone(place, &Leaving::Dismissed),
@@ -66,16 +66,24 @@ impl Worker {
                 self.client_gone(place, &Leaving::Lost(error));
             }
             Due::Idle => {
-                let message = "terminating connection due to `client_idle_s`";
+                let own = "terminating connection due to `client_idle_s`";
+                let message = self.words().of(own, "client_idle_timeout");
                 self.expel(place, &ErrorFields::fatal("57P05", message));
             }
             Due::IdleInTransaction => {
-                let message = "terminating connection due to `idle_in_transaction_s`";
+                let own = "terminating connection due to `idle_in_transaction_s`";
+                let message = self.words().of(own, "idle transaction timeout");
                 self.expel(place, &ErrorFields::fatal("25P03", message));
             }
-            Due::Query => self.overtime(place, "57014", "the statement exceeded `query_s`"),
+            Due::Query => {
+                let message =
+                    self.words().of("the statement exceeded `query_s`", "query timeout");
+                self.overtime(place, "57014", message);
+            }
             Due::Transaction => {
-                self.overtime(place, "25P04", "the transaction exceeded `transaction_s`");
+                let own = "the transaction exceeded `transaction_s`";
+                let message = self.words().of(own, "transaction timeout");
+                self.overtime(place, "25P04", message);
             }
         }
     }
@@ -107,9 +115,7 @@ impl Worker {
     fn client_deadline(&self, place: u32) -> Option<(u64, Due)> {
         let client = self.clients.get(place)?;
         match &client.phase {
-            Phase::Login(_) => {
-                Some((client.begun_us + self.common.live.login_us(), Due::Login))
-            }
+            Phase::Login(_) => Some((client.begun_us + self.common.live.login_us(), Due::Login)),
             // Its place in the queue has a deadline of its own.
             Phase::Greeting(_) | Phase::Console(_) => None,
             Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),

@@ -175,7 +175,9 @@ impl Worker {
 
     /// Tells a client why it gets no server connection, and ends it.
     fn refuse(&mut self, place: u32, refusal: &Refusal) {
-        let (stats, tenant, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase) {
+        let words = self.words();
+        let (stats, tenant, is_waiting) = match self.clients.get_mut(place).map(|it| &mut it.phase)
+        {
             Some(Phase::Session(session)) => {
                 let waits = matches!(session.place, Place::Waiting(_));
                 session.place = Place::Idle;
@@ -190,7 +192,7 @@ impl Worker {
         if is_waiting {
             stats.clients_waiting.sub(1);
         }
-        let message = refusal.to_string();
+        let message = words.waited(&refusal);
         let paused = (tenant.state.admission() == Admission::Refusing)
             .then(|| RouteError::Paused(Arc::clone(&tenant.name)).to_string());
         let fields = match refusal {

@@ -33,6 +33,7 @@ pub(super) enum Leaving {
 impl Worker {
     /// Ends a client now.
     pub(super) fn client_gone(&mut self, place: u32, leaving: &Leaving) {
+        self.journal_leaving(place, leaving);
         let Some(client) = self.clients.remove(place) else { return };
         self.ground.timers.disarm(Look::Client(place).id());
         if let Leaving::Lost(error) = leaving {
@@ -60,6 +61,7 @@ impl Worker {
     /// Tells a client why it has to go, and lets it read that.
     pub(super) fn expel(&mut self, place: u32, fields: &ErrorFields<'_>) {
         if self.clients.get(place).is_some() {
+            self.journal_client(place, fields.message);
             backend::error(&mut self.outbox.to_client, fields);
             self.dismiss(place);
         }
@@ -120,7 +122,7 @@ impl Worker {
     }
 
     /// Undoes what a session holds.
-    fn end_session(&mut self, session: Session, leaving: &Leaving) {
+    pub(super) fn end_session(&mut self, session: Session, leaving: &Leaving) {
         self.common.keys.remove(session.pid);
         if let Some(hearing) = &session.hearing {
             self.hush(hearing);

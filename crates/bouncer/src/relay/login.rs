@@ -19,7 +19,7 @@ use super::worker::Worker;
 use crate::pg::auth::Demand;
 use crate::pg::client::{ClientId, ClientSession, ClientSetup};
 use crate::pg::login::{
-    Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy,
+    Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy, Requested,
     RouteAuth, welcome,
 };
 use crate::pgbouncer::console::Rights;
@@ -62,6 +62,11 @@ pub(super) struct Greeting {
 }
 
 impl LoginPhase {
+    /// What the client asks for.
+    pub(super) fn requested(&self) -> Option<&Requested> {
+        self.login.requested()
+    }
+
     /// Whether somebody else finds out who it is.
     pub(super) fn is_looked_up(&self) -> bool {
         self.is_looked_up
@@ -147,6 +152,7 @@ impl Worker {
                 match self.admit(place, *authenticated) {
                     Ok(()) => Flow::Again,
                     Err(refusal) => {
+                        self.journal_client(place, &refusal.message);
                         refusal.write(&mut self.outbox.to_client);
                         self.dismiss(place);
                         Flow::Took
@@ -158,6 +164,7 @@ impl Worker {
                 Flow::Took
             }
             LoginNext::Fail(refusal) => {
+                self.journal_client(place, &refusal.message);
                 tracing::info!(
                     code = refusal.code,
                     cause = refusal.cause.as_deref(),
@@ -198,6 +205,8 @@ impl Worker {
 
     /// Finds the tenant of a client, and how it proves who it is. Nothing while that is looked up.
     fn route(&mut self, place: u32) -> Option<Result<RouteAuth, Refusal>> {
+        let words = self.words();
+        self.journal_login(place);
         let client = self.clients.get_mut(place)?;
         let Phase::Login(phase) = &mut client.phase else { return None };
         let requested = phase.login.requested()?;
@@ -232,7 +241,9 @@ impl Worker {
         let route = match self.routing.route(&request) {
             Ok(route) => route,
             Err(error) => {
-                let refusal = Refusal::new(error.sqlstate(), error.to_string());
+                let database = requested.database_or_user();
+                let (code, message) = words.route(&error, database);
+                let refusal = Refusal::new(code, message);
                 let hint = error.hint().map(str::to_owned);
                 return Some(Err(Refusal { hint, ..refusal }));
             }
@@ -296,7 +307,8 @@ impl Worker {
             _ => None,
         };
         let Some(route) = route else { return Ok(()) };
-        let full = |full: Full| Refusal::new("53300", full.to_string());
+        let words = self.words();
+        let full = |full: Full| Refusal::new("53300", words.full(full));
         let pool_id =
             route.pool().map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
         let head =

@@ -59,6 +59,17 @@ pub(super) struct Resolving {
     slot: pools::Place,
 }
 
+impl Role {
+    /// Of a tenant that has what it takes to log in.
+    pub(super) fn known(
+        tenant: Arc<Tenant>,
+        user: Arc<TenantUser>,
+        credentials: Arc<Credentials>,
+    ) -> Role {
+        Role { tenant, user, credentials }
+    }
+}
+
 impl Target {
     /// Begins to connect.
     pub(super) fn connect(&self, policy: super::socket::TcpPolicy) -> io::Result<Socket> {
@@ -228,6 +239,7 @@ impl Worker {
         }
         opening.connects = false;
         let next = opening.dial.start(&mut outbox.to_server);
+        self.journal_connected(place);
         self.follow_dial(place, next);
         true
     }
@@ -309,6 +321,9 @@ impl Worker {
     /// A server connection could not be had.
     pub(super) fn opening_failed(&mut self, place: u32, failure: Failure) {
         let stats = self.servers.get(place).map(|server| Arc::clone(&server.stats));
+        if let Some(server) = self.servers.get(place) {
+            self.journal_server(place, server, &failure.message);
+        }
         let Some((pool, slot)) = self.take_opening(place) else { return };
         if let Some(stats) = stats {
             stats.open_failures.add(1);

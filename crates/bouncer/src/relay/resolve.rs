@@ -81,10 +81,16 @@ fn run(questions: &Receiver<Question>) {
 }
 
 fn look_up(host: &str) -> Result<Vec<IpAddr>, String> {
-    // The port is not the resolver's business, but the interface wants one.
-    let addresses = (host, 0).to_socket_addrs().map_err(|error| error.to_string())?;
-    let addresses: Vec<IpAddr> = addresses.map(|address| address.ip()).collect();
-    if addresses.is_empty() { Err("the name has no address".to_owned()) } else { Ok(addresses) }
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    let mut failure = "the name has no address".to_owned();
+    for name in host.split(',') {
+        // The port is not the resolver's business, but the interface wants one.
+        match (name, 0).to_socket_addrs() {
+            Ok(found) => addresses.extend(found.map(|address| address.ip())),
+            Err(error) => failure = error.to_string(),
+        }
+    }
+    if addresses.is_empty() { Err(failure) } else { Ok(addresses) }
 }
 
 #[cfg(test)]
@@ -106,6 +112,8 @@ mod tests {
 
     #[test]
     fn the_name_of_this_machine_has_an_address() {
+        let several = look_up("127.0.0.9,nowhere.invalid,::1").expect("addresses");
+        assert_eq!(several, ["127.0.0.9", "::1"].map(|it| it.parse::<IpAddr>().expect("address")));
         assert!(look_up("localhost").expect("addresses").iter().all(IpAddr::is_loopback));
     }
 }

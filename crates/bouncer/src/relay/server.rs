@@ -1,4 +1,4 @@
-//! The life of a server connection: it logs in, is idle, is held by a client, is cleaned, is closed.
+//! The life of a server connection: it logs in, is idle, is held, is cleaned, is closed.
 
 use std::io;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use super::client::{Phase, Place};
 use super::common::Parameters;
 use super::conn::{Conn, Readiness};
 use super::holders::Entry;
+use super::journal;
 use super::opening::{Opening, Target};
 use super::pools::{self, PoolRef, Reason};
 use super::socket::Received;
@@ -444,6 +445,7 @@ impl Worker {
             let pid = link.pid();
             tracing::debug!(pid, tenant = &*server.tenant.name, %closing, "server connection closed");
         }
+        self.journal_server(place, &server, &journal::reason(closing));
         if matches!(server.phase, ServerPhase::Live(_))
             && server.client.is_none()
             && !server.is_resetting

@@ -276,6 +276,14 @@ impl Socket {
             Stream::Unix(_) => None,
         }
     }
+
+    /// Our own address; nothing for Unix sockets.
+    pub(crate) fn local(&self) -> Option<std::net::SocketAddr> {
+        match &self.stream {
+            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Unix(_) => None,
+        }
+    }
 }
 
 impl AsFd for Socket {

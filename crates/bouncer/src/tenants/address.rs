@@ -18,7 +18,7 @@ const DIRECTORY_BYTES_MAX: usize = 80;
 pub enum Address {
     /// By TCP: a name or an address, resolved at every connection.
     Tcp {
-        /// Name or address.
+        /// Name or address, or several divided by commas, which are tried in their order.
         host: String,
         /// Port.
         port: u16,
@@ -67,8 +67,9 @@ impl Address {
                 None => (text, PORT),
             },
         };
-        let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
-        if host.is_empty() || host.len() > HOST_BYTES_MAX || !host.bytes().all(is_host) {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
+        let is_host = |host: &str| !host.is_empty() && host.bytes().all(is_part);
+        if host.len() > HOST_BYTES_MAX || !host.split(',').all(is_host) {
             return Err(refuse("is no host name"));
         }
         Ok(Address::Tcp { host: host.to_owned(), port })
@@ -86,7 +87,7 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } if host.contains([':', ',']) => write!(f, "[{host}]:{port}"),
             Address::Tcp { host, port } => write!(f, "{host}:{port}"),
             Address::Unix { directory, port } => write!(f, "{}:{port}", directory.display()),
         }
@@ -118,7 +119,9 @@ mod tests {
         check("fe80::1%eth0", "[fe80::1%eth0]:5432");
         check("/run/postgresql", "/run/postgresql:5432");
         check("/run/postgresql:5433", "/run/postgresql:5433");
-        for bad in ["", ":1", "db:", "db:0", "db:65536", "db:x", "[::1", "[::1]5", "a b", "/a:x"] {
+        check("[::1,db]:7", "[::1,db]:7");
+        check("a,b:7", "[a,b]:7");
+        for bad in ["", ":1", "a,", ",a", "db:", "db:0", "db:65536", "db:x", "[::1", "[::1]5", "a b", "/a:x"] {
             assert!(Address::parse(bad, "server").is_err(), "{bad}");
         }
         let long = format!("/{}", "x".repeat(80));

@@ -17,7 +17,7 @@ use bouncer::pgbouncer::console::Host;
 use bouncer::pgbouncer::ini::{self, Ini};
 use bouncer::pgbouncer::settings::Values;
 use bouncer::pgbouncer::{tenants, userlist};
-use bouncer::relay::Relay;
+use bouncer::relay::{Relay, Words};
 use bouncer::relay::orders::Order;
 use bouncer::relay::snapshot::{ClientState, ServerState};
 use bouncer::service::Threads as _;
@@ -138,6 +138,10 @@ impl IniFile {
 }
 
 impl Host for IniFile {
+    fn words(&self) -> Words {
+        Words::PgBouncer
+    }
+
     fn values(&self) -> Values {
         self.state.lock().values.clone()
     }
