@@ -5,9 +5,10 @@ use std::sync::Arc;
 use api::{PoolMode, Verify};
 use wire::pg::frame::TransactionStatus;
 
+use super::link::Shared;
 use super::listening::Listening;
 use super::settings::{Parameters, Settings};
-use super::statements::ClientStatements;
+use super::statements::{ClientStatements, NameId};
 
 /// A client, for the whole process; also the process number that it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -148,6 +149,46 @@ impl ClientSession {
     /// Counts changes of [`ClientSession::channels`] and [`ClientSession::needs_channel`].
     pub fn channels_version(&self) -> u32 {
         self.listening.as_ref().map_or(0, |listening| listening.version())
+    }
+
+    /// What it asked for as it started, and what its tenant demands.
+    pub(crate) fn requested(&self) -> &Settings {
+        &self.startup
+    }
+
+    /// The parameters that it was told.
+    pub(crate) fn seen(&self) -> &Parameters {
+        &self.seen
+    }
+
+    /// The statements that it has prepared: name, text and types. None: it cannot be carried to
+    /// another process, because it listens or did.
+    pub(crate) fn statements(&self) -> Option<impl Iterator<Item = (&[u8], &[u8], &[u8])>> {
+        self.listening.is_none().then(|| self.statements.iter())
+    }
+
+    /// It wants these settings, in a session that began in another process.
+    pub(crate) fn restore_settings(&mut self, wanted: Settings) {
+        self.wanted = Arc::new(wanted);
+    }
+
+    /// It has prepared this in another process.
+    pub(crate) fn restore_statement(
+        &mut self,
+        shared: &mut Shared,
+        name: &[u8],
+        text: &[u8],
+        types: &[u8],
+    ) {
+        let plan_key = self.wanted.plan_key();
+        let (statement, _) = shared.texts.statement(text, types, plan_key);
+        let _undo = if name.is_empty() {
+            self.statements.put_unnamed(Some(statement))
+        } else {
+            let id = NameId::of(&shared.key, name);
+            self.statements.remember(id, name);
+            self.statements.put(id, Some(statement))
+        };
     }
 
     /// Its server connection is lost. Only a client without a transaction can go on.

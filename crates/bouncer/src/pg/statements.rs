@@ -14,6 +14,9 @@ use wire::pg::sql::ListenAction;
 /// Statements that one client may have by name.
 pub const CLIENT_STATEMENTS_MAX: usize = 10_000;
 
+/// Names without a meaning that are remembered, so that they need not be looked through each time.
+const NAMES_SPARE: usize = 16;
+
 /// Bytes of the name of a statement at a server.
 const SERVER_NAME_BYTES: usize = 37;
 
@@ -163,6 +166,8 @@ fn server_name(id: StatementId) -> [u8; SERVER_NAME_BYTES] {
 #[derive(Debug, Default)]
 pub(crate) struct ClientStatements {
     named: HashedMap<NameId, Arc<Statement>>,
+    /// What the names are, for the process that takes over from this one.
+    names: HashedMap<NameId, Box<[u8]>>,
     pub(crate) unnamed: Option<Arc<Statement>>,
 }
 
@@ -191,6 +196,25 @@ impl ClientStatements {
         self.named.len()
     }
 
+    /// Takes note of a name that is about to get a meaning.
+    pub(crate) fn remember(&mut self, id: NameId, name: &[u8]) {
+        if self.names.contains_key(&id) {
+            return;
+        }
+        if self.names.len() >= 2 * self.named.len() + NAMES_SPARE {
+            let named = &self.named;
+            self.names.retain(|id, _| named.contains_key(id));
+        }
+        self.names.insert(id, name.into());
+    }
+
+    /// Name, text and types of all; the one without a name has an empty one.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8], &[u8])> {
+        let named = self.named.iter().filter_map(|(id, it)| Some((&**self.names.get(id)?, it)));
+        let unnamed = self.unnamed.iter().map(|it| (&b""[..], it));
+        named.chain(unnamed).map(|(name, it)| (name, &*it.text, &*it.types))
+    }
+
     /// Gives a name a statement, or takes it away.
     pub(crate) fn put(&mut self, name: NameId, statement: Option<Arc<Statement>>) -> Undo {
         let before = match statement {
@@ -213,6 +237,7 @@ impl ClientStatements {
 
     pub(crate) fn clear(&mut self) {
         self.named = HashedMap::default();
+        self.names = HashedMap::default();
         self.unnamed = None;
     }
 }

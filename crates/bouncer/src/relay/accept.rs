@@ -6,6 +6,7 @@
 use std::fs;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -59,7 +60,7 @@ pub struct ListenError {
 #[derive(Debug)]
 enum Kind {
     Tcp(TcpListener),
-    Unix(UnixListener, #[expect(dead_code, reason = "removed when dropped")] SocketFile),
+    Unix(UnixListener, SocketFile),
 }
 
 /// A listening socket.
@@ -81,16 +82,65 @@ pub(crate) enum Accepted {
 
 /// The file of a Unix socket, removed with its listener.
 #[derive(Debug)]
-struct SocketFile(PathBuf);
+pub(super) struct SocketFile(PathBuf);
+
+impl SocketFile {
+    /// Leaves the file to another process.
+    fn leave(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+}
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.0.as_os_str().is_empty() {
+            return;
+        }
         // Somebody may have removed it; nobody can be told.
         drop(fs::remove_file(&self.0));
     }
 }
 
+impl ListenerSpec {
+    /// Whether a listener that another process had at this address is the one that is meant.
+    pub(super) fn is_at(&self, address: &str) -> bool {
+        match &self.address {
+            ListenAddress::Tcp(own) => address.parse().is_ok_and(|it: SocketAddr| {
+                it.ip() == own.ip() && (own.port() == 0 || it.port() == own.port())
+            }),
+            ListenAddress::Unix { path, .. } => path.as_os_str() == address,
+        }
+    }
+}
+
 impl Listener {
+    /// One that another process had.
+    pub(super) fn inherited(spec: &ListenerSpec, fd: OwnedFd) -> Listener {
+        let kind = match &spec.address {
+            ListenAddress::Tcp(_) => Kind::Tcp(TcpListener::from_std(fd.into())),
+            ListenAddress::Unix { path, .. } => {
+                Kind::Unix(UnixListener::from_std(fd.into()), SocketFile(path.clone()))
+            }
+        };
+        Listener { kind, tenant: spec.tenant.clone() }
+    }
+
+    /// Gives it to another process, with its address.
+    pub(super) fn give(self, registry: &Registry) -> io::Result<(OwnedFd, String)> {
+        match self.kind {
+            Kind::Tcp(mut listener) => {
+                registry.deregister(&mut listener)?;
+                let address = listener.local_addr()?.to_string();
+                Ok((listener.as_fd().try_clone_to_owned()?, address))
+            }
+            Kind::Unix(mut listener, file) => {
+                registry.deregister(&mut listener)?;
+                let fd = listener.as_fd().try_clone_to_owned()?;
+                Ok((fd, file.leave().to_string_lossy().into_owned()))
+            }
+        }
+    }
+
     /// Binds and listens.
     pub(crate) fn bind(spec: &ListenerSpec) -> Result<Listener, ListenError> {
         let kind = match &spec.address {
@@ -153,6 +203,12 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Kind> {
 }
 
 fn bind_unix(path: &Path, mode: u32) -> io::Result<Kind> {
+    let (socket, file) = bind_file(path, mode)?;
+    Ok(Kind::Unix(UnixListener::from_std(socket.into()), file))
+}
+
+/// Listens at a socket file, without blocking.
+pub(super) fn bind_file(path: &Path, mode: u32) -> io::Result<(RawSocket, SocketFile)> {
     let socket = RawSocket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
     let address = SockAddr::unix(path)?;
@@ -166,7 +222,7 @@ fn bind_unix(path: &Path, mode: u32) -> io::Result<Kind> {
     let file = SocketFile(path.to_owned());
     fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     socket.listen(PENDING_MAX)?;
-    Ok(Kind::Unix(UnixListener::from_std(socket.into()), file))
+    Ok((socket, file))
 }
 
 /// Whether `path` is a socket that nobody listens on.

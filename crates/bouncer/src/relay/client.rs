@@ -156,6 +156,19 @@ impl Session {
 }
 
 impl Client {
+    /// One whose session began in another process.
+    pub(super) fn adopted(conn: Conn, session: Session, serial: u64, now_us: u64) -> Client {
+        Client {
+            conn,
+            phase: Phase::Session(Box::new(session)),
+            serial,
+            begun_us: now_us,
+            since_us: now_us,
+            clogged_us: None,
+            queued: false,
+        }
+    }
+
     /// The session, of a client that is logged in.
     pub(super) fn session(&mut self) -> Option<&mut Session> {
         match &mut self.phase {
@@ -445,13 +458,7 @@ impl Worker {
                 Some(_) | None => {}
             }
             let rest = &bytes[used..];
-            let result = link::from_client(
-                link,
-                &mut session.link,
-                server,
-                rest,
-                &mut outputs,
-            );
+            let result = link::from_client(link, &mut session.link, server, rest, &mut outputs);
             used += result.consumed;
             session.want = result.want;
             session.is_stalled = result.next == ClientNext::Wait;

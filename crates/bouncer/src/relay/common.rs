@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
@@ -52,6 +52,10 @@ pub(super) struct Common {
     pub(super) population: Arc<Population>,
     pub(super) greetings: Greetings,
     pub(super) holders: Arc<Holders>,
+    /// The threads are told to end.
+    pub(super) is_stopping: AtomicBool,
+    /// Another process takes over.
+    pub(super) is_taken_over: AtomicBool,
     pub(super) forced: Forced,
     /// From when microseconds are counted.
     pub(super) started: Instant,

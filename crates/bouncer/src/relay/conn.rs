@@ -1,6 +1,7 @@
 //! A socket with what waits on either side of it.
 
 use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -123,6 +124,17 @@ impl Conn {
     /// Takes it out of the thread's epoll.
     pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
         self.socket.deregister(registry)
+    }
+
+    /// Whether nothing is kept of what came, or is to be sent, and the peer is there.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.input.is_empty() && self.is_flushed() && !self.closed
+    }
+
+    /// Takes it out of the thread's epoll; gives its socket, for another process.
+    pub(super) fn leave(&mut self, registry: &Registry) -> io::Result<OwnedFd> {
+        self.socket.deregister(registry)?;
+        self.socket.as_fd().try_clone_to_owned()
     }
 
     /// Takes note that writing failed: what is left to be read says why.

@@ -54,6 +54,17 @@ impl Keys {
         Err(io::Error::other("no process id is free"))
     }
 
+    /// The key of a client.
+    pub(super) fn key(&self, pid: u32) -> Option<Box<[u8]>> {
+        self.shard(pid).lock().get(&pid).map(|owner| owner.key.clone())
+    }
+
+    /// Adds a client that has a process id and a key from another process.
+    pub(super) fn restore(&self, pid: u32, thread: usize, place: u32, key: &[u8]) {
+        let owner = Owner { thread, place, key: key.into() };
+        self.shard(pid).lock().insert(pid, owner);
+    }
+
     /// Forgets a client.
     pub(super) fn remove(&self, pid: u32) {
         self.shard(pid).lock().remove(&pid);

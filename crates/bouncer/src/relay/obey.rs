@@ -48,6 +48,8 @@ impl Worker {
             Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
             Inner::Secret { client, serial, secret } => self.looked_up(client, serial, &secret),
             Inner::Said { client, serial, answer } => self.answered(client, serial, &answer),
+            Inner::GiveAway(heir) => self.give_away(heir),
+            Inner::Adopted(adopted) => self.adopt(adopted),
             Inner::Moved(moved) => self.receive_server(moved),
         }
     }

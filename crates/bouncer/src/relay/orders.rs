@@ -8,6 +8,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 
 use mio::{Registry, Token, Waker};
 use parking_lot::Mutex;
@@ -15,6 +16,8 @@ use tokio::sync::oneshot;
 
 use super::accept::Accepted;
 use super::snapshot::Snapshot;
+use super::succession::Adopted;
+use super::takeover::Parcel;
 use crate::tenants::TenantId;
 
 /// Something for a relay thread to do.
@@ -83,6 +86,10 @@ pub(super) enum Inner {
         /// Messages.
         answer: Vec<u8>,
     },
+    /// Give everything to another process.
+    GiveAway(Sender<Parcel>),
+    /// A client of a former process.
+    Adopted(Adopted),
     /// An idle server connection, with its slot.
     Moved(Moved),
 }

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use ::pool::shares::Desk;
@@ -27,6 +28,7 @@ use super::pools::{self, Pools};
 use super::server::Server;
 use super::slots::Slots;
 use super::stats::ThreadBooks;
+use super::takeover::Parcel;
 use super::timers::Timers;
 use crate::pg::link::{self, Outputs};
 use crate::pg::settings::Parameters as Reported;
@@ -148,6 +150,8 @@ pub(super) struct Worker {
     /// Counts connections, to tell those in the same place apart.
     pub(super) serial: u64,
     pub(super) ending: Ending,
+    /// Gets the clients, while another process takes over.
+    pub(super) heir: Option<Sender<Parcel>>,
 }
 
 /// What a thread is made of.
@@ -213,6 +217,7 @@ impl Worker {
             accept_again_us: None,
             serial: 0,
             ending: Ending::No,
+            heir: None,
         })
     }
 
@@ -249,6 +254,7 @@ impl Worker {
             while self.keep_pools() {
                 self.finish_work();
             }
+            self.give_clients();
             self.clients.turn();
             self.servers.turn();
             self.cancels.turn();
@@ -341,6 +347,11 @@ impl Worker {
                 self.ground.work.push_back(Work::Accept(place));
             }
         }
+    }
+
+    /// The listeners, for another process.
+    pub(super) fn take_listeners(&mut self) -> Vec<Listener> {
+        std::mem::take(&mut self.listeners)
     }
 
     /// Closes the listeners: whoever comes now is refused by the system.

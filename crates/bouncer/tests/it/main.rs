@@ -7,3 +7,4 @@ mod logins;
 mod queries;
 mod sharing;
 mod support;
+mod takeover;

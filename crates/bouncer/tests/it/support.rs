@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use bouncer::pg::login::{CleartextPolicy, Method};
 use bouncer::relay::orders::Order;
 use bouncer::relay::snapshot::Snapshot;
 use bouncer::relay::{
-    Answer, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig, RelayParts, TcpPolicy,
+    Answer, ListenAddress, ListenerSpec, LookUp, Relay, RelayConfig, RelayParts, Succession,
+    TcpPolicy,
 };
 use bouncer::service::Threads;
 use bouncer::tenants::{Book, Current, Definition, Settings, Tenant};
@@ -72,6 +73,17 @@ pub(crate) fn limited(
 impl Pooler {
     /// A relay of so many threads with these tenants.
     pub(crate) fn start(threads: usize, tenants: Vec<TenantSpec>) -> Pooler {
+        Pooler::start_after(threads, tenants, None)
+    }
+
+    /// The same, as one of several that follow each other at a socket file.
+    pub(crate) fn start_after(
+        threads: usize,
+        tenants: Vec<TenantSpec>,
+        socket: Option<&Path>,
+    ) -> Pooler {
+        let socket = socket.map(Path::to_owned);
+        let succession = socket.map(|socket| Succession { socket, takes_over: true });
         let scratch = Scratch::new();
         let socket = scratch.path().join(".s.PGSQL.6432");
         let config = Config { tenants, ..Config::default() };
@@ -97,7 +109,7 @@ impl Pooler {
             server_tls: Arc::new(ServerSide::default()),
             look_up: Arc::new(Nobody),
         };
-        let relay = Relay::start(relay_config, parts).expect("start the relay");
+        let relay = Relay::start_after(relay_config, parts, succession).expect("start the relay");
         Pooler { relay, current, config, book, _scratch: scratch, socket }
     }
 

@@ -78,6 +78,7 @@ impl Link<'_, '_> {
             let message = format!("a client may have {CLIENT_STATEMENTS_MAX} prepared statements");
             self.refuse_request("54000", &message);
         } else {
+            self.client.statements.remember(id, name);
             let undo = self.client.statements.put(id, Some(statement.clone()));
             self.parse_shared(&statement, undo);
         }

@@ -1,0 +1,332 @@
+//! One process follows another: the old one gives its clients away, the new one takes them in.
+//!
+//! A client is given away when it holds no server connection and nothing of it is under way. What
+//! cannot be carried is told to connect again: who has an encrypted connection, listens to
+//! channels, or logs in at the server with what only it knows.
+
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender};
+
+use mio::net::{TcpStream, UnixStream as MioUnixStream};
+use wire::pg::message::{ErrorFields, backend};
+
+use super::accept::{Listener, SocketFile};
+use super::client::{Client, Phase, Place, Session};
+use super::common::Common;
+use super::conn::{Conn, Source};
+use super::opening::Role;
+use super::orders::Inner;
+use super::pools::Terms;
+use super::socket::Socket;
+use super::takeover::{self, Carried, CarriedStatement, Parcel};
+use super::worker::Worker;
+use crate::pg::client::{ClientId, ClientSession, ClientSetup};
+use crate::pg::settings::{Parameters, Settings};
+use crate::tenants::Route;
+
+/// What clients are told that cannot go on with the next process.
+const RECONNECT: &str = "terminating connection: the server is being replaced, connect again";
+
+/// A client on its way between processes.
+#[derive(Debug)]
+pub(super) struct Adopted(pub(super) OwnedFd, pub(super) Box<Carried>);
+
+/// Waits for the next process, and gives it what the threads have.
+pub(super) fn offer(
+    (listener, file): (std::os::unix::net::UnixListener, SocketFile),
+    common: &Common,
+) {
+    let mut stream = loop {
+        let followed = takeover::followed(&listener);
+        if common.is_stopping.load(Ordering::Acquire) {
+            return;
+        }
+        match followed {
+            Ok(Some(stream)) => break stream,
+            Ok(None) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                return tracing::warn!(error, "nobody can take over from this process any more");
+            }
+        }
+    };
+    tracing::info!("another process takes over");
+    // The next one makes its own.
+    drop((listener, file));
+    let (sender, parcels) = std::sync::mpsc::channel();
+    // The first thread tells the others, once nobody is accepted any more who could be dealt to
+    // one that has given everything away.
+    if let Some(first) = common.peers.first() {
+        first.inbox.push(Inner::GiveAway(sender));
+    }
+    common.is_taken_over.store(true, Ordering::Release);
+    pass_on(&mut stream, &parcels);
+}
+
+fn pass_on(stream: &mut UnixStream, parcels: &Receiver<Parcel>) {
+    let mut is_broken = false;
+    for parcel in parcels {
+        if !is_broken && let Err(error) = takeover::send(stream, &parcel) {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the process that takes over is gone");
+            is_broken = true;
+        }
+        if is_broken && let Parcel::Client(fd, _) = parcel {
+            farewell(fd);
+        }
+    }
+}
+
+/// Takes clients in until there are no more.
+pub(super) fn take_in(inherited: Inheritance, common: &Common) {
+    let Inheritance { mut stream, early, .. } = inherited;
+    // From here on nothing comes while clients are busy.
+    if stream.set_read_timeout(None).is_err() {
+        return;
+    }
+    for adopted in early {
+        deal(adopted, common);
+    }
+    loop {
+        match takeover::receive(&mut stream) {
+            Ok(Some(Parcel::Client(fd, carried))) => deal(Adopted(fd, carried), common),
+            Ok(Some(Parcel::Listener(..) | Parcel::ListenersEnd)) => {}
+            Ok(None) => return tracing::info!("has taken over"),
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                return tracing::error!(error, "the former process gives nothing more");
+            }
+        }
+    }
+}
+
+/// Gives a client to the thread with the fewest.
+fn deal(adopted: Adopted, common: &Common) {
+    let fewest = common.peers.iter().min_by_key(|peer| peer.load.load(Ordering::Relaxed));
+    if let Some(peer) = fewest {
+        peer.load.fetch_add(1, Ordering::Relaxed);
+        peer.inbox.push(Inner::Adopted(adopted));
+    }
+}
+
+/// Tells a client, as far as its socket takes it, to connect again.
+fn farewell(fd: OwnedFd) {
+    let mut bytes = Vec::new();
+    backend::error(&mut bytes, &ErrorFields::fatal("57P01", RECONNECT));
+    // One that does not take it sees the end of the connection.
+    drop(std::fs::File::from(fd).write_all(&bytes));
+}
+
+impl Worker {
+    /// Begins to give everything away.
+    pub(super) fn give_away(&mut self, heir: Sender<Parcel>) {
+        if self.index == 0 {
+            for listener in self.take_listeners() {
+                match listener.give(&self.ground.registry) {
+                    Ok((fd, address)) => drop(heir.send(Parcel::Listener(fd, address))),
+                    Err(error) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(error, "give a listener away");
+                    }
+                }
+            }
+            drop(heir.send(Parcel::ListenersEnd));
+            for peer in self.common.peers.iter().skip(1) {
+                peer.inbox.push(Inner::GiveAway(heir.clone()));
+            }
+        }
+        self.heir = Some(heir);
+    }
+
+    /// Gives those clients away that are at rest.
+    pub(super) fn give_clients(&mut self) {
+        if self.heir.is_none() {
+            return;
+        }
+        for place in self.clients.keys() {
+            self.give_client(place);
+        }
+        if self.clients.keys().is_empty() {
+            self.heir = None;
+        }
+    }
+
+    fn give_client(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        if !client.conn.is_at_rest() {
+            return;
+        }
+        let (is_tls, is_unix) = (client.conn.socket.is_tls(), client.conn.socket.is_unix());
+        let Some(session) = client.session() else { return };
+        if session.place != Place::Idle || session.link.is_in_message() {
+            return;
+        }
+        let Route { tenant, user } = &session.route;
+        let is_known = self.common.keyring.own_credentials(tenant, user).is_some();
+        let key = self.common.keys.key(session.pid);
+        let carried = session.link.statements().filter(|_| is_known && !is_tls);
+        let (Some(key), Some(statements)) = (key, carried) else {
+            return self.expel(place, &ErrorFields::fatal("57P01", RECONNECT));
+        };
+        let carried = Carried {
+            tenant: tenant.name.as_ref().to_owned(),
+            user: user.name.as_ref().to_owned(),
+            is_unix,
+            pid: session.pid,
+            key: key.into(),
+            requested: pairs(session.link.requested().iter()),
+            wanted: pairs(session.link.settings().iter()),
+            seen: pairs(session.link.seen().iter()),
+            statements: statements
+                .map(|(name, text, types)| CarriedStatement {
+                    name: name.into(),
+                    text: text.into(),
+                    types: types.into(),
+                })
+                .collect(),
+        };
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let fd = client.conn.leave(&self.ground.registry);
+        // Its socket lives on: it is not said that nothing more comes.
+        self.client_moved(place);
+        match (fd, &self.heir) {
+            (Ok(fd), Some(heir)) => {
+                drop(heir.send(Parcel::Client(fd, Box::new(carried))));
+            }
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "give a client away");
+            }
+        }
+    }
+
+    /// Takes a client in from the former process.
+    pub(super) fn adopt(&mut self, Adopted(fd, carried): Adopted) {
+        self.serial += 1;
+        if let Err((fd, error)) = self.settle(fd, *carried) {
+            tracing::warn!(error, "a client of the former process cannot go on");
+            self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+            if let Some(fd) = fd {
+                farewell(fd);
+            }
+        }
+    }
+
+    fn settle(&mut self, fd: OwnedFd, it: Carried) -> Result<(), (Option<OwnedFd>, String)> {
+        let Some(tenant) = self.routing.named(&it.tenant).map(Arc::clone) else {
+            return Err((Some(fd), format!("no tenant {}", it.tenant)));
+        };
+        let user = tenant.user(&it.user);
+        let Some(credentials) = self.common.keyring.own_credentials(&tenant, &user) else {
+            return Err((Some(fd), "nobody knows how it logs in".to_owned()));
+        };
+        let route = Route { tenant, user };
+        let pool_id = match route.pool() {
+            Ok(pool) => pool,
+            Err(error) => return Err((Some(fd), error.to_string())),
+        };
+        let clients_max = self.common.config.clients_max;
+        let head = match self.common.population.enter(&route, clients_max) {
+            Ok(head) => head,
+            Err(full) => return Err((Some(fd), full.to_string())),
+        };
+        let socket = if it.is_unix {
+            Ok(Socket::unix(MioUnixStream::from_std(fd.into())))
+        } else {
+            Socket::tcp(TcpStream::from_std(fd.into()), self.common.config.tcp)
+        };
+        let place = self.clients.reserve();
+        let conn = socket.and_then(|socket| {
+            Conn::new(socket, Source::Client(place), false, &self.ground.registry)
+        });
+        let conn = match conn {
+            Ok(conn) => conn,
+            Err(error) => {
+                self.clients.give_up(place);
+                return Err((None, error.to_string()));
+            }
+        };
+        let terms = Terms::of(&route.tenant, &route.user);
+        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.ground.now);
+        let (tenant, user) = (Arc::clone(&route.tenant), Arc::clone(&route.user));
+        self.roles.entry(pool_id).or_insert_with(|| Role::known(tenant, user, credentials));
+        self.set_gate(pool_id);
+        let stats = self.books.tenant(route.tenant.id);
+        stats.clients.add(1);
+        self.books.stats.clients.add(1);
+        self.common.keys.restore(it.pid, self.index, place, &it.key);
+        let setup = ClientSetup {
+            id: ClientId(it.pid),
+            mode: route.tenant.mode_of(&route.user),
+            verify: route.tenant.verify,
+            read_only: route.tenant.read_only,
+            settings: Settings::of(borrowed(&it.requested)),
+            forced: self.common.forced.of(&route.tenant),
+            seen: Arc::new(Parameters::of(borrowed(&it.seen))),
+        };
+        let mut link = ClientSession::new(setup);
+        link.restore_settings(Settings::of(borrowed(&it.wanted)));
+        for statement in &it.statements {
+            let CarriedStatement { name, text, types } = statement;
+            link.restore_statement(&mut self.link, name, text, types);
+        }
+        let session = Session::new(link, route, head, pool, it.pid, stats);
+        let client = Client::adopted(conn, session, self.serial, self.ground.now_us);
+        self.clients.occupy(place, client);
+        self.watch_client(place);
+        self.queue_client(place);
+        Ok(())
+    }
+
+    /// A client lives on elsewhere: undoes what it holds here.
+    fn client_moved(&mut self, place: u32) {
+        let Some(client) = self.clients.remove(place) else { return };
+        self.ground.timers.disarm(super::worker::Look::Client(place).id());
+        if let Phase::Session(session) = client.phase {
+            self.end_session(*session, &super::leave::Leaving::Dismissed);
+        }
+        self.books.stats.clients.sub(1);
+        self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What a process begins with that follows another.
+pub(super) struct Inheritance {
+    pub(super) stream: UnixStream,
+    pub(super) early: Vec<Adopted>,
+    pub(super) listeners: Vec<(OwnedFd, String)>,
+}
+
+/// Waits for the listeners of the former process.
+pub(super) fn inherit(mut stream: UnixStream) -> std::io::Result<Inheritance> {
+    let (mut early, mut listeners) = (Vec::new(), Vec::new());
+    loop {
+        match takeover::receive(&mut stream)? {
+            Some(Parcel::Listener(fd, address)) => listeners.push((fd, address)),
+            Some(Parcel::Client(fd, carried)) => early.push(Adopted(fd, carried)),
+            Some(Parcel::ListenersEnd) => return Ok(Inheritance { stream, early, listeners }),
+            None => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+}
+
+impl Inheritance {
+    /// The listener for an address, if it was inherited.
+    pub(super) fn listener(&mut self, spec: &super::ListenerSpec) -> Option<Listener> {
+        let at = self.listeners.iter().position(|(_, address)| spec.is_at(address))?;
+        let (fd, _) = self.listeners.swap_remove(at);
+        Some(Listener::inherited(spec, fd))
+    }
+}
+
+fn pairs<'a>(of: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<(String, String)> {
+    of.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+fn borrowed(of: &[(String, String)]) -> impl Iterator<Item = (&str, &str)> {
+    of.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+}

@@ -1,0 +1,173 @@
+//! Takeover: a new process gets the listeners of this one, and its clients between transactions.
+//!
+//! The new process connects to a socket file that only its user may use. It is sent the listening
+//! sockets first, so that connections wait in the kernel and are never refused, and then each
+//! client as soon as that is at rest, with what has to be known of its session. A frame is a head
+//! of five bytes (kind, length), with a descriptor beside it, and a body of JSON.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+/// What both sides say first: who speaks another version gets nothing.
+const HELLO: [u8; 8] = *b"covepg01";
+
+/// Longest body of a frame.
+const FRAME_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// How long the other process may take for a frame of the beginning.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const HEAD_BYTES: usize = 5;
+
+/// What one process gives to the other.
+#[derive(Debug)]
+pub(super) enum Parcel {
+    /// A listening socket and its address.
+    Listener(OwnedFd, String),
+    /// There are no more of these.
+    ListenersEnd,
+    /// A client.
+    Client(OwnedFd, Box<Carried>),
+}
+
+/// A session between transactions, as the next process has to know it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Carried {
+    pub(super) tenant: String,
+    pub(super) user: String,
+    pub(super) is_unix: bool,
+    pub(super) pid: u32,
+    pub(super) key: Vec<u8>,
+    pub(super) requested: Vec<(String, String)>,
+    pub(super) wanted: Vec<(String, String)>,
+    pub(super) seen: Vec<(String, String)>,
+    pub(super) statements: Vec<CarriedStatement>,
+}
+
+/// A statement that a client has prepared by name.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct CarriedStatement {
+    pub(super) name: Vec<u8>,
+    pub(super) text: Vec<u8>,
+    pub(super) types: Vec<u8>,
+}
+
+impl Parcel {
+    fn kind(&self) -> u8 {
+        match self {
+            Parcel::Listener(..) => b'L',
+            Parcel::ListenersEnd => b'E',
+            Parcel::Client(..) => b'C',
+        }
+    }
+}
+
+/// Whether the process at the other end is the same user's, or the superuser's.
+pub(super) fn is_own(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid();
+    rustix::net::sockopt::socket_peercred(stream).is_ok_and(|it| it.uid == own || it.uid.is_root())
+}
+
+/// Connects to the process that is to be followed. `None` when there is none.
+pub(super) fn follow(path: &Path) -> io::Result<Option<UnixStream>> {
+    let mut stream = match UnixStream::connect(path) {
+        Ok(stream) => stream,
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => return Ok(None),
+            _ => return Err(error),
+        },
+    };
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&HELLO)?;
+    hear_hello(&mut stream)?;
+    Ok(Some(stream))
+}
+
+/// Waits for a process that follows. `None`: somebody connected who does not.
+pub(super) fn followed(listener: &UnixListener) -> io::Result<Option<UnixStream>> {
+    let (mut stream, _) = listener.accept()?;
+    if !is_own(&stream) {
+        return Ok(None);
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    match hear_hello(&mut stream).and_then(|()| stream.write_all(&HELLO)) {
+        Ok(()) => Ok(Some(stream)),
+        Err(_) => Ok(None),
+    }
+}
+
+fn hear_hello(stream: &mut UnixStream) -> io::Result<()> {
+    let mut hello = [0; HELLO.len()];
+    stream.read_exact(&mut hello)?;
+    if hello == HELLO {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidData, "it hands over in another version"))
+}
+
+/// Sends a parcel.
+pub(super) fn send(stream: &mut UnixStream, parcel: &Parcel) -> io::Result<()> {
+    let (fd, body) = match parcel {
+        Parcel::Listener(fd, address) => (Some(fd), serde_json::to_vec(address)?),
+        Parcel::ListenersEnd => (None, Vec::new()),
+        Parcel::Client(fd, carried) => (Some(fd), serde_json::to_vec(carried)?),
+    };
+    let length = u32::try_from(body.len()).ok().filter(|_| body.len() <= FRAME_BYTES_MAX);
+    let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
+    let mut head = [parcel.kind(); HEAD_BYTES];
+    head[1..].copy_from_slice(&length.to_be_bytes());
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = SendAncillaryBuffer::new(&mut space);
+    let fds: Vec<_> = fd.iter().map(AsFd::as_fd).collect();
+    if !fds.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(&fds)) {
+        return Err(io::ErrorKind::OutOfMemory.into());
+    }
+    // Five bytes are sent as a whole or not at all.
+    sendmsg(&*stream, &[IoSlice::new(&head)], &mut beside, SendFlags::NOSIGNAL)?;
+    stream.write_all(&body)
+}
+
+/// Receives a parcel; `None` at the end.
+pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<Parcel>> {
+    let bad = |what| io::Error::new(io::ErrorKind::InvalidData, what);
+    let mut head = [0; HEAD_BYTES];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut beside = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let got = recvmsg(&*stream, &mut [IoSliceMut::new(&mut head)], &mut beside, flags)?.bytes;
+    let mut fd = None;
+    for message in beside.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            fd = fds.last();
+        }
+    }
+    if got == 0 {
+        return Ok(None);
+    }
+    stream.read_exact(head.get_mut(got..).unwrap_or_default())?;
+    let [kind, length @ ..] = head;
+    let length = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
+    if length > FRAME_BYTES_MAX {
+        return Err(bad("a frame is too long"));
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    match (kind, fd) {
+        (b'L', Some(fd)) => Ok(Some(Parcel::Listener(fd, serde_json::from_slice(&body)?))),
+        (b'E', None) => Ok(Some(Parcel::ListenersEnd)),
+        (b'C', Some(fd)) => Ok(Some(Parcel::Client(fd, serde_json::from_slice(&body)?))),
+        _ => Err(bad("a frame of an unknown kind")),
+    }
+}
