@@ -247,6 +247,17 @@ fn databases(view: &View<'_>) -> Table {
             is(Admission::Refusing),
         ]
     });
+    let visitors = view.all_clients().filter(|client| client.state == ClientState::Console).count();
+    let mut console: Vec<Option<String>> = vec![of(0); 17];
+    console[0] = of(DATABASE);
+    console[1] = None;
+    console[2] = of(6432);
+    console[3] = of(DATABASE);
+    console[4] = of(DATABASE);
+    console[9] = of("statement");
+    console[10] = None;
+    console[14] = of(visitors);
+    let rows = rows.chain([console]);
     Table::new(&[
         "name",
         "host",
@@ -383,7 +394,9 @@ fn database_of(client: &ClientView) -> Option<&str> {
 }
 
 fn clients<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> + 'a {
-    view.all_clients().map(|client| {
+    // Who is being told why it has to go is gone already for whoever looks.
+    let clients = view.all_clients().filter(|client| client.state != ClientState::Closing);
+    clients.map(|client| {
         let state = match client.state {
             ClientState::Login | ClientState::Closing => "login",
             ClientState::Idle => "idle",
@@ -593,8 +606,8 @@ fn users(view: &View<'_>) -> Table {
             let is_its = |client: &&ClientView| client.user.as_deref() == Some(name);
             let row = vec![
                 of(name),
-                None,
-                None,
+                user.server_connections_max.map_or(of(""), of),
+                of(""),
                 user.mode.map(|mode| mode_name(mode).to_owned()),
                 limit(tenant.connections_max_of(user)),
                 of(servers),

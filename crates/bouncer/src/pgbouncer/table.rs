@@ -1,10 +1,73 @@
-//! A result set of the console: all columns are texts.
+//! A result set of the console. Values are written as text; drivers read numbers by their type.
 
 use wire::pg::frame::TransactionStatus;
 use wire::pg::message::backend;
 
-/// The type `text`.
+/// The types `text`, `int8` and `numeric`.
 const TEXT_OID: u32 = 25;
+const INT8_OID: u32 = 20;
+const NUMERIC_OID: u32 = 1700;
+
+/// Columns that hold whole numbers, wherever they are.
+const NUMBERS: [&str; 44] = [
+    "items",
+    "port",
+    "local_port",
+    "wait",
+    "wait_us",
+    "close_needed",
+    "remote_pid",
+    "id",
+    "min_pool_size",
+    "server_lifetime",
+    "max_connections",
+    "current_connections",
+    "max_client_connections",
+    "current_client_connections",
+    "max_user_connections",
+    "max_user_client_connections",
+    "paused",
+    "disabled",
+    "cl_active",
+    "cl_waiting",
+    "cl_active_cancel_req",
+    "cl_waiting_cancel_req",
+    "sv_active",
+    "sv_active_cancel",
+    "sv_being_canceled",
+    "sv_idle",
+    "sv_used",
+    "sv_tested",
+    "sv_login",
+    "maxwait",
+    "maxwait_us",
+    "fd",
+    "cancel",
+    "size",
+    "used",
+    "free",
+    "memtotal",
+    "ttl",
+    "serial",
+    "count",
+    "peer_id",
+    "client_id",
+    "server_id",
+    "state_ms",
+];
+
+/// The type of a column of a table that begins with `first`.
+fn type_of(first: &str, name: &str) -> u32 {
+    match (first, name) {
+        ("database", _) if name.starts_with("total_") || name.starts_with("avg_") => NUMERIC_OID,
+        ("database", _) if name.ends_with("_count") || name.ends_with("_time") => NUMERIC_OID,
+        ("database", "bytes_received" | "bytes_sent") => NUMERIC_OID,
+        ("name", "value") => NUMERIC_OID,
+        ("name", "host") => TEXT_OID,
+        _ if NUMBERS.contains(&name) => INT8_OID,
+        _ => TEXT_OID,
+    }
+}
 
 /// Columns with rows of values; `None` is null.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +98,14 @@ impl Table {
 
     /// Writes it as the answer to one simple query, with what ends it.
     pub fn write(&self, out: &mut Vec<u8>) {
-        let columns: Vec<_> = self.columns.iter().map(|name| (*name, TEXT_OID)).collect();
+        let first = self.columns.first().copied().unwrap_or_default();
+        // Databases have their sizes always, users where they are said.
+        let is_users = self.columns.contains(&"max_user_connections");
+        let type_of = |name: &&'static str| match is_users {
+            false if matches!(*name, "pool_size" | "reserve_pool_size") => INT8_OID,
+            _ => type_of(first, name),
+        };
+        let columns: Vec<_> = self.columns.iter().map(|name| (*name, type_of(name))).collect();
         backend::row_description(out, &columns);
         for row in &self.rows {
             let values: Vec<_> = row.iter().map(Option::as_deref).collect();

@@ -219,10 +219,18 @@ impl Translator<'_> {
         }
         let host = own.remove("host").unwrap_or_else(|| SOCKET_DIRECTORY.to_owned());
         let port = own.remove("port").unwrap_or_else(|| "5432".to_owned());
-        let address =
-            if host.contains([':', ',']) { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-        let limits = self.limits(&mut own);
+        let address = if host.contains([':', ',']) {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        };
         let server_user = own.remove("user");
+        let limits = self.limits(&mut own, server_user.is_some());
+        // Limits of users are for those who are on the server who they are here.
+        let mut users = users.to_vec();
+        for user in users.iter_mut().filter(|_| server_user.is_some()) {
+            user.server_connections_max = None;
+        }
         let password = own.remove("password");
         let known = server_user.as_deref().and_then(|user| self.passwords.get(user));
         let password = password.or_else(|| known.map(|it| (*it).to_owned()));
@@ -232,7 +240,7 @@ impl Translator<'_> {
             server: address.clone(),
             database: own.remove("dbname"),
             pool_mode: pool_mode(mode.as_deref().unwrap_or(self.values.text("pool_mode"))),
-            users: users.to_vec(),
+            users,
             server_password: password
                 .filter(|it| server_user.is_some() && !it.is_empty())
                 .filter(|it| !it.starts_with("SCRAM-SHA-256$")),
@@ -288,7 +296,7 @@ impl Translator<'_> {
         }))
     }
 
-    fn limits(&self, own: &mut Pairs) -> TenantLimitsSpec {
+    fn limits(&self, own: &mut Pairs, is_forced: bool) -> TenantLimitsSpec {
         let mut number = |keys: &[&str], setting: &str| {
             let own = keys.iter().find_map(|key| own.remove(*key));
             let own = own.and_then(|text| text.parse::<f64>().ok());
@@ -298,6 +306,11 @@ impl Translator<'_> {
         let pool_size = whole(&["pool_size"], "default_pool_size");
         let connections = whole(&["max_db_connections"], "max_db_connections");
         let connections = connections.filter(|it| *it > 0).unwrap_or(UNLIMITED);
+        // One role has one pool: its size is then the database's, so that the reserve is beyond it.
+        let (connections, pool_size) = match (is_forced, pool_size) {
+            (true, Some(size)) if (1..connections).contains(&size) => (size, None),
+            _ => (connections, pool_size),
+        };
         let min = whole(&["min_pool_size"], "min_pool_size").unwrap_or(0);
         let reserve = whole(&["reserve_pool_size", "reserve_pool"], "reserve_pool_size");
         let clients_max = whole(&["max_db_client_connections"], "max_db_client_connections");
@@ -423,12 +436,13 @@ mod tests {
         assert_eq!((&*p0.server, p0.database.as_deref()), ("127.0.0.1:6666", Some("x")));
         assert_eq!(p0.server_user.as_deref(), Some("ann"));
         assert_eq!(p0.server_password.as_deref(), Some("apple"));
-        assert_eq!(p0.limits.user_server_connections_max, Some(2));
+        assert_eq!(p0.limits.server_connections_max, Some(2));
         assert_eq!(p0.limits.server_connections_reserve, Some(3));
         assert_eq!(p0.limits.query_s, Some(1.5));
         assert_eq!(p0.pool_mode, Some(PoolMode::Session));
         let ann = &p0.users[0];
-        assert_eq!((ann.auth, ann.server_connections_max), (UserAuth::Trust, Some(3)));
+        assert_eq!((ann.auth, ann.server_connections_max), (UserAuth::Trust, None));
+        assert_eq!(p1.users[0].server_connections_max, Some(3));
         assert_eq!((&*p1.server, p1.pool_mode), ("[::1]:5432", Some(PoolMode::Statement)));
         assert_eq!(p1.limits.server_connections_min, Some(4));
         assert_eq!(p2.server, "/var/run/postgresql:5432");

@@ -113,7 +113,9 @@ impl Worker {
 
     /// A client leaves, for this reason.
     pub(super) fn journal_client(&self, place: u32, reason: &str) {
-        if is_read() && let Some(client) = self.clients.get(place) {
+        if is_read()
+            && let Some(client) = self.clients.get(place)
+        {
             let name = who(client);
             let age = self.ground.now_us.saturating_sub(client.begun_us) / 1_000_000;
             tracing::debug!(target: JOURNAL, "C-{place:#x}: {name} closing because: {reason} (age={age}s)");
@@ -132,7 +134,9 @@ impl Worker {
 
     /// A server connection was made.
     pub(super) fn journal_connected(&self, place: u32) {
-        if is_read() && let Some(server) = self.servers.get(place) {
+        if is_read()
+            && let Some(server) = self.servers.get(place)
+        {
             let name = whose(server);
             let from = address(server.conn.socket.local());
             tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} new connection to server (from {from})");
