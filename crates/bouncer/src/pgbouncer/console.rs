@@ -218,7 +218,11 @@ impl Console {
     }
 
     async fn kill_client(&self, id: &str) -> Result<(), String> {
-        let pid: u32 = id.parse().map_err(|_| "invalid client pointer supplied".to_owned())?;
+        let pid = match id.strip_prefix("0x") {
+            Some(pointer) => u32::from_str_radix(pointer, 16),
+            None => id.parse(),
+        };
+        let pid = pid.map_err(|_| "invalid client pointer supplied".to_owned())?;
         let snapshots = self.0.bouncer.snapshots().await;
         let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
         let found = clients.find(|client| client.pid == pid);
