@@ -35,7 +35,9 @@ fn bounced() -> Arc<Bounced> {
     let tenants = PROGRAMS.iter().flat_map(|program| {
         MODES.map(|(mode, connections)| Behind::new(&database(program, mode), mode, connections))
     });
-    let bounced = Arc::new(bounce(Arc::new(postgres()), "", &tenants.collect::<Vec<_>>()));
+    // Fewer than all of them may have together: those that rest make room for those that work.
+    let limit = "server_connections_max = 60";
+    let bounced = Arc::new(bounce(Arc::new(postgres()), limit, &tenants.collect::<Vec<_>>()));
     *shared = Arc::downgrade(&bounced);
     bounced
 }

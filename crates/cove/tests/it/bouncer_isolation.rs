@@ -22,6 +22,8 @@ const CLIENTS: usize = 5;
 const CONNECTIONS: u32 = 3;
 /// How long clients do what they like.
 const TIME: Duration = Duration::from_secs(7);
+/// Steps of each client at least.
+const STEPS_MIN: u64 = 15;
 /// Steps of each client after whatever was broken is whole again.
 const CALM_STEPS: u64 = 25;
 /// Time for everything to work again.
@@ -166,13 +168,10 @@ fn play(
     assert!(failures.is_empty(), "seed {seed}:\n{}", failures.join("\n\n"));
 }
 
-/// The same for a time, at the end of which each has done something.
+/// The same for a time, and until each has done something: the machine may be busy.
 fn play_for(seed: u64, actors: &mut [Actor], time: Duration, happens: impl FnOnce(&Stopwatch)) {
     let watch = Stopwatch::start();
-    play(seed, actors, |_| watch.elapsed() > time, || happens(&watch));
-    for actor in actors {
-        assert!(actor.steps > 3, "seed {seed}: a client did next to nothing{}", actor.log());
-    }
+    play(seed, actors, |steps| watch.elapsed() > time && steps >= STEPS_MIN, || happens(&watch));
 }
 
 /// Blow after blow, while time lasts.
