@@ -14,6 +14,7 @@
 mod details;
 mod effects;
 mod lexer;
+mod mentions;
 mod quote;
 mod rewrite;
 mod scan;
@@ -24,6 +25,7 @@ mod words;
 use std::ops::Range;
 
 pub use effects::Effects;
+pub use mentions::custom_setting_name;
 pub use quote::{SETTING_NAME_BYTES_MAX, is_setting_name, quote_identifier, quote_literal};
 pub use rewrite::{ListenAction, Subscription, rewrite_listen, rewrite_name};
 
@@ -48,9 +50,11 @@ pub struct Look {
     pub changes: Vec<Change>,
     /// The names that statements give, in order.
     pub names: Vec<Name>,
-    /// Settings that `set_config` is called for with values that only the server knows. `None`
-    /// when not even all names are known, or nothing is called.
+    /// Settings that `set_config` is called for with values that only the server knows, or that
+    /// `SET` gives such a value. `None` when not even all names are known, or there is none.
     pub asked: Option<Vec<String>>,
+    /// Settings of no module that code which is not in the text may be told of in strings.
+    pub mentions: Vec<String>,
 }
 
 /// What kind of statement a text begins with.
@@ -159,12 +163,18 @@ pub fn look(text: &[u8]) -> Look {
         verb: verb(text),
         ..Look::default()
     };
+    if found.effects.intersects(FOREIGN) {
+        look.mentions = mentions::mentions(text);
+    }
     if !found.effects.intersects(details::WITH_DETAILS) {
         return look;
     }
     let details = details::details(text);
     if details.lost {
         look.effects |= Effects::UNPARSED;
+    }
+    if details.set_unread {
+        look.effects |= Effects::SET_CONFIG;
     }
     if look.effects.intersects(Effects::SET_CONFIG) {
         if details.set_config_understood && !details.lost {
@@ -180,6 +190,10 @@ pub fn look(text: &[u8]) -> Look {
     look.names = details.names;
     look
 }
+
+/// Code that is not in the text.
+const FOREIGN: Effects =
+    Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
 
 /// With one of these a text may ask to write elsewhere than in its changes of settings.
 const SAYS_MORE: Effects = Effects::UNPARSED

@@ -28,6 +28,8 @@ pub(super) struct Details {
     pub set_config_understood: bool,
     /// Whether every name that `set_config` is given is among `asked` or the changes.
     pub set_config_named: bool,
+    /// Whether a `SET` has a value that depends on settings of the server.
+    pub set_unread: bool,
     /// Whether something was not understood that has to be.
     pub lost: bool,
 }
@@ -86,7 +88,10 @@ impl Details {
         self.changes.truncate(kept);
         self.other_set_config(start, whole);
         let understood = match verb {
-            Word::Set => reader.set(&mut self.changes),
+            Word::Set => {
+                let read = reader.set(&mut self.changes);
+                read || self.set_unread(start, &mut reader)
+            }
             Word::Reset => reader.reset(&mut self.changes),
             Word::Listen => self.named(&mut reader, Act::Listen, statement, keyword),
             Word::Unlisten => match reader.eat_mark(b'*') {
@@ -118,6 +123,28 @@ impl Details {
             self.changes.truncate(kept);
             self.lost = true;
         }
+    }
+
+    /// `SET name = 'a\b'`: the value is one string, whose meaning is the server's to tell.
+    fn set_unread<'a>(&mut self, start: Reader<'a>, end: &mut Reader<'a>) -> bool {
+        let mut reader = start;
+        let _set = reader.word();
+        let _scope = reader.eat(b"session");
+        let Some(name) = reader.setting_name() else { return false };
+        let is_set = reader.eat_mark(b'=') || reader.eat(b"to");
+        let is_string = reader.token().is_some_and(Token::is_constant);
+        reader.at += 1;
+        let elsewhere = name == "search_path" || is_of_transaction(&name);
+        if !is_set || !is_string || !reader.at_end() || elsewhere {
+            return false;
+        }
+        if !self.asked.contains(&name) {
+            self.asked.push(name);
+        }
+        self.set_unread = true;
+        self.set_config_understood = false;
+        *end = reader;
+        true
     }
 
     /// Keeps an act that has a name.

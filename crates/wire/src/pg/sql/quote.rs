@@ -19,12 +19,18 @@ pub fn quote_literal(out: &mut Vec<u8>, value: &str) {
         // The space keeps the `E` away from a name that may stand before it.
         out.extend_from_slice(b" E");
     }
+    let escapes = value.contains('\\');
     out.push(b'\'');
-    for byte in value.bytes() {
-        if matches!(byte, b'\'' | b'\\') {
-            out.push(byte);
+    for letter in value.chars() {
+        match letter {
+            '\'' | '\\' => out.extend([letter; 2].iter().flat_map(|it| u8::try_from(*it))),
+            // In some client encodings (GBK, SJIS) the byte before a backslash makes it a part of a
+            // letter: then it escapes nothing, and what was quoted gets out.
+            _ if escapes && !letter.is_ascii() => {
+                out.extend_from_slice(format!("\\U{:08x}", u32::from(letter)).as_bytes());
+            }
+            _ => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
         }
-        out.push(byte);
     }
     out.push(b'\'');
 }
@@ -82,6 +88,8 @@ mod tests {
             ("it's", "'it''s'"),
             ("a\\b", " E'a\\\\b'"),
             ("\\'; DROP TABLE t; --", " E'\\\\''; DROP TABLE t; --'"),
+            ("\u{20ac}'", "'\u{20ac}'''"),
+            ("\u{20ac}\\'; DROP TABLE t; --", " E'\\U000020ac\\\\''; DROP TABLE t; --'"),
         ] {
             assert_eq!(literal(value), expected);
         }

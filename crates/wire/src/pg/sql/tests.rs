@@ -278,9 +278,6 @@ fn what_is_not_understood_says_so() {
     for text in [
         "SET",
         "SET x",
-        "SET x = 'a\\b'",
-        "SET x = E'\\x41'",
-        "SET x = U&'\\0041'",
         "SET x = a b",
         "SET x FROM CURRENT",
         "SET TIME ZONE INTERVAL '1' HOUR",
@@ -312,6 +309,8 @@ fn set_config_that_is_not_alone_names_what_to_ask_for() {
         ("EXPLAIN ANALYZE SELECT set_config('a', 'b', false)", some(&["a"])),
         ("SELECT set_config('a', 'b', false) WHERE false", some(&["a"])),
         ("SELECT set_config('search_path', 'pg_temp', false)", some(&["search_path"])),
+        ("SET a = 'a\\b'", some(&["a"])),
+        ("set session App.User to E'\\x41'", some(&["app.user"])),
         ("SELECT set_config('a', 'b', false) FROM (SELECT set_config(f(), 'c', false)) x", None),
     ] {
         let look = look(text.as_bytes());
@@ -319,6 +318,20 @@ fn set_config_that_is_not_alone_names_what_to_ask_for() {
         assert_eq!(look.asked, asked, "{text}");
         assert!(look.changes.is_empty(), "{text}");
     }
+}
+
+#[test]
+fn code_that_is_elsewhere_may_be_told_of_settings() {
+    for (text, mentions) in [
+        ("SELECT f('App.User', 'it''s', '1.5')", &["app.user"][..]),
+        ("DO $x$ BEGIN PERFORM f('a.b', 'c.d'); END $x$", &["a.b", "c.d"]),
+        ("DO 'BEGIN PERFORM f(''a.b'', ''a.b''); END'", &["a.b"]),
+        ("SELECT 'a.b'", &[]),
+    ] {
+        assert_eq!(look(text.as_bytes()).mentions, mentions, "{text}");
+    }
+    let many: String = (0..100).map(|number| format!("'a.b{number}',")).collect();
+    assert_eq!(look(format!("SELECT f({many} 1)").as_bytes()).mentions.len(), 16);
 }
 
 #[test]
