@@ -5,7 +5,7 @@ mod top;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +18,14 @@ use bouncer::config::{Config, PORT_DEFAULT, TlsTable};
 use bouncer::health::Prober;
 use bouncer::pg::auth::Keyring;
 use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
-use bouncer::relay::{
-    ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, TcpPolicy, Words,
-};
 use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{Console, Host};
 use bouncer::pgbouncer::desk::FrontDesk;
 use bouncer::pgbouncer::settings::Values;
+use bouncer::relay::{
+    ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, StartError, Succession, TcpPolicy,
+    Words,
+};
 use bouncer::service::{Parts, Prepared, Reread, Resolver, Threads};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use bouncer::{Bouncer, metrics};
@@ -64,6 +65,8 @@ pub(crate) struct Ground {
     pub(crate) login_secret: [u8; 32],
     /// What the console can do about the process.
     pub(crate) host: Arc<dyn Host>,
+    /// How it follows another process, and another one follows it.
+    pub(crate) succession: Option<Succession>,
 }
 
 /// A process that is configured by `cove.toml`, as the console sees it.
@@ -107,7 +110,7 @@ impl Ground {
     pub(crate) fn beside(store: Store, sealer: Sealer, drain: &Drain) -> Ground {
         let login_secret = sealer.derived_key(LOGIN_PURPOSE);
         let host = Arc::new(Process(drain.clone()));
-        Ground { store: Some((store, sealer)), login_secret, host }
+        Ground { store: Some((store, sealer)), login_secret, host, succession: None }
     }
 }
 
@@ -143,7 +146,7 @@ impl Running {
         if !config.enabled {
             return Ok(None);
         }
-        let Ground { store, login_secret, host } = ground;
+        let Ground { store, login_secret, host, succession } = ground;
         let resolver = Arc::clone(&resolve);
         let parts = Parts { config: config.clone(), resolve, reread, store };
         let prepared = Prepared::new(parts).await.map_err(|error| explain(&error))?;
@@ -160,7 +163,7 @@ impl Running {
             server_tls: Arc::clone(&server_tls),
             look_up: Arc::new(Background::new(queries, Handle::current())),
         };
-        let relay = match Relay::start(relay_config(config)?, relay_parts) {
+        let relay = match Relay::start_after(relay_config(config)?, relay_parts, succession) {
             Ok(relay) => Arc::new(relay),
             Err(error @ StartError::Listen(_)) if config.listen.is_default() => {
                 let error = &error as &dyn std::error::Error;
@@ -196,6 +199,7 @@ impl Running {
             () = self.bouncer.work(drain, patience) => {}
             () = reload(&self.bouncer, &mut self.hangups) => {}
             () = renew_certificates(&self.client_tls, &self.server_tls) => {}
+            () = taken_over(&self.relay, patience) => {}
         }
         self.relay.drain();
         let gone = async {
@@ -216,6 +220,20 @@ impl Running {
             tracing::error!("the end of the bouncer failed");
         }
     }
+}
+
+/// Waits until another process has taken over, for as long as `patience` for its last client.
+async fn taken_over(relay: &Relay, patience: Duration) {
+    while !relay.is_taken_over() {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    let gone = async {
+        while relay.has_clients() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    // Who is left then is seen off as at any end.
+    drop(tokio::time::timeout(patience, gone).await);
 }
 
 /// Reads the configuration again at every SIGHUP.
@@ -321,10 +339,10 @@ fn tcp(setting: &str, text: &str) -> Result<SocketAddr> {
 pub(crate) fn run(args: &BouncerArgs, source: &Source) -> Result<ExitCode> {
     let Source { config, environment, .. } = source;
     match &args.command {
-        None | Some(BouncerCommand::Serve) if args.pgbouncer_ini.is_some() => {
-            pgbouncer::run(args)
+        None | Some(BouncerCommand::Serve) if args.pgbouncer_ini.is_some() => pgbouncer::run(args),
+        None | Some(BouncerCommand::Serve) => {
+            alone(source, args.takeover.clone()).map(|()| ExitCode::SUCCESS)
         }
-        None | Some(BouncerCommand::Serve) => alone(source).map(|()| ExitCode::SUCCESS),
         Some(BouncerCommand::Top(top)) => {
             Ok(remote::with_server(&args.server, config, environment, async |server| {
                 top::watch(top, &server).await.map(|()| 0)
@@ -344,7 +362,7 @@ async fn reload_server(server: &Remote) -> Result<()> {
 }
 
 /// The bouncer without a server around it.
-fn alone(source: &Source) -> Result<()> {
+fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
     let config = &source.config;
     telemetry::init_logs(config.log.format, config.log.level, source.environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
@@ -360,7 +378,8 @@ fn alone(source: &Source) -> Result<()> {
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let login_secret = auth::random_key().context("failed to make a key")?;
         let host = Arc::new(Process(drain.clone()));
-        let ground = Ground { store: None, login_secret, host };
+        let succession = takeover.map(|socket| Succession { socket, takes_over: true });
+        let ground = Ground { store: None, login_secret, host, succession };
         // Alone it has no other purpose, so that a taken address is an error.
         let Some(running) = Running::start(source, ground, &mut registry).await? else {
             bail!("there is nothing to do: the bouncer is not enabled, or its address is taken");

@@ -210,7 +210,7 @@ async fn work(file: Arc<IniFile>, config: Config) -> Result<()> {
     let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
     let login_secret = auth::random_key().context("failed to make a key")?;
     let host: Arc<dyn Host> = Arc::<IniFile>::clone(&file);
-    let ground = Ground { store: None, login_secret, host };
+    let ground = Ground { store: None, login_secret, host, succession: None };
     let again = Arc::clone(&file);
     let told = Told {
         config,

@@ -193,6 +193,10 @@ pub(crate) struct BouncerArgs {
     /// Be configured by a file of PgBouncer instead, and act on signals as it does
     #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "data_dir"])]
     pub(crate) pgbouncer_ini: Option<PathBuf>,
+    /// Take over the listeners and clients of the bouncer that was started with the same FILE, a
+    /// socket, if there is one; and let the next one do so
+    #[arg(long, value_name = "FILE", conflicts_with = "pgbouncer_ini")]
+    pub(crate) takeover: Option<PathBuf>,
     /// With --pgbouncer-ini: write log lines to its logfile only
     #[arg(long, short, requires = "pgbouncer_ini")]
     pub(crate) quiet: bool,
