@@ -374,7 +374,7 @@ impl Worker {
         match tag {
             backend::NOTIFICATION => self.spread(place, message),
             backend::ERROR => {
-                let said = Notice::parse(body).message().to_owned();
+                let said = Notice::parse(body).message().into_owned();
                 // What it answers cannot be heard; whoever wants that goes. An error that answers
                 // nothing announces the end of the connection.
                 if let Some(Asked::Listen(names)) = ear.asked.front_mut() {
