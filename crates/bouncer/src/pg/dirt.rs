@@ -23,7 +23,7 @@ use wire::pg::frame::TransactionStatus;
 use wire::pg::sql::{Change, Effects, Look};
 
 pub(crate) use self::lessons::Lessons;
-use self::lessons::Subject;
+use self::lessons::{Lesson, Subject};
 use super::probe::{Found, Questions, Topics};
 
 /// Shapes of texts in one transaction that a finding is put down to; those beyond are checked as
@@ -32,6 +32,9 @@ const LEARNERS_MAX: usize = 4;
 
 /// Changes of settings of one transaction that are kept; beyond, the server is asked.
 const CHANGES_MAX: usize = 64;
+
+/// Settings of no module that texts mentioned, until they are asked for.
+const MENTIONS_MAX: usize = 32;
 
 /// How much is believed.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -161,6 +164,8 @@ struct Running {
     unclear: bool,
     /// Code that is not in a text is to be checked.
     check: bool,
+    /// Settings of no module that such code was told of.
+    mentions: Vec<String>,
 }
 
 /// What is suspected of one server connection.
@@ -171,6 +176,8 @@ pub(crate) struct Dirt {
     running: Running,
     /// What was done and not asked about yet.
     suspicion: Questions,
+    /// Settings of no module that may have been made.
+    mentions: Vec<String>,
     /// Effects of the texts that were prepared by SQL: what `EXECUTE` may do.
     prepared: Effects,
     /// Shapes of the texts that a finding will be put down to.
@@ -215,6 +222,7 @@ impl Dirt {
         }
         self.running.ran = true;
         self.running.effects |= effects;
+        merge_names(&mut self.running.mentions, &look.mentions);
         self.settings_of(look, effects);
         self.sample(lessons, effects, look.fingerprint);
     }
@@ -337,6 +345,7 @@ impl Dirt {
             let kept = Topics::ADVISORY | Topics::PREPARED;
             questions = Questions::about(questions.topics.and(kept));
         }
+        merge_names(&mut self.mentions, &running.mentions);
         self.hidden_settings |= (committed || partly) && (foreign || running.check);
         if self.verify == Verify::Always {
             questions.topics |= Topics::ALL;
@@ -390,25 +399,31 @@ impl Dirt {
         }
         let mut questions = self.suspicion.clone();
         questions.topics |= pinned;
+        for name in &self.mentions {
+            questions.ask_for_hidden(name);
+        }
         Verdict::Probe(questions)
     }
 
     /// The question of the verdict was sent.
     pub(crate) fn asked(&mut self, questions: Questions) {
         self.suspicion = Questions::default();
+        self.mentions.clear();
         self.asking = Some(questions);
     }
 
-    /// The answer came. `knows` says whether the caller knows of a setting of this name that the
-    /// session was given; one that it does not is put down to the texts that ran. Gives what the
-    /// answer says about settings; the verdict is [`Dirt::verdict`].
+    /// The answer came. `known` is the value that the caller knows the session to have been given;
+    /// a setting without one is put down to the texts that ran, and so is another value of one of
+    /// no module, of which the server keeps each letter. Gives what the answer says about settings;
+    /// the verdict is [`Dirt::verdict`].
     pub(crate) fn answered(
         &mut self,
         lessons: &mut Lessons,
         found: Found,
-        knows: &dyn Fn(&str) -> bool,
+        known: &dyn Fn(&str) -> Option<String>,
     ) -> Settings {
-        let asked = self.asking.take().unwrap_or_default().topics;
+        let questions = self.asking.take().unwrap_or_default();
+        let asked = questions.topics;
         let before = self.pins;
         for (reason, present) in [
             (Reasons::TEMP_TABLE, found.temp_tables),
@@ -426,9 +441,12 @@ impl Dirt {
             self.prepared = Effects::NONE;
         }
         let mut surprises = !before.contains(self.pins);
+        // What was there before, or may be, says nothing about the texts that ran.
+        let mut unclear = !self.pins.is_empty();
         let all = asked.contains(Topics::SETTINGS).then_some(found.settings);
         if let Some(all) = &all {
-            surprises |= all.iter().any(|(name, _)| !knows(name));
+            surprises |= all.iter().any(|(name, _)| known(name).is_none());
+            unclear |= all.iter().any(|(name, value)| known(name).as_ref() != Some(value));
             let path = all.iter().find(|(name, _)| name == "search_path");
             self.pins.set(Reasons::SEARCH_PATH, path.is_some_and(|it| is_temporary(&it.1)));
         }
@@ -438,12 +456,24 @@ impl Dirt {
                 let temporary = value.as_deref().is_some_and(is_temporary);
                 self.pins.set(Reasons::SEARCH_PATH, temporary);
             }
+            if questions.is_hidden(&name) {
+                let known = known(&name).unwrap_or_default();
+                if value.as_ref().is_none_or(|value| *value == known) {
+                    continue;
+                }
+                surprises = true;
+            }
             // One that does not exist was never set.
             changes.extend(value.map(|value| Change::Value { name, value }));
         }
+        let lesson = match (surprises, unclear) {
+            (true, _) => Lesson::Left,
+            (false, true) => Lesson::Unclear,
+            (false, false) => Lesson::Nothing,
+        };
         if asked.contains(Topics::ALL) {
             for fingerprint in self.learners.iter_mut().filter_map(Option::take) {
-                lessons.learn(fingerprint, surprises);
+                lessons.learn(fingerprint, lesson);
             }
         }
         Settings { all, changes }
@@ -501,6 +531,15 @@ fn told(effects: Effects) -> Topics {
     ];
     let told = told.iter().filter(|(effect, _)| effects.intersects(*effect));
     told.fold(Topics::NONE, |topics, (_, topic)| topics | *topic)
+}
+
+/// Adds names that are not there, while there is room.
+fn merge_names(names: &mut Vec<String>, others: &[String]) {
+    for other in others {
+        if names.len() < MENTIONS_MAX && !names.contains(other) {
+            names.push(other.clone());
+        }
+    }
 }
 
 /// Whether tables are temporary on this search path though they do not say so.

@@ -24,6 +24,9 @@ pub(crate) const ANSWER_ROWS_MAX: usize = 4096;
 /// Settings that are asked for by name in one question; where there are more, all are asked for.
 pub(crate) const NAMES_MAX: usize = 16;
 
+/// Settings of no module that are asked for beside all others.
+pub(crate) const HIDDEN_NAMES_MAX: usize = 64;
+
 /// Kinds of things a session can keep.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Topics(u8);
@@ -84,11 +87,13 @@ pub(crate) struct Questions {
     pub topics: Topics,
     /// Settings whose values are asked for by name; each is one that [`is_setting_name`] accepts.
     names: Vec<String>,
+    /// Settings of no module that are asked for too, because nobody sees whether they changed.
+    hidden: Vec<String>,
 }
 
 impl Questions {
     pub(crate) fn about(topics: Topics) -> Questions {
-        Questions { topics, names: Vec::new() }
+        Questions { topics, ..Questions::default() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -109,7 +114,9 @@ impl Questions {
                 return;
             }
         }
-        if self.names.len() >= NAMES_MAX || !is_setting_name(name) {
+        // Where names are too many, those of no module are asked for all the same.
+        let most = if name.contains('.') { HIDDEN_NAMES_MAX } else { NAMES_MAX };
+        if self.names.len() >= most || !is_setting_name(name) {
             self.topics |= Topics::SETTINGS;
             return;
         }
@@ -123,13 +130,28 @@ impl Questions {
         }
     }
 
+    /// Asks for a setting of no module as well, where all settings are asked for.
+    pub(crate) fn ask_for_hidden(&mut self, name: &str) {
+        let known = self.names.iter().chain(&self.hidden).any(|it| it == name);
+        let room = self.hidden.len() < HIDDEN_NAMES_MAX && is_setting_name(name);
+        if self.topics.contains(Topics::SETTINGS) && !known && room {
+            self.hidden.push(name.to_owned());
+        }
+    }
+
+    /// Whether this setting is among those that are asked for as well.
+    pub(crate) fn is_hidden(&self, name: &str) -> bool {
+        self.hidden.iter().any(|it| it == name)
+    }
+
     /// The question as one statement. Each row of its answer has three columns: which topic it is
     /// about, a name, a value.
     pub(crate) fn sql(&self) -> Cow<'static, str> {
-        static ALL: LazyLock<String> = LazyLock::new(|| write(Topics::ALL, &[]));
-        match self.names.is_empty() && self.topics == Topics::ALL {
+        static ALL: LazyLock<String> = LazyLock::new(|| write(Topics::ALL, [].iter()));
+        let names = self.names.iter().chain(&self.hidden);
+        match names.clone().next().is_none() && self.topics == Topics::ALL {
             true => Cow::Borrowed(ALL.as_str()),
-            false => Cow::Owned(write(self.topics, &self.names)),
+            false => Cow::Owned(write(self.topics, names)),
         }
     }
 }
@@ -169,7 +191,7 @@ const PARTS: [(Topics, &str); 7] = [
     ),
 ];
 
-fn write(topics: Topics, names: &[String]) -> String {
+fn write<'a>(topics: Topics, names: impl Iterator<Item = &'a String>) -> String {
     let mut sql = String::new();
     let mut part = |text: std::fmt::Arguments<'_>| {
         let between = if sql.is_empty() { "" } else { " UNION ALL " };
@@ -374,5 +396,13 @@ mod tests {
         }
         assert!(many.topics.contains(Topics::SETTINGS));
         assert_eq!(Questions::about(Topics::ALL).sql().matches("UNION ALL").count(), 6);
+        let mut all = Questions::about(Topics::ALL);
+        for name in ["app.user", "app.user", "it's", "app.role"] {
+            all.ask_for_hidden(name);
+        }
+        assert_eq!(all.sql().matches("UNION ALL").count(), 8);
+        questions = Questions::about(Topics::ADVISORY);
+        questions.ask_for_hidden("app.user");
+        assert_eq!(questions, Questions::about(Topics::ADVISORY));
     }
 }

@@ -28,6 +28,7 @@ const CHANGES_SETTINGS: Effects = Effects::SET
     .with(Effects::DISCARD)
     .with(Effects::DO)
     .with(Effects::CALL)
+    .with(Effects::FUNCTION)
     .with(Effects::UNPARSED);
 
 /// What may leave a transaction open.
@@ -53,7 +54,10 @@ impl Facts {
     fn of(text: &[u8]) -> Facts {
         let look = sql::look(text);
         let (effects, fingerprint, verb) = (look.effects, look.fingerprint, look.verb);
-        let plain = look.changes.is_empty() && look.names.is_empty() && look.asked.is_none();
+        let plain = look.changes.is_empty()
+            && look.names.is_empty()
+            && look.asked.is_none()
+            && look.mentions.is_empty();
         Facts {
             effects,
             fingerprint,
@@ -91,6 +95,26 @@ impl Facts {
         Facts { effects: self.effects.without(effects), look, ..self.clone() }
     }
 
+    /// The same, run with values that may name settings of no module.
+    pub(crate) fn with_values(&self, values: &[u8]) -> Facts {
+        if !self.effects.intersects(FOREIGN) {
+            return self.clone();
+        }
+        let mentions = mentions_in(values);
+        if mentions.is_empty() {
+            return self.clone();
+        }
+        let unseen = || Look {
+            effects: self.effects,
+            fingerprint: self.fingerprint,
+            verb: self.verb,
+            ..Look::default()
+        };
+        let mut look = self.look.as_deref().cloned().unwrap_or_else(unseen);
+        look.mentions.extend(mentions);
+        Facts { look: Some(Arc::new(look)), ..self.clone() }
+    }
+
     /// The setting that this text, and nothing else in it, brings back to its default.
     pub(crate) fn resets(&self) -> Option<&str> {
         let look = self.look.as_ref()?;
@@ -123,6 +147,35 @@ impl Facts {
         self.effects.intersects(Effects::SET_CONFIG)
             || self.look.as_ref().is_some_and(|look| look.changes.iter().any(of_path))
     }
+}
+
+/// Code that is not in a text.
+const FOREIGN: Effects =
+    Effects::DO.with(Effects::CALL).with(Effects::FUNCTION).with(Effects::UNPARSED);
+
+/// Values of one `Bind` that may name settings of no module.
+const MENTIONS_MAX: usize = 4;
+
+/// Values of a `Bind` (what follows the names, as far as it has come) that may name settings.
+fn mentions_in(values: &[u8]) -> Vec<String> {
+    let mut mentions = Vec::new();
+    let count = |rest: &[u8]| rest.first_chunk().map(|it| usize::from(u16::from_be_bytes(*it)));
+    let Some(formats) = count(values) else { return mentions };
+    let Some(rest) = values.get(2 + 2 * formats..) else { return mentions };
+    let Some(parameters) = count(rest) else { return mentions };
+    let mut rest = rest.get(2..).unwrap_or_default();
+    for _ in 0..parameters {
+        let Some((length, after)) = rest.split_first_chunk::<4>() else { break };
+        // A negative length is NULL.
+        let length = usize::try_from(i32::from_be_bytes(*length)).unwrap_or(0);
+        let Some((value, after)) = after.split_at_checked(length) else { break };
+        mentions.extend(sql::custom_setting_name(value));
+        if mentions.len() >= MENTIONS_MAX {
+            break;
+        }
+        rest = after;
+    }
+    mentions
 }
 
 #[derive(Debug)]
@@ -251,6 +304,22 @@ mod tests {
         assert_ne!(plain, id(&mut texts, b"SELECT $1", b"\0\0", 1));
         assert_ne!(plain, id(&mut texts, b"SELECT $1 ", b"\0\0", 0));
         assert_eq!(plain, id(&mut texts, b"SELECT $1", b"\0\0", 0));
+    }
+
+    #[test]
+    fn values_may_name_settings() {
+        let mut values = vec![0, 0, 0, 4];
+        for value in [&b"App.User"[..], b"1.5", b"", b"x.y"] {
+            values.extend(u32::try_from(value.len()).unwrap().to_be_bytes());
+            values.extend(value);
+        }
+        assert_eq!(mentions_in(&values), ["app.user", "x.y"]);
+        for end in 0..values.len() {
+            assert!(mentions_in(&values[..end]).len() < 2);
+        }
+        let facts = Facts::of(b"SELECT f($1)").with_values(&values);
+        assert_eq!(facts.look.unwrap().mentions, ["app.user", "x.y"]);
+        assert!(Facts::of(b"SELECT $1").with_values(&values).look.is_none());
     }
 
     #[test]

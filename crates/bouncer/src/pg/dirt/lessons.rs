@@ -22,6 +22,9 @@ pub(crate) const HIDDEN_APART: u32 = 64;
 const SHAPES_MAX: usize = 1024;
 const WAYS: usize = 4;
 
+/// Settings of no module that are remembered.
+const SETTING_NAMES_MAX: usize = 64;
+
 /// What is suspected of a text.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Subject {
@@ -29,6 +32,17 @@ pub(crate) enum Subject {
     Function,
     /// It touches tables, types or operators that may run something.
     Hidden,
+}
+
+/// What a check tells.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Lesson {
+    /// Nothing was left behind.
+    Nothing,
+    /// Whether anything was left cannot be told from what was there before.
+    Unclear,
+    /// Something was left behind.
+    Left,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,9 +61,24 @@ pub(crate) struct Lessons {
     shapes: Vec<Shape>,
     /// Texts with [`Subject::Hidden`] since the last one of them that was checked.
     since_hidden: Option<u32>,
+    /// Settings of no module that clients were seen to make.
+    names: Vec<Box<str>>,
 }
 
 impl Lessons {
+    /// The settings of no module (`app.user`) that are known in this pool.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(AsRef::as_ref)
+    }
+
+    /// A client made this setting.
+    pub(crate) fn saw_setting(&mut self, name: &str) {
+        let is_new = name.contains('.') && !self.names.iter().any(|known| **known == *name);
+        if is_new && self.names.len() < SETTING_NAMES_MAX {
+            self.names.push(name.into());
+        }
+    }
+
     /// Whether a text of this shape is checked this time. Counts it.
     pub(crate) fn is_due(&mut self, subject: Subject, fingerprint: u64) -> bool {
         let (first, every) = match subject {
@@ -74,9 +103,13 @@ impl Lessons {
     }
 
     /// A check of a transaction with this shape in it is over.
-    pub(crate) fn learn(&mut self, fingerprint: u64, left_something: bool) {
+    pub(crate) fn learn(&mut self, fingerprint: u64, lesson: Lesson) {
         let shape = self.shape(fingerprint);
-        shape.is_dirty |= left_something;
+        match lesson {
+            Lesson::Nothing => {}
+            Lesson::Unclear => shape.runs = 0,
+            Lesson::Left => shape.is_dirty = true,
+        }
     }
 
     /// The place of a shape; the rarest one of its set gives way to a new one.
@@ -119,6 +152,16 @@ mod tests {
     }
 
     #[test]
+    fn a_check_that_tells_nothing_does_not_count() {
+        let mut lessons = Lessons::default();
+        for _ in 0..10 {
+            assert!(lessons.is_due(Subject::Function, 7));
+            lessons.learn(7, Lesson::Unclear);
+        }
+        assert_eq!(due(&mut lessons, Subject::Function, 10), [0, 1, 2]);
+    }
+
+    #[test]
     fn tables_are_checked_once_and_then_rarely() {
         let mut lessons = Lessons::default();
         assert_eq!(due(&mut lessons, Subject::Hidden, 3000), [0, 1024, 2048]);
@@ -135,7 +178,7 @@ mod tests {
     fn what_left_something_is_always_checked_even_in_a_full_table() {
         let mut lessons = Lessons::default();
         assert!(lessons.is_due(Subject::Hidden, 7));
-        lessons.learn(7, true);
+        lessons.learn(7, Lesson::Left);
         for shape in 0..100_000 {
             lessons.is_due(Subject::Function, shape << 20);
         }

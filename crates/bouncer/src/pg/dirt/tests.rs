@@ -45,7 +45,7 @@ impl Session {
     fn answer(&mut self, found: Found) -> Settings {
         let Verdict::Probe(questions) = self.dirt.verdict() else { panic!("nothing is asked") };
         self.dirt.asked(questions);
-        self.dirt.answered(&mut self.lessons, found, &|_| false)
+        self.dirt.answered(&mut self.lessons, found, &|_| None)
     }
 }
 

@@ -8,7 +8,7 @@ use wire::pg::exchange::{Audience, Step};
 use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, backend, split_string};
 use wire::pg::message::{self, ErrorFields, Severity};
 use wire::pg::notice::Notice;
-use wire::pg::sql::{Look, Subscription};
+use wire::pg::sql::{Change, Look, Subscription};
 
 use super::front::{say_locals, shares, stream};
 use super::gone::clean;
@@ -504,6 +504,7 @@ impl Back<'_, '_> {
             _ => {
                 self.server.dirt.ready(status);
                 let changes = self.server.dirt.take_changes();
+                self.names(&changes);
                 change::apply(self.client.as_deref_mut(), self.server, changes);
             }
         }
@@ -528,10 +529,23 @@ impl Back<'_, '_> {
         let server = &mut *self.server;
         let Some(answer) = server.answer.take() else { return };
         let applied = server.applied.clone();
-        let knows = |name: &str| applied.value(name).is_some();
+        let known = |name: &str| applied.value(&name.to_ascii_lowercase()).map(str::to_owned);
         let lessons = self.shared.lessons(server.pool);
-        let found = server.dirt.answered(lessons, answer.finish(), &knows);
+        let found = server.dirt.answered(lessons, answer.finish(), &known);
+        self.names(&found.changes);
+        let server = &mut *self.server;
         change::adopt(self.client.as_deref_mut(), server, found);
+    }
+
+    /// Settings that clients make are asked for from now on, where code may have made them.
+    fn names(&mut self, changes: &[Change]) {
+        for change in changes {
+            if let Change::Value { name, .. } = change
+                && name.contains('.')
+            {
+                self.shared.lessons(self.server.pool).saw_setting(name);
+            }
+        }
     }
 
     fn is_refused_transaction(&self) -> bool {
@@ -555,7 +569,14 @@ impl Back<'_, '_> {
             return;
         }
         match server.dirt.verdict() {
-            Verdict::Probe(questions) => {
+            Verdict::Probe(mut questions) => {
+                let known = server.applied.iter().map(|(name, _)| name);
+                for name in known.filter(|name| name.contains('.')) {
+                    questions.ask_for_hidden(name);
+                }
+                for name in self.shared.lessons(server.pool).names() {
+                    questions.ask_for_hidden(name);
+                }
                 server.query(&[questions.sql().as_bytes()], Note::Probe, self.out.to_server);
                 server.dirt.asked(questions);
                 server.answer = Some(Box::new(Reader::new()));

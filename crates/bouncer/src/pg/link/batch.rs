@@ -300,7 +300,8 @@ impl Link<'_, '_> {
                 self.server.batch_waits |= statement.facts.is_barrier;
                 self.runs(&statement.facts);
                 self.server.portal_listens = statement.listens.clone();
-                Note::Bind { id: Some(statement.id), facts: Some(statement.facts.clone()) }
+                let facts = Some(statement.facts.with_values(values));
+                Note::Bind { id: Some(statement.id), facts }
             }
             None => {
                 self.server.batch_waits = true;

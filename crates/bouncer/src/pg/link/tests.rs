@@ -884,3 +884,34 @@ fn settings_of_no_module_stay_known_when_others_are_found() {
          pg_catalog.set_config('search_path','x',false);COMMIT] Q[SELECT 1]",
     );
 }
+
+#[test]
+fn a_setting_that_only_the_server_can_read_is_asked_for() {
+    check(
+        "a> Q[SET SESSION cove.b = 'it\\s']
+         s> C[SET] ZI
+         a< C[SET] ZI
+         s< Q[SET SESSION cove.b = 'it\\s'] Q[?]
+         s> R[n|cove.b|it\\s] C[SELECT 1] ZI
+         a: free
+         server 2
+         a> Q[SELECT 1]
+         s< Q[BEGIN;SET cove.b TO  E'it\\\\s';COMMIT] Q[SELECT 1]",
+    );
+}
+
+#[test]
+fn a_setting_of_no_module_that_a_function_made_is_found_by_its_name() {
+    let setup = Setup { verify: api::Verify::Unknown, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SELECT f('cove.b', 'v')]
+         s> C[SELECT 1] ZI
+         s< Q[SELECT f('cove.b', 'v')] Q[?]
+         s> R[r|login|none] R[n|cove.b|v] C[SELECT 2] ZI
+         a: free
+         server 2
+         a> Q[SELECT 1]
+         s< Q[BEGIN;SET cove.b TO 'v';COMMIT] Q[SELECT 1]",
+    );
+}

@@ -317,7 +317,7 @@ impl Pair {
             let found = self.server.found(questions.topics, questions.names());
             self.dirt.asked(questions);
             let known = self.known.clone();
-            let knows = |name: &str| known.contains_key(name);
+            let knows = |name: &str| known.get(name).cloned();
             let settings = self.dirt.answered(&mut self.lessons, found, &knows);
             if let Some(all) = settings.all {
                 self.known = all.into_iter().collect();

@@ -153,7 +153,7 @@ impl Watched {
             reader.row(&row.body, "postgres").unwrap();
         }
         let known = self.known.clone();
-        let knows = |name: &str| known.contains_key(name);
+        let knows = |name: &str| known.get(name).cloned();
         let settings = self.dirt.answered(&mut self.lessons, reader.finish(), &knows);
         if let Some(all) = settings.all {
             self.known.retain(|name, _| name.contains('.'));
