@@ -208,7 +208,8 @@ impl Relay {
                 None => Listener::bind(spec)?,
             });
         }
-        let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::local_addr).collect();
+        let addresses = listeners.iter().filter_map(Listener::local_addr);
+        let addresses: Vec<SocketAddr> = addresses.collect();
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = config.threads.map_or(processors.div_ceil(2), NonZeroUsize::get);
         let count = threads.min(THREADS_MAX);
