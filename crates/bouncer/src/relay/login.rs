@@ -19,8 +19,8 @@ use super::worker::Worker;
 use crate::pg::auth::Demand;
 use crate::pg::client::{ClientId, ClientSession, ClientSetup};
 use crate::pg::login::{
-    Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy, Requested,
-    RouteAuth, welcome,
+    Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy,
+    Requested, RouteAuth, welcome,
 };
 use crate::pgbouncer::console::Rights;
 use crate::pg::settings::{Parameters as Reported, Settings};
