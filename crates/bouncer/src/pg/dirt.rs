@@ -442,11 +442,12 @@ impl Dirt {
         }
         let mut surprises = !before.contains(self.pins);
         // What was there before, or may be, says nothing about the texts that ran.
-        let mut unclear = !self.pins.is_empty();
+        let unclear = !self.pins.is_empty();
+        let mut changed = false;
         let all = asked.contains(Topics::SETTINGS).then_some(found.settings);
         if let Some(all) = &all {
             surprises |= all.iter().any(|(name, _)| known(name).is_none());
-            unclear |= all.iter().any(|(name, value)| known(name).as_ref() != Some(value));
+            changed |= all.iter().any(|(name, value)| known(name).as_ref() != Some(value));
             let path = all.iter().find(|(name, _)| name == "search_path");
             self.pins.set(Reasons::SEARCH_PATH, path.is_some_and(|it| is_temporary(&it.1)));
         }
@@ -466,10 +467,14 @@ impl Dirt {
             // One that does not exist was never set.
             changes.extend(value.map(|value| Change::Value { name, value }));
         }
-        let lesson = match (surprises, unclear) {
-            (true, _) => Lesson::Left,
-            (false, true) => Lesson::Unclear,
-            (false, false) => Lesson::Nothing,
+        let lesson = if surprises {
+            Lesson::Left
+        } else if unclear {
+            Lesson::Unclear
+        } else if changed {
+            Lesson::Changed
+        } else {
+            Lesson::Nothing
         };
         if asked.contains(Topics::ALL) {
             for fingerprint in self.learners.iter_mut().filter_map(Option::take) {

@@ -22,6 +22,11 @@ pub(crate) const HIDDEN_APART: u32 = 64;
 const SHAPES_MAX: usize = 1024;
 const WAYS: usize = 4;
 
+/// So often a shape is checked again because values of settings are others than they were known.
+/// The server spells many values in its own way, so that this alone says little; and no other
+/// client ever gets them.
+const CHANGED_MAX: u8 = 8;
+
 /// Settings of no module that are remembered.
 const SETTING_NAMES_MAX: usize = 64;
 
@@ -41,6 +46,8 @@ pub(crate) enum Lesson {
     Nothing,
     /// Whether anything was left cannot be told from what was there before.
     Unclear,
+    /// Values of settings are spelt in another way than they were known, or are others.
+    Changed,
     /// Something was left behind.
     Left,
 }
@@ -51,6 +58,8 @@ struct Shape {
     fingerprint: u64,
     /// How often it was considered and could be checked.
     runs: u32,
+    /// How often settings had other values afterwards.
+    changes: u8,
     /// It was found to leave something behind.
     is_dirty: bool,
 }
@@ -108,6 +117,11 @@ impl Lessons {
         match lesson {
             Lesson::Nothing => {}
             Lesson::Unclear => shape.runs = 0,
+            Lesson::Changed if shape.changes < CHANGED_MAX => {
+                shape.changes += 1;
+                shape.runs = 0;
+            }
+            Lesson::Changed => {}
             Lesson::Left => shape.is_dirty = true,
         }
     }
@@ -159,6 +173,14 @@ mod tests {
             lessons.learn(7, Lesson::Unclear);
         }
         assert_eq!(due(&mut lessons, Subject::Function, 10), [0, 1, 2]);
+        let mut checks = 0;
+        for _ in 0..60 {
+            if lessons.is_due(Subject::Function, 8) {
+                checks += 1;
+                lessons.learn(8, Lesson::Changed);
+            }
+        }
+        assert_eq!(checks, u32::from(CHANGED_MAX) + VERIFY_FIRST);
     }
 
     #[test]
