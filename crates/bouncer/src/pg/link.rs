@@ -230,7 +230,8 @@ pub fn attach(
     server.settings_in_doubt = false;
     server.may_begin = false;
     server.unseen_unnamed = false;
-    server.foreign_sequences = server.last_client != Some(client.id);
+    // Until they are taken away, however often the client comes.
+    server.foreign_sequences |= server.last_client.is_some_and(|last| last != client.id);
     change::trim_statements(shared, server, out);
     if !change::settings(shared, client, server, out) {
         change::tell_parameters(client, server, out);

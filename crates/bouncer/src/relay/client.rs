@@ -490,7 +490,8 @@ impl Worker {
                     return bytes.len();
                 }
                 ClientNext::Refuse => {
-                    self.send_outbox(None, server_place);
+                    // What is for the client goes with its dismissal.
+                    self.send_request(server_place);
                     self.dismiss(place);
                     return bytes.len();
                 }

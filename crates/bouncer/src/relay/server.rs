@@ -473,11 +473,16 @@ impl Worker {
 
     /// Sends what was assembled for a client and for a server.
     pub(super) fn send_outbox(&mut self, client: Option<u32>, server: Option<u32>) {
-        if !self.outbox.to_server.is_empty() {
-            self.send_to_server(server);
-        }
+        self.send_request(server);
         if !self.outbox.to_client.is_empty() {
             self.send_to_client(client);
+        }
+    }
+
+    /// Sends what was assembled for a server, and keeps what is for a client.
+    pub(super) fn send_request(&mut self, server: Option<u32>) {
+        if !self.outbox.to_server.is_empty() {
+            self.send_to_server(server);
         }
     }
 

@@ -491,6 +491,7 @@ impl Back<'_, '_> {
             }
             Some(Note::Reset) => {
                 self.server.dirty = false;
+                self.server.foreign_sequences = false;
                 self.server.dirt.discarded();
                 self.server.statements.clear();
                 self.server.applied = self.server.startup.clone();

@@ -48,7 +48,9 @@ impl Link<'_, '_> {
             self.refuse_request(code, message);
             return Taken::Bytes(header.total);
         }
-        self.prepare(&statement.facts);
+        if !self.prepare(&statement.facts) {
+            return Taken::Wait;
+        }
         let (statement, rewritten) = match self.rewritten(statement, types, plan_key) {
             Ok(found) => found,
             Err(taken) => return taken.unwrap_or(Taken::Bytes(header.total)),
@@ -200,15 +202,18 @@ impl Link<'_, '_> {
         self.server.sent(Request::DescribeStatement, Audience::Client, note);
     }
 
+    /// The statement that a name means.
+    fn meaning(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+        if name.is_empty() {
+            return self.client.statements.unnamed.as_ref();
+        }
+        self.client.statements.named(NameId::of(&self.shared.key, name))
+    }
+
     /// The statement that a name means, prepared at the server; none if the name means nothing here
     /// and the server is to say so.
     fn statement(&mut self, name: &[u8]) -> Option<(Arc<Statement>, bool)> {
-        let statement = if name.is_empty() {
-            self.client.statements.unnamed.clone()?
-        } else {
-            let id = NameId::of(&self.shared.key, name);
-            self.client.statements.named(id).cloned()?
-        };
+        let statement = self.meaning(name)?.clone();
         let statements = &mut self.server.statements;
         let without_name = name.is_empty() && statements.unnamed == Some(statement.id);
         if without_name && !statements.has(statement.id) {
@@ -277,7 +282,12 @@ impl Link<'_, '_> {
         if self.is_uncertain(name) {
             return Taken::Wait;
         }
-        self.prepare_idle();
+        let facts = self.meaning(name).map(|statement| statement.facts.clone());
+        match facts {
+            Some(facts) if !self.prepare(&facts) => return Taken::Wait,
+            Some(_) => {}
+            None => self.prepare_idle(),
+        }
         let found = self.statement(name);
         if self.is_nothing(name, found.is_some()) {
             self.refuse_request("26000", NO_UNNAMED);

@@ -192,6 +192,8 @@ impl Link<'_, '_> {
             frontend::DESCRIBE | frontend::CLOSE | frontend::EXECUTE => self.small(header, rest),
             frontend::FUNCTION_CALL => {
                 self.prepare_idle();
+                // It may be `set_config`.
+                self.server.settings_in_doubt = true;
                 self.server.sent(Request::FunctionCall, Audience::Client, Note::Call(true));
                 self.pass(header, rest)
             }

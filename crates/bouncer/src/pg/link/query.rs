@@ -45,19 +45,26 @@ impl Link<'_, '_> {
             return self.refuse_query(header, refusal);
         }
         if self.is_about_channels(&facts) {
-            return match self.channels(text) {
-                Channels::AsIs => self.send_query(header, rest, Note::Text(Some(facts))),
-                Channels::NeedListener => Taken::NeedListener,
-                Channels::Refused(refusal) => self.refuse_query(header, refusal),
+            match self.channels(text) {
+                // It goes the way of all others.
+                Channels::AsIs => {}
+                Channels::NeedListener => return Taken::NeedListener,
+                Channels::Refused(refusal) => return self.refuse_query(header, refusal),
                 Channels::Rewritten(text, actions) => {
-                    self.prepare(&facts);
+                    if !self.prepare(&facts) {
+                        return Taken::Wait;
+                    }
+                    self.client.barrier = facts.is_barrier;
+                    self.runs(&facts);
                     let facts = Some(facts.without(Effects::LISTEN));
                     let note = Note::Listen(Box::new(Listens { facts, actions, done: 0 }));
-                    self.send_text(header, &text, note)
+                    return self.send_text(header, &text, note);
                 }
-            };
+            }
         }
-        self.prepare(&facts);
+        if !self.prepare(&facts) {
+            return Taken::Wait;
+        }
         self.client.barrier = facts.is_barrier;
         self.runs(&facts);
         if let Some((text, facts)) = self.renamed(text, &facts, Audience::Nobody) {
@@ -83,7 +90,9 @@ impl Link<'_, '_> {
         if let Some(refusal) = self.refusal(&facts) {
             return self.refuse_query(header, refusal);
         }
-        self.prepare(&facts);
+        if !self.prepare(&facts) {
+            return Taken::Wait;
+        }
         self.client.barrier = facts.is_barrier;
         self.runs(&facts);
         self.send_query(header, rest, Note::Text(Some(facts)))
@@ -111,19 +120,35 @@ impl Link<'_, '_> {
         self.server.sent(Request::Query, Audience::Client, note);
     }
 
-    /// Before anything of a client's text is sent.
-    pub(super) fn prepare(&mut self, facts: &Facts) {
-        self.prepare_idle();
+    /// Before anything of a client's text is sent. False: replies are to come first, and nothing
+    /// was sent.
+    #[must_use]
+    pub(super) fn prepare(&mut self, facts: &Facts) -> bool {
         let reads = facts.effects.intersects(Effects::SEQUENCE_READ);
+        let asked = self.server.exchange.has_client_entries();
+        if reads && asked && !self.server.unsynced && self.must_hide_sequences() {
+            return false;
+        }
+        self.prepare_idle();
         self.client.reads_sequences |= reads;
-        let server = &mut *self.server;
-        if server.foreign_sequences
-            && self.client.reads_sequences
-            && server.exchange.status() == TransactionStatus::Idle
-            && !server.unsynced
-            && !server.exchange.has_client_entries()
-        {
-            // What it may not read is another client's; what it did itself comes afterwards.
+        // Within the transaction it would be too late: what the client did in it would be lost.
+        let may_read = self.client.reads_sequences || facts.verb == Verb::Begin;
+        if may_read && !asked && !self.server.unsynced {
+            self.hide_sequences();
+        }
+        true
+    }
+
+    /// Whether the values of sequences are another client's, and can be taken away.
+    fn must_hide_sequences(&self) -> bool {
+        let server = &*self.server;
+        server.foreign_sequences && server.exchange.status() == TransactionStatus::Idle
+    }
+
+    /// What a client may not read is another client's; what it did itself comes afterwards.
+    fn hide_sequences(&mut self) {
+        if self.must_hide_sequences() {
+            let server = &mut *self.server;
             server.query(&[b"DISCARD SEQUENCES"], Note::Sequences, self.out.to_server);
             server.foreign_sequences = false;
         }

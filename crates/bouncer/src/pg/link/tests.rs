@@ -1,5 +1,6 @@
 //! Scenarios: what either side sends, and what the other gets. See `stage` for the language.
 
+mod hostile;
 mod model;
 mod stage;
 
@@ -555,8 +556,8 @@ fn a_setting_counts_if_its_transaction_commits() {
          s< Q[BEGIN] Q[SET work_mem TO '1MB'] Q[ROLLBACK] Q[SELECT 1]
          s> C[SELECT 1] ZI
          a> Q[BEGIN] Q[SET work_mem TO '2MB'] Q[COMMIT]
-         s> C[BEGIN] ZT C[SET] ZT C[COMMIT] ZI
-         s< Q[BEGIN] Q[SET work_mem TO '2MB'] Q[COMMIT]
+         s> C[DISCARD SEQUENCES] ZI C[BEGIN] ZT C[SET] ZT C[COMMIT] ZI
+         s< Q[DISCARD SEQUENCES] Q[BEGIN] Q[SET work_mem TO '2MB'] Q[COMMIT]
          b> Q[SELECT 1]
          s< Q[BEGIN;RESET work_mem;COMMIT] Q[SELECT 1]",
     );
@@ -568,9 +569,10 @@ fn statements_under_settings_that_are_in_doubt_are_not_shared() {
         "a> P[s|SELECT * FROM t] S
          s> 1 ZI
          b> Q[BEGIN] Q[SET search_path TO b]
-         s> C[BEGIN] ZT C[SET] ZT
+         s> C[DISCARD SEQUENCES] ZI C[BEGIN] ZT C[SET] ZT
          b> P[s|SELECT * FROM t] S
-         s< P[#1|SELECT * FROM t] S Q[BEGIN] Q[SET search_path TO b] P[#2|SELECT * FROM t] S",
+         s< P[#1|SELECT * FROM t] S Q[DISCARD SEQUENCES] Q[BEGIN] Q[SET search_path TO b] \
+         P[#2|SELECT * FROM t] S",
     );
 }
 
@@ -913,5 +915,21 @@ fn a_setting_of_no_module_that_a_function_made_is_found_by_its_name() {
          server 2
          a> Q[SELECT 1]
          s< Q[BEGIN;SET cove.b TO 'v';COMMIT] Q[SELECT 1]",
+    );
+}
+
+#[test]
+fn what_a_client_started_with_is_not_forgotten_by_asking() {
+    let settings = &[('a', "application_name", "mine")];
+    let setup = Setup { verify: api::Verify::Always, settings, ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[RESET ALL]
+         s> C[BEGIN] C[SET] C[COMMIT] ZI C[RESET] ZI
+         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[RESET ALL] Q[?]
+         s> R[r|login|none] C[SELECT 1] ZI
+         a: free
+         a> Q[SHOW application_name]
+         s< Q[BEGIN;RESET ALL;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
     );
 }
