@@ -78,7 +78,7 @@ use self::worker::{Parts, Worker};
 use crate::config::{Config, TlsTable};
 use crate::cancel::{CANCELS, Limiter};
 use crate::pg::auth::Keyring;
-use crate::pg::link::{self, LinkLimits};
+use crate::pg::link;
 use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
 use crate::service::Threads;
@@ -390,7 +390,7 @@ fn start_threads(
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(count);
     for (index, (poll, desk)) in polls.into_iter().zip(desks).enumerate() {
-        let link = link::Shared::new(key.clone(), Arc::clone(&schema), LinkLimits::default());
+        let link = link::Shared::new(key.clone(), Arc::clone(&schema));
         let listeners = listeners.take().unwrap_or_default();
         let registry = Arc::clone(&registry);
         let parts = Parts { poll, listeners, desk, registry, link };

@@ -72,7 +72,6 @@ impl Default for LinkLimits {
 pub struct Shared {
     pub(crate) key: HashKey,
     pub(crate) texts: Texts,
-    pub(crate) limits: LinkLimits,
     /// What was learnt about texts that call functions, for each pool.
     pub(crate) lessons: HashMap<u32, Lessons>,
     /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
@@ -85,11 +84,10 @@ pub struct Shared {
 
 impl Shared {
     /// For one thread; `key` and `schema` are the same for all threads of a process.
-    pub fn new(key: HashKey, schema: Arc<AtomicU64>, limits: LinkLimits) -> Shared {
+    pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> Shared {
         Shared {
             texts: Texts::new(key.clone()),
             key,
-            limits,
             lessons: HashMap::new(),
             schema,
             private: 0,
@@ -232,7 +230,7 @@ pub fn attach(
     server.unseen_unnamed = false;
     // Until they are taken away, however often the client comes.
     server.foreign_sequences |= server.last_client.is_some_and(|last| last != client.id);
-    change::trim_statements(shared, server, out);
+    change::trim_statements(server, out);
     if !change::settings(shared, client, server, out) {
         change::tell_parameters(client, server, out);
     }

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use wire::pg::exchange::{Audience, Exchange, Request};
+use wire::pg::exchange::{Audience, Copying, Exchange, Request};
 use wire::pg::frame::{HEADER_BYTES, TransactionStatus, frontend, put_header};
 use wire::pg::sql::ListenAction;
 
 use super::client::{Body, ClientId};
 use super::dirt::Dirt;
+use super::link::LinkLimits;
 use super::link::replay::Replay;
 use super::probe::Reader;
 use super::settings::{Parameters, Settings};
@@ -107,6 +108,8 @@ pub struct ServerSetup {
     /// The settings it was started with, which `RESET` brings back: those that the tenant demands
     /// of every client.
     pub settings: Arc<Settings>,
+    /// How its links behave.
+    pub limits: LinkLimits,
 }
 
 /// What happens to a server connection whose client left.
@@ -178,6 +181,8 @@ pub struct ServerSession {
     pub(crate) queries: u64,
     /// Of these, so often outside of a transaction.
     pub(crate) transactions: u64,
+    /// How its links behave.
+    pub(crate) limits: LinkLimits,
     pid: u32,
     key: Box<[u8]>,
 }
@@ -211,6 +216,7 @@ impl ServerSession {
             portal_listens: None,
             deallocating: None,
             foreign_sequences: false,
+            limits: setup.limits,
             pool: setup.pool,
             user: setup.user,
             closing: false,
@@ -243,6 +249,12 @@ impl ServerSession {
     /// Whether the attached client waits for a reply: only then may a cancellation be sent.
     pub fn has_client_entries(&self) -> bool {
         self.exchange.has_client_entries()
+    }
+
+    /// Whether the attached client waits for a reply that comes without more from it.
+    pub fn owes_reply(&self) -> bool {
+        let awaits_data = matches!(self.exchange.copying(), Copying::In | Copying::Both);
+        self.has_client_entries() && !awaits_data
     }
 
     /// Whether the attached client waits for a reply, has one of which a part was sent, or is in

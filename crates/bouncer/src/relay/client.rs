@@ -301,22 +301,26 @@ impl Worker {
     /// is stopped by that in time.
     fn may_read_client(&mut self, place: u32) -> bool {
         let Some(client) = self.clients.get_mut(place) else { return false };
-        if client.is_held_up() {
-            let is_queued = client.server().is_none();
-            if is_queued && client.conn.is_closed() {
-                self.client_ended(place);
-            }
-            return false;
+        let server = client.server().and_then(|server| self.servers.get(server));
+        let is_held_up = client.is_held_up();
+        // It asks and does not take the answers, or its server does not take what it says. A server
+        // without us would not read it either.
+        let is_stopped =
+            client.conn.is_clogged() || server.is_some_and(|server| server.conn.is_clogged());
+        if !is_held_up && !is_stopped {
+            return true;
         }
-        if client.conn.is_clogged() {
-            // It asks and does not take the answers. A server without us would not read it either.
-            if client.conn.is_closed() {
-                self.client_gone(place, &Leaving::End);
-            }
-            return false;
+        // Its end cannot be found by reading now.
+        let is_queued = client.server().is_none();
+        if client.conn.is_gone() || (client.conn.is_closed() && client.conn.socket.is_tls()) {
+            self.client_gone(place, &Leaving::End);
+        } else if client.conn.is_closed()
+            && is_held_up
+            && (is_queued || server.is_some_and(Server::owes_reply))
+        {
+            self.client_ended(place);
         }
-        let Some(server) = client.server() else { return true };
-        self.servers.get(server).is_none_or(|server| !server.conn.is_clogged())
+        false
     }
 
     /// A client will say nothing more. Like a server without us, we answer what it has asked, if it
@@ -333,7 +337,7 @@ impl Worker {
         let asked = session.filter(|session| match session.place {
             Place::Idle => false,
             Place::Waiting(_) => true,
-            Place::Attached(_) => server.is_some_and(Server::is_awaited),
+            Place::Attached(_) => server.is_some_and(Server::owes_reply),
         });
         let Some(session) = asked else { return self.client_gone(place, &Leaving::End) };
         if std::mem::replace(&mut session.is_ending, true) {
@@ -499,10 +503,12 @@ impl Worker {
         }
     }
 
-    /// The server has said something: a client whose link waited for that may go on.
+    /// The server has said something: a client whose link waited for that may go on, and one that
+    /// has said its last may have got all its answers.
     pub(super) fn unstall(&mut self, place: u32) {
         let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
-        if std::mem::take(&mut session.is_stalled) {
+        let is_ending = session.is_ending;
+        if std::mem::take(&mut session.is_stalled) || is_ending {
             self.queue_client(place);
         }
     }

@@ -70,7 +70,7 @@ impl Worker {
         server.client = Some(place);
         server.leased_us = ground.now_us;
         server.since_us = ground.now_us;
-        server.stats.servers_idle.sub(1);
+        server.count_idle(false);
         match &mut client.phase {
             Phase::Session(session) => {
                 if matches!(session.place, Place::Waiting(_)) {
@@ -134,7 +134,7 @@ impl Worker {
         };
         let busy_us = ground.now_us.saturating_sub(server.leased_us);
         server.since_us = ground.now_us;
-        server.stats.servers_idle.add(1);
+        server.count_idle(true);
         server.stats.busy_us.add(busy_us);
         let next =
             pools.returned(server.pool, place, &mut server.slot, (settings, busy_us), ground.now);
@@ -192,7 +192,7 @@ impl Worker {
         if is_waiting {
             stats.clients_waiting.sub(1);
         }
-        let message = words.waited(&refusal);
+        let message = words.waited(refusal);
         let paused = (tenant.state.admission() == Admission::Refusing)
             .then(|| RouteError::Paused(Arc::clone(&tenant.name)).to_string());
         let fields = match refusal {

@@ -9,7 +9,7 @@ use wire::pg::message::{ErrorFields, backend};
 use super::client::{Phase, Place, Session};
 use super::login::Greeting;
 use super::server::Closing;
-use super::worker::{Look, Worker};
+use super::worker::{Look, Work, Worker};
 use crate::pg::client::ClientSession;
 use crate::pg::link::{self, Gone};
 
@@ -146,9 +146,13 @@ impl Worker {
     /// A server connection whose client has left: brings it to rest, or closes it. A client that
     /// the link has not heard of has left nothing there.
     fn abandon(&mut self, place: u32, client: Option<&ClientSession>, leaving: &Leaving) {
-        let Worker { servers, outbox, .. } = self;
+        let Worker { servers, outbox, ground, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         server.client = None;
+        if server.conn.is_readable() {
+            // What the client did not take was left in the kernel, of which epoll told already.
+            ground.work.push_back(Work::Server(place));
+        }
         let Some(client) = client else { return self.give_back(place) };
         let Some(server_link) = server.link() else { return };
         let was_idle = !server_link.has_client_entries();

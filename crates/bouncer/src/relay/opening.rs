@@ -16,6 +16,7 @@ use super::server::{Closing, Purpose, Server, ServerPhase};
 use super::socket::Socket;
 use super::worker::{Look, Worker};
 use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams, Exposure, Greeting};
+use crate::pg::link::LinkLimits;
 use crate::pg::login::Authenticated;
 use crate::pg::server::{ServerSession, ServerSetup};
 use crate::pg::settings::Parameters as Reported;
@@ -298,6 +299,8 @@ impl Worker {
         let pairs = greeting.parameters.iter().map(|(name, value)| (&**name, &**value));
         let settings = common.forced.of(&server.tenant);
         let fingerprint = settings.fingerprint();
+        let statements = server.tenant.limits.prepared_statements_max;
+        let prepared_statements_max = usize::try_from(statements).unwrap_or(usize::MAX);
         let setup = ServerSetup {
             pid: greeting.pid,
             key: greeting.key.into(),
@@ -305,6 +308,7 @@ impl Worker {
             user: server.user.as_ref().into(),
             parameters: Reported::of(pairs),
             settings,
+            limits: LinkLimits { prepared_statements_max },
         };
         server.holder = Some(common.holders.enter(server.slot.pool(), greeting.pid));
         server.parameters = greeting.parameters.into();
@@ -313,7 +317,7 @@ impl Worker {
         server.phase = ServerPhase::Live(Box::new(ServerSession::new(setup)));
         server.since_us = ground.now_us;
         server.stats.opened.add(1);
-        server.stats.servers_idle.add(1);
+        server.count_idle(true);
         let next = pools.opened(server.pool, place, &mut server.slot, fingerprint, ground.now);
         self.follow(place, next);
     }
@@ -347,7 +351,7 @@ impl Worker {
         let Some(mut server) = self.servers.remove(place) else { return };
         self.ground.timers.disarm(Look::Server(place).id());
         server.stats.servers.sub(1);
-        server.stats.servers_idle.sub(1);
+        server.count_idle(false);
         self.books.stats.servers.sub(1);
         if let Err(error) = server.conn.deregister(&self.ground.registry) {
             tracing::debug!(error = &error as &dyn std::error::Error, "move a server connection");
@@ -377,7 +381,7 @@ impl Worker {
         server.serial = self.serial;
         server.stats = self.books.tenant(server.tenant.id);
         server.stats.servers.add(1);
-        server.stats.servers_idle.add(1);
+        server.count_idle(true);
         self.books.stats.servers.add(1);
         self.servers.occupy(place, *server);
         self.follow(place, next);

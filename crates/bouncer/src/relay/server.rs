@@ -48,6 +48,8 @@ pub(super) struct Server {
     pub(super) leased_us: u64,
     /// When what it does now began.
     pub(super) since_us: u64,
+    /// Whether it counts as idle.
+    pub(super) is_idle: bool,
     /// Whether its client left it in a state that is nobody else's.
     pub(super) is_resetting: bool,
     /// What it said of itself.
@@ -130,6 +132,7 @@ impl Server {
             begun_us: now_us,
             leased_us: now_us,
             since_us: now_us,
+            is_idle: false,
             is_resetting: false,
             parameters: Parameters::default(),
             counted: (0, 0),
@@ -143,6 +146,15 @@ impl Server {
         match &self.phase {
             ServerPhase::Live(link) => Some(link.pid()),
             ServerPhase::Opening(_) => None,
+        }
+    }
+
+    /// Counts it among the idle ones, or no more.
+    pub(super) fn count_idle(&mut self, is_idle: bool) {
+        match (std::mem::replace(&mut self.is_idle, is_idle), is_idle) {
+            (false, true) => self.stats.servers_idle.add(1),
+            (true, false) => self.stats.servers_idle.sub(1),
+            (true, true) | (false, false) => {}
         }
     }
 
@@ -177,6 +189,14 @@ impl Server {
     pub(super) fn is_awaited(&self) -> bool {
         match &self.phase {
             ServerPhase::Live(link) => link.has_client_entries(),
+            ServerPhase::Opening(_) => false,
+        }
+    }
+
+    /// Whether its client gets a reply without saying more.
+    pub(super) fn owes_reply(&self) -> bool {
+        match &self.phase {
+            ServerPhase::Live(link) => link.owes_reply(),
             ServerPhase::Opening(_) => false,
         }
     }
@@ -365,11 +385,6 @@ impl Worker {
         server.stats.times().query.record(now_us.saturating_sub(session.request_us));
         session.request_us = now_us;
         session.ready_us = now_us;
-        if session.is_ending
-            && let Some(client) = server.client
-        {
-            ground.work.push_back(Work::Client(client));
-        }
         if counts.1 != transactions {
             let begun_us = std::mem::replace(&mut session.transaction_us, now_us);
             server.stats.times().transaction.record(now_us.saturating_sub(begun_us));
@@ -446,13 +461,7 @@ impl Worker {
             tracing::debug!(pid, tenant = &*server.tenant.name, %closing, "server connection closed");
         }
         self.journal_server(place, &server, &journal::reason(closing));
-        if matches!(server.phase, ServerPhase::Live(_))
-            && server.client.is_none()
-            && !server.is_resetting
-            && !server.awaits_cancels
-        {
-            server.stats.servers_idle.sub(1);
-        }
+        server.count_idle(false);
         // Whose pool decided has forgotten it already.
         if !matches!(closing, Closing::Pool(_)) {
             self.pools.lost(server.pool, place, self.ground.now);

@@ -231,3 +231,44 @@ fn who_stops_talking_gets_its_answer_and_who_is_gone_does_not() {
         }
     }
 }
+
+#[test]
+fn whoever_leaves_with_more_to_come_leaves_the_server_connection_to_others() {
+    let server = Postgres::shared();
+    let one = TenantLimitsSpec { server_connections_max: Some(1), ..Default::default() };
+    let much = "SELECT repeat('m', 8000) FROM generate_series(1, 2000)";
+    let stopped = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'ClientWrite' AND \
+                   query LIKE '%repeat(''m''%' AND pid <> pg_backend_pid()";
+    let some = PgBatch::new().parse("", much).bind("", "", &[]).execute("", 10).flush();
+    let copy = PgBatch::new().query("COPY leaving FROM STDIN").copy_data(b"1\n");
+    let ways = [
+        ("an answer nobody reads", PgBatch::new().query(much), None),
+        ("a part of a batch", some, Some(b's')),
+        ("a part of a copy", copy, Some(b'G')),
+    ];
+    for mode in [PoolMode::Transaction, PoolMode::Session] {
+        let pooler = Pooler::start(1, vec![limited("t", &server, mode, one)]);
+        for (name, batch, last) in &ways {
+            let mut client = pooler.client("t");
+            client.run("BEGIN");
+            client.run("CREATE TABLE leaving (n int)");
+            client.send(&batch.0).expect("send");
+            match last {
+                Some(last) => {
+                    while client.message().expect("a message").tag != *last {}
+                    client.finish();
+                    assert!(client.end().0, "{mode:?}, {name}: it is not closed");
+                }
+                None => {
+                    until("the server is stopped", || (server.sql(stopped) != "0").then_some(()));
+                    // With bytes that were not read, the system resets the connection.
+                    drop(client);
+                }
+            }
+            let watch = Stopwatch::start();
+            assert_eq!(pooler.client("t").value("SELECT 1"), "1");
+            // Well before a connection that does not come to rest is closed.
+            assert!(watch.elapsed() < Duration::from_secs(5), "{mode:?}, {name}");
+        }
+    }
+}

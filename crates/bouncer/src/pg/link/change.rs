@@ -112,10 +112,26 @@ pub(super) fn adopt(
             known &= !is_replayable(name) || applied.put(name, Some(value));
         }
         let forced = client.as_ref().map(|client| client.forced.clone()).unwrap_or_default();
-        let wanted = applied.overlaid(&forced);
+        let mut wanted = applied.overlaid(&forced);
+        if let Some(client) = &client {
+            known &= postpone(&server.applied, &client.wanted, &mut wanted);
+        }
         keep(client.as_deref_mut(), server, applied, wanted, known);
     }
     apply(client, server, found.changes);
+}
+
+/// What the client wants and the server did not have yet as it was asked, it wants still. Says
+/// whether there was room for that.
+fn postpone(had: &Settings, wanted: &Settings, now: &mut Settings) -> bool {
+    let mut known = true;
+    for (name, value) in wanted.iter().filter(|(name, value)| had.value(name) != Some(value)) {
+        known &= now.put(name, Some(value));
+    }
+    for (name, _) in had.iter().filter(|(name, _)| wanted.value(name).is_none()) {
+        known &= now.put(name, None);
+    }
+    known
 }
 
 /// A session whose settings are not all known stays with its client.
@@ -153,12 +169,12 @@ pub(super) fn tell_parameters(
 
 /// Closes the statements that are out of use for longest, so that there is room. Only while nothing
 /// is outstanding: an error of the client's would make the server pass over it.
-pub(super) fn trim_statements(shared: &Shared, server: &mut ServerSession, out: &mut Outputs<'_>) {
-    if server.statements.len() <= shared.limits.prepared_statements_max {
+pub(super) fn trim_statements(server: &mut ServerSession, out: &mut Outputs<'_>) {
+    if server.statements.len() <= server.limits.prepared_statements_max {
         return;
     }
     debug_assert!(server.exchange.is_empty() && !server.unsynced, "{server:?}");
-    while server.statements.len() > shared.limits.prepared_statements_max {
+    while server.statements.len() > server.limits.prepared_statements_max {
         let Some(oldest) = server.statements.oldest() else { break };
         write_close(out.to_server, oldest);
         server.sent(Request::Close, Audience::Nobody, Note::Plain);

@@ -224,7 +224,7 @@ impl Link<'_, '_> {
         }
         let idle = server.exchange.status() == TransactionStatus::Idle;
         if server.exchange.is_empty() {
-            change::trim_statements(self.shared, server, self.out);
+            change::trim_statements(server, self.out);
             if idle {
                 change::settings(self.shared, self.client, server, self.out);
             }

@@ -347,11 +347,7 @@ fn random_script(choices: &mut Choices, who: usize) -> Vec<u8> {
 
 impl World {
     fn new(seed: u64) -> World {
-        let shared = Shared::new(
-            HashKey::new(),
-            Arc::new(AtomicU64::new(0)),
-            LinkLimits { prepared_statements_max: 3 },
-        );
+        let shared = Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
         let server = |_| Server {
             session: ServerSession::new(ServerSetup {
                 pid: 1,
@@ -360,6 +356,7 @@ impl World {
                 user: "login".into(),
                 parameters: Parameters::default(),
                 settings: Arc::new(Settings::default()),
+                limits: LinkLimits { prepared_statements_max: 3 },
             }),
             sim: Sim::default(),
             coming: VecDeque::new(),

@@ -84,7 +84,7 @@ pub(super) fn play(setup: &Setup, script: &str) {
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
             setup,
-            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)), setup.limits),
+            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
             clients: HashMap::new(),
             servers: HashMap::new(),
             server: 1,
@@ -165,6 +165,7 @@ impl Stage<'_> {
     }
 
     fn server(&mut self) -> &mut Server {
+        let limits = self.setup.limits;
         self.servers.entry(self.server).or_insert_with(|| Server {
             session: ServerSession::new(ServerSetup {
                 pid: 1,
@@ -173,6 +174,7 @@ impl Stage<'_> {
                 key: Box::new([1, 2, 3, 4]),
                 parameters: Parameters::of([("TimeZone", "UTC")]),
                 settings: Arc::new(Settings::default()),
+                limits,
             }),
             pending: Vec::new(),
             given: Vec::new(),
