@@ -930,6 +930,6 @@ fn what_a_client_started_with_is_not_forgotten_by_asking() {
          s> R[r|login|none] C[SELECT 1] ZI
          a: free
          a> Q[SHOW application_name]
-         s< Q[BEGIN;RESET ALL;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
+         s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
     );
 }
