@@ -5,7 +5,9 @@ import json
 import os
 import pathlib
 import re
+import select
 import shutil
+import signal
 import subprocess
 import tempfile
 import threading
@@ -24,6 +26,8 @@ MARGIN_SECONDS = 120
 SAMPLED = 0.25
 # What pgbench says before the clock starts.
 WARM_SECONDS = 1
+# For perf to do as it is told.
+ORDER_SECONDS = 10
 SYSTEM_CALLS = (
     "recvfrom", "recvmsg", "read", "readv", "sendto", "sendmsg", "write", "writev", "epoll_wait",
     "epoll_pwait", "epoll_ctl", "poll", "futex", "getsockopt", "setsockopt", "clock_nanosleep",
@@ -70,12 +74,15 @@ class Load:
             argv += ["--sampling-rate", str(self.sampled)]
         self.argv = [*map(str, argv), *arguments, database]
 
-    def run(self, during=None):
-        """Figures of the seconds after the first. `during(seconds)` is done in them."""
-        with self.directory:
-            return self._run(during)
+    def run(self, during=None, meter=None):
+        """Figures of the seconds after the first.
 
-    def _run(self, during):
+        `during(seconds)` is done in them, and `meter` begins and ends with them.
+        """
+        with self.directory:
+            return self._run(during, meter)
+
+    def _run(self, during, meter):
         environment = {**os.environ, "PGPASSWORD": PASSWORD, "PGSSLMODE": "disable"}
         process = subprocess.Popen(
             self.argv,
@@ -88,7 +95,7 @@ class Load:
         limit = threading.Timer(self.seconds + MARGIN_SECONDS, process.kill)
         limit.start()
         try:
-            marks, lines, extra = self.watch(process, during)
+            marks, lines, extra = self.watch(process, during, meter)
             out = process.stdout.read()
             status = process.wait()
         finally:
@@ -104,7 +111,7 @@ class Load:
             raise Failed(f"{failed.group(1)} transactions failed")
         return {**self.figures(marks), **extra, **self.reconnections(out)}
 
-    def watch(self, process, during):
+    def watch(self, process, during, meter):
         """What was spent at each line of progress within the time that counts."""
         marks, lines, extra, worker = [], [], {}, None
 
@@ -123,7 +130,11 @@ class Load:
                 continue
             if self.held or len(marks) <= self.seconds:
                 at, rate = float(found.group(1)), float(found.group(2))
+                if meter and len(marks) == self.seconds:
+                    meter.end()
                 marks.append((at, rate, time.time(), *spent(self.endpoint.pid)))
+                if meter and len(marks) == 1:
+                    meter.begin()
             if during and worker is None:
                 worker = threading.Thread(target=work)
                 worker.start()
@@ -172,22 +183,58 @@ class Load:
         return found
 
 
-def system_calls(pid, seconds):
-    """How many a process tree makes in so many seconds, by name, as perf counts them."""
-    if shutil.which("perf") is None:
-        raise Unavailable("`perf` is not installed")
-    events = ["raw_syscalls:sys_enter", *(f"syscalls:sys_enter_{name}" for name in SYSTEM_CALLS)]
-    pids = ",".join(map(str, machine.descendants(pid)))
-    argv = ["perf", "stat", "-j", "-e", ",".join(events), "-p", pids, "--", "sleep", str(seconds)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    counted = {}
-    for line in done.stderr.splitlines():
-        if line.startswith("{"):
-            row = json.loads(line)
-            with contextlib.suppress(ValueError, KeyError):
-                counted[row["event"].rpartition("sys_enter")[2].lstrip("_")] = float(
-                    row["counter-value"]
-                )
-    if "" not in counted:
-        raise Unavailable(f"perf counts no system calls: {done.stderr.strip()[-200:]}")
-    return {"all": counted.pop(""), **{k: v for k, v in counted.items() if v}}
+class Calls:
+    """Counts the system calls of a process tree by name, with perf, between `begin` and `end`."""
+
+    def __init__(self, pid):
+        if shutil.which("perf") is None:
+            raise Unavailable("`perf` is not installed")
+        self.directory = tempfile.TemporaryDirectory(prefix="cove-bench-perf-")
+        orders, answers = (f"{self.directory.name}/{name}" for name in ("orders", "answers"))
+        for path in (orders, answers):
+            os.mkfifo(path)
+        events = [f"syscalls:sys_enter_{name}" for name in SYSTEM_CALLS]
+        pids = ",".join(map(str, machine.descendants(pid)))
+        argv = ["perf", "stat", "-j", "-D", "-1", "--control", f"fifo:{orders},{answers}"]
+        argv += ["-e", ",".join(["raw_syscalls:sys_enter", *events]), "-p", pids]
+        self.out = open(f"{self.directory.name}/out", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(argv, stdout=self.out, stderr=self.out)
+        # Either side waits for the other to open its end; for both directions at once it does not.
+        self.orders = os.open(orders, os.O_RDWR)
+        self.answers = os.open(answers, os.O_RDWR)
+
+    def begin(self):
+        self.order(b"enable\n")
+
+    def end(self):
+        self.order(b"disable\n")
+
+    def order(self, word):
+        os.write(self.orders, word)
+        if not select.select([self.answers], [], [], ORDER_SECONDS)[0]:
+            raise Failed(f"perf does not answer: {self.said()[-200:]}")
+        os.read(self.answers, 64)
+
+    def said(self):
+        self.out.seek(0)
+        return self.out.read()
+
+    def close(self):
+        """Ends perf, and gives what it counted."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+        text = self.said()
+        os.close(self.orders)
+        os.close(self.answers)
+        self.out.close()
+        self.directory.cleanup()
+        counted = {}
+        for line in text.splitlines():
+            if line.startswith("{"):
+                row = json.loads(line)
+                with contextlib.suppress(ValueError):
+                    name = row["event"].rpartition("sys_enter")[2].lstrip("_")
+                    counted[name or "all"] = float(row["counter-value"])
+        if "all" not in counted:
+            raise Unavailable(f"perf counts no system calls: {text.strip()[-200:]}")
+        return {name: n for name, n in counted.items() if n}

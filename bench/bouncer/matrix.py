@@ -8,7 +8,7 @@ import time
 
 import machine
 import report
-from bouncer.load import Failed, Load, system_calls
+from bouncer.load import Calls, Failed, Load
 from bouncer.poolers import COVE, PGBOUNCER, POOL, SCALE, TENANTS
 from bouncer.wire import Client, Refused
 
@@ -89,9 +89,12 @@ def calls(server, endpoint, samples, options, cell):
     unix, way, clients, mode = cell
     seconds = max(int(round(options.seconds)), 1)
     arguments = ["-S", "-M", mode, *threads(clients)]
-    run = Load(server, endpoint, seconds, arguments, unix=unix)
-    figures = run.run(lambda n: {"calls": system_calls(endpoint.pid, n)})
-    of_one = {k: v / figures["transactions"] for k, v in figures.pop("calls").items()}
+    counter = Calls(endpoint.pid)
+    try:
+        figures = Load(server, endpoint, seconds, arguments, unix=unix).run(meter=counter)
+    finally:
+        counted = counter.close()
+    of_one = {name: n / figures["transactions"] for name, n in counted.items()}
     samples.add((way, clients, mode), {"calls": of_one})
 
 

@@ -95,8 +95,7 @@ struct Relay {
 
 impl Relay {
     fn new(reset: Reset) -> Relay {
-        let shared =
-            Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)), LinkLimits::default());
+        let shared = Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
         // A session ends with a reset: with the other mode each transaction is one.
         let mode = if reset == Reset::Always { PoolMode::Session } else { PoolMode::Transaction };
         let parameters = || Parameters::of([("server_version", "15.0")]);
@@ -116,6 +115,7 @@ impl Relay {
             settings: Arc::new(none()),
             pool: 0,
             user: Box::from("bench"),
+            limits: LinkLimits::default(),
         });
         Relay {
             reset,
