@@ -93,6 +93,14 @@ impl ClientSession {
         }
     }
 
+    /// Has `known` keep what it starts with: other clients may start with the same.
+    pub fn share_startup(&mut self, known: impl FnOnce(Arc<Settings>) -> Arc<Settings>) {
+        if Arc::ptr_eq(&self.wanted, &self.startup) {
+            self.wanted = known(std::mem::take(&mut self.startup));
+            self.startup = Arc::clone(&self.wanted);
+        }
+    }
+
     /// Who it is.
     pub fn id(&self) -> ClientId {
         self.id

@@ -357,7 +357,7 @@ impl Worker {
         let forced = self.common.forced.of(&route.tenant);
         let shown = told(parameters, &settings, &forced);
         let pairs = shown.iter().map(|(name, value)| (*name, *value));
-        let seen = shared(&mut self.seen, Reported::of(pairs.clone()));
+        let seen = shared(&mut self.seen, Arc::new(Reported::of(pairs.clone())));
         let key_bytes = if requested.version.minor >= 2 { LONG_KEY_BYTES } else { KEY_BYTES };
         let (pid, key) = match self.common.keys.register(self.index, place, key_bytes) {
             Ok(registered) => registered,
@@ -371,7 +371,9 @@ impl Worker {
         let (id, verify) = (ClientId(pid), route.tenant.verify);
         let read_only = route.tenant.read_only;
         let setup = ClientSetup { id, mode, verify, read_only, settings, forced, seen };
-        let session = Session::new(ClientSession::new(setup), route, head, pool, pid, stats);
+        let mut link = ClientSession::new(setup);
+        link.share_startup(|startup| shared(&mut self.startups, startup));
+        let session = Session::new(link, route, head, pool, pid, stats);
         client.phase = Phase::Session(Box::new(session));
         client.since_us = self.ground.now_us;
         self.send_outbox(Some(place), None);
@@ -379,17 +381,17 @@ impl Worker {
     }
 }
 
-/// What other clients were told as well, of which one copy is kept: a kilobyte for each client else.
-fn shared(known: &mut VecDeque<Arc<Reported>>, seen: Reported) -> Arc<Reported> {
-    if let Some(same) = known.iter().find(|one| ***one == seen) {
+/// What other clients were told or start with as well, of which one copy is kept: a kilobyte for
+/// each client else.
+fn shared<T: PartialEq>(known: &mut VecDeque<Arc<T>>, one: Arc<T>) -> Arc<T> {
+    if let Some(same) = known.iter().find(|other| **other == one) {
         return Arc::clone(same);
     }
     if known.len() >= SEEN_MAX {
         drop(known.pop_front());
     }
-    let seen = Arc::new(seen);
-    known.push_back(Arc::clone(&seen));
-    seen
+    known.push_back(Arc::clone(&one));
+    one
 }
 
 /// Where a login stands.

@@ -31,7 +31,7 @@ use super::stats::ThreadBooks;
 use super::takeover::Parcel;
 use super::timers::Timers;
 use crate::pg::link::{self, Outputs};
-use crate::pg::settings::Parameters as Reported;
+use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::tenants::{PoolId, Routing};
 
 /// Events that one `epoll_wait` can bring.
@@ -141,6 +141,8 @@ pub(super) struct Worker {
     pub(super) routing: Arc<Routing>,
     /// Parameters that clients were told lately.
     pub(super) seen: VecDeque<Arc<Reported>>,
+    /// What clients started with lately.
+    pub(super) startups: VecDeque<Arc<Settings>>,
     pub(super) inbox: Arc<Inbox>,
     pub(super) books: Arc<ThreadBooks>,
     /// Of the first thread only.
@@ -210,6 +212,7 @@ impl Worker {
             resolving: HashMap::new(),
             routing: common.current.load(),
             seen: VecDeque::new(),
+            startups: VecDeque::new(),
             inbox: Arc::clone(&peer.inbox),
             books: Arc::clone(&peer.books),
             common: Arc::clone(common),

@@ -173,3 +173,24 @@ fn another_definition_holds_for_clients_that_are_connected() {
     assert!(ended);
     assert_eq!(messages[0].error().code(), "57P01", "{messages:?}");
 }
+
+#[test]
+fn a_server_connection_keeps_no_more_statements_than_its_tenant_allows() {
+    let server = Postgres::shared();
+    let limits = TenantLimitsSpec {
+        server_connections_max: Some(1),
+        prepared_statements_max: Some(2),
+        ..Default::default()
+    };
+    let pooler = Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, limits)]);
+    let mut client = pooler.client("t");
+    for number in 0..5 {
+        let (name, text) = (format!("s{number}"), format!("SELECT {number}"));
+        let batch = PgBatch::new().parse(&name, &text).bind("", &name, &[]).execute("", 0).sync();
+        assert_eq!(client.ask(&batch).expect("an answer").value(), number.to_string());
+    }
+    assert_eq!(client.value("SELECT count(*) FROM pg_prepared_statements"), "2");
+    // What was closed there is there for the client.
+    let batch = PgBatch::new().bind("", "s0", &[]).execute("", 0).sync();
+    assert_eq!(client.ask(&batch).expect("an answer").value(), "0");
+}
