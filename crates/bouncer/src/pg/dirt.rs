@@ -412,6 +412,14 @@ impl Dirt {
         self.asking = Some(questions);
     }
 
+    /// No answer came, because the question was cancelled.
+    pub(crate) fn unanswered(&mut self) {
+        if let Some(questions) = self.asking.take() {
+            merge_names(&mut self.mentions, questions.hidden());
+            self.suspicion.merge(&questions);
+        }
+    }
+
     /// The answer came. `known` is the value that the caller knows the session to have been given;
     /// a setting without one is put down to the texts that ran, and so is another value of one of
     /// no module, of which the server keeps each letter. Gives what the answer says about settings;

@@ -139,6 +139,11 @@ impl Questions {
         }
     }
 
+    /// The settings that are asked for as well.
+    pub(crate) fn hidden(&self) -> &[String] {
+        &self.hidden
+    }
+
     /// Whether this setting is among those that are asked for as well.
     pub(crate) fn is_hidden(&self, name: &str) -> bool {
         self.hidden.iter().any(|it| it == name)

@@ -392,6 +392,12 @@ impl Back<'_, '_> {
             Some(Note::Reset | Note::Rollback | Note::Sequences) => {
                 return Err(Broken::Reset { message: notice.message().into() });
             }
+            // A cancellation that was meant for what comes behind it: it is asked again.
+            Some(Note::Probe) if notice.code() == "57014" => {
+                self.server.answer = None;
+                self.server.dirt.unanswered();
+                self.give(header, message, false);
+            }
             Some(Note::Probe) => {
                 return Err(Broken::Probe { message: notice.message().into() });
             }

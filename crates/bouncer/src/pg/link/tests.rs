@@ -655,7 +655,8 @@ fn settings_that_a_function_made_are_found_and_followed() {
          s< Q[SELECT 1]
          s> C[SELECT 1] ZI
          b> Q[SELECT 1]
-         s< Q[BEGIN;RESET ALL;COMMIT] Q[SELECT 1]
+         s< Q[BEGIN;RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;UNLISTEN *;\
+         DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();COMMIT] Q[SELECT 1]
          s> C[BEGIN] C[RESET] C[COMMIT] ZI C[SELECT 1] ZI
          a> Q[SELECT 1]
          s< Q[BEGIN;SET work_mem TO '1024';COMMIT] Q[SELECT 1]",
@@ -931,5 +932,20 @@ fn what_a_client_started_with_is_not_forgotten_by_asking() {
          a: free
          a> Q[SHOW application_name]
          s< Q[BEGIN;SET application_name TO 'mine';COMMIT] Q[SHOW application_name]",
+    );
+}
+
+#[test]
+fn a_question_that_is_cancelled_is_asked_again() {
+    check(
+        "a> Q[SELECT pg_advisory_lock(1)]
+         s> C[SELECT 1] ZI
+         a> Q[SELECT 2]
+         s< Q[SELECT pg_advisory_lock(1)] Q[?] Q[SELECT 2]
+         s> E[ERROR|57014|cancelled] ZI C[SELECT 2] ZI
+         a< C[SELECT 1] ZI C[SELECT 2] ZI
+         s< Q[?]
+         s> R[a|-|-] C[SELECT 1] ZI
+         a: held",
     );
 }
