@@ -102,9 +102,9 @@ const TAKEOVER_MODE: u32 = 0o600;
 pub struct RelayConfig {
     /// Where clients come in.
     pub listeners: Vec<ListenerSpec>,
-    /// Relay threads; half as many as there are processors when nothing is said. Servers and clients
-    /// are often on the same machine, and a thread that is busy does more with each look at its
-    /// sockets: on two processors one thread needs a fifth less of them for each transaction.
+    /// Relay threads; half as many as there are processors when nothing is said. Servers and
+    /// clients are often on the same machine, and a thread that is busy does more with each look at
+    /// its sockets: on two processors one thread needs a fifth less of them for each transaction.
     pub threads: Option<NonZeroUsize>,
     /// Clients at one time, of all tenants together.
     pub clients_max: u32,

@@ -25,6 +25,7 @@ fn cancel(address: &PgAddress, client: &PgClient) {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one story of clients from one process to the next")]
 fn clients_go_on_through_restarts() {
     let server = Postgres::shared();
     let scratch = Scratch::new();
