@@ -223,7 +223,8 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     server.attached = Some(client.id);
-    server.dirt.set_verify(change::believed(client.verify));
+    let verify = if client.read_only { api::Verify::Always } else { client.verify };
+    server.dirt.set_verify(change::believed(verify));
     server.own_search_path = client.wanted.value("search_path").is_some();
     server.settings_in_doubt = false;
     server.may_begin = false;

@@ -13,6 +13,10 @@ use crate::pg::server::{Note, ServerSession};
 use crate::pg::settings::{Settings, is_replayable};
 use crate::pg::statements::write_close;
 
+/// Takes away what code may have left that is not in a text and was not asked about this time.
+const HIDDEN_RESET: &[u8] = b"RESET SESSION AUTHORIZATION;RESET ROLE;RESET ALL;CLOSE ALL;\
+UNLISTEN *;DISCARD TEMP;SELECT pg_catalog.pg_advisory_unlock_all();";
+
 /// Makes the server's settings the client's. Returns whether anything had to be sent.
 ///
 /// The change is a transaction of its own: if it fails, the server is left in a failed transaction,
@@ -37,7 +41,7 @@ pub(super) fn settings(
     text.clear();
     if hidden {
         // Settings that nobody sees may be there; this takes them away with all others.
-        text.extend_from_slice(b"RESET ALL;");
+        text.extend_from_slice(HIDDEN_RESET);
         server.applied = server.startup.clone();
         server.dirt.settings_reset();
     }

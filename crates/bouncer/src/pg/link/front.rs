@@ -165,6 +165,7 @@ impl Link<'_, '_> {
         if (self.client.barrier && !self.is_barrier_over())
             || self.server.exchange.is_full()
             || self.is_asked_in_between()
+            || self.may_be_allowed_to_write()
         {
             return Taken::Wait;
         }
@@ -190,6 +191,10 @@ impl Link<'_, '_> {
             frontend::PARSE => self.parse(header, rest),
             frontend::BIND => self.bind(header, rest),
             frontend::DESCRIBE | frontend::CLOSE | frontend::EXECUTE => self.small(header, rest),
+            frontend::FUNCTION_CALL if self.client.read_only => {
+                let message = "the tenant is read-only: function calls by number are refused";
+                refuse(self.out, "25006", message)
+            }
             frontend::FUNCTION_CALL => {
                 self.prepare_idle();
                 // It may be `set_config`.
@@ -214,6 +219,17 @@ impl Link<'_, '_> {
         server.answer.is_some()
             && !server.exchange.has_client_entries()
             && server.applied != self.client.wanted
+    }
+
+    /// Whether what runs may change what a read-only client is not to change, so that what follows
+    /// has to wait until that is known.
+    fn may_be_allowed_to_write(&self) -> bool {
+        let server = &*self.server;
+        self.client.read_only
+            && !server.unsynced
+            && (server.answer.is_some()
+                || (server.settings_in_doubt && server.exchange.has_client_entries()))
+            && server.exchange.copying() == Copying::None
     }
 
     /// Between two transactions of a client that keeps its server connection.

@@ -170,6 +170,13 @@ impl Link<'_, '_> {
             let message = "transactions of several statements are not allowed in statement mode";
             return Some(("0A000", message));
         }
+        // Code may allow it to the transactions behind it.
+        let several = effects.contains(Effects::MULTI.with(Effects::TRANSACTION));
+        if self.client.read_only && several && effects.intersects(Effects::FUNCTION) {
+            let message = "the tenant is read-only: a text of several transactions that calls \
+                           functions is refused";
+            return Some(("25006", message));
+        }
         let writes = Effects::READ_WRITE.with(Effects::UNPARSED).with(Effects::DO);
         if self.client.read_only && effects.intersects(writes) {
             let message = "the tenant is read-only: a text that may ask for more is refused";

@@ -675,9 +675,12 @@ fn a_tenant_that_may_only_read_cannot_ask_for_more() {
         "a> Q[SELECT 1]
          s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] Q[SELECT 1]
          s> C[BEGIN] C[SET] C[COMMIT] ZI C[SELECT 1] ZI
+         s< Q[?]
+         s> C[SELECT 0] ZI
+         a: free
          a> Q[BEGIN READ WRITE]
-         s< DS[cove: refused] S
-         s> E[ERROR|26000|no such statement] ZI
+         s< Q[BEGIN;SET default_transaction_read_only TO 'on';COMMIT] DS[cove: refused] S
+         s> C[COMMIT] ZI E[ERROR|26000|no such statement] ZI
          a< C[SELECT 1] ZI E[ERROR|25006|the tenant is read-only: a text that may ask for more is \
          refused] ZI
          a> P[|SET default_transaction_read_only TO off] S
