@@ -104,6 +104,7 @@ impl Relay {
             id: ClientId(1),
             mode,
             verify: Verify::Unknown,
+            read_only: false,
             settings: none(),
             forced: Arc::new(none()),
             seen: Arc::new(parameters()),

@@ -29,8 +29,8 @@ mod console;
 mod deadlines;
 mod ear;
 mod handshake;
-mod journal;
 mod holders;
+mod journal;
 mod keys;
 mod leases;
 mod leave;
@@ -57,8 +57,8 @@ use std::net::{Shutdown, SocketAddr};
 use std::num::NonZeroUsize;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,8 +75,8 @@ use self::resolve::Resolver;
 use self::snapshot::Snapshot;
 use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
-use crate::config::{Config, TlsTable};
 use crate::cancel::{CANCELS, Limiter};
+use crate::config::{Config, TlsTable};
 use crate::pg::auth::Keyring;
 use crate::pg::link;
 use crate::pg::login::CleartextPolicy;
@@ -87,8 +87,8 @@ use crate::tls::{ClientSide, ClientTls, ServerSide};
 
 pub use self::accept::{ListenAddress, ListenError, ListenerSpec};
 pub use self::common::{Answer, LookUp};
-pub use self::journal::{JOURNAL, Words};
 pub use self::console::{DATABASE, Desk, Reply};
+pub use self::journal::{JOURNAL, Words};
 pub use self::socket::TcpPolicy;
 
 /// Most relay threads: more than processors in any machine that this runs on.

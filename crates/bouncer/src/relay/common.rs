@@ -3,15 +3,15 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 
 use super::RelayConfig;
-use super::holders::Holders;
 use super::console::Desk;
+use super::holders::Holders;
 use super::keys::Keys;
 use super::opening::micros;
 use super::orders::{Inbox, Inner};

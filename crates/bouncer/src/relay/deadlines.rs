@@ -76,8 +76,7 @@ impl Worker {
                 self.expel(place, &ErrorFields::fatal("25P03", message));
             }
             Due::Query => {
-                let message =
-                    self.words().of("the statement exceeded `query_s`", "query timeout");
+                let message = self.words().of("the statement exceeded `query_s`", "query timeout");
                 self.overtime(place, "57014", message);
             }
             Due::Transaction => {

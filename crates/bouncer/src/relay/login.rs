@@ -7,8 +7,8 @@ use std::sync::Arc;
 use api::{PoolMode, Transport};
 
 use super::client::{Phase, Place, Session};
-use super::console;
 use super::common::{Answer, Full, Head, Parameters};
+use super::console;
 use super::handshake::facts;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
 use super::leave::Leaving;
@@ -22,8 +22,8 @@ use crate::pg::login::{
     Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy,
     Requested, RouteAuth, welcome,
 };
-use crate::pgbouncer::console::Rights;
 use crate::pg::settings::{Parameters as Reported, Settings};
+use crate::pgbouncer::console::Rights;
 use crate::secrets::Password;
 use crate::tenants::{ClientAuth, Route, RouteRequest};
 use crate::tls;

@@ -99,12 +99,7 @@ impl Closing {
 
 impl Worker {
     /// Remembers how a pool's connections log in, as the client has it that has just done so.
-    pub(super) fn remember_role(
-        &mut self,
-        id: PoolId,
-        route: &Route,
-        client: &Authenticated,
-    ) {
+    pub(super) fn remember_role(&mut self, id: PoolId, route: &Route, client: &Authenticated) {
         let Route { tenant, user } = route;
         let credentials = self.common.keyring.credentials(tenant, user, client);
         let (tenant, user) = (Arc::clone(tenant), Arc::clone(user));

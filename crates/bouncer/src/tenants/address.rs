@@ -87,7 +87,9 @@ impl Address {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains([':', ',']) => write!(f, "[{host}]:{port}"),
+            Address::Tcp { host, port } if host.contains([':', ',']) => {
+                write!(f, "[{host}]:{port}")
+            }
             Address::Tcp { host, port } => write!(f, "{host}:{port}"),
             Address::Unix { directory, port } => write!(f, "{}:{port}", directory.display()),
         }
@@ -121,7 +123,10 @@ mod tests {
         check("/run/postgresql:5433", "/run/postgresql:5433");
         check("[::1,db]:7", "[::1,db]:7");
         check("a,b:7", "[a,b]:7");
-        for bad in ["", ":1", "a,", ",a", "db:", "db:0", "db:65536", "db:x", "[::1", "[::1]5", "a b", "/a:x"] {
+        for bad in [
+            "", ":1", "a,", ",a", "db:", "db:0", "db:65536", "db:x", "[::1", "[::1]5", "a b",
+            "/a:x",
+        ] {
             assert!(Address::parse(bad, "server").is_err(), "{bad}");
         }
         let long = format!("/{}", "x".repeat(80));

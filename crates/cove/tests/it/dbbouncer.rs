@@ -137,7 +137,7 @@ fn the_command_line_makes_shows_and_removes_tenants() {
     postgres.sql("CREATE DATABASE by_hand");
     let (server, _) = serve("127.0.0.1:1");
     let scratch = Scratch::new();
-    let file = scratch.file("password", &format!("{PASSWORD}\n"));
+    let file = scratch.file("password", format!("{PASSWORD}\n"));
     let at = postgres.tcp().to_string();
     let add = |more: &[&str]| {
         let file = file.display().to_string();
@@ -182,7 +182,7 @@ fn the_bouncer_works_alone_and_reads_its_file_again() {
          users = [{{ name = \"{USER}\", password = \"env:ALONE\" }}]\n",
         postgres.tcp()
     );
-    let file = scratch.file("cove.toml", &text(""));
+    let file = scratch.file("cove.toml", text(""));
     let mut alone = command(COVE);
     alone.args(["bouncer", "--config"]).arg(&file).env("ALONE", PASSWORD);
     let mut alone = alone.stderr(Stdio::null()).spawn().unwrap();

@@ -218,7 +218,7 @@ fn an_execute_does_what_was_prepared() {
     let prepared = Found { sql_prepared: true, ..Found::default() };
     let mut session = Session::new(Verify::Unknown);
     session.run(&["PREPARE p AS SELECT pg_advisory_lock(1)"]);
-    session.answer(prepared.clone());
+    session.answer(prepared);
     let pinned = Verdict::Pinned(Reasons::SQL_PREPARE);
     assert_eq!(session.run(&["EXECUTE p"]), pinned);
     // The lock is asked about before anybody else comes.
