@@ -391,12 +391,20 @@ def pipelines_keep_their_order_and_survive_errors():
         with c.pipeline() as pipeline:
             good = c.execute("SELECT 1")
             bad = c.execute("SELECT 1/%s", (0,))
-            skipped = c.execute("SELECT 2")
-            raises(errors.DivisionByZero, pipeline.sync)
+            skipped = []
+
+            def go_on():
+                # PostgreSQL tells the error at once: it may be here before the next statement is.
+                skipped.append(c.execute("SELECT 2"))
+                pipeline.sync()
+
+            raises(errors.DivisionByZero, go_on)
+            if not skipped:
+                raises(errors.PipelineAborted, pipeline.sync)
             after = c.execute("SELECT 3")
         equal((good.fetchone()[0], after.fetchone()[0]), (1, 3))
-        raises(psycopg.Error, bad.fetchone)
-        raises(psycopg.Error, skipped.fetchone)
+        for one in (bad, *skipped):
+            raises(psycopg.Error, one.fetchone)
         with c.pipeline() as pipeline:
             for number in range(50):
                 with c.transaction():

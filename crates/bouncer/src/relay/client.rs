@@ -337,7 +337,10 @@ impl Worker {
         let asked = session.filter(|session| match session.place {
             Place::Idle => false,
             Place::Waiting(_) => true,
-            Place::Attached(_) => server.is_some_and(Server::owes_reply),
+            // Of a message that will never be complete there is no answer.
+            Place::Attached(_) => {
+                !session.link.is_in_message() && server.is_some_and(Server::owes_reply)
+            }
         });
         let Some(session) = asked else { return self.client_gone(place, &Leaving::End) };
         if std::mem::replace(&mut session.is_ending, true) {
@@ -349,6 +352,18 @@ impl Worker {
         if let (true, Some(value)) = (between, session.link.seen.value(PROBE_PARAMETER)) {
             backend::parameter_status(&mut outbox.to_client, PROBE_PARAMETER, value);
             self.send_outbox(Some(place), None);
+        }
+    }
+
+    /// A client that ended its side while it waited for a server connection, with half a message
+    /// for it, would hold that for ever.
+    fn leave_if_over(&mut self, place: u32) {
+        let session = self.clients.get_mut(place).and_then(Client::session);
+        let Some(session) = session.filter(|session| session.is_ending) else { return };
+        let Place::Attached(server) = session.place else { return };
+        let is_in_message = session.link.is_in_message();
+        if is_in_message || !self.servers.get(server).is_some_and(Server::owes_reply) {
+            self.client_gone(place, &Leaving::End);
         }
     }
 
@@ -378,6 +393,7 @@ impl Worker {
             self.feed_kept(place);
         }
         self.read_client(place);
+        self.leave_if_over(place);
     }
 
     /// Handles what a client sent: `count` bytes in the scratch.
