@@ -251,10 +251,11 @@ impl ServerSession {
         self.exchange.has_client_entries()
     }
 
-    /// Whether the attached client waits for a reply that comes without more from it.
+    /// Whether the attached client waits for a reply that comes without more from it: replies of a
+    /// batch come with its `Sync`.
     pub fn owes_reply(&self) -> bool {
         let awaits_data = matches!(self.exchange.copying(), Copying::In | Copying::Both);
-        self.has_client_entries() && !awaits_data
+        self.has_client_entries() && !awaits_data && !self.unsynced
     }
 
     /// Whether the attached client waits for a reply, has one of which a part was sent, or is in
