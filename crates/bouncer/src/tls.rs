@@ -5,7 +5,6 @@
 //! what they began with, and a file that cannot be read changes nothing.
 
 mod certificate;
-mod verify;
 
 use std::collections::HashMap;
 use std::fs;
@@ -15,8 +14,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use api::TlsMode;
+use node::tls::{Trust, Verifier, machine_roots, provider};
 use parking_lot::RwLock;
-use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
@@ -28,7 +27,6 @@ use tokio_rustls::rustls::{
 use crate::pg::dial::TlsRequest;
 use crate::pg::login::{TlsFacts, TlsPolicy};
 use crate::tenants::{Address, ServerTls};
-use verify::{Trust, Verifier};
 
 /// What clients that begin with TLS at once must ask for, and the others may (PostgreSQL 17).
 const ALPN: &[u8] = b"postgresql";
@@ -62,8 +60,8 @@ pub enum TlsError {
     #[error("a mode that checks clients' certificates needs their authorities")]
     NoAuthorities,
     /// The machine trusts nobody.
-    #[error("the machine has no certificate authorities")]
-    NoRoots,
+    #[error(transparent)]
+    Machine(#[from] node::tls::TlsError),
     /// The library refuses.
     #[error("configure TLS")]
     Configure(#[from] RustlsError),
@@ -73,11 +71,6 @@ pub enum TlsError {
     /// The host's name can be in no certificate.
     #[error("no certificate can have the name {0:?}")]
     Name(String),
-}
-
-/// The cryptography, named explicitly: a process-wide default could be set by anybody.
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
 }
 
 /// What clients are shown, and what they have to show.
@@ -305,7 +298,7 @@ impl Known {
         };
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_safe_default_protocol_versions()?.dangerous();
-        let verifier = Arc::new(Verifier::new(trust, provider()));
+        let verifier = Arc::new(Verifier::new(trust));
         let builder = builder.with_custom_certificate_verifier(verifier);
         let mut config = match (&tls.cert, &tls.key) {
             (Some(cert), Some(key)) => {
@@ -366,20 +359,10 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
 
 /// Authorities from a file, or those that the machine trusts.
 fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
+    let Some(path) = file else { return Ok(machine_roots()?) };
     let mut roots = RootCertStore::empty();
-    match file {
-        Some(path) => {
-            for certificate in certificates(path)? {
-                roots.add(certificate)?;
-            }
-        }
-        None => {
-            // One that is malformed is not trusted; that is no reason to do without the others.
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-            if roots.is_empty() {
-                return Err(TlsError::NoRoots);
-            }
-        }
+    for certificate in certificates(path)? {
+        roots.add(certificate)?;
     }
     Ok(roots)
 }

@@ -17,6 +17,7 @@
 //! | [`sealed`] | small secrets at rest, encrypted and bound to their place |
 //! | [`store`] | transactions on SQLite or PostgreSQL, in one SQL text |
 //! | [`telemetry`] | logs and Prometheus metrics |
+//! | [`tls`] | whom TLS trusts, by which cryptography |
 //!
 //! A handler has the whole shape of a service's HTTP face:
 //!
@@ -38,7 +39,7 @@ pub mod objects;
 pub mod sealed;
 pub mod store;
 pub mod telemetry;
-mod tls;
+pub mod tls;
 
 #[cfg(test)]
 mod testing;

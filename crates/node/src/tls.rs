@@ -1,14 +1,18 @@
 //! TLS towards others: which authorities are trusted, by which cryptography.
 
+mod verify;
+
 use std::sync::Arc;
 
 use rustls_native_certs::load_native_certs;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
+pub use self::verify::{Trust, Verifier};
+
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TlsError {
+pub enum TlsError {
     /// The machine trusts nobody, so that nobody can be verified.
     #[error("find the certificate authorities of this machine{}", first_problem(.0))]
     NoRoots(Vec<rustls_native_certs::Error>),
@@ -22,7 +26,10 @@ fn first_problem(problems: &[rustls_native_certs::Error]) -> String {
 }
 
 /// The authorities that the machine trusts.
-pub(crate) fn machine_roots() -> Result<RootCertStore, TlsError> {
+///
+/// # Errors
+/// When it trusts nobody.
+pub fn machine_roots() -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     let found = load_native_certs();
     // One that is malformed is not trusted; that is no reason to do without the others.
@@ -31,7 +38,7 @@ pub(crate) fn machine_roots() -> Result<RootCertStore, TlsError> {
 }
 
 /// The cryptography, named explicitly: a process-wide default could be set by anybody.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 

@@ -6,20 +6,12 @@ use std::sync::Arc;
 use ::postgres::Config;
 use ::postgres::config::{Host, SslMode};
 use tokio_postgres_rustls::MakeRustlsConnect;
-use tokio_rustls::rustls::client::danger::{
-    HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier,
-};
-use tokio_rustls::rustls::crypto::{
-    CryptoProvider, verify_tls12_signature, verify_tls13_signature,
-};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio_rustls::rustls::{
-    ClientConfig, DigitallySignedStruct, Error as RustlsError, RootCertStore, SignatureScheme,
-};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::super::error::StoreError;
-use crate::tls;
+use crate::tls::{self, Trust, Verifier};
 
 /// What is needed to connect.
 pub(super) struct Settings {
@@ -98,53 +90,12 @@ fn verified(file: Option<&str>) -> Result<ClientConfig, StoreError> {
 }
 
 fn unverified() -> Result<ClientConfig, StoreError> {
-    let verifier = Arc::new(Nobody(tls::provider()));
+    // As libpq does below `verify-ca`.
+    let verifier = Arc::new(Verifier::new(Trust::Anybody));
     let config = tls::client_config().map_err(unusable)?.dangerous();
     Ok(config.with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
 fn unusable(error: impl fmt::Display) -> StoreError {
     StoreError::Url(format!("TLS cannot be used: {error}"))
-}
-
-/// Accepts whatever certificate comes, as libpq does below `verify-ca`: what is sent is encrypted,
-/// but who reads it is not known.
-#[derive(Debug)]
-struct Nobody(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Nobody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, RustlsError> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, RustlsError> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, RustlsError> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -1,4 +1,4 @@
-//! Whom we believe to be our server.
+//! Whom we believe to be the server that we want.
 
 use std::sync::Arc;
 
@@ -13,9 +13,11 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
+use super::provider;
+
 /// How much a certificate has to prove, by libpq's modes.
 #[derive(Debug)]
-pub(super) enum Trust {
+pub enum Trust {
     /// Nothing: what is sent is encrypted, but who reads it is not known.
     Anybody,
     /// That an authority has signed it (`verify-ca`).
@@ -26,14 +28,15 @@ pub(super) enum Trust {
 
 /// Believes as much as its trust allows. That the peer has the certificate's key is always checked.
 #[derive(Debug)]
-pub(super) struct Verifier {
+pub struct Verifier {
     trust: Trust,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
-    pub(super) fn new(trust: Trust, provider: Arc<CryptoProvider>) -> Verifier {
-        Verifier { trust, provider }
+    /// One that believes no more than that.
+    pub fn new(trust: Trust) -> Verifier {
+        Verifier { trust, provider: provider() }
     }
 }
 
