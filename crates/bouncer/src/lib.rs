@@ -12,6 +12,7 @@ pub mod faces;
 pub mod health;
 pub mod http;
 pub mod metrics;
+pub mod mysql;
 pub mod pg;
 pub mod pgbouncer;
 pub mod relay;

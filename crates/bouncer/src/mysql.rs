@@ -1,0 +1,4 @@
+//! MySQL and MariaDB: what a pooler has to know about the two conversations it stands between.
+//!
+//! Nothing here owns a socket, a timer or a thread. `link` is the heart: bytes of one side go in,
+//! bytes for the other side and a decision come out.
