@@ -11,6 +11,7 @@ mod error;
 pub mod faces;
 pub mod health;
 pub mod http;
+pub mod link;
 pub mod metrics;
 pub mod mysql;
 pub mod pg;

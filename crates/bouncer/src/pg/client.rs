@@ -10,9 +10,7 @@ use super::listening::Listening;
 use super::settings::{Parameters, Settings};
 use super::statements::{ClientStatements, NameId};
 
-/// A client, for the whole process; also the process number that it is told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ClientId(pub u32);
+pub use crate::link::ClientId;
 
 /// What a session starts with.
 #[derive(Debug)]

@@ -30,9 +30,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use wire::pg::exchange::ExchangeError;
-use wire::pg::frame::FrameError;
-
 use super::client::ClientSession;
 use super::dirt::Lessons;
 use super::server::ServerSession;
@@ -41,8 +38,12 @@ use super::texts::Texts;
 
 pub use back::from_server;
 pub use front::from_client;
-pub use gone::{Gone, client_gone};
+pub use gone::client_gone;
 pub use replay::REPLAY_BYTES_MAX;
+
+pub use crate::link::{
+    Broken, ClientNext, FromClient, FromServer, Gone, LinkLimits, Outputs, ServerNext,
+};
 
 /// Bytes of a text that is looked at. A longer one in the simple protocol streams past unseen, and
 /// counts as one that may have done anything; a longer one to be prepared is refused.
@@ -53,19 +54,6 @@ pub const NAME_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of a server's message that is held whole to be read: errors, tags, parameters.
 pub const SERVER_MESSAGE_BYTES_MAX: usize = 64 * 1024;
-
-/// How links behave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinkLimits {
-    /// Statements that a server connection keeps prepared.
-    pub prepared_statements_max: usize,
-}
-
-impl Default for LinkLimits {
-    fn default() -> Self {
-        Self { prepared_statements_max: 200 }
-    }
-}
 
 /// What the links of one thread share.
 #[derive(Debug)]
@@ -109,107 +97,6 @@ impl Shared {
     pub(crate) fn lessons(&mut self, pool: u32) -> &mut Lessons {
         self.lessons.entry(pool).or_default()
     }
-}
-
-/// Where bytes go.
-#[derive(Debug)]
-pub struct Outputs<'a> {
-    /// Appended to: what the client is to get.
-    pub to_client: &'a mut Vec<u8>,
-    /// Appended to: what the server is to get.
-    pub to_server: &'a mut Vec<u8>,
-}
-
-/// What became of a client's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FromClient {
-    /// Bytes that are dealt with. The rest is to be presented again.
-    pub consumed: usize,
-    /// With fewer unconsumed bytes than this nothing will happen.
-    pub want: usize,
-    /// What to do.
-    pub next: ClientNext,
-}
-
-/// What to do about a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientNext {
-    /// Read on.
-    Read,
-    /// Present the rest again after the server has said something; reading on makes no progress.
-    Wait,
-    /// It needs a server connection: attach one, then present the rest.
-    NeedServer,
-    /// The relay's listener has to hear [`ClientSession::wanted_channels`] first; then present the
-    /// rest.
-    NeedListener,
-    /// It said good bye.
-    Terminate,
-    /// It was told why it cannot stay: close it once that is sent.
-    Refuse,
-}
-
-/// What became of a server's bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FromServer {
-    /// Bytes that are dealt with. The rest is to be presented again, with more.
-    pub consumed: usize,
-    /// What to do.
-    pub next: ServerNext,
-}
-
-/// What to do about a server connection.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ServerNext {
-    /// Read on.
-    Read,
-    /// Its client does not hold it any more. It is idle.
-    Released,
-    /// Nobody held it, and now it is clean.
-    Idle,
-    /// It failed its client, who was told why: close both, once that is sent.
-    Failed,
-    /// It cannot be used any more.
-    Broken(Broken),
-}
-
-/// Why a server connection cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
-    /// It sent what is no message.
-    #[error("read a message of the server")]
-    Frame(#[from] FrameError),
-    /// It sent a message that does not follow.
-    #[error("follow the server's replies")]
-    Exchange(#[from] ExchangeError),
-    /// It sent a message that is not as it has to be.
-    #[error("read a message of type {tag:#04x} and {bytes} bytes of the server")]
-    Malformed {
-        /// The message's first byte.
-        tag: u8,
-        /// Its length.
-        bytes: usize,
-    },
-    /// It said that it closes.
-    #[error("the server closes the connection: {message}")]
-    Closing {
-        /// The code of the error.
-        code: Box<str>,
-        /// What it said.
-        message: Box<str>,
-    },
-    /// What its client may have left behind cannot be told.
-    #[error("learn what is left behind at the server connection: {message}")]
-    Probe {
-        /// What the server said, or what is wrong with it.
-        message: Box<str>,
-    },
-    /// What a client left behind could not be taken away.
-    #[error("reset the server connection: {message}")]
-    Reset {
-        /// What the server said.
-        message: Box<str>,
-    },
 }
 
 /// Gives a client a server connection, which must be idle: what they have to agree on goes first,

@@ -504,6 +504,11 @@ impl Worker {
                         Heard::No => return bytes.len(),
                     }
                 }
+                // Of what the protocol has no word for nothing is asked.
+                ClientNext::Kill { .. } | ClientNext::ChangeUser => {
+                    self.client_gone(place, &Leaving::Dismissed);
+                    return bytes.len();
+                }
                 ClientNext::Terminate => {
                     self.send_outbox(Some(place), server_place);
                     self.client_gone(place, &Leaving::Terminate);

@@ -4,24 +4,10 @@ use wire::pg::exchange::{Audience, Copying, Request};
 use wire::pg::frame::TransactionStatus;
 use wire::pg::message;
 
-use super::{Broken, Outputs, ServerNext};
+use super::{Broken, Gone, Outputs, ServerNext};
 use crate::pg::client::ClientSession;
 use crate::pg::dirt::Leave;
 use crate::pg::server::{Cleanup, Note, ServerSession};
-
-/// What the owner of the sockets has to do for a server connection whose client left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gone {
-    /// A statement runs, of which nobody wants the result: cancel it, then read on until the
-    /// connection is idle.
-    Cancel,
-    /// Read on until it is idle.
-    Draining,
-    /// It is idle.
-    Idle,
-    /// It cannot be brought back to where it was: close it.
-    Close,
-}
 
 /// The client that held this server connection is gone, whatever it was doing.
 pub fn client_gone(
