@@ -4,4 +4,5 @@
 //! come out. Whatever the other side sends is hostile until it was checked here.
 #![forbid(unsafe_code)]
 
+pub mod mysql;
 pub mod pg;

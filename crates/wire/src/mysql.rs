@@ -1,0 +1,7 @@
+//! MySQL's client/server protocol, version 10 with `PROTOCOL_41`, as MySQL and MariaDB speak it.
+//!
+//! Source: MySQL's source documentation, page "Client/Server Protocol", and MariaDB's knowledge
+//! base, page "Client/Server Protocol", where they differ.
+
+pub mod frame;
+pub mod lenenc;

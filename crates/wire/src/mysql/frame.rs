@@ -1,0 +1,198 @@
+//! Packets: a length of three bytes, a sequence number, a payload.
+//!
+//! A payload of [`PAYLOAD_MAX`] bytes goes on in the next packet, so that what the protocol means
+//! by one message may be several packets; one that is an exact multiple ends with an empty packet.
+//! A packet that continues another must never be looked at as if it began one: whoever streams
+//! keeps a [`Continuation`].
+
+/// Bytes of a packet's head: the length and the sequence number.
+pub const HEADER_BYTES: usize = 4;
+
+/// The longest payload of one packet. One that has exactly so many goes on in the next packet.
+pub const PAYLOAD_MAX: usize = 0xFF_FFFF;
+
+/// The head of a packet. Every four bytes are one: a length cannot be impossible here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Bytes of the payload, at most [`PAYLOAD_MAX`].
+    pub len: usize,
+    /// The packet's number within its exchange; wraps.
+    pub seq: u8,
+}
+
+impl Header {
+    /// Reads a head; none while there are fewer than [`HEADER_BYTES`].
+    #[inline]
+    pub const fn parse(bytes: &[u8]) -> Option<Header> {
+        let [a, b, c, seq, ..] = *bytes else { return None };
+        Some(Header { len: u32::from_le_bytes([a, b, c, 0]) as usize, seq })
+    }
+
+    /// All bytes of the packet on the wire, the head included.
+    #[inline]
+    pub const fn total(&self) -> usize {
+        self.len.saturating_add(HEADER_BYTES)
+    }
+
+    /// Whether the message goes on in the next packet.
+    #[inline]
+    pub const fn is_continued(&self) -> bool {
+        self.len >= PAYLOAD_MAX
+    }
+}
+
+/// Whether the next packet of a stream begins a message or goes on with one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Continuation {
+    inside: bool,
+}
+
+impl Continuation {
+    /// Takes the next packet's head; tells whether the packet begins a message.
+    #[inline]
+    pub const fn begins(&mut self, header: Header) -> bool {
+        let begins = !self.inside;
+        self.inside = header.is_continued();
+        begins
+    }
+
+    /// Whether the message that was begun has packets to come.
+    #[inline]
+    pub const fn is_inside(self) -> bool {
+        self.inside
+    }
+}
+
+/// Appends the head of a packet with a payload of `len` bytes.
+///
+/// A payload beyond [`PAYLOAD_MAX`] is no packet: see [`put_packet`].
+#[inline]
+pub fn put_header(out: &mut Vec<u8>, len: usize, seq: u8) {
+    out.extend_from_slice(&header_bytes(len, seq));
+}
+
+/// The same as bytes.
+#[inline]
+pub const fn header_bytes(len: usize, seq: u8) -> [u8; HEADER_BYTES] {
+    debug_assert!(len <= PAYLOAD_MAX, "a payload that does not fit into a packet");
+    let [a, b, c, ..] = len.to_le_bytes();
+    [a, b, c, seq]
+}
+
+/// Appends a message, in as many packets as it takes. `seq` is the number of the first and becomes
+/// the one behind the last.
+pub fn put_packet(out: &mut Vec<u8>, seq: &mut u8, payload: &[u8]) {
+    let mut rest = payload;
+    loop {
+        let len = rest.len().min(PAYLOAD_MAX);
+        let (part, behind) = rest.split_at(len);
+        put_header(out, len, *seq);
+        out.extend_from_slice(part);
+        *seq = seq.wrapping_add(1);
+        // A full packet says that there is more, even if that is nothing.
+        if len < PAYLOAD_MAX {
+            return;
+        }
+        rest = behind;
+    }
+}
+
+/// Appends a message that `body` writes, at most [`PAYLOAD_MAX`] - 1 bytes, as one packet.
+///
+/// A longer one is cut into packets behind the fact, which moves it once.
+pub fn put_built(out: &mut Vec<u8>, seq: &mut u8, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&[0; HEADER_BYTES]);
+    body(out);
+    let begins = start.saturating_add(HEADER_BYTES);
+    let len = out.len().saturating_sub(begins);
+    if len >= PAYLOAD_MAX {
+        let payload = out.split_off(begins);
+        out.truncate(start);
+        put_packet(out, seq, &payload);
+        return;
+    }
+    if let Some(place) = out.get_mut(start..begins) {
+        place.copy_from_slice(&header_bytes(len, *seq));
+    }
+    *seq = seq.wrapping_add(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(bytes: &[u8], wanted: Option<(usize, u8)>) {
+        let wanted = wanted.map(|(len, seq)| Header { len, seq });
+        assert_eq!(Header::parse(bytes), wanted, "{bytes:?}");
+    }
+
+    #[test]
+    fn a_head_says_how_long_the_packet_is() {
+        check(b"", None);
+        check(b"\x01\0\0", None);
+        check(b"\x01\0\0\0", Some((1, 0)));
+        check(b"\0\0\0\xff", Some((0, 255)));
+        check(b"\x01\x02\x03\x04\x05", Some((0x03_0201, 4)));
+        check(b"\xff\xff\xff\x07", Some((PAYLOAD_MAX, 7)));
+        assert_eq!(Header { len: PAYLOAD_MAX, seq: 0 }.total(), PAYLOAD_MAX + 4);
+        assert!(Header { len: PAYLOAD_MAX, seq: 0 }.is_continued());
+        assert!(!Header { len: PAYLOAD_MAX - 1, seq: 0 }.is_continued());
+    }
+
+    /// The messages in `bytes`, put together again, and the sequence numbers of their packets.
+    fn messages(mut bytes: &[u8]) -> (Vec<Vec<u8>>, Vec<u8>) {
+        let (mut found, mut numbers) = (Vec::new(), Vec::new());
+        let mut continuation = Continuation::default();
+        while let Some(header) = Header::parse(bytes) {
+            if continuation.begins(header) {
+                found.push(Vec::new());
+            }
+            found.last_mut().unwrap().extend_from_slice(&bytes[HEADER_BYTES..header.total()]);
+            numbers.push(header.seq);
+            bytes = &bytes[header.total()..];
+        }
+        assert!(!continuation.is_inside() && bytes.is_empty());
+        (found, numbers)
+    }
+
+    #[test]
+    fn a_message_of_any_length_is_read_as_it_was_written() {
+        for (len, packets) in [
+            (0, 1),
+            (1, 1),
+            (70_000, 1),
+            (PAYLOAD_MAX - 1, 1),
+            (PAYLOAD_MAX, 2),
+            (PAYLOAD_MAX + 1, 2),
+            (2 * PAYLOAD_MAX, 3),
+        ] {
+            // What continues a message looks like an error packet, and is none.
+            let payload = vec![0xFF; len];
+            for built in [false, true] {
+                let (mut out, mut seq) = (b"kept".to_vec(), 254);
+                if built {
+                    put_built(&mut out, &mut seq, |out| out.extend_from_slice(&payload));
+                } else {
+                    put_packet(&mut out, &mut seq, &payload);
+                }
+                assert_eq!(&out[..4], b"kept");
+                let (found, numbers) = messages(&out[4..]);
+                assert!(found == [payload.clone()], "{len} bytes");
+                assert_eq!(numbers, [254, 255, 0][..packets], "{len} bytes");
+                assert_eq!(seq, 254_u8.wrapping_add(numbers.len() as u8));
+            }
+        }
+    }
+
+    #[test]
+    fn packets_behind_each_other_are_told_apart() {
+        let (mut out, mut seq) = (Vec::new(), 0);
+        for payload in [b"one".as_slice(), b"", b"three"] {
+            put_packet(&mut out, &mut seq, payload);
+        }
+        let (found, numbers) = messages(&out);
+        assert_eq!(found, [b"one".to_vec(), Vec::new(), b"three".to_vec()]);
+        assert_eq!(numbers, [0, 1, 2]);
+    }
+}
