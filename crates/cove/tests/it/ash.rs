@@ -10,9 +10,9 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Scratch, Server, until};
 
-use crate::foreign::{COMPAT, interpreter};
 use crate::sessions_claude::Model;
 use crate::sessions_support::{config, serve_sessions};
+use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, beside_others};
 
 /// The agent that says back what it hears, and how often.

@@ -12,8 +12,8 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, Server, until};
 
-use crate::foreign;
 use crate::sessions_support::{SOON, config};
+use crate::shared::{COMPAT, interpreter};
 use crate::support::{COVE, beside_others};
 
 /// Memory of a sandbox in these tests: E2B's clients run interpreters in them.
@@ -57,8 +57,8 @@ fn run_client(server: &Server, client: &mut Command) {
 #[test]
 fn the_python_client_works_as_it_is() {
     let _guard = beside_others();
-    let client = Path::new(foreign::COMPAT).join("e2b/client.py");
-    run_client(&serve(), Command::new(foreign::interpreter()).arg(client));
+    let client = Path::new(COMPAT).join("e2b/client.py");
+    run_client(&serve(), Command::new(interpreter()).arg(client));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn project() -> &'static Path {
         fs::create_dir_all(&project).unwrap();
         let mut is_same = project.join("node_modules/e2b").is_dir();
         for file in ["package.json", "package-lock.json", "client.mjs"] {
-            let content = fs::read(Path::new(foreign::COMPAT).join("e2b").join(file)).unwrap();
+            let content = fs::read(Path::new(COMPAT).join("e2b").join(file)).unwrap();
             let there = fs::read(project.join(file)).unwrap_or_default();
             is_same &= there == content || file.ends_with(".mjs");
             fs::write(project.join(file), content).unwrap();

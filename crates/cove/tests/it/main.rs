@@ -17,13 +17,8 @@
 //! | `piston.rs`, `judge0.rs` | other systems' interfaces, by tables and by the clients of others |
 //! | `e2b.rs` | E2B's clients, unmodified, and what they do not show |
 //! | `ash.rs` | Ash's clients, unmodified, and what they do not show |
-//! | `bouncer.rs` | tenants, modes, limits, cancelling and operation of the bouncer |
-//! | `bouncer_clients.rs` | drivers of PostgreSQL see no difference |
-//! | `bouncer_hostile.rs` | bytes that no client would send |
-//! | `dbbouncer.rs` | DBBouncer's REST interface, `cove tenant`, and `cove bouncer` alone |
-//! | `bouncer_tls.rs` | encryption on both sides, and PostgreSQL 18 |
-//! | `bouncer_isolation.rs`, `bouncer_model.rs` | nobody sees anything of anybody else, whatever breaks |
 //! | `sessions_faults.rs` | what goes wrong around a session, and what must not come of it |
+//! | `sessions_limits.rs` | what a session is held to, and who gives way to whom |
 //! | `sessions_crash.rs` | a server is killed again and again: nothing answered is lost, nothing is left |
 //! | `sessions_isolation.rs` | what a session must not reach: server, keys, host, other sessions |
 //! | `sessions_shared.rs` | servers that share a store and an object store |
@@ -39,17 +34,9 @@ mod admission;
 mod ash;
 mod asynchronous;
 mod backends;
-mod bouncer;
-mod bouncer_clients;
-mod bouncer_hostile;
-mod bouncer_isolation;
-mod bouncer_model;
-mod bouncer_support;
-mod bouncer_tls;
 mod cases;
 mod cli_remote;
 mod command_line;
-mod dbbouncer;
 mod durability;
 mod e2b;
 mod foreign;
@@ -66,8 +53,11 @@ mod sessions_crash;
 mod sessions_faults;
 mod sessions_http;
 mod sessions_isolation;
+mod sessions_limits;
 mod sessions_shared;
 mod sessions_support;
+#[path = "../shared.rs"]
+mod shared;
 mod suite;
 mod support;
 mod verdicts;

@@ -6,8 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use testkit::{Client, Server, until};
 
-/// The binary under test.
-pub(crate) const COVE: &str = env!("CARGO_BIN_EXE_cove");
+pub(crate) use crate::shared::{COVE, LANGUAGES};
 
 /// Tests that compare the host before and after must be alone; all others run side by side.
 static HOST: RwLock<()> = RwLock::new(());
@@ -24,9 +23,6 @@ pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
 
 /// Time for sandboxes to be prepared, interpreters that start in them included.
 const SETTLED: Duration = Duration::from_secs(60);
-/// Languages of the tests' servers.
-pub(crate) const LANGUAGES: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
 
 /// A server with default settings.
 pub(crate) fn serve() -> Server {

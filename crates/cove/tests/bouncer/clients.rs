@@ -12,9 +12,8 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::bouncer_support::{Behind, Bounced, PASSWORD, USER, bounce, postgres};
-use crate::foreign::{self, COMPAT};
-use crate::support::beside_others;
+use crate::shared::{COMPAT, interpreter};
+use crate::support::{Behind, Bounced, PASSWORD, USER, bounce, postgres};
 
 /// Programs, which are names of databases too.
 const PROGRAMS: [&str; 7] = ["psycopg", "psycopg2", "asyncpg", "node", "jdbc", "go", "rust"];
@@ -48,7 +47,6 @@ fn database(program: &str, mode: &str) -> String {
 
 /// Runs a program in each mode. It prints a line for each of its checks.
 fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
-    let _guard = beside_others();
     let bounced = bounced();
     let runs = MODES.map(|(mode, _)| {
         let mut command = command();
@@ -80,7 +78,7 @@ pub(crate) fn check_output(what: &str, least: usize, output: &Output) {
 }
 
 pub(crate) fn python(name: &str) -> Command {
-    let mut command = Command::new(foreign::interpreter());
+    let mut command = Command::new(interpreter());
     command.env("PYTHONDONTWRITEBYTECODE", "1");
     command.arg(Path::new(COMPAT).join("postgres").join(name));
     command

@@ -7,10 +7,9 @@ use serde_json::{Value, json};
 use testkit::pg::{PROTOCOL_3_0, PROTOCOL_3_2, cancel_request, ssl_request, startup};
 use testkit::{Client, Cut, Cutter, PgBatch, PgClient, PgFailure, Request, Response, Way, until};
 
-use crate::bouncer_support::{
+use crate::support::{
     Behind, Bounced, PASSWORD, USER, bounce, bounce_at, config, postgres, shared_postgres,
 };
-use crate::support::beside_others;
 
 /// Time for something to become so.
 const SOON: Duration = Duration::from_secs(20);
@@ -59,7 +58,6 @@ fn until_running(bounced: &Bounced, query: &str) {
 
 #[test]
 fn tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
-    let _guard = beside_others();
     let bounced = bounce(shared_postgres(), "", &[Behind::new("side_file", "transaction", 3)]);
     bounced.postgres.sql("CREATE DATABASE side_api");
     let spec = json!({
@@ -114,7 +112,6 @@ fn tenants_of_the_file_and_of_the_interface_are_served_side_by_side() {
 
 #[test]
 fn what_the_interface_made_is_there_after_a_crash() {
-    let _guard = beside_others();
     let mut bounced = bounce(shared_postgres(), "", &[]);
     bounced.postgres.sql("CREATE DATABASE crash_api");
     let spec = json!({
@@ -138,7 +135,6 @@ fn what_the_interface_made_is_there_after_a_crash() {
 
 #[test]
 fn a_tenant_is_named_in_several_ways() {
-    let _guard = beside_others();
     let tenants = ["named_one", "named_two"].map(|name| Behind::new(name, "transaction", 2));
     let bounced = bounce(shared_postgres(), "", &tenants);
     let prefixed = format!("named_two__{USER}");
@@ -168,7 +164,6 @@ fn a_tenant_is_named_in_several_ways() {
 
 #[test]
 fn each_mode_gives_connections_back_when_it_says() {
-    let _guard = beside_others();
     let tenants = ["session", "transaction", "statement"]
         .map(|mode| Behind::new(&format!("mode_{mode}"), mode, 1).with("limits.wait_s = 0.5"));
     let bounced = bounce(shared_postgres(), "", &tenants);
@@ -215,7 +210,6 @@ impl ErrorCode for Result<testkit::PgAnswer, PgFailure> {
 
 #[test]
 fn a_tenant_is_paused_resumed_and_drained() {
-    let _guard = beside_others();
     let bounced = bounce(shared_postgres(), "", &[Behind::new("paused", "transaction", 3)]);
     let mut idle = bounced.login("paused");
     let mut busy = bounced.login("paused");
@@ -255,7 +249,6 @@ fn a_tenant_is_paused_resumed_and_drained() {
 
 #[test]
 fn limits_end_what_takes_too_long_and_refuse_what_is_too_much() {
-    let _guard = beside_others();
     let limits = [
         ("limit_clients", "limits.clients_max = 2"),
         ("limit_waiting", "limits.waiting_max = 1\nlimits.wait_s = 20"),
@@ -313,7 +306,6 @@ fn limits_end_what_takes_too_long_and_refuse_what_is_too_much() {
 
 #[test]
 fn a_cancel_request_reaches_its_own_statement_and_no_other() {
-    let _guard = beside_others();
     let bounced = bounce(shared_postgres(), "", &[Behind::new("cancelled", "transaction", 1)]);
     let cancel = |pid: u32, key: &[u8]| {
         let mut client = PgClient::open(&bounced.address()).unwrap();
@@ -353,7 +345,6 @@ fn a_cancel_request_reaches_its_own_statement_and_no_other() {
 
 #[test]
 fn a_statement_is_cancelled_by_a_key_of_any_length() {
-    let _guard = beside_others();
     let bounced = bounce(shared_postgres(), "", &[Behind::new("keys", "transaction", 2)]);
     let parameters = [("user", USER), ("database", "keys")];
     for (version, length) in [(PROTOCOL_3_0, 4), (PROTOCOL_3_2, 32)] {
@@ -378,7 +369,6 @@ fn a_statement_is_cancelled_by_a_key_of_any_length() {
 
 #[test]
 fn tenants_change_without_a_client_noticing() {
-    let _guard = beside_others();
     let keeps = Behind::new("reload_keeps", "transaction", 2);
     let goes = Behind::new("reload_goes", "transaction", 2);
     let comes = Behind::new("reload_comes", "transaction", 2);
@@ -409,7 +399,6 @@ fn tenants_change_without_a_client_noticing() {
 
 #[test]
 fn users_are_looked_up_where_they_are() {
-    let _guard = beside_others();
     let query = "auth_query = { user = \"lookup\", password = \"lookup\" }";
     let bounced =
         bounce(shared_postgres(), "", &[Behind::new("looked_up", "transaction", 3).with(query)]);
@@ -436,7 +425,6 @@ fn users_are_looked_up_where_they_are() {
 
 #[test]
 fn a_tenant_for_reading_is_not_written_to() {
-    let _guard = beside_others();
     let tenants = ["transaction", "session"]
         .map(|mode| Behind::new(&format!("reading_{mode}"), mode, 2).with("read_only = true"));
     let bounced = bounce(shared_postgres(), "", &tenants);
@@ -474,7 +462,6 @@ fn a_tenant_for_reading_is_not_written_to() {
 
 #[test]
 fn a_server_that_is_gone_is_told_at_once_and_found_again() {
-    let _guard = beside_others();
     let postgres = std::sync::Arc::new(postgres());
     let proxy = Cutter::start(postgres.tcp());
     let upstream = proxy.address().to_string();
@@ -510,7 +497,6 @@ fn a_server_that_is_gone_is_told_at_once_and_found_again() {
 
 #[test]
 fn unix_sockets_serve_both_sides() {
-    let _guard = beside_others();
     let directory = testkit::Scratch::new();
     let postgres = shared_postgres();
     let upstream = format!("{}:{}", postgres.socket_directory().display(), postgres.port());
@@ -530,7 +516,6 @@ fn unix_sockets_serve_both_sides() {
 
 #[test]
 fn what_one_side_does_not_read_the_other_does_not_send() {
-    let _guard = beside_others();
     let bounced = bounce(shared_postgres(), "", &[Behind::new("pressure", "transaction", 3)]);
     let pid = bounced.server.pid();
     let mut client = bounced.login("pressure");
@@ -569,7 +554,6 @@ fn what_one_side_does_not_read_the_other_does_not_send() {
 
 #[test]
 fn half_of_a_connection_that_is_closed_still_gets_its_answer() {
-    let _guard = beside_others();
     let bounced = bounce(shared_postgres(), "", &[Behind::new("half", "transaction", 1)]);
     let mut client = bounced.login("half");
     client.send(&PgBatch::new().query("SELECT pg_sleep(0.2), 'answer'").0).unwrap();
@@ -581,7 +565,6 @@ fn half_of_a_connection_that_is_closed_still_gets_its_answer() {
 
 #[test]
 fn a_server_that_ends_says_goodbye_to_its_clients() {
-    let _guard = beside_others();
     let mut bounced = bounce(shared_postgres(), "", &[Behind::new("goodbye", "transaction", 3)]);
     let mut idle = bounced.login("goodbye");
     let mut busy = bounced.login("goodbye");
@@ -601,7 +584,6 @@ fn a_server_that_ends_says_goodbye_to_its_clients() {
 
 #[test]
 fn nobody_waits_for_those_who_do_not_log_in() {
-    let _guard = beside_others();
     let bounced =
         bounce(shared_postgres(), "login_s = 1", &[Behind::new("slow", "transaction", 2)]);
     let begun = startup(PROTOCOL_3_0, &[("user", USER), ("database", "slow")]);

@@ -7,9 +7,8 @@ use std::time::Duration;
 use testkit::pg::{PROTOCOL_3_0, cancel_request, gss_request, ssl_request, startup};
 use testkit::{PgBatch, PgClient, process, until};
 
-use crate::bouncer_model::Random;
-use crate::bouncer_support::{Behind, Bounced, USER, bounce, shared_postgres};
-use crate::support::beside_others;
+use crate::model::Random;
+use crate::support::{Behind, Bounced, USER, bounce, shared_postgres};
 
 /// Seconds that a login may take in these tests.
 const LOGIN: &str = "login_s = 2";
@@ -73,7 +72,6 @@ impl Hostile<'_> {
 
 /// A server with one tenant, and what it must be like after everything was sent to it.
 fn check(tenant: &str, run: impl FnOnce(&Hostile<'_>)) {
-    let _guard = beside_others();
     let tenants = [Behind::new(tenant, "transaction", 1)];
     let bounced = Hostile { bounced: bounce(shared_postgres(), LOGIN, &tenants), tenant };
     let pid = bounced.bounced.server.pid();
@@ -246,7 +244,6 @@ fn nothing_that_comes_after_a_login_troubles_others() {
 
 #[test]
 fn what_is_sent_before_encryption_is_not_taken_for_what_comes_within() {
-    let _guard = beside_others();
     let scratch = testkit::Scratch::new();
     let certificate = testkit::Certificate::new(&scratch);
     let tls = format!(

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use testkit::pg::PgClient;
 use testkit::{Client, Request, Response, Scratch, Server, command, until};
 
-use crate::bouncer_support::{PASSWORD, USER, address, config, shared_postgres};
-use crate::support::{COVE, beside_others};
+use crate::shared::COVE;
+use crate::support::{PASSWORD, USER, address, config, shared_postgres};
 
 /// A server with this interface, and a client of it.
 fn serve(upstream: &str) -> (Server, Client) {
@@ -46,7 +46,6 @@ fn said(output: &Output) -> String {
 
 #[test]
 fn dbbouncers_clients_make_use_and_remove_a_tenant() {
-    let _guard = beside_others();
     let postgres = shared_postgres();
     postgres.sql("CREATE DATABASE dbb");
     let (server, client) = serve("127.0.0.1:1");
@@ -89,7 +88,6 @@ fn dbbouncers_clients_make_use_and_remove_a_tenant() {
 
 #[test]
 fn dbbouncers_clients_learn_what_is_wrong() {
-    let _guard = beside_others();
     let (server, client) = serve("127.0.0.1:1");
     let whole = json!({
         "id": "t", "db_type": "postgres", "host": "h", "dbname": "d", "username": "u",
@@ -132,7 +130,6 @@ fn dbbouncers_clients_learn_what_is_wrong() {
 
 #[test]
 fn the_command_line_makes_shows_and_removes_tenants() {
-    let _guard = beside_others();
     let postgres = shared_postgres();
     postgres.sql("CREATE DATABASE by_hand");
     let (server, _) = serve("127.0.0.1:1");
@@ -169,7 +166,6 @@ fn the_command_line_makes_shows_and_removes_tenants() {
 
 #[test]
 fn the_bouncer_works_alone_and_reads_its_file_again() {
-    let _guard = beside_others();
     let postgres = shared_postgres();
     postgres.sql("CREATE DATABASE alone");
     let scratch = Scratch::new();

@@ -9,9 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 use testkit::{Certificate, PgFailure, Postgres, Scratch, until};
 
-use crate::bouncer_clients::{check_output, python};
-use crate::bouncer_support::{Behind, Bounced, PASSWORD, USER, bounce_at, prepared};
-use crate::support::beside_others;
+use crate::clients::{check_output, python};
+use crate::support::{Behind, Bounced, PASSWORD, USER, bounce_at, prepared};
 
 /// Time for something to become so.
 const SOON: Duration = Duration::from_secs(20);
@@ -42,7 +41,6 @@ fn run(bounced: &Bounced, program: &str, database: &str, root: &Path, least: usi
 
 #[test]
 fn clients_encrypt_in_every_way_that_a_new_server_knows() {
-    let _guard = beside_others();
     let scratch = Scratch::new();
     let bounced = newer(&scratch, "encrypted", None);
     run(&bounced, "tls_client.py", "encrypted", &scratch.path().join("certificate.pem"), 5);
@@ -55,7 +53,6 @@ fn clients_encrypt_in_every_way_that_a_new_server_knows() {
 
 #[test]
 fn a_server_that_cannot_prove_who_it_is_is_not_used() {
-    let _guard = beside_others();
     let (scratch, other) = (Scratch::new(), Scratch::new());
     let stranger = Certificate::new(&other).certificate;
     let mut bounced = newer(&scratch, "impostor", Some(&stranger));
@@ -74,7 +71,6 @@ fn a_server_that_cannot_prove_who_it_is_is_not_used() {
 
 #[test]
 fn a_certificate_is_changed_without_a_restart() {
-    let _guard = beside_others();
     let scratch = Scratch::new();
     let bounced = newer(&scratch, "renewed", None);
     let shown = || {

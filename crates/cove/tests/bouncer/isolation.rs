@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use testkit::{Cut, Cutter, PgAddress, PgClient, Postgres, Stopwatch, Way, until};
 
-use crate::bouncer_model::{Actor, Character, ROLES, Random, SCHEMA, Trouble};
-use crate::bouncer_support::{Behind, Bounced, PASSWORD, USER, bounce_at, postgres};
-use crate::support::beside_others;
+use crate::model::{Actor, Character, ROLES, Random, SCHEMA, Trouble};
+use crate::support::{Behind, Bounced, PASSWORD, USER, bounce_at, postgres};
 
 const TENANTS: usize = 3;
 /// Clients of each.
@@ -189,7 +188,6 @@ fn storm(watch: &Stopwatch, mut blow: impl FnMut()) {
 }
 
 fn check_calm(mode: &'static str, connections: u32, more: &str) {
-    let _guard = beside_others();
     let seed = seed();
     let stage = Stage::new(mode, connections, more);
     let mut actors = stage.actors(seed, false);
@@ -200,7 +198,6 @@ fn check_calm(mode: &'static str, connections: u32, more: &str) {
 
 /// Breaks things while clients do what they like, and then looks whether all is well.
 fn check_faults(warnings: &[&str], breaks: impl FnOnce(&Stage, u64), blow: impl FnMut(&Stage)) {
-    let _guard = beside_others();
     let seed = seed();
     let mut blow = blow;
     let mut stage = Stage::new("transaction", CONNECTIONS, "");
@@ -228,7 +225,6 @@ fn cuts(seed: u64, bytes_max: u64) -> impl FnMut(u64) -> Option<Cut> + Send + 's
 
 #[test]
 fn the_model_is_right_about_postgresql_itself() {
-    let _guard = beside_others();
     let seed = seed();
     let postgres = postgres();
     postgres.sql(ROLES);

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use serde_json::Value;
 use testkit::{PgAddress, PgClient, PgFailure, Postgres, Server};
 
-use crate::support::{COVE, LANGUAGES};
+use crate::shared::{COVE, LANGUAGES};
 
 /// Who every test is, to Cove and to PostgreSQL.
 pub(crate) const USER: &str = "ada";

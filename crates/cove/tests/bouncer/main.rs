@@ -1,0 +1,25 @@
+//! The bouncer of the real binary, between real clients and a real server of databases.
+//!
+//! | file | claim |
+//! |---|---|
+//! | `tenants.rs` | tenants, modes, limits, cancelling and operation |
+//! | `clients.rs` | drivers of PostgreSQL see no difference |
+//! | `hostile.rs` | bytes that no client would send |
+//! | `dbbouncer.rs` | DBBouncer's REST interface, `cove tenant`, and `cove bouncer` alone |
+//! | `tls.rs` | encryption on both sides, and PostgreSQL 18 |
+//! | `isolation.rs`, `model.rs`, `model/steps.rs` | nobody sees anything of anybody else, whatever breaks |
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
+)]
+
+mod clients;
+mod dbbouncer;
+mod hostile;
+mod isolation;
+mod model;
+#[path = "../shared.rs"]
+mod shared;
+mod support;
+mod tenants;
+mod tls;

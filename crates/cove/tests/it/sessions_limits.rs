@@ -1,0 +1,184 @@
+//! What a session is held to, and who gives way to whom.
+
+use serde_json::json;
+use testkit::process;
+
+use crate::asynchronous::{assert_error, post};
+use crate::sessions_support::{Sessions, ok, path, probe, serve_sessions, start_inside};
+use crate::support::beside_others;
+
+#[test]
+fn running_sessions_are_never_evicted_and_waiting_ones_in_their_order() {
+    let _guard = beside_others();
+    let server = serve_sessions("resident_max = 3\nready = 0");
+    let sessions = Sessions::from(&server);
+    sessions.deploy(&probe("probe"));
+    let create = || sessions.create(&json!({"agent": "probe"}));
+    // Used first, used last, not used at all.
+    let (first, last, unused) = (create(), create(), create());
+    sessions.ask(&last, "hello");
+    sessions.ask(&first, "hello");
+    sessions.ask(&last, "hello again");
+    let fourth = create();
+    sessions.wait_for(&unused, "paused", "cold");
+    sessions.ask(&fourth, "hello");
+    let fifth = create();
+    sessions.wait_for(&first, "paused", "cold");
+    sessions.ask(&fifth, "hello");
+    // Now all of them work.
+    let held: Vec<_> = [&last, &fourth, &fifth]
+        .into_iter()
+        .map(|session| {
+            let mut turn = sessions.send(session, "hold /tmp/go");
+            turn.until_text("holding");
+            turn
+        })
+        .collect();
+    sessions.wait_for_counts(&json!({"running": 3}));
+    let refused = sessions.try_create(&json!({"agent": "probe"}));
+    assert_error(&refused, 503, "overloaded", None);
+    assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
+    assert_error(&sessions.act(&first, "resume"), 503, "overloaded", None);
+    // It is none the worse for that.
+    assert_eq!(sessions.record(&first)["state"], "paused");
+    assert_eq!(sessions.counts()["running"], 3);
+    for session in [&last, &fourth, &fifth] {
+        sessions.out(session, "touch /tmp/go");
+    }
+    for turn in held {
+        assert_eq!(turn.end().result(), "released");
+    }
+    sessions.did(&first, "resume");
+    assert_eq!(sessions.recall(&first), ["hello", "recall"]);
+}
+
+#[test]
+fn idle_sessions_give_up_their_sandboxes_and_busy_ones_do_not() {
+    let _guard = beside_others();
+    let server = serve_sessions("idle_s = 2");
+    let sessions = Sessions::from(&server);
+    let idle = sessions.probe();
+    let busy = sessions.create(&json!({"agent": "probe"}));
+    let patient = sessions.create(&json!({"agent": "probe", "idle_s": 3600}));
+    let mut turn = sessions.send(&busy, "hold /tmp/go");
+    turn.until_text("holding");
+    sessions.ask(&patient, "hello");
+    sessions.ask(&idle, "hello");
+    sessions.wait_for(&idle, "paused", "cold");
+    for (session, sandbox) in [(&busy, "running"), (&patient, "waiting")] {
+        let record = sessions.record(session);
+        assert_eq!((&record["state"], &record["sandbox"]), (&json!("active"), &json!(sandbox)));
+    }
+    sessions.out(&busy, "touch /tmp/go");
+    assert_eq!(turn.end().result(), "released");
+    sessions.did(&idle, "resume");
+    assert_eq!(sessions.recall(&idle), ["hello", "recall"]);
+}
+
+#[test]
+fn install_runs_inside_and_reaches_nothing_outside() {
+    let _guard = beside_others();
+    let server = serve_sessions("install_s = 20");
+    let sessions = Sessions::from(&server);
+    let port = server.client().address().port();
+    let secret = server.scratch().file("secret", "on the host");
+    let script = format!(
+        r#"#!/bin/sh
+        exec > report 2>&1
+        id -u; pwd; echo $HOME
+        cat {secret} || echo no host file
+        ls {data} || echo no data directory
+        python3 -c "import socket; socket.create_connection(('127.0.0.1', {port}), 3)" || echo no server
+        python3 -c "import socket; socket.create_connection(('1.1.1.1', 80), 3)" || echo no network
+        env | grep -i cove
+        ps -e 2>/dev/null | wc -l
+        echo made > made; echo home > ~/made
+        "#,
+        secret = secret.display(),
+        data = server.data_dir().display(),
+    );
+    let mut agent = probe("installed");
+    agent["files"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"path": "install.sh", "content": script, "executable": true}));
+    sessions.deploy(&agent);
+    let session = sessions.create(&json!({"agent": "installed"}));
+    let report = sessions.out(&session, "cat report made ~/made");
+    for line in ["no host file", "no data directory", "no server", "no network", "made", "home"] {
+        assert!(report.lines().any(|it| it == line), "{line}: {report}");
+    }
+    assert!(!report.contains("on the host"), "{report}");
+    assert_ne!(report.lines().next(), Some("0"), "{report}");
+    // One that does not end, and one that fails, are told, and leave what there was.
+    for (body, says) in [("exit 7", "7"), ("echo to the end; kill -9 $$", "KILL")] {
+        let mut broken = probe("installed");
+        broken["files"].as_array_mut().unwrap().push(
+            json!({"path": "install.sh", "content": format!("#!/bin/sh\n{body}\n"), "executable": true}),
+        );
+        let response = post(&sessions.client, "/v1/agents", &broken);
+        assert!((400..500).contains(&response.status), "{}", response.text());
+        assert!(response.text().contains(says), "{}", response.text());
+    }
+    assert_eq!(sessions.create(&json!({"agent": "installed"})).len(), session.len());
+}
+
+#[test]
+fn limits_of_a_session_hold() {
+    let _guard = beside_others();
+    let server = serve_sessions("");
+    let sessions = Sessions::from(&server);
+    sessions.deploy(&probe("probe"));
+    let limits = json!({
+        "disk_bytes": 32 << 20, "disk_inodes": 2000, "memory_bytes": 128 << 20, "processes": 24,
+        "tmp_bytes": 8 << 20, "open_files": 64,
+    });
+    let session = sessions.create(&json!({"agent": "probe", "limits": limits}));
+    assert_eq!(sessions.record(&session)["limits"], limits);
+    sessions.ask(&session, "hello");
+    let fails = |command: &str, says: &str| {
+        let result = sessions.exec(&session, command);
+        let all =
+            format!("{}{}", result["stdout"].as_str().unwrap(), result["stderr"].as_str().unwrap());
+        assert!(all.contains(says), "{command}: {result}");
+    };
+    fails("head -c 64M /dev/zero > big", "No space left on device");
+    sessions.out(&session, "rm big; head -c 16M /dev/urandom > fits; rm fits");
+    fails(
+        "mkdir d; cd d; for i in $(seq 3000); do : > f$i || exit; done",
+        "No space left on device",
+    );
+    sessions.out(&session, "rm -r d; echo ok > after");
+    fails("head -c 16M /dev/zero > /tmp/big", "No space left on device");
+    sessions.out(&session, "rm /tmp/big");
+    fails("head -c 16M /dev/zero > /dev/shm/big; rm /dev/shm/big", "No space left on device");
+    let forks = r#"python3 -c '
+import os, signal, time
+children = []
+try:
+    while len(children) < 100:
+        child = os.fork()
+        if child == 0:
+            time.sleep(60)
+        children.append(child)
+except OSError as error:
+    print(len(children), error)
+for child in children:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)'"#;
+    fails(forks, "Resource temporarily unavailable");
+    fails("python3 -c 'f = [open(\"/dev/null\") for _ in range(100)]'", "Too many open files");
+    let result = sessions.exec(&session, "python3 -c 'x = bytearray(1 << 30); print(len(x))'");
+    assert_ne!(result["exit_code"], 0, "{result}");
+    // The session itself is none the worse.
+    assert_eq!(sessions.recall(&session), ["hello", "recall"]);
+    assert_eq!(sessions.out(&session, "cat after"), "ok\n");
+    let figures = ok(&sessions.client.get(&format!("{}/metrics", path(&session))));
+    assert!(figures["memory_bytes"].as_u64().unwrap() <= 128 << 20, "{figures}");
+    assert!(figures["disk_bytes"].as_u64().unwrap() <= 32 << 20, "{figures}");
+    // Another one has what it had all the time.
+    let other = sessions.create(&json!({"agent": "probe"}));
+    sessions.out(&other, "head -c 40M /dev/zero > big");
+    let inside = start_inside(&sessions, &other);
+    assert!(process::name(inside) == "sleep");
+}

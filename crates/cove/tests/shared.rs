@@ -1,0 +1,40 @@
+//! What the test binaries of this crate share.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The binary under test.
+pub(crate) const COVE: &str = env!("CARGO_BIN_EXE_cove");
+/// Languages of the tests' servers.
+pub(crate) const LANGUAGES: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/languages.toml");
+/// Where clients are that others wrote.
+pub(crate) const COMPAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../compat");
+
+/// An interpreter with the packages of `compat/requirements.txt`, made when they have changed.
+pub(crate) fn interpreter() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let wanted = Path::new(COMPAT).join("requirements.txt");
+        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-python");
+        let (python, made) = (home.join("bin/python"), home.join("made-of"));
+        if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
+            step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
+            let mut install = Command::new(&python);
+            install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
+            step(install.arg(&wanted));
+            fs::copy(&wanted, &made).unwrap();
+        }
+        python
+    })
+}
+
+fn step(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("the tests of foreign clients need {command:?}: {error}; see scripts/test-deps.sh")
+    });
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?} failed:\n{errors}");
+}
