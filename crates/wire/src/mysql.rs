@@ -3,5 +3,6 @@
 //! Source: MySQL's source documentation, page "Client/Server Protocol", and MariaDB's knowledge
 //! base, page "Client/Server Protocol", where they differ.
 
+pub mod auth;
 pub mod frame;
 pub mod lenenc;

@@ -1,0 +1,243 @@
+//! How users of MySQL and MariaDB prove who they are: hashes of a password and of bytes that are
+//! different each time.
+//!
+//! Both methods have the same weakness, which a pooler lives by: whoever holds what the server
+//! stores and hears one proof knows what proves it to that server from then on. So a client's
+//! [`NativeKey`] or [`Sha2Key`] is found in its proof, and logs in to a server in its name, without
+//! a password stored anywhere.
+
+use std::fmt;
+
+use sha1::Sha1;
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroize;
+
+pub use crypt::Sha2Crypt;
+pub use secret::{Fast, Secret, SecretError, Verifier};
+
+mod crypt;
+mod secret;
+
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 20;
+
+/// Says in `caching_sha2_password` that the proof was right.
+pub const FAST_RIGHT: u8 = 3;
+
+/// Asks in `caching_sha2_password` for the password itself.
+pub const FULL: u8 = 4;
+
+/// Asks in `caching_sha2_password` for the server's public key.
+pub const PUBLIC_KEY: u8 = 2;
+
+/// Random bytes that a proof is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nonce([u8; NONCE_BYTES]);
+
+impl Nonce {
+    /// Of random bytes. Clients take it for a text: it has neither NUL, which would end it, nor `$`
+    /// or anything beyond ASCII, as servers have none.
+    #[must_use]
+    pub fn new(random: [u8; NONCE_BYTES]) -> Nonce {
+        Nonce(random.map(|byte| match byte & 0x7F {
+            0 => b'a',
+            b'$' => b'b',
+            byte => byte,
+        }))
+    }
+
+    /// What a server sent: its bytes, with or without the NUL behind them.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<Nonce> {
+        let bytes = match bytes {
+            [bytes @ .., 0] if bytes.len() == NONCE_BYTES => bytes,
+            bytes => bytes,
+        };
+        bytes.try_into().ok().map(Nonce)
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8; NONCE_BYTES] {
+        &self.0
+    }
+
+    /// `bytes` with the nonce over them, again and again: how a password is hidden before it is
+    /// encrypted with a server's public key, and how it is found again.
+    #[must_use]
+    pub fn over(&self, bytes: &[u8]) -> Vec<u8> {
+        bytes.iter().zip(self.0.iter().cycle()).map(|(one, other)| one ^ other).collect()
+    }
+}
+
+/// A method by its name in the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    /// `mysql_native_password`: SHA-1. All clients know it.
+    Native,
+    /// `caching_sha2_password`: SHA-256, or the password itself where it cannot be overheard.
+    CachingSha2,
+    /// `mysql_clear_password`: the password itself.
+    Clear,
+}
+
+impl Plugin {
+    /// By its name; none for those that are not spoken here.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Option<Plugin> {
+        let all = [Plugin::Native, Plugin::CachingSha2, Plugin::Clear];
+        all.into_iter().find(|plugin| plugin.name().as_bytes() == name)
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Plugin::Native => "mysql_native_password",
+            Plugin::CachingSha2 => "caching_sha2_password",
+            Plugin::Clear => "mysql_clear_password",
+        }
+    }
+}
+
+/// The SHA-1 of a password: all that `mysql_native_password` needs to log in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct NativeKey([u8; 20]);
+
+impl NativeKey {
+    /// Of a password.
+    #[must_use]
+    pub fn of(password: &str) -> NativeKey {
+        NativeKey(Sha1::digest(password).into())
+    }
+
+    /// What a server stores.
+    #[must_use]
+    pub fn hash(&self) -> NativeHash {
+        NativeHash(Sha1::digest(self.0).into())
+    }
+
+    /// The proof for a nonce.
+    #[must_use]
+    pub fn answer(&self, nonce: &Nonce) -> [u8; 20] {
+        xor(self.0, self.hash().mask(nonce))
+    }
+}
+
+/// What a server stores for `mysql_native_password`: the SHA-1 of a [`NativeKey`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct NativeHash([u8; 20]);
+
+impl NativeHash {
+    /// Reads `*` and 40 hexadecimal digits; none for any other text.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<NativeHash> {
+        let digits: &[u8; 40] = text.strip_prefix('*')?.as_bytes().try_into().ok()?;
+        let mut bytes = [0; 20];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            for digit in pair {
+                let value = char::from(*digit).to_digit(16)?;
+                *byte = (*byte << 4) | u8::try_from(value).ok()?;
+            }
+        }
+        Some(NativeHash(bytes))
+    }
+
+    /// The key that a proof for `nonce` gives away; none when the proof is wrong.
+    #[must_use]
+    pub fn accepts(&self, nonce: &Nonce, answer: &[u8]) -> Option<NativeKey> {
+        let answer: [u8; 20] = answer.try_into().ok()?;
+        let key = NativeKey(xor(answer, self.mask(nonce)));
+        bool::from(key.hash().0.ct_eq(&self.0)).then_some(key)
+    }
+
+    /// Whether this is the password.
+    #[must_use]
+    pub fn is_of(&self, password: &str) -> bool {
+        NativeKey::of(password).hash().0.ct_eq(&self.0).into()
+    }
+
+    /// What lies over the key in a proof.
+    fn mask(&self, nonce: &Nonce) -> [u8; 20] {
+        Sha1::new().chain_update(nonce.0).chain_update(self.0).finalize().into()
+    }
+}
+
+/// The SHA-256 of a password: all that `caching_sha2_password` needs to log in to a server that
+/// has seen the password before.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sha2Key([u8; 32]);
+
+impl Sha2Key {
+    /// Of a password.
+    #[must_use]
+    pub fn of(password: &str) -> Sha2Key {
+        Sha2Key(Sha256::digest(password).into())
+    }
+
+    /// What a server keeps in memory.
+    #[must_use]
+    pub fn hash(&self) -> Sha2Hash {
+        Sha2Hash(Sha256::digest(self.0).into())
+    }
+
+    /// The proof for a nonce.
+    #[must_use]
+    pub fn answer(&self, nonce: &Nonce) -> [u8; 32] {
+        xor(self.0, self.hash().mask(nonce))
+    }
+}
+
+/// What a server keeps in memory of a password that it has seen: the SHA-256 of a [`Sha2Key`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Sha2Hash([u8; 32]);
+
+impl Sha2Hash {
+    /// The key that a proof for `nonce` gives away; none when the proof is wrong.
+    #[must_use]
+    pub fn accepts(&self, nonce: &Nonce, answer: &[u8]) -> Option<Sha2Key> {
+        let answer: [u8; 32] = answer.try_into().ok()?;
+        let key = Sha2Key(xor(answer, self.mask(nonce)));
+        bool::from(key.hash().0.ct_eq(&self.0)).then_some(key)
+    }
+
+    /// Whether this is the password.
+    #[must_use]
+    pub fn is_of(&self, password: &str) -> bool {
+        Sha2Key::of(password).hash().0.ct_eq(&self.0).into()
+    }
+
+    /// What lies over the key in a proof. The order is the other way round than in
+    /// [`NativeHash::mask`].
+    fn mask(&self, nonce: &Nonce) -> [u8; 32] {
+        Sha256::new().chain_update(self.0).chain_update(nonce.0).finalize().into()
+    }
+}
+
+fn xor<const N: usize>(mut left: [u8; N], right: [u8; N]) -> [u8; N] {
+    for (one, other) in left.iter_mut().zip(right) {
+        *one ^= other;
+    }
+    left
+}
+
+macro_rules! secret_bytes {
+    ($($name:ident),*) => {$(
+        impl Drop for $name {
+            fn drop(&mut self) {
+                self.0.zeroize();
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(concat!(stringify!($name), "(..)"))
+            }
+        }
+    )*};
+}
+secret_bytes!(NativeKey, NativeHash, Sha2Key, Sha2Hash);
+
+#[cfg(test)]
+mod tests;

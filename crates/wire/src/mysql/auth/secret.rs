@@ -1,0 +1,204 @@
+//! A user's secret in any of the forms that MySQL and MariaDB have for it, and clients' proofs held
+//! against it.
+
+use std::sync::OnceLock;
+
+use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
+
+use super::crypt::SALT_BYTES;
+use super::{NativeHash, NativeKey, Nonce, Plugin, Sha2Crypt, Sha2Hash, Sha2Key};
+use crate::pg::secret::{PASSWORD_BYTES_MAX, Password};
+
+/// Rounds of the secret of a user that does not exist: those that MySQL stores.
+const MOCK_ROUNDS: u32 = 5000;
+
+/// A user's secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Secret {
+    /// The password itself.
+    Plain(Password),
+    /// `*` and 40 digits, for `mysql_native_password`.
+    Native(NativeHash),
+    /// `$A$005$…`, for `caching_sha2_password`.
+    Sha2(Sha2Crypt),
+}
+
+/// Why a text is no secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    /// Whoever has no password is to be trusted, or is not let in.
+    #[error("the password is empty")]
+    Empty,
+    /// Longer than a client could send it.
+    #[error("the password is longer than {PASSWORD_BYTES_MAX} bytes")]
+    TooLong,
+    /// A NUL byte, which no client could send.
+    #[error("the password has a NUL byte")]
+    Nul,
+    /// Begins like a stored secret and is none. Taken for a password it would lock the user out.
+    #[error("malformed caching_sha2_password secret")]
+    MalformedSha2,
+}
+
+impl Secret {
+    /// Reads a password or a stored secret.
+    ///
+    /// # Errors
+    /// When nobody could log in with it.
+    pub fn parse(text: &str) -> Result<Secret, SecretError> {
+        match text {
+            "" => Err(SecretError::Empty),
+            _ if text.len() > PASSWORD_BYTES_MAX => Err(SecretError::TooLong),
+            _ if text.contains('\0') => Err(SecretError::Nul),
+            _ if text.starts_with("$A$00") => {
+                Sha2Crypt::parse(text).map(Secret::Sha2).ok_or(SecretError::MalformedSha2)
+            }
+            _ => Ok(match NativeHash::parse(text) {
+                Some(hash) => Secret::Native(hash),
+                None => Secret::Plain(Password::new(text.to_owned())),
+            }),
+        }
+    }
+
+    /// The method that its user is asked by, where `preferred` is the one that is liked best.
+    #[must_use]
+    pub fn plugin(&self, preferred: Plugin) -> Plugin {
+        match (self, preferred) {
+            (_, Plugin::Clear) => Plugin::Clear,
+            (Secret::Native(_), _) => Plugin::Native,
+            (Secret::Sha2(_), _) => Plugin::CachingSha2,
+            (Secret::Plain(_), _) => preferred,
+        }
+    }
+}
+
+/// What a proof of `caching_sha2_password` is worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fast {
+    /// It is right.
+    Right(Sha2Key),
+    /// It is wrong.
+    Wrong,
+    /// Nobody knows: the password has to be asked for.
+    Unknown,
+}
+
+/// A user's secret, prepared for checking clients.
+///
+/// There is one for users that do not exist, too: see [`Verifier::mock`].
+#[derive(Debug)]
+pub struct Verifier {
+    secret: Secret,
+    is_mock: bool,
+    native: Option<NativeHash>,
+    /// Of a stored secret it is known once a client has shown the password.
+    sha2: OnceLock<Sha2Hash>,
+}
+
+impl Verifier {
+    /// For a user with a secret.
+    #[must_use]
+    pub fn new(secret: Secret) -> Verifier {
+        let (mut native, sha2) = (None, OnceLock::new());
+        match &secret {
+            Secret::Plain(password) => {
+                native = Some(NativeKey::of(password.reveal()).hash());
+                drop(sha2.set(Sha2Key::of(password.reveal()).hash()));
+            }
+            Secret::Native(hash) => native = Some(hash.clone()),
+            Secret::Sha2(_) => {}
+        }
+        Verifier { secret, is_mock: false, native, sha2 }
+    }
+
+    /// For a user that does not exist or has no secret: asks for the same and costs the same as one
+    /// whose secret is for `plugin`, and accepts nothing, because nobody knows a password for it.
+    #[must_use]
+    pub fn mock(user: &str, process_secret: &[u8; 32], plugin: Plugin) -> Verifier {
+        let bytes = Sha256::new()
+            .chain_update(b"mysql mock")
+            .chain_update(process_secret)
+            .chain_update(user)
+            .finalize();
+        let password: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let secret = match plugin {
+            Plugin::CachingSha2 => {
+                let mut salt = [0; SALT_BYTES];
+                salt.iter_mut().zip(bytes).for_each(|(one, byte)| *one = byte & 0x7F);
+                Secret::Sha2(Sha2Crypt::unknown(salt, &bytes.into(), MOCK_ROUNDS))
+            }
+            Plugin::Native | Plugin::Clear => Secret::Plain(Password::new(password)),
+        };
+        Verifier { is_mock: true, ..Verifier::new(secret) }
+    }
+
+    /// The secret; none of a mock.
+    #[must_use]
+    pub fn secret(&self) -> Option<&Secret> {
+        (!self.is_mock).then_some(&self.secret)
+    }
+
+    /// The method that its user is asked by, where `preferred` is the one that is liked best.
+    #[must_use]
+    pub fn plugin(&self, preferred: Plugin) -> Plugin {
+        self.secret.plugin(preferred)
+    }
+
+    /// Whether a proof by this method says anything.
+    #[must_use]
+    pub fn takes(&self, plugin: Plugin) -> bool {
+        match plugin {
+            Plugin::Native => self.native.is_some(),
+            Plugin::CachingSha2 => !matches!(self.secret, Secret::Native(_)),
+            Plugin::Clear => true,
+        }
+    }
+
+    /// The key that a proof by `mysql_native_password` gives away; none when it is wrong.
+    #[must_use]
+    pub fn accepts_native(&self, nonce: &Nonce, answer: &[u8]) -> Option<NativeKey> {
+        self.native.as_ref()?.accepts(nonce, answer).filter(|_| !self.is_mock)
+    }
+
+    /// What a proof by `caching_sha2_password` is worth. A wrong one may be of a user whose
+    /// password was changed, whose stored secret is asked then.
+    #[must_use]
+    pub fn accepts_sha2(&self, nonce: &Nonce, answer: &[u8]) -> Fast {
+        let key = self.sha2.get().and_then(|hash| hash.accepts(nonce, answer));
+        match (key, &self.secret) {
+            (Some(key), _) if !self.is_mock => Fast::Right(key),
+            (_, Secret::Sha2(_)) => Fast::Unknown,
+            (_, Secret::Plain(_) | Secret::Native(_)) => Fast::Wrong,
+        }
+    }
+
+    /// Whether this is the password. Milliseconds of hashing for a stored secret of
+    /// `caching_sha2_password` that was not asked for before.
+    #[must_use]
+    pub fn accepts_password(&self, given: &[u8]) -> bool {
+        let Ok(text) = std::str::from_utf8(given) else { return false };
+        if given.is_empty() || given.contains(&0) {
+            return false;
+        }
+        let is_right = match &self.secret {
+            // Hashes are compared, so that the length does not show either.
+            Secret::Plain(password) => {
+                let own = Sha256::digest(password.reveal());
+                own.as_slice().ct_eq(Sha256::digest(text).as_slice()).into()
+            }
+            Secret::Native(hash) => hash.is_of(text),
+            Secret::Sha2(stored) => {
+                if self.sha2.get().is_some_and(|known| known.is_of(text)) {
+                    return true;
+                }
+                let is_right = stored.is_of(given);
+                if is_right {
+                    drop(self.sha2.set(Sha2Key::of(text).hash())); // or somebody was faster
+                }
+                is_right
+            }
+        };
+        is_right && !self.is_mock
+    }
+}
