@@ -6,3 +6,4 @@
 pub mod auth;
 pub mod frame;
 pub mod lenenc;
+pub mod sql;

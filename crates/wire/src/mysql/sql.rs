@@ -1,0 +1,208 @@
+//! What a text of SQL does to the session that runs it: enough for a pooler, and no grammar.
+//!
+//! [`effects`] is the quick answer, a set of bits; [`details`] adds the variables and names that
+//! have to be understood, [`asked`] says what a text asks that a pooler can answer itself, and
+//! [`rewrite_connection_id`] puts a client's own number into its text. All read text from
+//! strangers, in linear time. They are sound in one direction: a text may be said to do more than
+//! it does, and is not said to do less than its words can tell. What words cannot tell (routines,
+//! triggers, views, functions of the database) has a bit of [`Effects::UNKNOWN`] or
+//! [`Effects::TABLES`], and is found by the server's trackers, or not at all: then it has to be
+//! reset.
+//!
+//! A text is read as the session reads it: [`SqlMode`] says how. What reads differently by the
+//! version of the server, `/*!80000 … */` and `/*M! … */`, is read both ways.
+
+mod effects;
+mod mode;
+mod quote;
+
+pub use effects::Effects;
+pub use mode::{Charset, SqlMode};
+pub use quote::{
+    VARIABLE_NAME_BYTES_MAX, is_variable_name, put_assignment, quote_identifier, quote_string,
+};
+
+/// What was found beyond the effects, in the order of the text.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Details {
+    /// How many statements the text has; empty ones do not count.
+    pub statements: usize,
+    /// Variables of the server that `SET` gives values.
+    pub assignments: Vec<Assignment>,
+    /// Names of databases, tables and prepared statements that matter to a session.
+    pub names: Vec<Name>,
+    /// What `KILL` is to end.
+    pub kill: Option<Kill>,
+    /// Whether something was not understood that has to be: nothing above is complete then.
+    pub lost: bool,
+}
+
+impl Details {
+    /// The database that the last `USE` chose.
+    #[must_use]
+    pub fn use_database(&self) -> Option<&str> {
+        let last = self.names.iter().rev().find(|it| it.act == Act::Use)?;
+        Some(&last.name)
+    }
+}
+
+/// A variable of the server that gets a value.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Assignment {
+    /// Number of the statement in its text, from 0.
+    pub statement: usize,
+    /// Where the value holds.
+    pub scope: Scope,
+    /// In lower case; [`is_variable_name`] holds. `SET NAMES` and `SET CHARACTER SET` are said as
+    /// the variables they set, `SET SESSION TRANSACTION` as `transaction_isolation` and
+    /// `transaction_read_only`.
+    pub name: String,
+    /// The value.
+    pub value: Assigned,
+}
+
+/// Where a value holds.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Scope {
+    /// In this session.
+    Session,
+    /// In the server: `GLOBAL`, `PERSIST`, `PERSIST_ONLY`.
+    Global,
+    /// In the next transaction.
+    Next,
+}
+
+/// What a variable is set to.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Assigned {
+    /// A constant, decoded: of `'it''s'` it is `it's`, of `TRUE` it is `1`.
+    Literal(String),
+    /// What it is for a new session.
+    Default,
+    /// What only the server knows.
+    Expression,
+}
+
+/// Something that a statement does with a name.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Name {
+    /// Number of the statement in its text, from 0.
+    pub statement: usize,
+    /// What it does.
+    pub act: Act,
+    /// The database before the dot. A name without one is looked for in the session's own.
+    pub schema: Option<String>,
+    /// The name as it is written, without quotes. Names of prepared statements are in lower case,
+    /// because the server does not tell the cases apart; empty where there is none.
+    pub name: String,
+}
+
+/// What is done with a name.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Act {
+    /// `USE name`
+    Use,
+    /// `PREPARE name FROM …`
+    Prepare,
+    /// `EXECUTE name`
+    Execute,
+    /// `EXECUTE IMMEDIATE …`, which has no name.
+    ExecuteImmediate,
+    /// `DEALLOCATE PREPARE name`, `DROP PREPARE name`
+    Deallocate,
+    /// `CREATE TEMPORARY TABLE name`, `CREATE TEMPORARY SEQUENCE name`
+    CreateTemporary,
+    /// `DROP [TEMPORARY] TABLE name`, `DROP [TEMPORARY] SEQUENCE name`, for each of its names.
+    Drop,
+    /// `HANDLER table OPEN [AS name]`: the alias, if there is one.
+    OpenHandler,
+    /// `HANDLER name CLOSE`
+    CloseHandler,
+}
+
+/// What `KILL` is to end.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Kill {
+    /// The connection, not only what it runs.
+    pub connection: bool,
+    /// Whose.
+    pub target: KillTarget,
+}
+
+/// Whom `KILL` means.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum KillTarget {
+    /// The connection of this number.
+    Id(u64),
+    /// `CONNECTION_ID()`: the one that asks.
+    Own,
+    /// A user, a query by its number, or a number that has to be computed.
+    Other,
+}
+
+/// A question that a pooler can answer when the connection that knew was given away.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Asked {
+    /// What is asked.
+    pub what: What,
+    /// The name of the column of the answer, as the server would give it.
+    pub column: String,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum What {
+    /// `SHOW WARNINGS`
+    Warnings(Limit),
+    /// `SHOW ERRORS`
+    Errors(Limit),
+    /// `SHOW COUNT(*) WARNINGS`, `SELECT @@warning_count`
+    WarningCount,
+    /// `SHOW COUNT(*) ERRORS`, `SELECT @@error_count`
+    ErrorCount,
+    /// `SELECT ROW_COUNT()`
+    RowCount,
+    /// `SELECT FOUND_ROWS()`
+    FoundRows,
+}
+
+/// `LIMIT offset, count`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Limit {
+    /// Rows that are left out first.
+    pub offset: u64,
+    /// Rows that are wanted.
+    pub count: u64,
+}
+
+impl Limit {
+    /// No limit.
+    pub const NONE: Limit = Limit { offset: 0, count: u64::MAX };
+}
+
+/// What `text` may leave behind. Allocates nothing.
+#[must_use]
+pub fn effects(text: &[u8], _mode: SqlMode) -> Effects {
+    match text.trim_ascii().is_empty() {
+        true => Effects::NONE,
+        false => Effects::UNPARSED,
+    }
+}
+
+/// What a text says about variables and names. For texts whose effects say that there are some.
+#[must_use]
+pub fn details(_text: &[u8], _mode: SqlMode) -> Details {
+    Details { lost: true, ..Details::default() }
+}
+
+/// What a text asks, if it is one question that a pooler can answer, and nothing else.
+#[must_use]
+pub fn asked(_text: &[u8], _mode: SqlMode) -> Option<Asked> {
+    None
+}
+
+/// Appends `text` to `out`, with `id` in place of every question for the number of its connection.
+/// Appends nothing and says `false` when there is none, or the text is not understood.
+pub fn rewrite_connection_id(_text: &[u8], _mode: SqlMode, _id: u32, _out: &mut Vec<u8>) -> bool {
+    false
+}

@@ -1,0 +1,76 @@
+//! What has to be known of a session to read its texts.
+
+/// The settings that decide where a string, a name and a text end.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub struct SqlMode {
+    /// `ANSI_QUOTES`: double quotes are around names, not strings.
+    pub ansi_quotes: bool,
+    /// `NO_BACKSLASH_ESCAPES`: a backslash in a string is a backslash.
+    pub no_backslash_escapes: bool,
+    /// What kind of bytes the client's texts have.
+    pub charset: Charset,
+}
+
+/// Character sets by what they mean for the reader.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+pub enum Charset {
+    /// `utf8mb3`, `utf8mb4`: letters beyond ASCII are part of names.
+    #[default]
+    Utf8,
+    /// Others in which every byte of ASCII is that letter. What the other bytes are, a space or a
+    /// letter, is not known here: a text that has them outside of quotes is not understood.
+    AsciiSafe,
+    /// Those with letters whose second byte is one of ASCII, like the backslash (`gbk`, `sjis`,
+    /// `big5`, `cp932`, `gb18030`): a text beyond ASCII is not understood.
+    Unsafe,
+}
+
+impl SqlMode {
+    /// From the values of `sql_mode` and `character_set_client`.
+    #[must_use]
+    pub fn of(sql_mode: &[u8], character_set_client: &[u8]) -> SqlMode {
+        let has = |names: &[&str]| {
+            sql_mode.split(|byte| *byte == b',').any(|mode| {
+                names.iter().any(|name| mode.trim_ascii().eq_ignore_ascii_case(name.as_bytes()))
+            })
+        };
+        SqlMode {
+            ansi_quotes: has(&WITH_ANSI_QUOTES),
+            no_backslash_escapes: has(&["NO_BACKSLASH_ESCAPES"]),
+            charset: Charset::of(character_set_client),
+        }
+    }
+}
+
+/// The mode itself, and those that contain it.
+const WITH_ANSI_QUOTES: [&str; 7] =
+    ["ANSI_QUOTES", "ANSI", "DB2", "MAXDB", "MSSQL", "ORACLE", "POSTGRESQL"];
+
+impl Charset {
+    /// The kind of the character set of this name.
+    #[must_use]
+    pub fn of(name: &[u8]) -> Charset {
+        match name.to_ascii_lowercase().as_slice() {
+            b"utf8" | b"utf8mb3" | b"utf8mb4" => Charset::Utf8,
+            b"big5" | b"cp932" | b"gb18030" | b"gbk" | b"sjis" => Charset::Unsafe,
+            _ => Charset::AsciiSafe,
+        }
+    }
+
+    /// The kind of the character set that the collation with this number belongs to. Numbers are
+    /// those of `information_schema.collations`; `MariaDB` adds 1,024 for those without padding
+    /// and has blocks of its own above 2,048.
+    #[must_use]
+    pub fn of_collation(number: u16) -> Charset {
+        match number {
+            1 | 84 | 13 | 88 | 28 | 87 | 95 | 96 | 248..=250 => Charset::Unsafe,
+            1025 | 1108 | 1037 | 1112 | 1052 | 1111 | 1119 | 1120 => Charset::Unsafe,
+            33 | 45 | 46 | 76 | 83 | 192..=215 | 223..=247 | 255..=323 => Charset::Utf8,
+            576 | 577 | 608 | 609 | 1057 | 1069 | 1070 | 1107 | 1216 | 1238 | 1248 | 1270 => {
+                Charset::Utf8
+            }
+            2048..=2559 => Charset::Utf8,
+            _ => Charset::AsciiSafe,
+        }
+    }
+}
