@@ -2,3 +2,5 @@
 //!
 //! Nothing here owns a socket, a timer or a thread. `link` is the heart: bytes of one side go in,
 //! bytes for the other side and a decision come out.
+
+pub mod settings;
