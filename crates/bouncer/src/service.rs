@@ -253,24 +253,7 @@ impl Bouncer {
             return Err(Error::Conflict(format!("there is a tenant `{name}` already")));
         }
         let definition = Definition::of_api(views::complete(spec, None)?)?;
-        let spec = definition.spec.clone();
-        changing.of_api.insert(name.clone(), definition);
-        // Refused before it is kept; and what is not kept is not there.
-        let kept = match changing.next().map_err(|error| views::own(error, &name)) {
-            Ok(routing) => match store.insert(&spec, clock::wall_ms()).await {
-                Ok(version) => Ok((version, routing)),
-                Err(error) => Err(error),
-            },
-            Err(refusal) => Err(refusal.into()),
-        };
-        match kept {
-            Ok((version, routing)) => self.hold(&mut changing, version, routing),
-            Err(error) => {
-                changing.of_api.remove(&name);
-                self.undo(&mut changing);
-                return Err(error);
-            }
-        }
+        self.keep(store, &mut changing, definition, None).await?;
         drop(changing);
         tracing::info!(tenant = name, "tenant made");
         self.tenant(&name).await
@@ -298,26 +281,48 @@ impl Bouncer {
             return Err(Refusal::new("name", "cannot be changed").into());
         }
         let definition = Definition::of_api(views::complete(spec, Some(&before.spec))?)?;
-        let spec = definition.spec.clone();
-        changing.of_api.insert(name.to_owned(), definition);
-        let kept = match changing.next().map_err(|error| views::own(error, name)) {
-            Ok(routing) => match store.update(&spec, clock::wall_ms()).await {
-                Ok(version) => Ok((version, routing)),
-                Err(error) => Err(error),
-            },
-            Err(refusal) => Err(refusal.into()),
-        };
-        match kept {
-            Ok((version, routing)) => self.hold(&mut changing, version, routing),
-            Err(error) => {
-                changing.of_api.insert(name.to_owned(), before);
-                self.undo(&mut changing);
-                return Err(error);
-            }
-        }
+        self.keep(store, &mut changing, definition, Some(before)).await?;
         drop(changing);
         tracing::info!(tenant = name, "tenant changed");
         self.tenant(name).await
+    }
+
+    /// Lets a definition that came by the interface hold in place of the one before, if there was
+    /// one. It is refused before it is kept; and what is not kept does not hold.
+    async fn keep(
+        &self,
+        store: &TenantStore,
+        changing: &mut Changing,
+        definition: Definition,
+        before: Option<Definition>,
+    ) -> Result<(), Error> {
+        let spec = definition.spec.clone();
+        changing.of_api.insert(spec.name.clone(), definition);
+        let kept = match changing.next().map_err(|error| views::own(error, &spec.name)) {
+            Ok(routing) => {
+                let now_ms = clock::wall_ms();
+                let version = match before {
+                    Some(_) => store.update(&spec, now_ms).await,
+                    None => store.insert(&spec, now_ms).await,
+                };
+                version.map(|version| (version, routing))
+            }
+            Err(refusal) => Err(refusal.into()),
+        };
+        match kept {
+            Ok((version, routing)) => {
+                self.hold(changing, version, routing);
+                Ok(())
+            }
+            Err(error) => {
+                match before {
+                    Some(before) => drop(changing.of_api.insert(spec.name, before)),
+                    None => drop(changing.of_api.remove(&spec.name)),
+                }
+                self.undo(changing);
+                Err(error)
+            }
+        }
     }
 
     /// Removes one. Its clients finish what they are doing.
