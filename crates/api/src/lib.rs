@@ -44,7 +44,7 @@ pub use session::{
 };
 pub use tenant::{
     AuthQuerySpec, BouncerClient, BouncerClientList, BouncerReloaded, BouncerServer,
-    BouncerServerList, Percentiles, PoolMode, Tenant, TenantAdmission, TenantDefaults,
+    BouncerServerList, Percentiles, PoolMode, Tenant, TenantAdmission, TenantDefaults, TenantEngine,
     TenantHealth, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec,
     TenantStats, TenantUserSpec, TlsMode, Transport, UserAuth, Verify,
 };

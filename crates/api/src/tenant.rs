@@ -16,8 +16,11 @@ pub struct TenantSpec {
     /// A letter or digit, then up to 62 letters, digits, `_` and `-`. Clients name it by the
     /// database they ask for, among other ways.
     pub name: String,
-    /// The PostgreSQL server: `host:port`, `host`, the directory of a Unix socket with or without
-    /// `:port`, or the name of a `[bouncer.servers.NAME]`.
+    /// What its server speaks, and so do its clients.
+    pub engine: TenantEngine,
+    /// The server: `host:port`, `host`, a Unix socket, or the name of a `[bouncer.servers.NAME]`. A
+    /// Unix socket of PostgreSQL is its directory, with or without `:port`; one of MySQL is its
+    /// file.
     pub server: String,
     /// Database there; the tenant's name when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -56,8 +59,38 @@ pub struct TenantSpec {
     /// Settings that every server connection has, whatever its client asks for.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
+    /// Of MySQL: whether a server may ask its clients for files (`LOAD DATA LOCAL INFILE`). No when
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_infile: Option<bool>,
+    /// Of MySQL: whether rows count as affected that were found, rather than those that changed,
+    /// for clients that ask for it. No when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found_rows: Option<bool>,
     /// Limits; those left out are the defaults'.
     pub limits: TenantLimitsSpec,
+}
+
+/// What a database server speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum TenantEngine {
+    /// PostgreSQL's protocol.
+    #[default]
+    Postgres,
+    /// MySQL's protocol, which MariaDB speaks as well.
+    Mysql,
+}
+
+impl TenantEngine {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TenantEngine::Postgres => "postgres",
+            TenantEngine::Mysql => "mysql",
+        }
+    }
 }
 
 /// When a server connection goes back to the pool.
@@ -125,8 +158,9 @@ pub struct TenantUserSpec {
     pub name: String,
     /// How it proves who it is.
     pub auth: UserAuth,
-    /// With `password`: the password, a SCRAM secret (`SCRAM-SHA-256$…`) or an MD5 hash (`md5…`).
-    /// In `cove.toml` also `env:NAME` or `file:PATH`.
+    /// With `password`: the password, or what the server keeps of it: a SCRAM secret
+    /// (`SCRAM-SHA-256$…`) or an MD5 hash (`md5…`) of PostgreSQL, `*` and 40 hexadecimal digits of
+    /// MySQL. In `cove.toml` also `env:NAME` or `file:PATH`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
     /// Role that it becomes on the server; the tenant's `server_user` when absent.
@@ -174,8 +208,9 @@ pub struct AuthQuerySpec {
     /// Database to do that in; the tenant's when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
-    /// A query with the parameter `$1` that answers name and secret. Absent: one of `pg_authid`
-    /// that leaves out expired passwords.
+    /// A query with the parameter `$1`, of MySQL `?`, that answers name and secret, of MySQL
+    /// plugin and secret. Absent: one of `pg_authid` that leaves out expired passwords, of MySQL
+    /// one of `mysql.user`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
 }
@@ -253,7 +288,7 @@ pub struct TenantDefaults {
     pub pool_mode: PoolMode,
     /// When a server connection is examined.
     pub verify: Verify,
-    /// Settings that every server connection has.
+    /// Settings that every server connection of PostgreSQL has.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub settings: BTreeMap<String, String>,
     /// Limits.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use api::{TenantDefaults, TenantLimitsSpec, TenantSpec, TlsMode, UserAuth};
+use api::{TenantDefaults, TenantEngine, TenantLimitsSpec, TenantSpec, TlsMode, UserAuth};
 use serde::{Deserialize, Serialize};
 
 /// Where clients of PostgreSQL are served unless told otherwise.
@@ -12,17 +12,34 @@ pub const LISTEN_DEFAULT: &str = "127.0.0.1:6432";
 /// The port that a Unix socket in `unix_socket_dir` is named after when there is no TCP listener.
 pub const PORT_DEFAULT: u16 = 6432;
 
+/// Where clients of MySQL are served unless told otherwise.
+pub const MYSQL_LISTEN_DEFAULT: &str = "127.0.0.1:6433";
+
+/// The file of the Unix socket for clients of MySQL in `unix_socket_dir`.
+pub const MYSQL_SOCKET: &str = "mysql.sock";
+
+/// What clients of MySQL are told that the server is: what drivers make of it fits all that are
+/// served. MariaDB's own begins the same way, and drivers look for its name.
+pub const MYSQL_SERVER_VERSION: &str = "5.5.5-10.11.0-MariaDB-cove";
+
+/// Longest `server_version`.
+pub const MYSQL_SERVER_VERSION_BYTES_MAX: usize = 100;
+
 /// Settings of the bouncer. Every limit has its name here or in [`TenantLimitsSpec`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Whether there is a bouncer at all.
     pub enabled: bool,
-    /// TCP addresses, `host:port`; port 0 for any. In the environment they are divided by commas.
+    /// TCP addresses for PostgreSQL, `host:port`; port 0 for any. In the environment they are
+    /// divided by commas.
     pub listen: Listen,
-    /// Directory for a Unix socket `.s.PGSQL.PORT`, with the port of the first TCP address.
+    /// Where clients of MySQL come in.
+    pub mysql: MysqlTable,
+    /// Directory for a Unix socket `.s.PGSQL.PORT`, with the port of the first TCP address, and one
+    /// `mysql.sock`.
     pub unix_socket_dir: Option<PathBuf>,
-    /// Mode of that socket, in octal digits.
+    /// Mode of these sockets, in octal digits.
     pub unix_socket_mode: String,
     /// Listeners that belong to one tenant each.
     pub bound: Vec<Bound>,
@@ -73,6 +90,21 @@ pub struct Bound {
     pub listen: String,
     /// The tenant's name.
     pub tenant: String,
+    /// What is spoken there: the tenant's own.
+    #[serde(default)]
+    pub engine: TenantEngine,
+}
+
+/// The `[bouncer.mysql]` table: clients of MySQL and MariaDB.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct MysqlTable {
+    /// Whether they are served at all.
+    pub enabled: bool,
+    /// TCP addresses, `host:port`; port 0 for any, empty for none.
+    pub listen: Listen,
+    /// What clients are told that the server is, before it is known which one they want.
+    pub server_version: String,
 }
 
 /// The `[bouncer.tls]` table.
@@ -159,6 +191,23 @@ impl Listen {
     }
 }
 
+impl MysqlTable {
+    /// Whether nobody chose the addresses.
+    pub fn is_default(&self) -> bool {
+        self.listen == MysqlTable::default().listen
+    }
+}
+
+impl Default for MysqlTable {
+    fn default() -> MysqlTable {
+        MysqlTable {
+            enabled: true,
+            listen: Listen::One(MYSQL_LISTEN_DEFAULT.to_owned()),
+            server_version: MYSQL_SERVER_VERSION.to_owned(),
+        }
+    }
+}
+
 impl Default for Listen {
     fn default() -> Listen {
         Listen::One(LISTEN_DEFAULT.to_owned())
@@ -170,6 +219,7 @@ impl Default for Config {
         Config {
             enabled: true,
             listen: Listen::default(),
+            mysql: MysqlTable::default(),
             unix_socket_dir: None,
             unix_socket_mode: "0777".to_owned(),
             bound: Vec::new(),

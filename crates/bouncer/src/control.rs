@@ -109,7 +109,7 @@ impl Control {
                 ],
                 tls: tls::request(&errand.server.tls, address),
                 exposure: match address {
-                    Address::Unix { .. } => Exposure::Private,
+                    Address::Unix { .. } | Address::Socket { .. } => Exposure::Private,
                     Address::Tcp { .. } => Exposure::Public,
                 },
                 version: Version::V3_0,
@@ -117,7 +117,7 @@ impl Control {
             nonce,
         );
         match address {
-            Address::Unix { .. } => {
+            Address::Unix { .. } | Address::Socket { .. } => {
                 let path = address.socket_path().unwrap_or_default();
                 let stream = Box::new(UnixStream::connect(path).await?);
                 Control { stream, input: Vec::new() }.log_in(dial, tls, errand.server).await
@@ -245,7 +245,7 @@ impl fmt::Debug for Control {
 fn server_name(address: &Address) -> Result<ServerName<'static>, TlsError> {
     let host = match address {
         Address::Tcp { host, .. } => host.as_str(),
-        Address::Unix { .. } => "localhost",
+        Address::Unix { .. } | Address::Socket { .. } => "localhost",
     };
     ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))
 }

@@ -24,9 +24,6 @@ const TIME_FIRST_US: u64 = 500;
 const WAIT_BUCKETS: usize = 14;
 const WAIT_FIRST_US: u64 = 100;
 
-/// The only engine so far.
-const ENGINE: &str = "postgres";
-
 /// Shares of which the time is told, in thousandths, with their labels.
 const QUANTILES: [(u64, &str); 4] = [(500, "0.5"), (950, "0.95"), (990, "0.99"), (999, "0.999")];
 
@@ -71,7 +68,7 @@ struct Row {
 
 impl Row {
     fn labels(&self) -> Labels {
-        Labels { tenant: self.tenant.name.to_string(), db_type: ENGINE }
+        Labels { tenant: self.tenant.name.to_string(), db_type: self.tenant.engine.as_str() }
     }
 
     fn sum(&self, of: impl Fn(&TenantStats) -> u64) -> u64 {

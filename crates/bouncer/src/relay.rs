@@ -63,6 +63,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::pool::shares::Wake;
+use api::TenantEngine;
 use mio::Poll;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -102,6 +103,8 @@ const TAKEOVER_MODE: u32 = 0o600;
 pub struct RelayConfig {
     /// Where clients come in.
     pub listeners: Vec<ListenerSpec>,
+    /// What clients of MySQL are told that the server is.
+    pub mysql_version: Arc<str>,
     /// Relay threads; half as many as there are processors when nothing is said. Servers and
     /// clients are often on the same machine, and a thread that is busy does more with each look at
     /// its sockets: on two processors one thread needs a fifth less of them for each transaction.
@@ -148,7 +151,7 @@ pub enum StartError {
 /// The relay's threads. Dropping it ends them and closes every connection.
 pub struct Relay {
     common: Arc<Common>,
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<(TenantEngine, SocketAddr)>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// The socket file for the process that takes over from this one.
     offers: Option<PathBuf>,
@@ -203,13 +206,17 @@ impl Relay {
         let mut listeners = Vec::with_capacity(config.listeners.len());
         for spec in &config.listeners {
             let inherited = inherited.as_mut().and_then(|it| it.listener(spec));
-            listeners.push(match inherited {
-                Some(listener) => listener,
-                None => Listener::bind(spec)?,
-            });
+            match inherited.map_or_else(|| Listener::bind(spec), Ok) {
+                Ok(listener) => listeners.push(listener),
+                Err(error) if spec.is_optional => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, "the bouncer leaves out an address that is taken");
+                }
+                Err(error) => return Err(error.into()),
+            }
         }
-        let addresses = listeners.iter().filter_map(Listener::local_addr);
-        let addresses: Vec<SocketAddr> = addresses.collect();
+        let of = |it: &Listener| Some((it.engine, it.local_addr()?));
+        let addresses: Vec<(TenantEngine, SocketAddr)> = listeners.iter().filter_map(of).collect();
         let processors = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
         let threads = config.threads.map_or(processors.div_ceil(2), NonZeroUsize::get);
         let count = threads.min(THREADS_MAX);
@@ -252,8 +259,9 @@ impl Relay {
         self.common.is_taken_over.load(Ordering::Acquire)
     }
 
-    /// The TCP addresses that it listens on, in the order of the configuration.
-    pub fn addresses(&self) -> &[SocketAddr] {
+    /// The TCP addresses that it listens on, with what is spoken there, in the order of the
+    /// configuration.
+    pub fn addresses(&self) -> &[(TenantEngine, SocketAddr)] {
         &self.addresses
     }
 
@@ -363,7 +371,7 @@ fn start_threads(
     let wakers = Wakers(peers.iter().map(|peer| Arc::clone(&peer.inbox)).collect());
     let (registry, desks) = pools::Registry::new(count, Arc::new(wakers), started);
     let common = Arc::new(Common {
-        bound: listeners.iter().map(|listener| listener.tenant.clone()).collect(),
+        bound: listeners.iter().map(|it| (it.engine, it.tenant.clone())).collect(),
         live: common::Live::new(config.clients_max, config.login),
         config,
         peers,

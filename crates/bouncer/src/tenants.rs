@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use api::{PoolMode, TenantOrigin, TlsMode, Transport, Verify};
+use api::{PoolMode, TenantEngine, TenantOrigin, TlsMode, Transport, Verify};
 use parking_lot::RwLock;
 
 use crate::secrets::Password;
@@ -97,6 +97,8 @@ pub struct Tenant {
     pub id: TenantId,
     /// Names it for people.
     pub name: Arc<str>,
+    /// What its server and its clients speak.
+    pub engine: TenantEngine,
     /// Where it is defined.
     pub origin: TenantOrigin,
     /// Its server.
@@ -116,8 +118,12 @@ pub struct Tenant {
     /// How clients may come; every way when absent.
     pub transports: Option<Vec<Transport>>,
     /// Settings that every server connection has, whatever its client asks for. Read-only tenants
-    /// have `default_transaction_read_only` among them.
+    /// of PostgreSQL have `default_transaction_read_only` among them.
     pub settings: BTreeMap<String, String>,
+    /// Whether a server of MySQL may ask clients for files.
+    pub local_infile: bool,
+    /// Whether clients of MySQL may have rows counted that were found.
+    pub found_rows: bool,
     /// Who may come, by name.
     pub users: HashMap<Box<str>, Arc<TenantUser>>,
     /// Whom other users are on the server; `None` where each is there who it is here.
@@ -137,7 +143,7 @@ pub struct AuthQuery {
     pub password: Option<Password>,
     /// Database to do that in.
     pub database: Arc<str>,
-    /// The query, with `$1` for the name; `None` for the one that comes with us.
+    /// The query, with `$1` for the name, of MySQL `?`; `None` for the one that comes with us.
     pub query: Option<Arc<str>>,
 }
 

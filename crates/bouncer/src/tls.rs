@@ -236,7 +236,7 @@ impl ServerSide {
         let config = self.config(tls)?;
         let host = match address {
             Address::Tcp { host, .. } => host.as_str(),
-            Address::Unix { .. } => "localhost",
+            Address::Unix { .. } | Address::Socket { .. } => "localhost",
         };
         let bad_name = |_| TlsError::Name(host.to_owned());
         let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
@@ -316,7 +316,7 @@ impl Known {
 #[must_use]
 pub fn request(tls: &ServerTls, address: &Address) -> TlsRequest {
     match (address, tls.mode) {
-        (Address::Unix { .. }, _) | (_, TlsMode::Disable) => TlsRequest::Never,
+        (Address::Unix { .. } | Address::Socket { .. }, _) | (_, TlsMode::Disable) => TlsRequest::Never,
         // libpq tries without TLS first; whoever allows it has no reason to prefer it.
         (_, TlsMode::Allow | TlsMode::Prefer) => TlsRequest::IfOffered,
         (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => TlsRequest::Must,

@@ -11,10 +11,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use api::BouncerReloaded;
+use api::{BouncerReloaded, TenantEngine};
 use axum::http::Method;
 use bouncer::auth_query::{AuthQueries, Background};
-use bouncer::config::{Config, PORT_DEFAULT, TlsTable};
+use bouncer::config::{
+    Config, MYSQL_SERVER_VERSION_BYTES_MAX, MYSQL_SOCKET, PORT_DEFAULT, TlsTable,
+};
 use bouncer::health::Prober;
 use bouncer::pg::auth::Keyring;
 use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
@@ -34,7 +36,7 @@ use node::drain::{Drain, Hangups};
 use node::sealed::Sealer;
 use node::store::Store;
 use node::telemetry::{self, Registry};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::cli::{BouncerArgs, BouncerCommand};
 use crate::remote::{self, Remote};
@@ -188,9 +190,10 @@ impl Running {
         &self.bouncer
     }
 
-    /// Where its first listener is.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.relay.addresses().first().copied()
+    /// Where its first listener is for clients that speak this.
+    pub(crate) fn address(&self, engine: TenantEngine) -> Option<SocketAddr> {
+        let mut addresses = self.relay.addresses().iter();
+        addresses.find(|(of, _)| *of == engine).map(|(_, address)| *address)
     }
 
     /// Works until the server drains; then sees clients off, for `patience`, and ends.
@@ -293,8 +296,20 @@ fn relay_config(config: &Config) -> Result<RelayConfig> {
         }
         None => None,
     };
+    let version = &config.mysql.server_version;
+    let is_version = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+    if version.is_empty()
+        || version.len() > MYSQL_SERVER_VERSION_BYTES_MAX
+        || !version.bytes().all(is_version)
+    {
+        bail!(
+            "bouncer.mysql.server_version: must be 1 to {MYSQL_SERVER_VERSION_BYTES_MAX} \
+             characters of ASCII"
+        );
+    }
     Ok(RelayConfig {
         listeners: listeners(config)?,
+        mysql_version: version.as_str().into(),
         threads,
         clients_max: config.clients_max,
         login: Duration::from_secs(config.login_s.max(1).into()),
@@ -306,6 +321,12 @@ fn relay_config(config: &Config) -> Result<RelayConfig> {
 fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
     let mode = u32::from_str_radix(&config.unix_socket_mode, 8).ok().filter(|it| *it <= 0o777);
     let mode = mode.context("bouncer.unix_socket_mode: must be octal digits such as 0770")?;
+    let open = |address, engine, is_optional| ListenerSpec {
+        address,
+        engine,
+        is_optional,
+        tenant: None,
+    };
     let mut listeners = Vec::new();
     let mut port = PORT_DEFAULT;
     for (index, text) in config.listen.addresses().into_iter().enumerate() {
@@ -313,18 +334,33 @@ fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
         if index == 0 && address.port() != 0 {
             port = address.port();
         }
-        listeners.push(ListenerSpec { address: ListenAddress::Tcp(address), tenant: None });
+        listeners.push(open(ListenAddress::Tcp(address), TenantEngine::Postgres, false));
+    }
+    let mysql = Some(&config.mysql).filter(|table| table.enabled);
+    for text in mysql.map(|table| table.listen.addresses()).unwrap_or_default() {
+        let address = ListenAddress::Tcp(tcp("bouncer.mysql.listen", text)?);
+        // Nobody chose it: another bouncer may be there.
+        listeners.push(open(address, TenantEngine::Mysql, config.mysql.is_default()));
     }
     if let Some(directory) = &config.unix_socket_dir {
-        let path = directory.join(format!(".s.PGSQL.{port}"));
-        listeners.push(ListenerSpec { address: ListenAddress::Unix { path, mode }, tenant: None });
+        for (name, engine) in [
+            (format!(".s.PGSQL.{port}"), TenantEngine::Postgres),
+            (MYSQL_SOCKET.to_owned(), TenantEngine::Mysql),
+        ] {
+            if engine == TenantEngine::Mysql && mysql.is_none() {
+                continue;
+            }
+            let path = directory.join(name);
+            listeners.push(open(ListenAddress::Unix { path, mode }, engine, false));
+        }
     }
     for bound in &config.bound {
         let address = match bound.listen.starts_with('/') {
             true => ListenAddress::Unix { path: Path::new(&bound.listen).to_owned(), mode },
             false => ListenAddress::Tcp(tcp("bouncer.bound", &bound.listen)?),
         };
-        listeners.push(ListenerSpec { address, tenant: Some(bound.tenant.as_str().into()) });
+        let tenant = Some(bound.tenant.as_str().into());
+        listeners.push(ListenerSpec { tenant, ..open(address, bound.engine, false) });
     }
     Ok(listeners)
 }
@@ -361,18 +397,22 @@ async fn reload_server(server: &Remote) -> Result<()> {
     Ok(print_json(&done)?)
 }
 
+/// A runtime for what decides: the relay has threads of its own.
+fn control_plane() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("cove")
+        .enable_all()
+        .build()
+        .context("failed to start the runtime")
+}
+
 /// The bouncer without a server around it.
 fn alone(source: &Source, takeover: Option<PathBuf>) -> Result<()> {
     let config = &source.config;
     telemetry::init_logs(config.log.format, config.log.level, source.environment.colour())
         .map_err(anyhow::Error::from_boxed)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("cove")
-        .enable_all()
-        .build()
-        .context("failed to start the runtime")?;
-    runtime.block_on(async {
+    control_plane()?.block_on(async {
         let drain = Drain::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));

@@ -124,6 +124,9 @@ pub(crate) struct ServeArgs {
     /// Where to listen for PostgreSQL's clients; port 0 is any free one [default: 127.0.0.1:6432]
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) bouncer: Option<String>,
+    /// Where to listen for MySQL's clients; port 0 is any free one [default: 127.0.0.1:6433]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) bouncer_mysql: Option<String>,
     /// Where to listen for E2B's clients; nowhere when it is left out
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) e2b: Option<String>,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::bouncer::Bouncer;
 use anyhow::{Context as _, Result};
+use api::TenantEngine;
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -56,6 +57,7 @@ pub(crate) fn flags(args: &ServeArgs) -> Flags {
     };
     set("http", args.http.clone(), "--http");
     set("bouncer.listen", args.bouncer.clone(), "--bouncer");
+    set("bouncer.mysql.listen", args.bouncer_mysql.clone(), "--bouncer-mysql");
     set("compat.e2b.listen", args.e2b.clone(), "--e2b");
     set("log.level", args.log_level.clone(), "--log-level");
     set("log.format", args.log_format.clone(), "--log-format");
@@ -256,7 +258,10 @@ fn addresses<const N: usize>(
     pooler: Option<&bouncer::Running>,
 ) -> Vec<(&'static str, SocketAddr)> {
     let faces = faces.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?.0.address())));
-    let pooler = pooler.and_then(|it| Some(("bouncer", it.address()?)));
+    let engines = [("bouncer", TenantEngine::Postgres), ("mysql", TenantEngine::Mysql)];
+    let pooler = engines
+        .into_iter()
+        .filter_map(|(name, engine)| Some((name, pooler?.address(engine)?)));
     faces.chain(pooler).collect()
 }
 

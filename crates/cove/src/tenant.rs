@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use api::{
     BouncerClientList, BouncerServerList, Tenant, TenantAdmission, TenantHealth,
-    TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec, TenantStats,
+    TenantEngine, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec, TenantStats,
     TenantUserSpec,
 };
 use axum::http::Method;
@@ -112,9 +112,15 @@ fn spec(args: &AddTenantArgs) -> Result<TenantSpec> {
         None => TenantSpec::default(),
     };
     spec.name.clone_from(&args.name);
-    if let Some(postgres) = &args.postgres {
-        spec.server.clone_from(postgres);
+    for (address, engine) in
+        [(&args.postgres, TenantEngine::Postgres), (&args.mysql, TenantEngine::Mysql)]
+    {
+        if let Some(address) = address {
+            spec.server.clone_from(address);
+            spec.engine = engine;
+        }
     }
+    spec.engine = args.engine.map_or(spec.engine, Into::into);
     spec.database = args.database.clone().or(spec.database);
     spec.pool_mode = args.mode.map(Into::into).or(spec.pool_mode);
     spec.weight = args.weight.or(spec.weight);
@@ -210,12 +216,14 @@ pub(crate) async fn look(server: &Remote) -> Result<Vec<Row>> {
 }
 
 fn table(rows: &[Row]) -> String {
-    let heading = ["name", "server", "mode", "state", "health", "clients", "connections", "from"];
+    let heading =
+        ["name", "engine", "server", "mode", "state", "health", "clients", "connections", "from"];
     let mut lines = vec![heading.map(str::to_owned)];
     for Row { tenant, stats } in rows {
         let spec = &tenant.spec;
         lines.push([
             plain(&spec.name),
+            spec.engine.as_str().to_owned(),
             plain(&spec.server),
             spec.pool_mode.map_or("default", mode).to_owned(),
             admission(tenant.admission).to_owned(),
@@ -290,6 +298,7 @@ fn details(tenant: &Tenant, stats: &TenantStats, report: &TenantHealthReport) ->
             text.push_str(&format!("  {name:<14}{}\n", plain(value)));
         }
     };
+    line("engine", spec.engine.as_str());
     line("server", &spec.server);
     line("database", spec.database.as_deref().unwrap_or(&spec.name));
     line("mode", spec.pool_mode.map_or("default", mode));
@@ -297,6 +306,8 @@ fn details(tenant: &Tenant, stats: &TenantStats, report: &TenantHealthReport) ->
     line("users", &users.join(", "));
     line("server user", spec.server_user.as_deref().unwrap_or_default());
     line("read-only", if spec.read_only { "yes" } else { "" });
+    line("local infile", if spec.local_infile == Some(true) { "yes" } else { "" });
+    line("found rows", if spec.found_rows == Some(true) { "yes" } else { "" });
     let limits = serde_json::to_string(&spec.limits).unwrap_or_default();
     line("limits", if limits == "{}" { "" } else { &limits });
     line("state", admission(tenant.admission));
@@ -366,7 +377,9 @@ mod tests {
     fn args(name: &str) -> AddTenantArgs {
         AddTenantArgs {
             name: name.to_owned(),
+            engine: None,
             postgres: None,
+            mysql: None,
             database: None,
             mode: None,
             user: None,
@@ -408,6 +421,21 @@ mod tests {
         let TenantLimitsSpec { wait_s, query_s, waiting_max, .. } = spec.limits;
         assert_eq!((wait_s, query_s, waiting_max), (Some(5.0), Some(1.5), Some(7)));
         assert_eq!(spec.settings["statement_timeout"], "5s");
+    }
+
+    #[test]
+    fn an_address_says_what_is_spoken_there() {
+        let check = |said: AddTenantArgs, engine: TenantEngine| {
+            let spec = spec(&said).unwrap();
+            assert_eq!((spec.engine, spec.server.as_str()), (engine, "db"));
+        };
+        let db = || Some("db".to_owned());
+        check(AddTenantArgs { postgres: db(), ..args("a") }, TenantEngine::Postgres);
+        check(AddTenantArgs { mysql: db(), ..args("a") }, TenantEngine::Mysql);
+        let scratch = Scratch::new();
+        let file = "name = \"a\"\nserver = \"db\"\nengine = \"mysql\"\n";
+        let from = Some(scratch.file("a.toml", file));
+        check(AddTenantArgs { from, ..args("a") }, TenantEngine::Mysql);
     }
 
     #[test]

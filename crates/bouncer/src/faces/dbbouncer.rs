@@ -10,7 +10,7 @@ mod duration;
 use std::collections::BTreeMap;
 
 use api::{
-    PoolMode, Tenant, TenantAdmission, TenantHealth, TenantLimitsSpec, TenantSpec, TenantUserSpec,
+    PoolMode, Tenant, TenantAdmission, TenantEngine, TenantHealth, TenantLimitsSpec, TenantSpec, TenantUserSpec,
 };
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
@@ -132,17 +132,27 @@ struct Body {
 impl Body {
     /// Lays it over a tenant.
     fn apply(self, spec: &mut TenantSpec) -> Result<(), http::Error> {
-        if self.db_type.as_deref().is_some_and(|it| it != "postgres" && it != "postgresql") {
-            return Err(http::Error::invalid("db_type must be `postgres`").at("db_type"));
-        }
-        let (host, port) = split(&spec.server);
+        let engine = self.db_type.as_deref().map(engine).transpose()?;
+        let (host, port) = split(&spec.server, spec.engine);
+        // The port that it had meant the other engine, unless somebody chose it.
+        let port = match engine {
+            Some(engine) if port == port_of(spec.engine) => port_of(engine),
+            _ => port,
+        };
+        spec.engine = engine.unwrap_or(spec.engine);
         let host = self.host.unwrap_or(host);
         if host.is_empty() {
             return Err(http::Error::invalid("host is missing").at("host"));
         }
         let is_bare_v6 = host.contains(':') && !host.starts_with(['[', '/']);
         let host = if is_bare_v6 { format!("[{host}]") } else { host };
-        spec.server = format!("{host}:{}", self.port.unwrap_or(port));
+        spec.server = match spec.engine {
+            // The path of a socket, which has no port.
+            TenantEngine::Mysql if host.starts_with('/') => host,
+            TenantEngine::Mysql | TenantEngine::Postgres => {
+                format!("{host}:{}", self.port.unwrap_or(port))
+            }
+        };
         spec.database = self.dbname.or(spec.database.take());
         spec.pool_mode = self.pool_mode.or(spec.pool_mode);
         if self.username.is_some() || self.password.is_some() {
@@ -167,27 +177,43 @@ impl Body {
     }
 }
 
+/// What DBBouncer calls a database's kind.
+fn engine(db_type: &str) -> Result<TenantEngine, http::Error> {
+    match db_type {
+        "postgres" | "postgresql" => Ok(TenantEngine::Postgres),
+        "mysql" | "mariadb" => Ok(TenantEngine::Mysql),
+        _ => Err(http::Error::invalid("db_type must be `postgres` or `mysql`").at("db_type")),
+    }
+}
+
+fn port_of(engine: TenantEngine) -> u16 {
+    match engine {
+        TenantEngine::Postgres => 5432,
+        TenantEngine::Mysql => 3306,
+    }
+}
+
 /// Host and port of an address that has both or the host only.
-fn split(server: &str) -> (String, u16) {
+fn split(server: &str, engine: TenantEngine) -> (String, u16) {
     match server.rsplit_once(':') {
         Some((host, port)) if !host.ends_with(':') => match port.parse() {
             Ok(port) => (host.to_owned(), port),
-            Err(_) => (server.to_owned(), 5432),
+            Err(_) => (server.to_owned(), port_of(engine)),
         },
-        _ => (server.to_owned(), 5432),
+        _ => (server.to_owned(), port_of(engine)),
     }
 }
 
 /// A tenant as DBBouncer shows it.
 fn shown(bouncer: &Bouncer, tenant: &Tenant) -> Value {
-    let TenantSpec { name, server, database, users, limits, .. } = &tenant.spec;
-    let (host, port) = split(server);
+    let TenantSpec { name, engine, server, database, users, limits, .. } = &tenant.spec;
+    let (host, port) = split(server, *engine);
     let user = users.first();
     let health = bouncer.health(name).ok();
     json!({
         "id": name,
         "config": {
-            "DBType": "postgres",
+            "DBType": engine.as_str(),
             "Host": host,
             "Port": port,
             "DBName": database.as_deref().unwrap_or(name),
@@ -242,7 +268,7 @@ fn figures(bouncer: &Bouncer, tenant: &Tenant) -> Option<Value> {
     let held = routing.named(&tenant.spec.name)?;
     Some(json!({
         "tenant_id": tenant.spec.name,
-        "db_type": "postgres",
+        "db_type": held.engine.as_str(),
         "pool_mode": held.mode,
         "active": stats.servers_active,
         "idle": stats.servers_idle,

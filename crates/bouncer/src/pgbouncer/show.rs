@@ -224,6 +224,7 @@ fn databases(view: &View<'_>) -> Table {
         let (host, port) = match &tenant.server.address {
             Address::Tcp { host, port } => (host.clone(), *port),
             Address::Unix { directory, port } => (directory.display().to_string(), *port),
+            Address::Socket { path } => (path.display().to_string(), 0),
         };
         let admission = tenant.state.admission();
         let is = |wanted| of(u8::from(admission == wanted));

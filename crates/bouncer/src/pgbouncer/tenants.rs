@@ -12,7 +12,9 @@ use api::{
 
 use super::ini::{Entry, Ini, IniError, connection_string};
 use super::settings::{Change, Values, find};
-use crate::config::{Config, ConsoleTable, ConsoleUser, Listen, ServerTable, TlsTable};
+use crate::config::{
+    Config, ConsoleTable, ConsoleUser, Listen, MysqlTable, ServerTable, TlsTable,
+};
 
 /// Connections where PgBouncer knows no limit.
 const UNLIMITED: u32 = 100_000;
@@ -95,6 +97,7 @@ impl Translator<'_> {
         let auth = self.auth()?;
         let mut config = Config {
             listen: Listen::Several(self.addresses()),
+            mysql: MysqlTable { enabled: false, ..MysqlTable::default() },
             unix_socket_dir: path(values.text("unix_socket_dir")),
             unix_socket_mode: values.text("unix_socket_mode").to_owned(),
             clients_max: count(values.count("max_client_conn")),

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::TenantEngine;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockAddr, Socket as RawSocket, Type};
@@ -44,6 +45,10 @@ pub enum ListenAddress {
 pub struct ListenerSpec {
     /// Where.
     pub address: ListenAddress,
+    /// What is spoken there.
+    pub engine: TenantEngine,
+    /// Whether it may be left out when somebody else listens there.
+    pub is_optional: bool,
     /// The tenant that whoever connects here belongs to, whatever else they say.
     pub tenant: Option<Arc<str>>,
 }
@@ -67,6 +72,8 @@ enum Kind {
 #[derive(Debug)]
 pub(crate) struct Listener {
     kind: Kind,
+    /// What is spoken there.
+    pub(crate) engine: TenantEngine,
     /// The tenant of all its clients.
     pub(crate) tenant: Option<Arc<str>>,
 }
@@ -122,7 +129,7 @@ impl Listener {
                 Kind::Unix(UnixListener::from_std(fd.into()), SocketFile(path.clone()))
             }
         };
-        Listener { kind, tenant: spec.tenant.clone() }
+        Listener { kind, engine: spec.engine, tenant: spec.tenant.clone() }
     }
 
     /// Gives it to another process, with its address.
@@ -149,7 +156,7 @@ impl Listener {
             ListenAddress::Unix { path, mode } => bind_unix(path, *mode)
                 .map_err(|source| ListenError { address: path.display().to_string(), source })?,
         };
-        Ok(Listener { kind, tenant: spec.tenant.clone() })
+        Ok(Listener { kind, engine: spec.engine, tenant: spec.tenant.clone() })
     }
 
     /// Where it really listens; nothing for Unix sockets.
@@ -259,7 +266,8 @@ mod tests {
 
     fn unix(path: &Path) -> ListenerSpec {
         let address = ListenAddress::Unix { path: path.to_owned(), mode: 0o700 };
-        ListenerSpec { address, tenant: None }
+        let engine = TenantEngine::Postgres;
+        ListenerSpec { address, engine, is_optional: false, tenant: None }
     }
 
     #[test]
@@ -292,7 +300,9 @@ mod tests {
     #[test]
     fn port_0_is_any_port() {
         let address = ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let listener = Listener::bind(&ListenerSpec { address, tenant: None }).expect("bind");
+        let engine = TenantEngine::Postgres;
+        let spec = ListenerSpec { address, engine, is_optional: false, tenant: None };
+        let listener = Listener::bind(&spec).expect("bind");
         assert_ne!(listener.local_addr().expect("address").port(), 0);
     }
 }

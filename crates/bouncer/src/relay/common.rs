@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use api::TenantEngine;
 use parking_lot::{Mutex, RwLock};
 
 use super::RelayConfig;
@@ -34,8 +35,9 @@ pub(super) struct Common {
     pub(super) config: RelayConfig,
     /// What of it may change.
     pub(super) live: Live,
-    /// Tenants of the listeners that are bound to one, by the listeners' numbers.
-    pub(super) bound: Vec<Option<Arc<str>>>,
+    /// What is spoken at the listeners, and the tenants of those that are bound to one, by the
+    /// listeners' numbers.
+    pub(super) bound: Vec<(TenantEngine, Option<Arc<str>>)>,
     /// The threads, by their numbers.
     pub(super) peers: Vec<Peer>,
     pub(super) current: Arc<Current>,

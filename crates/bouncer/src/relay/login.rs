@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use api::{PoolMode, Transport};
+use api::{PoolMode, TenantEngine, Transport};
 
 use super::client::{Phase, Place, Session};
 use super::common::{Answer, Full, Head, Parameters};
@@ -98,7 +98,7 @@ impl Worker {
         let tls = self.common.client_tls.load().policy;
         let policy = LoginPolicy { tls, cleartext: self.common.config.cleartext };
         let login = Login::new(policy, reached, Entropy::random()?);
-        let bound = self.common.bound.get(listener).cloned().flatten();
+        let bound = self.common.bound.get(listener).and_then(|(_, tenant)| tenant.clone());
         Ok(LoginPhase::new(login, bound))
     }
 
@@ -237,6 +237,7 @@ impl Worker {
             database: requested.database.as_deref(),
             user: &requested.user,
             transport,
+            engine: TenantEngine::Postgres,
         };
         let route = match self.routing.route(&request) {
             Ok(route) => route,
@@ -319,6 +320,7 @@ impl Worker {
         self.set_gate(pool_id);
         let stats = self.books.tenant(route.tenant.id);
         stats.clients.add(1);
+        stats.logins.add(1);
         self.books.stats.logins.sub(1);
         let known = self.common.greetings.get(pool_id, route.tenant.state.epoch());
         let greeting = Greeting { authenticated, route, head, pool, place: Place::Idle, stats };

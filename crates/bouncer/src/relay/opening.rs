@@ -111,7 +111,7 @@ impl Worker {
         let Some(role) = self.roles.get(&slot.pool()) else { return self.roleless(pool, slot) };
         let tenant = Arc::clone(&role.tenant);
         match &tenant.server.address {
-            Address::Unix { .. } => {
+            Address::Unix { .. } | Address::Socket { .. } => {
                 let path = tenant.server.address.socket_path().unwrap_or_default();
                 self.connect_server(pool, slot, Target::Unix(path), Vec::new());
             }

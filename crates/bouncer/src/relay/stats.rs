@@ -134,6 +134,8 @@ impl Distribution {
 pub struct TenantStats {
     /// Clients that are logged in.
     pub clients: Count,
+    /// Clients that have logged in, since the start.
+    pub logins: Count,
     /// Clients that hold a server connection.
     pub clients_active: Count,
     /// Clients that wait for a server connection.

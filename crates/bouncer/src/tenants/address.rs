@@ -3,15 +3,19 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use api::TenantEngine;
+
 use super::Refusal;
 
-/// PostgreSQL's port.
-const PORT: u16 = 5432;
+/// PostgreSQL's port, and MySQL's.
+const POSTGRES_PORT: u16 = 5432;
+const MYSQL_PORT: u16 = 3306;
 
 /// Longest host name (RFC 1035) or directory; the path of a Unix socket has 108 bytes with its
-/// name.
+/// name and the byte behind it.
 const HOST_BYTES_MAX: usize = 253;
 const DIRECTORY_BYTES_MAX: usize = 80;
+const SOCKET_BYTES_MAX: usize = 107;
 
 /// Where a server is.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,30 +27,46 @@ pub enum Address {
         /// Port.
         port: u16,
     },
-    /// By a Unix socket: `DIRECTORY/.s.PGSQL.PORT`.
+    /// By a Unix socket of PostgreSQL: `DIRECTORY/.s.PGSQL.PORT`.
     Unix {
         /// Its directory.
         directory: PathBuf,
         /// What it is named after.
         port: u16,
     },
+    /// By a Unix socket with a name of its own, as MySQL's have.
+    Socket {
+        /// The file.
+        path: PathBuf,
+    },
 }
 
 impl Address {
-    /// Reads `host:port`, `host`, `[::1]:port`, `/directory` or `/directory:port`.
+    /// Reads `host:port`, `host`, `[::1]:port`, and of PostgreSQL `/directory` or
+    /// `/directory:port`, of MySQL `/file`.
     ///
     /// # Errors
     /// When it is none of that; `field` names it then.
-    pub fn parse(text: &str, field: &str) -> Result<Address, Refusal> {
+    pub fn parse(text: &str, engine: TenantEngine, field: &str) -> Result<Address, Refusal> {
         let refuse = |message: &str| Refusal::new(field, format!("`{}` {message}", short(text)));
         let port_of = |text: &str| match text.parse() {
             Ok(port @ 1..) => Ok(port),
             Ok(0) | Err(_) => Err(refuse("has no port from 1 to 65535 after its colon")),
         };
+        let port_else = match engine {
+            TenantEngine::Postgres => POSTGRES_PORT,
+            TenantEngine::Mysql => MYSQL_PORT,
+        };
+        if text.starts_with('/') && engine == TenantEngine::Mysql {
+            if text.len() > SOCKET_BYTES_MAX || text.contains('\0') {
+                return Err(refuse("is too long for a Unix socket, or no path"));
+            }
+            return Ok(Address::Socket { path: PathBuf::from(text) });
+        }
         if text.starts_with('/') {
             let (directory, port) = match text.rsplit_once(':') {
                 Some((directory, port)) => (directory, port_of(port)?),
-                None => (text, PORT),
+                None => (text, port_else),
             };
             if directory.len() > DIRECTORY_BYTES_MAX {
                 return Err(refuse("is too long for the directory of a Unix socket"));
@@ -54,7 +74,7 @@ impl Address {
             return Ok(Address::Unix { directory: PathBuf::from(directory), port });
         }
         let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
-            Some(Some((host, ""))) => (host, PORT),
+            Some(Some((host, ""))) => (host, port_else),
             Some(Some((host, rest))) => match rest.strip_prefix(':') {
                 Some(port) => (host, port_of(port)?),
                 None => return Err(refuse("is not `[ADDRESS]:PORT`")),
@@ -62,9 +82,9 @@ impl Address {
             Some(None) => return Err(refuse("is not `[ADDRESS]:PORT`")),
             None => match text.split_once(':') {
                 // More than one colon without brackets: an address of IPv6 by itself.
-                Some((_, rest)) if rest.contains(':') => (text, PORT),
+                Some((_, rest)) if rest.contains(':') => (text, port_else),
                 Some((host, port)) => (host, port_of(port)?),
-                None => (text, PORT),
+                None => (text, port_else),
             },
         };
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:%".contains(&byte);
@@ -80,6 +100,7 @@ impl Address {
         match self {
             Address::Tcp { .. } => None,
             Address::Unix { directory, port } => Some(directory.join(format!(".s.PGSQL.{port}"))),
+            Address::Socket { path } => Some(path.clone()),
         }
     }
 }
@@ -92,6 +113,7 @@ impl fmt::Display for Address {
             }
             Address::Tcp { host, port } => write!(f, "{host}:{port}"),
             Address::Unix { directory, port } => write!(f, "{}:{port}", directory.display()),
+            Address::Socket { path } => write!(f, "{}", path.display()),
         }
     }
 }
@@ -107,11 +129,17 @@ mod tests {
 
     #[test]
     fn addresses() {
-        let check = |text: &str, shown: &str| {
-            let address = Address::parse(text, "server").unwrap();
+        let check_of = |engine, text: &str, shown: &str| {
+            let address = Address::parse(text, engine, "server").unwrap();
             assert_eq!(address.to_string(), shown, "{text}");
-            assert_eq!(Address::parse(shown, "server").unwrap(), address, "{text}");
+            assert_eq!(Address::parse(shown, engine, "server").unwrap(), address, "{text}");
         };
+        let check = |text: &str, shown: &str| check_of(TenantEngine::Postgres, text, shown);
+        let check_mysql = |text: &str, shown: &str| check_of(TenantEngine::Mysql, text, shown);
+        check_mysql("db", "db:3306");
+        check_mysql("[::1]", "[::1]:3306");
+        check_mysql("db:3307", "db:3307");
+        check_mysql("/run/mysqld/mysqld.sock", "/run/mysqld/mysqld.sock");
         check("db", "db:5432");
         check("db.internal:6000", "db.internal:6000");
         check("127.0.0.1", "127.0.0.1:5432");
@@ -127,16 +155,21 @@ mod tests {
             "", ":1", "a,", ",a", "db:", "db:0", "db:65536", "db:x", "[::1", "[::1]5", "a b",
             "/a:x",
         ] {
-            assert!(Address::parse(bad, "server").is_err(), "{bad}");
+            assert!(Address::parse(bad, TenantEngine::Postgres, "server").is_err(), "{bad}");
         }
-        let long = format!("/{}", "x".repeat(80));
-        assert_eq!(Address::parse(&long, "server").unwrap_err().field, "server");
+        for (engine, bytes) in [(TenantEngine::Postgres, 80), (TenantEngine::Mysql, 107)] {
+            let long = format!("/{}", "x".repeat(bytes));
+            assert_eq!(Address::parse(&long, engine, "server").unwrap_err().field, "server");
+        }
     }
 
     #[test]
     fn a_socket_has_the_name_that_libpq_looks_for() {
-        let path = Address::parse("/run/pg:5433", "server").unwrap().socket_path();
+        let of = |text, engine| Address::parse(text, engine, "server").unwrap().socket_path();
+        let path = of("/run/pg:5433", TenantEngine::Postgres);
         assert_eq!(path, Some(PathBuf::from("/run/pg/.s.PGSQL.5433")));
-        assert_eq!(Address::parse("db", "server").unwrap().socket_path(), None);
+        let path = of("/run/my.sock", TenantEngine::Mysql);
+        assert_eq!(path, Some(PathBuf::from("/run/my.sock")));
+        assert_eq!(of("db", TenantEngine::Postgres), None);
     }
 }

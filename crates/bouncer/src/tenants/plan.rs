@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use api::{
-    AuthQuerySpec, PoolMode, TenantDefaults, TenantOrigin, TenantSpec, TenantUserSpec, Transport,
-    UserAuth, Verify,
+    AuthQuerySpec, PoolMode, TenantDefaults, TenantEngine, TenantOrigin, TenantSpec,
+    TenantUserSpec, Transport, UserAuth, Verify,
 };
 
 use super::{
@@ -20,8 +20,10 @@ use crate::secrets::{PASSWORD_BYTES_MAX, Password, Resolve, is_reference};
 pub(crate) const NAME_BYTES_MAX: usize = 63;
 
 /// Names of users, roles, databases and settings end at 63 bytes in PostgreSQL, which cuts longer
-/// ones off: two users must not become one role by that.
-const IDENTIFIER_BYTES_MAX: usize = 63;
+/// ones off: two users must not become one role by that. MariaDB's users have up to 128 characters
+/// and MySQL's fewer; both refuse longer ones.
+const POSTGRES_IDENTIFIER_BYTES_MAX: usize = 63;
+const MYSQL_IDENTIFIER_BYTES_MAX: usize = 128;
 
 /// Users of one tenant that are listed.
 const USERS_MAX: usize = 10_000;
@@ -134,7 +136,9 @@ impl Settings {
 #[derive(Debug, Default)]
 pub struct Book {
     version: u64,
-    tenants: HashMap<Arc<str>, Entry>,
+    /// A tenant that speaks something else is another one: nothing of its clients and connections
+    /// is of use to the other.
+    tenants: HashMap<(Arc<str>, TenantEngine), Entry>,
     servers: HashMap<(Address, ServerTls), ServerId>,
     pool_ids: Arc<AtomicU32>,
 }
@@ -150,6 +154,7 @@ struct Entry {
 /// When this changes, open server connections do not fit any more.
 #[derive(Debug, PartialEq)]
 struct Target {
+    found_rows: bool,
     server: (Address, ServerTls),
     database: Arc<str>,
     forced: Option<(Arc<str>, Option<Password>)>,
@@ -224,8 +229,9 @@ impl Book {
         for (name, tenant) in of_suffix {
             routing.by_server_name.entry(name).or_insert(tenant);
         }
-        for (name, entry) in &self.tenants {
-            entry.state.set_removed(!routing.by_name.contains_key(name));
+        for ((name, engine), entry) in &self.tenants {
+            let is_there = routing.named(name).is_some_and(|tenant| tenant.engine == *engine);
+            entry.state.set_removed(!is_there);
         }
         routing
     }
@@ -234,12 +240,14 @@ impl Book {
     fn tenant(&mut self, draft: Draft, server: Arc<ServerAddress>) -> Tenant {
         let next = TenantId(u32::try_from(self.tenants.len()).unwrap_or(u32::MAX));
         let pool_ids = &self.pool_ids;
-        let entry = self.tenants.entry(Arc::clone(&draft.name)).or_insert_with(|| Entry {
+        let key = (Arc::clone(&draft.name), draft.engine);
+        let entry = self.tenants.entry(key).or_insert_with(|| Entry {
             id: next,
             state: Arc::new(TenantState::new(Arc::clone(pool_ids))),
             target: None,
         });
         let target = Target {
+            found_rows: draft.found_rows,
             server: (draft.address, draft.tls),
             database: Arc::clone(&draft.database),
             forced: draft.forced.clone(),
@@ -252,6 +260,7 @@ impl Book {
         Tenant {
             id: entry.id,
             name: draft.name,
+            engine: draft.engine,
             origin: draft.origin,
             server,
             database: draft.database,
@@ -262,6 +271,8 @@ impl Book {
             verify: draft.verify,
             transports: draft.transports,
             settings: draft.settings,
+            local_infile: draft.local_infile,
+            found_rows: draft.found_rows,
             users: draft.users,
             forced: draft.forced,
             auth_query: draft.auth_query,
@@ -273,6 +284,7 @@ impl Book {
 /// A tenant that was checked, but for what others have to do with it.
 struct Draft {
     name: Arc<str>,
+    engine: TenantEngine,
     origin: TenantOrigin,
     address: Address,
     tls: ServerTls,
@@ -285,6 +297,8 @@ struct Draft {
     verify: Verify,
     transports: Option<Vec<Transport>>,
     settings: BTreeMap<String, String>,
+    local_infile: bool,
+    found_rows: bool,
     users: HashMap<Box<str>, Arc<TenantUser>>,
     forced: Option<(Arc<str>, Option<Password>)>,
     auth_query: Option<AuthQuery>,
@@ -295,25 +309,14 @@ impl Draft {
     fn new(definition: &Definition, settings: &Settings) -> Result<Draft, Refusal> {
         let spec = &definition.spec;
         let defaults = &settings.defaults;
-        let (address, tls, connections_max) = server(&spec.server, settings)?;
+        check_engine(spec)?;
+        let engine = spec.engine;
+        let (address, tls, connections_max) = server(&spec.server, engine, settings)?;
         let database = spec.database.as_ref().unwrap_or(&spec.name);
-        check_identifier("database", database)?;
-        let forced = match (&spec.server_user, &spec.server_password) {
-            (Some(user), password) => {
-                check_identifier("server_user", user)?;
-                let password = password.as_deref();
-                let password =
-                    password.map(|text| check_password("server_password", text)).transpose()?;
-                Some((Arc::from(user.as_str()), password))
-            }
-            (None, None) => None,
-            (None, Some(_)) => {
-                let message = "has no meaning without `server_user`";
-                return Err(Refusal::new("server_password", message));
-            }
-        };
+        check_identifier(engine, "database", database)?;
+        let forced = forced_role(spec)?;
         let query = spec.auth_query.as_ref();
-        let auth_query = query.map(|query| auth_query(query, database)).transpose()?;
+        let auth_query = query.map(|query| auth_query(engine, query, database)).transpose()?;
         let weight = spec.weight.unwrap_or(1);
         if !(1..=WEIGHT_MAX).contains(&weight) {
             return Err(Refusal::new("weight", format!("must be 1 to {WEIGHT_MAX}")));
@@ -323,6 +326,7 @@ impl Draft {
         }
         Ok(Draft {
             name: spec.name.as_str().into(),
+            engine,
             origin: definition.origin,
             address,
             tls,
@@ -335,6 +339,8 @@ impl Draft {
             verify: spec.verify.unwrap_or(defaults.verify),
             transports: spec.transports.clone(),
             settings: forced_settings(spec, defaults)?,
+            local_infile: spec.local_infile.unwrap_or_default(),
+            found_rows: spec.found_rows.unwrap_or_default(),
             users: users(spec, forced.as_ref())?,
             forced,
             auth_query,
@@ -343,17 +349,79 @@ impl Draft {
     }
 }
 
+/// What one engine has and the other has not.
+fn check_engine(spec: &TenantSpec) -> Result<(), Refusal> {
+    let of_mysql = [("local_infile", spec.local_infile), ("found_rows", spec.found_rows)];
+    match spec.engine {
+        TenantEngine::Postgres => {
+            match of_mysql.into_iter().find(|(_, is_said)| is_said.is_some()) {
+                Some((field, _)) => {
+                    let message = "is for tenants with `engine = \"mysql\"` only";
+                    Err(Refusal::new(field, message))
+                }
+                None => Ok(()),
+            }
+        }
+        TenantEngine::Mysql => {
+            let users = spec.users.iter().enumerate();
+            let mut secrets = users.flat_map(|(index, user)| {
+                let of = |field: &str, text: &Option<String>| {
+                    Some((format!("users[{index}].{field}"), text.clone()?))
+                };
+                [of("password", &user.password), of("server_password", &user.server_password)]
+            });
+            let of_server = spec.server_password.clone();
+            let of_server = of_server.map(|text| ("server_password".to_owned(), text));
+            let of_postgres = secrets
+                .by_ref()
+                .chain([of_server])
+                .flatten()
+                .find(|(_, text)| text.starts_with("SCRAM-SHA-256$"));
+            match of_postgres {
+                Some((field, _)) => {
+                    let message = "is a secret of PostgreSQL, which proves nothing in MySQL: give \
+                                   the password, or `*` and 40 hexadecimal digits";
+                    Err(Refusal::new(field, message))
+                }
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Whom all users are on the server, where it is one.
+fn forced_role(spec: &TenantSpec) -> Result<Option<(Arc<str>, Option<Password>)>, Refusal> {
+    match (&spec.server_user, &spec.server_password) {
+        (Some(user), password) => {
+            check_identifier(spec.engine, "server_user", user)?;
+            let password = password.as_deref();
+            let password =
+                password.map(|text| check_password("server_password", text)).transpose()?;
+            Ok(Some((Arc::from(user.as_str()), password)))
+        }
+        (None, None) => Ok(None),
+        (None, Some(_)) => {
+            let message = "has no meaning without `server_user`";
+            Err(Refusal::new("server_password", message))
+        }
+    }
+}
+
 /// The server that a text names.
-fn server(text: &str, settings: &Settings) -> Result<(Address, ServerTls, u32), Refusal> {
+fn server(
+    text: &str,
+    engine: TenantEngine,
+    settings: &Settings,
+) -> Result<(Address, ServerTls, u32), Refusal> {
     if text.is_empty() {
         return Err(Refusal::new("server", "is missing"));
     }
     let Some(table) = settings.servers.get(text) else {
-        let address = Address::parse(text, "server")?;
+        let address = Address::parse(text, engine, "server")?;
         return Ok((address, ServerTls::default(), settings.server_connections_max));
     };
     let field = format!("servers.{text}.address");
-    let address = Address::parse(&table.address, &field)?;
+    let address = Address::parse(&table.address, engine, &field)?;
     let tls = ServerTls {
         mode: table.tls,
         ca: table.ca.clone(),
@@ -372,15 +440,24 @@ fn server(text: &str, settings: &Settings) -> Result<(Address, ServerTls, u32), 
     Ok((address, tls, connections_max))
 }
 
-fn auth_query(spec: &AuthQuerySpec, database: &str) -> Result<AuthQuery, Refusal> {
-    check_identifier("auth_query.user", &spec.user)?;
+fn auth_query(
+    engine: TenantEngine,
+    spec: &AuthQuerySpec,
+    database: &str,
+) -> Result<AuthQuery, Refusal> {
+    check_identifier(engine, "auth_query.user", &spec.user)?;
     let database = spec.database.as_deref().unwrap_or(database);
-    check_identifier("auth_query.database", database)?;
+    check_identifier(engine, "auth_query.database", database)?;
     let password = spec.password.as_deref();
     let password = password.map(|text| check_password("auth_query.password", text)).transpose()?;
     let query = spec.query.as_deref();
-    if query.is_some_and(|query| query.len() > QUERY_BYTES_MAX || !query.contains("$1")) {
-        let message = format!("must contain `$1` and have at most {QUERY_BYTES_MAX} bytes");
+    let parameter = match engine {
+        TenantEngine::Postgres => "$1",
+        TenantEngine::Mysql => "?",
+    };
+    if query.is_some_and(|query| query.len() > QUERY_BYTES_MAX || !query.contains(parameter)) {
+        let message =
+            format!("must contain `{parameter}` and have at most {QUERY_BYTES_MAX} bytes");
         return Err(Refusal::new("auth_query.query", message));
     }
     Ok(AuthQuery {
@@ -396,7 +473,11 @@ fn forced_settings(
     spec: &TenantSpec,
     defaults: &TenantDefaults,
 ) -> Result<BTreeMap<String, String>, Refusal> {
-    let mut settings = defaults.settings.clone();
+    // Names and values of one engine's settings are none of the other's.
+    let mut settings = match spec.engine {
+        TenantEngine::Postgres => defaults.settings.clone(),
+        TenantEngine::Mysql => BTreeMap::new(),
+    };
     settings.extend(spec.settings.clone());
     if settings.len() > SETTINGS_MAX {
         return Err(Refusal::new("settings", format!("may be {SETTINGS_MAX} at most")));
@@ -405,7 +486,7 @@ fn forced_settings(
         let field = format!("settings.{name}");
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"_.$".contains(&byte);
         let begins = name.bytes().next().is_some_and(|it| it.is_ascii_alphabetic() || it == b'_');
-        if !begins || !name.bytes().all(is_part) || name.len() > IDENTIFIER_BYTES_MAX {
+        if !begins || !name.bytes().all(is_part) || name.len() > POSTGRES_IDENTIFIER_BYTES_MAX {
             return Err(Refusal::new("settings", "has a name that no setting can have"));
         }
         // They would change who the connection is, behind the back of the pool.
@@ -419,7 +500,7 @@ fn forced_settings(
             return Err(Refusal::new(field, message));
         }
     }
-    if spec.read_only {
+    if spec.read_only && spec.engine == TenantEngine::Postgres {
         settings.insert("default_transaction_read_only".to_owned(), "on".to_owned());
     }
     Ok(settings)
@@ -434,8 +515,8 @@ fn users(
     }
     let mut users = HashMap::with_capacity(spec.users.len());
     for (index, user) in spec.users.iter().enumerate() {
-        let made =
-            user_of(user, forced).map_err(|error| error.below(&format!("users[{index}]")))?;
+        let made = user_of(spec.engine, user, forced)
+            .map_err(|error| error.below(&format!("users[{index}]")))?;
         if users.insert(user.name.as_str().into(), Arc::new(made)).is_some() {
             let message = format!("there are two users `{}`", user.name);
             return Err(Refusal::new(format!("users[{index}].name"), message));
@@ -445,10 +526,11 @@ fn users(
 }
 
 fn user_of(
+    engine: TenantEngine,
     spec: &TenantUserSpec,
     forced: Option<&(Arc<str>, Option<Password>)>,
 ) -> Result<TenantUser, Refusal> {
-    check_identifier("name", &spec.name)?;
+    check_identifier(engine, "name", &spec.name)?;
     let password = spec.password.as_deref();
     let password = password.map(|text| check_password("password", text)).transpose()?;
     let auth = match (spec.auth, password.clone()) {
@@ -462,7 +544,7 @@ fn user_of(
     let of_server = of_server.map(|text| check_password("server_password", text)).transpose()?;
     let (server_user, server_secret) = match (&spec.server_user, of_server, forced) {
         (Some(user), secret, _) => {
-            check_identifier("server_user", user)?;
+            check_identifier(engine, "server_user", user)?;
             (Arc::from(user.as_str()), secret.map_or(ServerSecret::None, ServerSecret::Known))
         }
         (None, Some(secret), _) => (spec.name.as_str().into(), ServerSecret::Known(secret)),
@@ -554,9 +636,13 @@ pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_identifier(field: &str, text: &str) -> Result<(), Refusal> {
-    if text.is_empty() || text.len() > IDENTIFIER_BYTES_MAX || text.contains('\0') {
-        let message = format!("must have 1 to {IDENTIFIER_BYTES_MAX} bytes, and none that is 0");
+fn check_identifier(engine: TenantEngine, field: &str, text: &str) -> Result<(), Refusal> {
+    let bytes_max = match engine {
+        TenantEngine::Postgres => POSTGRES_IDENTIFIER_BYTES_MAX,
+        TenantEngine::Mysql => MYSQL_IDENTIFIER_BYTES_MAX,
+    };
+    if text.is_empty() || text.len() > bytes_max || text.contains('\0') {
+        let message = format!("must have 1 to {bytes_max} bytes, and none that is 0");
         return Err(Refusal::new(field, message));
     }
     Ok(())

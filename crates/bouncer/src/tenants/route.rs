@@ -15,7 +15,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use api::Transport;
+use api::{TenantEngine, Transport};
 
 use super::{Admission, ClientAuth, Health, PoolId, Routing, ServerSecret, Tenant, TenantUser};
 
@@ -39,6 +39,8 @@ pub struct RouteRequest<'a> {
     pub user: &'a str,
     /// How it came.
     pub transport: Transport,
+    /// What it speaks.
+    pub engine: TenantEngine,
 }
 
 /// Where it is led.
@@ -85,6 +87,14 @@ pub enum RouteError {
     /// It does not take clients that come this way.
     #[error("tenant \"{0}\" does not take connections of this kind")]
     Transport(Arc<str>),
+    /// Its server speaks something else.
+    #[error("tenant \"{tenant}\" is a database of {}, which has another port", database_of(*.engine))]
+    Engine {
+        /// The tenant.
+        tenant: Arc<str>,
+        /// What its server speaks.
+        engine: TenantEngine,
+    },
     /// Too many roles.
     #[error("tenant \"{0}\" has too many users")]
     TooManyPools(Arc<str>),
@@ -101,7 +111,9 @@ impl RouteError {
             | RouteError::Draining(_)
             | RouteError::Unhealthy(_) => "08000",
             // invalid_authorization_specification
-            RouteError::OtherTenant(_) | RouteError::Transport(_) => "28000",
+            RouteError::OtherTenant(_) | RouteError::Transport(_) | RouteError::Engine { .. } => {
+                "28000"
+            }
             // too_many_connections
             RouteError::TooManyPools(_) => "53300",
         }
@@ -119,8 +131,17 @@ impl RouteError {
             | RouteError::Paused(_)
             | RouteError::Draining(_)
             | RouteError::Unhealthy(_)
+            | RouteError::Engine { .. }
             | RouteError::TooManyPools(_) => None,
         }
+    }
+}
+
+/// What people call it.
+fn database_of(engine: TenantEngine) -> &'static str {
+    match engine {
+        TenantEngine::Postgres => "PostgreSQL",
+        TenantEngine::Mysql => "MySQL",
     }
 }
 
@@ -149,6 +170,9 @@ impl Routing {
     pub fn route(&self, request: &RouteRequest<'_>) -> Result<Route, RouteError> {
         let (tenant, user) = self.choose(request)?;
         let name = || Arc::clone(&tenant.name);
+        if tenant.engine != request.engine {
+            return Err(RouteError::Engine { tenant: name(), engine: tenant.engine });
+        }
         match tenant.state.admission() {
             Admission::Open | Admission::Paused => {}
             Admission::Refusing => return Err(RouteError::Paused(name())),

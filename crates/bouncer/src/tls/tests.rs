@@ -32,7 +32,7 @@ fn servers(mode: TlsMode, ca: Option<&Certificate>, own: Option<&Certificate>) -
 }
 
 fn address(host: &str) -> Address {
-    Address::parse(host, "server").expect("an address")
+    Address::parse(host, api::TenantEngine::Postgres, "server").expect("an address")
 }
 
 /// Shakes hands and sends a byte each way: what the server knows then, what both bind to.

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{AuthQuerySpec, PoolMode, TenantSpec, TenantUserSpec, TlsMode, UserAuth};
+use api::{AuthQuerySpec, PoolMode, TenantEngine, TenantSpec, TenantUserSpec, TlsMode, UserAuth};
 use bouncer::auth_query::{AuthQueries, Background};
 use bouncer::config::{Config, ServerTable};
 use bouncer::pg::auth::Keyring;
@@ -86,9 +86,12 @@ impl Gate {
         let definitions: Result<Vec<Definition>, _> = config.tenants.iter().map(define).collect();
         let definitions = definitions.expect("definitions");
         let routing = Book::default().build(&Settings::new(&config), &definitions);
-        let listener = |address| ListenerSpec { address, tenant: None };
+        let engine = TenantEngine::Postgres;
+        let listener =
+            |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
         let socket = scratch.path().join(".s.PGSQL.6432");
         let relay_config = RelayConfig {
+            mysql_version: "5.5.5-10.11.0-MariaDB".into(),
             listeners: vec![
                 listener(ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 0)))),
                 listener(ListenAddress::Unix { path: socket, mode: 0o777 }),
@@ -121,7 +124,7 @@ impl Gate {
     }
 
     fn tcp(&self) -> SocketAddr {
-        self.relay.addresses()[0]
+        self.relay.addresses()[0].1
     }
 
     /// Asks by `psql` who it is on the server: that, or what it complains of.

@@ -170,7 +170,7 @@ fn rows_are_never_held_whole() {
     const ROW_BYTES: usize = 64 << 20;
     let server = Postgres::shared();
     let pooler = Pooler::start(1, vec![tenant("t", &server, PoolMode::Transaction)]);
-    let address = pooler.relay.addresses()[0];
+    let address = pooler.relay.addresses()[0].1;
     // Not the client of other tests, which holds rows whole itself.
     let mut stream = TcpStream::connect(address).expect("connect");
     let hello = startup(PROTOCOL_3_0, &[("user", "app"), ("database", "t")]);

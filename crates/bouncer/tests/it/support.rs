@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{PoolMode, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
+use api::{PoolMode, TenantEngine, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
 use bouncer::config::Config;
 use bouncer::pg::auth::Keyring;
 use bouncer::pg::login::{CleartextPolicy, Method};
@@ -90,9 +90,12 @@ impl Pooler {
         let mut book = Book::default();
         let current = Arc::new(Current::new(build(&mut book, &config)));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = |address| ListenerSpec { address, tenant: None };
+        let engine = TenantEngine::Postgres;
+        let listener =
+            |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
         let unix = ListenAddress::Unix { path: socket.clone(), mode: 0o777 };
         let relay_config = RelayConfig {
+            mysql_version: "5.5.5-10.11.0-MariaDB".into(),
             listeners: vec![listener(ListenAddress::Tcp(any_port)), listener(unix)],
             threads: NonZeroUsize::new(threads),
             clients_max: 2000,

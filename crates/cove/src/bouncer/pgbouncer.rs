@@ -195,13 +195,7 @@ pub(super) fn run(args: &BouncerArgs) -> Result<ExitCode> {
     journal.install()?;
     let (file, config) = IniFile::open(path).map_err(|error| anyhow!("{error}"))?;
     let pid_file = PidFile::write(values.text("pidfile"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .thread_name("cove")
-        .enable_all()
-        .build()
-        .context("failed to start the runtime")?;
-    let done = runtime.block_on(work(file, config));
+    let done = super::control_plane()?.block_on(work(file, config));
     drop(pid_file);
     done.map(|()| ExitCode::SUCCESS)
 }

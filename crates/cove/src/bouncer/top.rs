@@ -81,6 +81,7 @@ fn text(rows: &[Row], before: &Before) -> String {
     );
     let heading = [
         "tenant",
+        "engine",
         "state",
         "health",
         "clients",
@@ -98,6 +99,7 @@ fn text(rows: &[Row], before: &Before) -> String {
         let ms = |ms: f64| format!("{ms:.2} ms");
         lines.push([
             plain(&stats.name).chars().take(NAME_CHARS_MAX).collect(),
+            row.tenant.spec.engine.as_str().to_owned(),
             admission(row.tenant.admission).to_owned(),
             health(row.tenant.health).to_owned(),
             stats.clients.to_string(),
@@ -142,6 +144,6 @@ mod tests {
         assert_eq!(Before::default().rate(&row(1), at), None);
         let text = text(&[row(1)], &Before::default());
         assert!(text.starts_with("tenants 1  clients 3 "), "{text}");
-        assert!(text.contains("shop    open   healthy  3"), "{text}");
+        assert!(text.contains("shop    postgres  open   healthy  3"), "{text}");
     }
 }

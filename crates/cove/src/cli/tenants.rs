@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use api::PoolMode;
+use api::{PoolMode, TenantEngine};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{HELP_TEMPLATE, ServerArgs};
@@ -25,6 +25,8 @@ shown here and changed there.
 Examples:
   cove tenant add shop --postgres db:5432 --user app --password-file app.password
   psql 'host=127.0.0.1 port=6432 dbname=shop user=app'
+  cove tenant add blog --mysql db:3306 --user app --password-file app.password
+  mariadb -h 127.0.0.1 -P 6433 -u app -p blog
   cove tenant list
   cove tenant pause shop && cove tenant resume shop
 
@@ -92,7 +94,8 @@ pub(crate) struct NamesArgs {
     help_template = HELP_TEMPLATE,
     after_help = "\
 Passwords come from files, because a command line can be read by everybody; `-` is
-standard input. A password may be a SCRAM secret or an MD5 hash as PostgreSQL keeps it.
+standard input. A password may be what the server keeps of it: a SCRAM secret or an MD5
+hash of PostgreSQL, or the hash of mysql_native_password.
 --from reads everything from a file, in the shape of a [[bouncer.tenants]] table (.toml)
 or of the interface (.json); what else is said is laid over it.
 
@@ -109,6 +112,12 @@ pub(crate) struct AddTenantArgs {
     /// Address of the PostgreSQL server, directory of its socket, or a server of the configuration
     #[arg(long, value_name = "HOST:PORT")]
     pub(crate) postgres: Option<String>,
+    /// Address of the MySQL or MariaDB server, its socket, or a server of the configuration
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "postgres")]
+    pub(crate) mysql: Option<String>,
+    /// What the server speaks, where --from does not say it
+    #[arg(long, value_name = "ENGINE", conflicts_with_all = ["postgres", "mysql"])]
+    pub(crate) engine: Option<Engine>,
     /// Database there [default: the tenant's name]
     #[arg(long, value_name = "DATABASE")]
     pub(crate) database: Option<String>,
@@ -145,6 +154,24 @@ pub(crate) struct AddTenantArgs {
     /// Change the tenant of this name
     #[arg(long)]
     pub(crate) replace: bool,
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Engine {
+    /// PostgreSQL's protocol
+    Postgres,
+    /// MySQL's protocol, which MariaDB speaks as well
+    Mysql,
+}
+
+impl From<Engine> for TenantEngine {
+    fn from(engine: Engine) -> TenantEngine {
+        match engine {
+            Engine::Postgres => TenantEngine::Postgres,
+            Engine::Mysql => TenantEngine::Mysql,
+        }
+    }
 }
 
 /// When a server connection goes back.

@@ -80,6 +80,48 @@ fn what_no_tenant_can_be_is_refused_with_its_field() {
         it.users = vec![TenantUserSpec { password: None, ..user("a", "") }];
     });
     check("t.server_names[0]", |it| it.server_names = vec!["a b".to_owned()]);
+    check("t.local_infile", |it| it.local_infile = Some(false));
+    check("t.found_rows", |it| it.found_rows = Some(true));
+}
+
+#[test]
+fn what_no_tenant_of_mysql_can_be_is_refused_with_its_field() {
+    let of_mysql = |name: &str| {
+        let (engine, server) = (TenantEngine::Mysql, "db".to_owned());
+        TenantSpec { engine, server, users: vec![user("u", "x")], ..spec(name) }
+    };
+    let check = |field: &str, change: fn(&mut TenantSpec)| {
+        let mut changed = of_mysql("t");
+        change(&mut changed);
+        let built = Book::default().build(&settings(), &of_api([changed])).map(drop);
+        assert_eq!(built.unwrap_err().field, field);
+    };
+    check("t.users[0].password", |it| it.users = vec![user("u", "SCRAM-SHA-256$x")]);
+    check("t.server_password", |it| {
+        it.server_user = Some("u".to_owned());
+        it.server_password = Some("SCRAM-SHA-256$x".to_owned());
+    });
+    check("t.auth_query.query", |it| {
+        let (user, query) = ("looker".to_owned(), Some("SELECT $1".to_owned()));
+        it.auth_query = Some(AuthQuerySpec { user, query, ..AuthQuerySpec::default() });
+    });
+    let made = TenantSpec { local_infile: Some(true), read_only: true, ..of_mysql("t") };
+    let defaults = TenantDefaults {
+        settings: BTreeMap::from([("work_mem".to_owned(), "1MB".to_owned())]),
+        ..TenantDefaults::default()
+    };
+    let settings = Settings { defaults, ..settings() };
+    let mut book = Book::default();
+    let routing = book.build(&settings, &of_api([made])).unwrap();
+    let tenant = routing.named("t").unwrap();
+    assert_eq!(tenant.server.address.to_string(), "db:3306");
+    assert!(tenant.settings.is_empty(), "settings of PostgreSQL mean nothing there");
+    assert!(tenant.local_infile && !tenant.found_rows);
+
+    // What speaks something else is somebody else.
+    let other = book.build(&settings, &of_api([spec("t")])).unwrap();
+    assert!(tenant.state.is_removed());
+    assert_ne!(other.named("t").unwrap().id, tenant.id);
 }
 
 #[test]

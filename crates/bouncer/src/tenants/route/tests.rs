@@ -1,6 +1,6 @@
 //! Who is led where.
 
-use api::{AuthQuerySpec, TenantSpec, TenantUserSpec};
+use api::{AuthQuerySpec, TenantEngine, TenantSpec, TenantUserSpec};
 
 use super::super::{Book, Definition, Settings};
 use super::*;
@@ -31,6 +31,7 @@ fn routing() -> Routing {
             server_password: Some("y".to_owned()),
             ..spec("Forced")
         },
+        TenantSpec { engine: TenantEngine::Mysql, ..spec("maria") },
     ];
     let definitions = specs.map(|spec| Definition::of_api(spec).unwrap());
     Book::default().build(&Settings::new(&config), &definitions).unwrap()
@@ -44,6 +45,7 @@ const NOTHING: RouteRequest<'_> = RouteRequest {
     database: None,
     user: "app",
     transport: Transport::Tcp,
+    engine: TenantEngine::Postgres,
 };
 
 /// Tenant and user, or the error.
@@ -113,6 +115,12 @@ fn who_is_led_nowhere_learns_why() {
     let safe = RouteRequest { database: Some("safe"), ..NOTHING };
     check(safe, "28000 tenant \"safe\" does not take connections of this kind");
     assert!(led(&routing, &RouteRequest { transport: Transport::Tls, ..safe }).is_ok());
+    let of_mysql = RouteRequest { engine: TenantEngine::Mysql, ..NOTHING };
+    let other = "28000 tenant \"shop\" is a database of PostgreSQL, which has another port";
+    check(RouteRequest { database: Some("shop"), ..of_mysql }, other);
+    let other = "28000 tenant \"maria\" is a database of MySQL, which has another port";
+    check(RouteRequest { database: Some("maria"), ..NOTHING }, other);
+    assert!(led(&routing, &RouteRequest { database: Some("maria"), ..of_mysql }).is_ok());
 }
 
 #[test]
