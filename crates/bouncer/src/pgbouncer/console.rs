@@ -21,7 +21,8 @@ use super::settings::Values;
 use super::show::{self, Totals, View};
 use crate::relay::Words;
 use crate::relay::snapshot::{ServerView, Snapshot};
-use crate::service::Bouncer;
+use crate::relay::stats::TenantStats;
+use crate::service::{Bouncer, distributions};
 use crate::tenants::{Admission, Tenant, TenantId};
 
 /// How often a command that waits looks again.
@@ -312,23 +313,20 @@ impl Console {
 
     /// What all threads counted for a tenant.
     fn totals(&self, tenant: TenantId) -> Totals {
-        let mut totals = Totals::default();
-        for stats in self.0.bouncer.threads().stats(tenant) {
-            totals.transactions += stats.transactions.load();
-            totals.queries += stats.queries.load();
-            totals.received += stats.received_bytes.load();
-            totals.sent += stats.sent_bytes.load();
-            totals.transaction_us += stats.busy_us.load();
-            let Some(times) = stats.times_seen() else { continue };
-            let mut sums = [(); 3].map(|()| crate::relay::stats::Distribution::default());
-            for (sum, of) in sums.iter_mut().zip([&times.query, &times.transaction, &times.wait]) {
-                of.add_to(sum);
-            }
-            totals.query_us += sums[0].sum_us();
-            totals.assignments += sums[1].count();
-            totals.wait_us += sums[2].sum_us();
+        let stats = self.0.bouncer.threads().stats(tenant);
+        let sum = |of: fn(&TenantStats) -> u64| stats.iter().map(|it| of(it)).sum();
+        let [query, transaction, wait] = distributions(&stats);
+        Totals {
+            assignments: transaction.count(),
+            transactions: sum(|it| it.transactions.load()),
+            queries: sum(|it| it.queries.load()),
+            received: sum(|it| it.received_bytes.load()),
+            sent: sum(|it| it.sent_bytes.load()),
+            transaction_us: sum(|it| it.busy_us.load()),
+            query_us: query.sum_us(),
+            wait_us: wait.sum_us(),
+            logins: sum(|it| it.logins.load()),
         }
-        totals
     }
 }
 
