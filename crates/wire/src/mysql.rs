@@ -4,6 +4,11 @@
 //! base, page "Client/Server Protocol", where they differ.
 
 pub mod auth;
+pub mod capabilities;
+pub mod changes;
+pub mod command;
 pub mod frame;
 pub mod lenenc;
+pub mod packet;
+pub mod reply;
 pub mod sql;

@@ -1,0 +1,217 @@
+//! What an OK packet says that changed in the session: the server's own trackers.
+//!
+//! Source: MySQL's source documentation, page "OK_Packet", and MariaDB's knowledge base, page
+//! "`OK_Packet`", which allows several variables in one entry.
+
+use super::lenenc::{Reader, put_bytes, put_int};
+
+const SYSTEM_VARIABLES: u8 = 0;
+const SCHEMA: u8 = 1;
+const STATE_CHANGE: u8 = 2;
+const GTIDS: u8 = 3;
+const TRANSACTION_CHARACTERISTICS: u8 = 4;
+const TRANSACTION_STATE: u8 = 5;
+
+/// One change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// A system variable of the session has a value.
+    Variable {
+        /// The name, as the server spells it.
+        name: &'a [u8],
+        /// The value as text.
+        value: &'a [u8],
+    },
+    /// The default database is this one; empty for none.
+    Schema(&'a [u8]),
+    /// Whether the session has state that is not told of otherwise.
+    State(bool),
+    /// Identifiers of transactions.
+    Gtid(&'a [u8]),
+    /// The statements that would begin a transaction like the one that is going on.
+    Characteristics(&'a [u8]),
+    /// The state of the transaction: eight letters, `_` for each that does not hold.
+    Transaction(&'a [u8]),
+    /// Something of this kind, that is not known here.
+    Other(u8),
+}
+
+/// The bytes are no list of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server's list of changes in the session does not make sense")]
+pub struct Malformed;
+
+/// Reads [`super::packet::OkPacket::changes`]. Ends with the first mistake.
+#[inline]
+pub const fn changes(raw: &[u8]) -> Changes<'_> {
+    Changes { entries: Reader::new(raw), variables: Reader::new(&[]) }
+}
+
+/// The changes that are left to read.
+#[derive(Clone, Debug)]
+pub struct Changes<'a> {
+    entries: Reader<'a>,
+    /// What is left of an entry with several variables.
+    variables: Reader<'a>,
+}
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Result<Change<'a>, Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.entries.is_empty() && self.variables.is_empty() {
+            return None;
+        }
+        let change = self.read();
+        if change.is_none() {
+            *self = changes(&[]);
+        }
+        Some(change.ok_or(Malformed))
+    }
+}
+
+impl<'a> Changes<'a> {
+    fn read(&mut self) -> Option<Change<'a>> {
+        if !self.variables.is_empty() {
+            return self.variable();
+        }
+        let kind = self.entries.u8()?;
+        let data = self.entries.lenenc_bytes()?;
+        let mut reader = Reader::new(data);
+        match kind {
+            SYSTEM_VARIABLES => {
+                self.variables = reader;
+                self.variable()
+            }
+            SCHEMA => reader.lenenc_bytes().map(Change::Schema),
+            STATE_CHANGE => reader.lenenc_bytes().map(|state| Change::State(state != b"0")),
+            GTIDS => {
+                // How they are spelt; there is one way.
+                reader.u8()?;
+                reader.lenenc_bytes().map(Change::Gtid)
+            }
+            TRANSACTION_CHARACTERISTICS => reader.lenenc_bytes().map(Change::Characteristics),
+            TRANSACTION_STATE => reader.lenenc_bytes().map(Change::Transaction),
+            _ => Some(Change::Other(kind)),
+        }
+    }
+
+    fn variable(&mut self) -> Option<Change<'a>> {
+        let name = self.variables.lenenc_bytes()?;
+        let value = self.variables.lenenc_bytes()?;
+        Some(Change::Variable { name, value })
+    }
+}
+
+/// Appends a change as a server writes it; [`Change::Other`] is written without contents.
+pub fn put_change(out: &mut Vec<u8>, change: &Change<'_>) {
+    let mut data = Vec::new();
+    let kind = match *change {
+        Change::Variable { name, value } => {
+            put_bytes(&mut data, name);
+            put_bytes(&mut data, value);
+            SYSTEM_VARIABLES
+        }
+        Change::Schema(name) => with(&mut data, name, SCHEMA),
+        Change::State(changed) => with(&mut data, if changed { b"1" } else { b"0" }, STATE_CHANGE),
+        Change::Gtid(text) => {
+            data.push(0);
+            with(&mut data, text, GTIDS)
+        }
+        Change::Characteristics(text) => with(&mut data, text, TRANSACTION_CHARACTERISTICS),
+        Change::Transaction(text) => with(&mut data, text, TRANSACTION_STATE),
+        Change::Other(kind) => kind,
+    };
+    put_int(out, u64::from(kind));
+    put_bytes(out, &data);
+}
+
+fn with(data: &mut Vec<u8>, text: &[u8], kind: u8) -> u8 {
+    put_bytes(data, text);
+    kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use proptest::prelude::*;
+
+    fn read(raw: &[u8]) -> Vec<Result<Change<'_>, Malformed>> {
+        changes(raw).collect()
+    }
+
+    #[test]
+    fn each_kind_is_read() {
+        let variable = |name: &'static str, value: &'static str| {
+            Ok(Change::Variable { name: name.as_bytes(), value: value.as_bytes() })
+        };
+        for (raw, wanted) in [
+            (b"".as_slice(), vec![]),
+            (b"\0\x0f\x0aautocommit\x03OFF", vec![variable("autocommit", "OFF")]),
+            (b"\0\x08\x01a\x01b\x01c\x01d", vec![variable("a", "b"), variable("c", "d")]),
+            (
+                b"\x01\x05\x04test\x02\x02\x011",
+                vec![Ok(Change::Schema(b"test")), Ok(Change::State(true))],
+            ),
+            (b"\x02\x02\x010", vec![Ok(Change::State(false))]),
+            (b"\x01\x01\0", vec![Ok(Change::Schema(b""))]),
+            (b"\x03\x05\0\x03a:1", vec![Ok(Change::Gtid(b"a:1"))]),
+            (b"\x05\x09\x08T_______", vec![Ok(Change::Transaction(b"T_______"))]),
+            (b"\x04\x07\x06BEGIN;", vec![Ok(Change::Characteristics(b"BEGIN;"))]),
+            (b"\x09\x02ab\x01\x02\x01x", vec![Ok(Change::Other(9)), Ok(Change::Schema(b"x"))]),
+        ] {
+            assert_eq!(read(raw), wanted, "{raw:?}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_ends_the_list() {
+        for raw in [
+            b"\x01".as_slice(),
+            b"\x01\x05\x04tes",
+            b"\x01\0",
+            b"\x01\x02\x04te",
+            b"\0\0",
+            b"\0\x02\x01a",
+            b"\x03\x01\0",
+            b"\x02\xfe\xff\xff\xff\xff\xff\xff\xff\xff1",
+        ] {
+            assert_eq!(read(raw), [Err(Malformed)], "{raw:?}");
+        }
+        assert_eq!(read(b"\x02\x02\x011\x01"), [Ok(Change::State(true)), Err(Malformed)]);
+    }
+
+    fn change_of(kind: u8, one: &'static str, other: &'static str) -> Change<'static> {
+        match kind {
+            0 => Change::Variable { name: one.as_bytes(), value: other.as_bytes() },
+            1 => Change::Schema(one.as_bytes()),
+            2 => Change::State(one.is_empty()),
+            3 => Change::Gtid(one.as_bytes()),
+            4 => Change::Characteristics(one.as_bytes()),
+            5 => Change::Transaction(one.as_bytes()),
+            _ => Change::Other(kind),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            parts in proptest::collection::vec((0_u8..9, 0_usize..4, 0_usize..4), 0..8)
+        ) {
+            let texts = ["", "a", "sql_mode", "STRICT_ALL_TABLES,NO_ZERO_DATE"];
+            let wanted: Vec<_> =
+                parts.iter().map(|(kind, a, b)| change_of(*kind, texts[*a], texts[*b])).collect();
+            let mut raw = Vec::new();
+            wanted.iter().for_each(|change| put_change(&mut raw, change));
+            let found: Result<Vec<_>, _> = changes(&raw).collect();
+            prop_assert_eq!(found, Ok(wanted));
+        }
+
+        #[test]
+        fn random_bytes_end_and_never_panic(raw: Vec<u8>) {
+            prop_assert!(changes(&raw).count() <= raw.len());
+        }
+    }
+}

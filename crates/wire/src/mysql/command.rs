@@ -1,0 +1,151 @@
+//! Commands: the first byte of what a client sends, and what shape the reply to each has.
+//!
+//! Source: MySQL's source documentation, page "Command Phase"; MariaDB's knowledge base, page "Bulk
+//! Execution", for what MySQL has not.
+
+use super::reply::ReplyKind;
+
+/// Declares the commands with their bytes and replies.
+macro_rules! commands {
+    ($($(#[$doc:meta])+ $name:ident = $code:literal => $reply:ident,)+) => {
+        /// What a client asks for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Command {
+            $($(#[$doc])+ $name,)+
+        }
+
+        impl Command {
+            /// All of them.
+            pub const ALL: &'static [Command] = &[$(Self::$name,)+];
+
+            /// Reads the first byte of a command; none if it is none that is known.
+            #[inline]
+            pub const fn of(byte: u8) -> Option<Self> {
+                match byte {
+                    $($code => Some(Self::$name),)+
+                    _ => None,
+                }
+            }
+
+            /// The byte on the wire.
+            #[inline]
+            pub const fn code(self) -> u8 {
+                match self {
+                    $(Self::$name => $code,)+
+                }
+            }
+
+            /// The shape of the reply.
+            #[inline]
+            pub const fn reply(self) -> ReplyKind {
+                match self {
+                    $(Self::$name => ReplyKind::$reply,)+
+                }
+            }
+        }
+    };
+}
+
+commands! {
+    /// Of the server's own threads; a client gets an error.
+    Sleep = 0x00 => Simple,
+    /// Good bye.
+    Quit = 0x01 => None,
+    /// Changes the default database.
+    InitDb = 0x02 => Simple,
+    /// A text of statements.
+    Query = 0x03 => Query,
+    /// The columns of a table; deprecated.
+    FieldList = 0x04 => FieldList,
+    /// Makes a database; out of use.
+    CreateDb = 0x05 => Simple,
+    /// Drops a database; out of use.
+    DropDb = 0x06 => Simple,
+    /// Flushes tables, logs and the like; deprecated.
+    Refresh = 0x07 => Simple,
+    /// Stops the server; deprecated.
+    Shutdown = 0x08 => Simple,
+    /// A line of figures.
+    Statistics = 0x09 => Text,
+    /// The list of connections; deprecated.
+    ProcessInfo = 0x0A => Query,
+    /// Of the server's own threads.
+    Connect = 0x0B => Simple,
+    /// Ends a connection; deprecated.
+    ProcessKill = 0x0C => Simple,
+    /// Writes what the server knows into its log.
+    Debug = 0x0D => Simple,
+    /// Is the server there?
+    Ping = 0x0E => Simple,
+    /// Of the server's own threads.
+    Time = 0x0F => Simple,
+    /// Of the server's own threads.
+    DelayedInsert = 0x10 => Simple,
+    /// Logs in anew in the same connection.
+    ChangeUser = 0x11 => Foreign,
+    /// Replication.
+    BinlogDump = 0x12 => Foreign,
+    /// Replication; out of use.
+    TableDump = 0x13 => Foreign,
+    /// Of the server's own threads.
+    ConnectOut = 0x14 => Simple,
+    /// Replication.
+    RegisterSlave = 0x15 => Simple,
+    /// Prepares a statement.
+    StmtPrepare = 0x16 => Prepare,
+    /// Runs a prepared statement.
+    StmtExecute = 0x17 => Execute,
+    /// A piece of a parameter.
+    StmtSendLongData = 0x18 => None,
+    /// Forgets a prepared statement.
+    StmtClose = 0x19 => None,
+    /// Closes a statement's cursor and forgets its pieces of parameters.
+    StmtReset = 0x1A => Simple,
+    /// Several statements in one text: on or off.
+    SetOption = 0x1B => Simple,
+    /// Rows of a cursor.
+    StmtFetch = 0x1C => Rows,
+    /// Of the server's own threads.
+    Daemon = 0x1D => Simple,
+    /// Replication.
+    BinlogDumpGtid = 0x1E => Foreign,
+    /// Makes the session new, but for its user and its database.
+    ResetConnection = 0x1F => Simple,
+    /// Copies a whole server.
+    Clone = 0x20 => Foreign,
+    /// Replication of groups.
+    SubscribeGroupReplication = 0x21 => Foreign,
+    /// MariaDB: runs a prepared statement with arrays of parameters.
+    StmtBulkExecute = 0xFA => Execute,
+}
+
+impl Command {
+    /// Whether the server says nothing to it.
+    #[inline]
+    pub const fn is_without_reply(self) -> bool {
+        matches!(self.reply(), ReplyKind::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_one_byte() {
+        let known: Vec<u8> = (0..=u8::MAX).filter(|byte| Command::of(*byte).is_some()).collect();
+        let all: Vec<u8> = Command::ALL.iter().map(|command| command.code()).collect();
+        assert_eq!(known, all);
+        for command in Command::ALL {
+            assert_eq!(Command::of(command.code()), Some(*command));
+        }
+        assert_eq!(all.len(), 0x22 + 1);
+    }
+
+    #[test]
+    fn three_commands_have_no_reply() {
+        let silent: Vec<Command> =
+            Command::ALL.iter().copied().filter(|command| command.is_without_reply()).collect();
+        assert_eq!(silent, [Command::Quit, Command::StmtSendLongData, Command::StmtClose]);
+    }
+}

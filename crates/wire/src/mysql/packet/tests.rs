@@ -1,0 +1,1 @@
+//! OK, EOF and error packets as bytes.

@@ -1,0 +1,508 @@
+//! The grammar of replies: which packet is what, by the command and what came before.
+//!
+//! No packet says what it is by its first byte alone. 0x00 begins an OK packet, a row of a prepared
+//! statement and a row of text whose first value is empty; 0xFE begins an EOF packet, an OK packet
+//! that ends rows, and a row whose first value has 16 MiB. So there is one state for each place in
+//! each reply, and nothing is guessed: what cannot come where it came is an error, after which the
+//! connection cannot be trusted.
+//!
+//! [`Reply::packet`] is told of each message once; the packets that continue one of 16 MiB and more
+//! are none (see [`super::frame::Continuation`]). It copies nothing and holds nothing.
+//!
+//! Reports of progress (MariaDB, errors with the number 0xFFFF) would come between packets of a
+//! reply; [`Capabilities::MARIADB_PROGRESS`] must not be agreed on, and one that comes nevertheless
+//! is taken for the error that it looks like. The same is true of what makes column definitions
+//! optional ([`Capabilities::OPTIONAL_RESULTSET_METADATA`], [`Capabilities::MARIADB_CACHE_METADATA`]).
+//!
+//! Source: MySQL's source documentation, pages "Text Resultset", "Binary Protocol Resultset",
+//! "COM_STMT_PREPARE", "COM_STMT_FETCH" and "COM_FIELD_LIST".
+
+use super::capabilities::{Capabilities, Status};
+use super::frame::PAYLOAD_MAX;
+use super::lenenc::{NULL, Reader};
+use super::packet::{
+    EOF, EOF_LEN, EOF_LEN_BOUND, ERR, EofPacket, LOCAL_INFILE, OK, status_and_warnings,
+};
+
+/// Columns a result may have. MySQL and MariaDB have at most 4096; a prepared statement's are
+/// counted with 16 bits.
+pub const COLUMNS_MAX: u64 = 0xFFFF;
+
+/// The longest packet that has to be read whole: OK, EOF, errors, numbers of columns, what a
+/// preparation begins with. A longer one is refused.
+pub const HELD_BYTES_MAX: usize = 1 << 20;
+
+/// The length of what a preparation begins with, at least.
+const PREPARED_LEN: usize = 12;
+
+/// What shape a reply has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReplyKind {
+    /// There is none.
+    None,
+    /// OK, an error, or EOF.
+    Simple,
+    /// Results with rows of text.
+    Query,
+    /// Results with rows in the binary protocol, or a cursor.
+    Execute,
+    /// The number of a statement, and the definitions of its parameters and columns.
+    Prepare,
+    /// Column definitions.
+    FieldList,
+    /// One packet of text.
+    Text,
+    /// Rows of a cursor.
+    Rows,
+    /// Another exchange than one request with one reply, or a stream without end. This grammar
+    /// follows none of it.
+    Foreign,
+}
+
+/// What a packet is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A statement went well and has no rows; the end of this result.
+    Ok(Status),
+    /// An error; the end of the reply.
+    Error,
+    /// A result with so many columns begins.
+    Columns(u64),
+    /// The definition of a column or a parameter.
+    Column,
+    /// An EOF behind definitions. There is none with `DEPRECATE_EOF`.
+    ColumnsEnd(Status),
+    /// A row.
+    Row,
+    /// The end of rows, or of a result whose rows are to be fetched (`CURSOR_EXISTS`).
+    End(Status),
+    /// The server asks for a file of the client's, whose name follows the first byte. The client
+    /// sends packets up to an empty one; then the reply goes on.
+    LocalInfile,
+    /// A statement was prepared. Definitions follow, first the parameters'.
+    Prepared {
+        /// The server's number for it.
+        id: u32,
+        /// Columns of its rows.
+        columns: u16,
+        /// Its parameters.
+        params: u16,
+        /// Warnings.
+        warnings: u16,
+    },
+    /// The text.
+    Text,
+}
+
+/// The server said what cannot follow: the stream cannot be trusted any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// A packet that cannot come here.
+    #[error("the server sent a packet that begins with {first:#04x} in {place}")]
+    Unexpected {
+        /// Its first byte.
+        first: u8,
+        /// Where in the reply.
+        place: &'static str,
+    },
+    /// A packet without contents where there is something to say.
+    #[error("the server sent an empty packet in {0}")]
+    Empty(&'static str),
+    /// A packet whose contents do not make sense, or were not given whole.
+    #[error("the server sent a packet that does not make sense in {0}")]
+    Malformed(&'static str),
+    /// More columns than there can be.
+    #[error("the server announced {0} columns, more than {COLUMNS_MAX}")]
+    TooManyColumns(u64),
+    /// A packet that has to be read whole is longer than [`HELD_BYTES_MAX`].
+    #[error("the server sent {0} bytes where at most {HELD_BYTES_MAX} make sense")]
+    TooLong(usize),
+}
+
+/// Where in a reply the next packet stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// OK, an error or EOF of a simple reply.
+    Simple,
+    /// The first packet of a result.
+    Result,
+    /// OK or an error behind a file of the client's.
+    LocalInfile,
+    /// Definitions of a result's columns.
+    Columns { left: u64 },
+    /// The EOF behind them.
+    ColumnsEnd,
+    /// Rows.
+    Rows,
+    /// The first packet of a preparation.
+    Prepared,
+    /// Definitions of parameters; then so many of columns.
+    Params { left: u16, columns: u16 },
+    /// The EOF behind those of parameters.
+    ParamsEnd { columns: u16 },
+    /// Definitions of a statement's columns.
+    StatementColumns { left: u16 },
+    /// The EOF behind them.
+    StatementColumnsEnd,
+    /// Column definitions of unknown number.
+    Fields,
+    /// A text.
+    Text,
+    /// Nothing more comes.
+    Done,
+}
+
+impl Place {
+    const fn describe(self) -> &'static str {
+        match self {
+            Self::Simple => "the reply to a simple command",
+            Self::Result => "the beginning of a result",
+            Self::LocalInfile => "the reply to a file",
+            Self::Columns { .. } | Self::ColumnsEnd => "the columns of a result",
+            Self::Rows => "rows",
+            Self::Prepared => "the reply to a preparation",
+            Self::Params { .. } | Self::ParamsEnd { .. } => "the parameters of a statement",
+            Self::StatementColumns { .. } | Self::StatementColumnsEnd => "a statement's columns",
+            Self::Fields => "a list of fields",
+            Self::Text => "a text",
+            Self::Done => "no reply",
+        }
+    }
+}
+
+/// The reply to one command, as far as it has come.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    kind: ReplyKind,
+    place: Place,
+    deprecate_eof: bool,
+    status: Status,
+    warnings: u16,
+}
+
+impl Reply {
+    /// A reply that is to come, from a server with which `caps` were agreed on.
+    #[inline]
+    pub const fn new(kind: ReplyKind, caps: Capabilities) -> Self {
+        let place = match kind {
+            ReplyKind::None | ReplyKind::Foreign => Place::Done,
+            ReplyKind::Simple => Place::Simple,
+            ReplyKind::Query | ReplyKind::Execute => Place::Result,
+            ReplyKind::Prepare => Place::Prepared,
+            ReplyKind::FieldList => Place::Fields,
+            ReplyKind::Text => Place::Text,
+            ReplyKind::Rows => Place::Rows,
+        };
+        let deprecate_eof = caps.contains(Capabilities::DEPRECATE_EOF);
+        Self { kind, place, deprecate_eof, status: Status::NONE, warnings: 0 }
+    }
+
+    /// The shape it has.
+    #[inline]
+    pub const fn kind(&self) -> ReplyKind {
+        self.kind
+    }
+
+    /// Whether nothing more comes.
+    #[inline]
+    pub const fn is_done(&self) -> bool {
+        matches!(self.place, Place::Done)
+    }
+
+    /// What the last OK or EOF packet said of the session. An error says nothing.
+    #[inline]
+    pub const fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Warnings that the last OK or EOF packet, or the preparation, told of.
+    #[inline]
+    pub const fn warnings(&self) -> u16 {
+        self.warnings
+    }
+
+    /// Definitions that are still to come in this block of columns or parameters: after
+    /// [`Event::Column`], 0 says that the block ended. Who translates for a client that has not
+    /// agreed on `DEPRECATE_EOF` puts an EOF there: at once for a preparation; for a result only
+    /// before the first row or an end without `CURSOR_EXISTS`, as a cursor's result has but one.
+    #[inline]
+    pub const fn definitions_left(&self) -> u64 {
+        match self.place {
+            Place::Columns { left } => left,
+            Place::Params { left, .. } | Place::StatementColumns { left } => left as u64,
+            Place::Simple
+            | Place::Result
+            | Place::LocalInfile
+            | Place::ColumnsEnd
+            | Place::Rows
+            | Place::Prepared
+            | Place::ParamsEnd { .. }
+            | Place::StatementColumnsEnd
+            | Place::Fields
+            | Place::Text
+            | Place::Done => 0,
+        }
+    }
+
+    /// Whether [`Reply::packet`] has to be given the whole of the next packet, which begins with
+    /// `first` and has `len` bytes. What need not be whole may be passed on as it comes.
+    #[inline]
+    pub const fn holds_whole(&self, first: u8, len: usize) -> bool {
+        match self.place {
+            Place::Rows => first == ERR || self.is_end(first, len),
+            Place::Columns { .. } | Place::Params { .. } | Place::StatementColumns { .. } => {
+                first == ERR
+            }
+            Place::Fields => first == ERR || self.is_end(first, len),
+            Place::Simple
+            | Place::Result
+            | Place::LocalInfile
+            | Place::ColumnsEnd
+            | Place::Prepared
+            | Place::ParamsEnd { .. }
+            | Place::StatementColumnsEnd => true,
+            Place::Text | Place::Done => false,
+        }
+    }
+
+    /// Whether a packet among rows or fields ends them. A row that begins with 0xFE has a value of
+    /// 16 MiB or more, so that its first packet is full.
+    #[inline]
+    const fn is_end(&self, first: u8, len: usize) -> bool {
+        let bound = if self.deprecate_eof { PAYLOAD_MAX } else { EOF_LEN_BOUND };
+        first == EOF && len < bound
+    }
+
+    /// Takes the next packet: `head` are its first bytes, all of them if [`Reply::holds_whole`],
+    /// else at least one; `len` is the length of its (first) payload.
+    ///
+    /// # Errors
+    /// The packet cannot come now; the connection is to be closed.
+    #[inline]
+    pub fn packet(&mut self, head: &[u8], len: usize) -> Result<Event, ReplyError> {
+        let Some(&first) = head.first() else { return self.without_contents() };
+        // What comes most often comes first.
+        if self.place == Place::Rows && first != ERR && !self.is_end(first, len) {
+            return self.row(first);
+        }
+        if self.holds_whole(first, len) {
+            if len > HELD_BYTES_MAX {
+                return Err(ReplyError::TooLong(len));
+            }
+            if head.len() != len {
+                return Err(self.malformed());
+            }
+        }
+        if first == ERR && !matches!(self.place, Place::Done) {
+            self.place = Place::Done;
+            return Ok(Event::Error);
+        }
+        match self.place {
+            Place::Simple => self.simple(first, head),
+            Place::LocalInfile if first == OK => self.ok(head),
+            Place::Result => self.result(first, head),
+            Place::Columns { left } => self.column(first, left),
+            Place::Rows | Place::Fields if self.is_end(first, len) => self.end(head),
+            Place::Fields => self.definition(first),
+            Place::ColumnsEnd => self.columns_end(head),
+            Place::Prepared => self.prepared(first, head),
+            Place::Params { left, columns } => self.param(first, left, columns),
+            Place::StatementColumns { left } => self.statement_column(first, left),
+            Place::ParamsEnd { columns } => {
+                let status = self.eof(head)?;
+                self.place = statement_columns(columns);
+                Ok(Event::ColumnsEnd(status))
+            }
+            Place::StatementColumnsEnd => {
+                let status = self.eof(head)?;
+                self.place = Place::Done;
+                Ok(Event::ColumnsEnd(status))
+            }
+            Place::Text => {
+                self.place = Place::Done;
+                Ok(Event::Text)
+            }
+            Place::LocalInfile | Place::Rows | Place::Done => Err(self.unexpected(first)),
+        }
+    }
+
+    #[cold]
+    fn without_contents(&mut self) -> Result<Event, ReplyError> {
+        // Only a text may be empty.
+        if self.place == Place::Text {
+            self.place = Place::Done;
+            return Ok(Event::Text);
+        }
+        Err(ReplyError::Empty(self.place.describe()))
+    }
+
+    #[cold]
+    const fn unexpected(&self, first: u8) -> ReplyError {
+        ReplyError::Unexpected { first, place: self.place.describe() }
+    }
+
+    #[cold]
+    const fn malformed(&self) -> ReplyError {
+        ReplyError::Malformed(self.place.describe())
+    }
+
+    #[inline]
+    fn row(&self, first: u8) -> Result<Event, ReplyError> {
+        // In the binary protocol each row begins with a zero; in that of text, with anything.
+        if first != 0 && self.kind != ReplyKind::Query {
+            return Err(self.unexpected(first));
+        }
+        Ok(Event::Row)
+    }
+
+    fn simple(&mut self, first: u8, head: &[u8]) -> Result<Event, ReplyError> {
+        match first {
+            OK => self.ok(head),
+            EOF => self.end(head),
+            _ => Err(self.unexpected(first)),
+        }
+    }
+
+    fn result(&mut self, first: u8, head: &[u8]) -> Result<Event, ReplyError> {
+        match first {
+            OK => self.ok(head),
+            LOCAL_INFILE => {
+                self.place = Place::LocalInfile;
+                Ok(Event::LocalInfile)
+            }
+            _ => {
+                let mut reader = Reader::new(head);
+                let count = reader.lenenc_int().filter(|_| reader.is_empty());
+                match count.ok_or(self.malformed())? {
+                    0 => Err(self.malformed()),
+                    count @ 1..=COLUMNS_MAX => {
+                        self.place = Place::Columns { left: count };
+                        Ok(Event::Columns(count))
+                    }
+                    count => Err(ReplyError::TooManyColumns(count)),
+                }
+            }
+        }
+    }
+
+    fn prepared(&mut self, first: u8, head: &[u8]) -> Result<Event, ReplyError> {
+        if first != OK {
+            return Err(self.unexpected(first));
+        }
+        if head.len() < PREPARED_LEN {
+            return Err(self.malformed());
+        }
+        let mut reader = Reader::new(head);
+        reader.u8();
+        let (id, columns, params) = (reader.u32(), reader.u16(), reader.u16());
+        reader.u8();
+        let (Some(id), Some(columns), Some(params), Some(warnings)) =
+            (id, columns, params, reader.u16())
+        else {
+            return Err(self.malformed());
+        };
+        self.warnings = warnings;
+        self.place = match params {
+            0 => statement_columns(columns),
+            left => Place::Params { left, columns },
+        };
+        Ok(Event::Prepared { id, columns, params, warnings })
+    }
+
+    /// A definition's first byte is the length of a short name.
+    #[inline]
+    const fn definition(&self, first: u8) -> Result<Event, ReplyError> {
+        if first < NULL { Ok(Event::Column) } else { Err(self.unexpected(first)) }
+    }
+
+    #[inline]
+    fn column(&mut self, first: u8, left: u64) -> Result<Event, ReplyError> {
+        let event = self.definition(first)?;
+        self.place = match left.saturating_sub(1) {
+            0 if self.deprecate_eof => Place::Rows,
+            0 => Place::ColumnsEnd,
+            left => Place::Columns { left },
+        };
+        Ok(event)
+    }
+
+    fn param(&mut self, first: u8, left: u16, columns: u16) -> Result<Event, ReplyError> {
+        let event = self.definition(first)?;
+        self.place = match left.saturating_sub(1) {
+            0 if self.deprecate_eof => statement_columns(columns),
+            0 => Place::ParamsEnd { columns },
+            left => Place::Params { left, columns },
+        };
+        Ok(event)
+    }
+
+    fn statement_column(&mut self, first: u8, left: u16) -> Result<Event, ReplyError> {
+        let event = self.definition(first)?;
+        self.place = match left.saturating_sub(1) {
+            0 if self.deprecate_eof => Place::Done,
+            0 => Place::StatementColumnsEnd,
+            left => Place::StatementColumns { left },
+        };
+        Ok(event)
+    }
+
+    fn columns_end(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
+        let status = self.eof(head)?;
+        if self.kind == ReplyKind::Execute && status.contains(Status::CURSOR_EXISTS) {
+            self.result_ended();
+            return Ok(Event::End(status));
+        }
+        self.place = Place::Rows;
+        Ok(Event::ColumnsEnd(status))
+    }
+
+    #[inline]
+    fn ok(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
+        let (status, warnings) = status_and_warnings(head).ok_or(self.malformed())?;
+        (self.status, self.warnings) = (status, warnings);
+        self.result_ended();
+        Ok(Event::Ok(status))
+    }
+
+    /// The end of rows or fields, or of a simple reply. What has the length of an EOF packet is
+    /// one, whatever was agreed on: no OK packet is that short.
+    #[inline]
+    fn end(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
+        if head.len() == EOF_LEN {
+            self.eof(head)?;
+        } else if self.deprecate_eof {
+            let (status, warnings) = status_and_warnings(head).ok_or(self.malformed())?;
+            (self.status, self.warnings) = (status, warnings);
+        } else {
+            return Err(self.malformed());
+        }
+        self.result_ended();
+        Ok(Event::End(self.status))
+    }
+
+    fn eof(&mut self, head: &[u8]) -> Result<Status, ReplyError> {
+        let eof = EofPacket::parse(head).ok_or(self.malformed())?;
+        (self.status, self.warnings) = (eof.status, eof.warnings);
+        Ok(eof.status)
+    }
+
+    #[inline]
+    fn result_ended(&mut self) {
+        let several = matches!(self.kind, ReplyKind::Query | ReplyKind::Execute);
+        self.place = if several && self.status.contains(Status::MORE_RESULTS) {
+            Place::Result
+        } else {
+            Place::Done
+        };
+    }
+}
+
+const fn statement_columns(columns: u16) -> Place {
+    match columns {
+        0 => Place::Done,
+        left => Place::StatementColumns { left },
+    }
+}
+
+#[cfg(test)]
+mod tests;

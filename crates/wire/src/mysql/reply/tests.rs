@@ -1,0 +1,1 @@
+//! Replies of every kind, packet by packet.
