@@ -24,8 +24,9 @@
 //! | `host.rs` | host invariants: snapshot and comparison |
 //! | `process.rs` | `/proc`: descendants, descriptors, namespaces, signals |
 //! | `certificate.rs` | a certificate for `localhost` |
-//! | `service.rs`, `postgres.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
+//! | `service.rs`, `postgres.rs`, `mariadb.rs`, `redis.rs`, `s3.rs` | real servers beside Cove |
 //! | `pg.rs` | blocking PostgreSQL client that says exactly what it is told |
+//! | `my.rs` | the same for MySQL |
 //! | `cutter.rs` | proxy that breaks connections at a chosen byte |
 //! | `log.rs` | unlisted WARN and ERROR lines |
 //! | `scratch.rs` | temporary directories |
@@ -37,6 +38,8 @@ mod events;
 mod host;
 mod http;
 mod log;
+mod mariadb;
+pub mod my;
 pub mod pg;
 mod postgres;
 pub mod process;
@@ -55,6 +58,8 @@ pub use events::{EventStream, SentEvent};
 pub use host::{Host, Watch};
 pub use http::{Client, Request, Response};
 pub use log::unlisted;
+pub use mariadb::MariaDb;
+pub use my::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement, MyValue};
 pub use pg::{
     PgAddress, PgAnswer, PgBatch, PgClient, PgError, PgFailure, PgMessage, PgNotification,
 };

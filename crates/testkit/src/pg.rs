@@ -271,14 +271,15 @@ impl PgBatch {
     }
 }
 
+/// A connection of either kind.
 #[derive(Debug)]
-enum Stream {
+pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Stream {
-    fn connect(address: &PgAddress) -> io::Result<Stream> {
+    pub(crate) fn connect(address: &PgAddress) -> io::Result<Stream> {
         Ok(match address {
             PgAddress::Tcp(address) => {
                 let stream = TcpStream::connect(address)?;
@@ -289,7 +290,7 @@ impl Stream {
         })
     }
 
-    fn patience(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn patience(&self, limit: Option<Duration>) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => {
                 stream.set_write_timeout(limit)?;
@@ -302,21 +303,21 @@ impl Stream {
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.write_all(bytes),
             Stream::Unix(stream) => stream.write_all(bytes),
         }
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.read(bytes),
             Stream::Unix(stream) => stream.read(bytes),
         }
     }
 
-    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.shutdown(how),
             Stream::Unix(stream) => stream.shutdown(how),

@@ -94,24 +94,16 @@ impl Service {
     }
 
     /// Starts a command, which is one that ends with the thread that starts it.
-    pub(crate) fn start_command(
-        scratch: Scratch,
-        mut command: Command,
-        stop: &'static str,
-    ) -> Service {
-        let log = File::create(scratch.path().join("log")).expect("create the log");
-        let errors = log.try_clone().expect("share the log");
-        command.stdout(log).stderr(errors);
-        let (started, pid) = mpsc::channel();
-        // The kernel sends the signal when the thread ends that started the process, and threads
-        // of tests end before the values that tests share. This one ends with the process.
-        let waiter = thread::spawn(move || {
-            let mut child: Child = command.spawn().expect("start the server");
-            started.send(child.id()).expect("somebody waits for the id");
-            child.wait().expect("wait for the server");
-        });
-        let pid = pid.recv().expect("the server was started");
+    pub(crate) fn start_command(scratch: Scratch, command: Command, stop: &'static str) -> Service {
+        let (pid, waiter) = spawn(&scratch, command);
         Service { scratch, pid, stop, waiter: Some(waiter) }
+    }
+
+    /// Starts a command in the place of one that has ended.
+    pub(crate) fn start_again(&mut self, command: Command) {
+        self.stop();
+        let (pid, waiter) = spawn(&self.scratch, command);
+        (self.pid, self.waiter) = (pid, Some(waiter));
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -146,6 +138,24 @@ impl Service {
             drop(waiter.join());
         }
     }
+}
+
+/// Starts a process whose log is the file `log` there.
+fn spawn(scratch: &Scratch, mut command: Command) -> (u32, JoinHandle<()>) {
+    let path = scratch.path().join("log");
+    let log = File::options().create(true).append(true).open(path).expect("open the log");
+    let errors = log.try_clone().expect("share the log");
+    command.stdout(log).stderr(errors);
+    let (started, pid) = mpsc::channel();
+    // The kernel sends the signal when the thread ends that started the process, and threads
+    // of tests end before the values that tests share. This one ends with the process.
+    let waiter = thread::spawn(move || {
+        let mut child: Child = command.spawn().expect("start the server");
+        started.send(child.id()).expect("somebody waits for the id");
+        child.wait().expect("wait for the server");
+    });
+    let pid = pid.recv().expect("the server was started");
+    (pid, waiter)
 }
 
 impl Drop for Service {
