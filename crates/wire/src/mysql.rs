@@ -8,6 +8,7 @@ pub mod capabilities;
 pub mod changes;
 pub mod command;
 pub mod frame;
+pub mod handshake;
 pub mod lenenc;
 pub mod packet;
 pub mod reply;

@@ -1,0 +1,413 @@
+//! The packets before the first command: a server's greeting, a client's answer, and what they
+//! say until one believes the other.
+//!
+//! Payloads only, without the heads of their packets. Sources: MySQL, "Connection Phase Packets";
+//! MariaDB, "Connecting", whose servers and clients have capabilities of their own in bytes that
+//! are reserved in MySQL, and leave `LONG_PASSWORD` out to say so.
+
+use std::iter;
+
+use super::auth::{NONCE_BYTES, Nonce};
+use super::capabilities::{Capabilities, Status};
+use super::lenenc::{self, Reader};
+
+/// Version of the handshake; there is no other since 1998.
+const PROTOCOL: u8 = 10;
+
+/// Bytes of a nonce with the NUL behind it.
+const NONCE_LENGTH: u8 = 21;
+const _: () = assert!(NONCE_LENGTH as usize == NONCE_BYTES + 1, "as it is said");
+
+/// The only method before there were names for them.
+const PLUGIN_DEFAULT: &[u8] = b"mysql_native_password";
+
+/// Bytes of a client's request for TLS, which is the beginning of its answer.
+pub const SSL_REQUEST_BYTES: usize = 32;
+
+/// What a packet begins with that demands another method.
+pub const SWITCH: u8 = 0xFE;
+
+/// What a packet begins with that has more for the method.
+pub const MORE: u8 = 0x01;
+
+/// What is wrong with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HandshakeError {
+    /// It ends too early or says two things.
+    #[error("malformed {0}")]
+    Malformed(&'static str),
+    /// It is of a client or server of before 2004.
+    #[error("{0} of a version before MySQL 4.1")]
+    TooOld(&'static str),
+    /// It is of a version to come.
+    #[error("version {0} of the handshake")]
+    Version(u8),
+}
+
+/// What a server says first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello<'a> {
+    /// Its version, as it shows it.
+    pub version: &'a [u8],
+    /// Its number for the connection.
+    pub thread_id: u32,
+    /// What proofs are made for.
+    pub nonce: Nonce,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// Its default collation.
+    pub collation: u8,
+    /// As it is now.
+    pub status: Status,
+    /// The method that it would have clients use.
+    pub plugin: &'a [u8],
+}
+
+impl<'a> Hello<'a> {
+    /// Appends it.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let [a, b, c, d, e, f, g, h] = self.capabilities.0.to_le_bytes();
+        let (first, second) = self.nonce.bytes().split_at(8);
+        out.push(PROTOCOL);
+        out.extend_from_slice(self.version);
+        out.push(0);
+        out.extend_from_slice(&self.thread_id.to_le_bytes());
+        out.extend_from_slice(first);
+        out.extend_from_slice(&[0, a, b, self.collation]);
+        out.extend_from_slice(&self.status.0.to_le_bytes());
+        out.extend_from_slice(&[c, d, NONCE_LENGTH]);
+        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&[e, f, g, h]);
+        out.extend_from_slice(second);
+        out.push(0);
+        out.extend_from_slice(self.plugin);
+        out.push(0);
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is none that can be answered.
+    pub fn parse(payload: &'a [u8]) -> Result<Hello<'a>, HandshakeError> {
+        const WHAT: &str = "greeting";
+        let malformed = || HandshakeError::Malformed(WHAT);
+        let mut reader = Reader::new(payload);
+        match reader.u8().ok_or_else(malformed)? {
+            PROTOCOL => {}
+            9 => return Err(HandshakeError::TooOld(WHAT)),
+            version => return Err(HandshakeError::Version(version)),
+        }
+        let version = reader.nul_bytes().ok_or_else(malformed)?;
+        let thread_id = reader.u32().ok_or_else(malformed)?;
+        let first = reader.bytes(8).ok_or_else(malformed)?;
+        reader.u8().ok_or_else(malformed)?;
+        let [a, b] = reader.array().ok_or_else(malformed)?;
+        // Servers of before 4.1 say no more than that.
+        let collation = reader.u8().ok_or(HandshakeError::TooOld(WHAT))?;
+        let status = Status(reader.u16().ok_or_else(malformed)?);
+        let [c, d] = reader.array().ok_or_else(malformed)?;
+        let nonce_bytes = usize::from(reader.u8().ok_or_else(malformed)?);
+        reader.bytes(6).ok_or_else(malformed)?;
+        let extended: [u8; 4] = reader.array().ok_or_else(malformed)?;
+        let capabilities = of_both([a, b, c, d], extended);
+        if !capabilities.contains(Capabilities::PROTOCOL_41.union(Capabilities::SECURE_CONNECTION)) {
+            return Err(HandshakeError::TooOld(WHAT));
+        }
+        let second = reader.bytes(nonce_bytes.saturating_sub(8).max(13)).ok_or_else(malformed)?;
+        let nonce = Nonce::parse(&[first, second].concat()).ok_or_else(malformed)?;
+        let plugin = match capabilities.contains(Capabilities::PLUGIN_AUTH) {
+            true => to_nul(reader.rest()),
+            false => PLUGIN_DEFAULT,
+        };
+        Ok(Hello { version, thread_id, nonce, capabilities, collation, status, plugin })
+    }
+}
+
+/// What a client says first: that it wants TLS, or all that there is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum First<'a> {
+    /// Shake hands, then it says it all again.
+    Ssl {
+        /// What it can do; not to be believed, because it was not encrypted.
+        capabilities: Capabilities,
+    },
+    /// Who it is.
+    Response(Response<'a>),
+}
+
+impl<'a> First<'a> {
+    /// Reads the first packet of a client; over a connection that is encrypted already there is no
+    /// request for TLS.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(payload: &'a [u8], is_encrypted: bool) -> Result<First<'a>, HandshakeError> {
+        let response = || HandshakeError::Malformed("handshake response");
+        let mut reader = Reader::new(payload);
+        let [a, b, c, d] = reader.array().ok_or_else(response)?;
+        let old = of_both([a, b, 0, 0], [0; 4]);
+        if !old.contains(Capabilities::PROTOCOL_41) {
+            return Err(HandshakeError::TooOld("handshake response"));
+        }
+        let packet_max = reader.u32().ok_or_else(response)?;
+        let collation = reader.u8().ok_or_else(response)?;
+        reader.bytes(19).ok_or_else(response)?;
+        let capabilities = of_both([a, b, c, d], reader.array().ok_or_else(response)?);
+        if capabilities.contains(Capabilities::SSL) && !is_encrypted {
+            let is_all = reader.is_empty();
+            return is_all.then_some(First::Ssl { capabilities }).ok_or_else(response);
+        }
+        if !capabilities.contains(Capabilities::SECURE_CONNECTION) {
+            return Err(HandshakeError::TooOld("handshake response"));
+        }
+        let user = reader.nul_bytes().ok_or_else(response)?;
+        let answer = match capabilities.contains(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA) {
+            true => reader.lenenc_bytes(),
+            false => reader.u8().and_then(|len| reader.bytes(usize::from(len))),
+        };
+        let answer = answer.ok_or_else(response)?;
+        let database = database(&mut reader, capabilities.contains(Capabilities::CONNECT_WITH_DB));
+        let plugin = plugin(&mut reader, capabilities);
+        let attributes = attributes(&mut reader, capabilities).ok_or_else(response)?;
+        Ok(First::Response(Response {
+            capabilities,
+            packet_max,
+            collation,
+            user,
+            answer,
+            database,
+            plugin,
+            attributes,
+        }))
+    }
+}
+
+/// A client's answer to a greeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// What it can do. Only what the server offered holds.
+    pub capabilities: Capabilities,
+    /// The longest packet that it takes.
+    pub packet_max: u32,
+    /// The collation, and so the character set, that it speaks.
+    pub collation: u8,
+    /// Who it says it is.
+    pub user: &'a [u8],
+    /// Its proof, by `plugin`.
+    pub answer: &'a [u8],
+    /// The schema to begin with.
+    pub database: Option<&'a [u8]>,
+    /// The method of its proof; none of clients that know only one.
+    pub plugin: Option<&'a [u8]>,
+    /// What it says of itself.
+    pub attributes: Attributes<'a>,
+}
+
+impl Response<'_> {
+    /// Appends it. The proof must have fewer than 251 bytes.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        put_head(out, self.capabilities, self.packet_max, self.collation);
+        out.extend_from_slice(self.user);
+        out.push(0);
+        // One byte for the length in both forms, because it is short.
+        lenenc::put_bytes(out, self.answer);
+        if self.capabilities.contains(Capabilities::CONNECT_WITH_DB) {
+            out.extend_from_slice(self.database.unwrap_or_default());
+            out.push(0);
+        }
+        if self.capabilities.contains(Capabilities::PLUGIN_AUTH) {
+            out.extend_from_slice(self.plugin.unwrap_or(PLUGIN_DEFAULT));
+            out.push(0);
+        }
+        if self.capabilities.contains(Capabilities::CONNECT_ATTRS) {
+            lenenc::put_bytes(out, self.attributes.0);
+        }
+    }
+}
+
+/// Appends a request for TLS.
+pub fn put_ssl_request(
+    out: &mut Vec<u8>,
+    capabilities: Capabilities,
+    packet_max: u32,
+    collation: u8,
+) {
+    put_head(out, capabilities.union(Capabilities::SSL), packet_max, collation);
+}
+
+/// What a client says of itself, pairs of names and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attributes<'a>(&'a [u8]);
+
+impl<'a> Attributes<'a> {
+    /// Of bytes that [`Attributes::put`] made.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Attributes<'a> {
+        Attributes(bytes)
+    }
+
+    /// Appends a pair.
+    pub fn put(out: &mut Vec<u8>, name: &str, value: &str) {
+        lenenc::put_bytes(out, name.as_bytes());
+        lenenc::put_bytes(out, value.as_bytes());
+    }
+
+    /// The pairs, as far as they are any.
+    pub fn pairs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        let mut reader = Reader::new(self.0);
+        iter::from_fn(move || Some((reader.lenenc_bytes()?, reader.lenenc_bytes()?)))
+    }
+}
+
+/// `COM_CHANGE_USER`: a client that wants to be somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeUser<'a> {
+    /// Who.
+    pub user: &'a [u8],
+    /// A proof for the nonce of the greeting, or nothing.
+    pub answer: &'a [u8],
+    /// The schema to go on with.
+    pub database: Option<&'a [u8]>,
+    /// The collation to go on with.
+    pub collation: Option<u16>,
+    /// The method of the proof.
+    pub plugin: Option<&'a [u8]>,
+    /// What it says of itself.
+    pub attributes: Attributes<'a>,
+}
+
+impl<'a> ChangeUser<'a> {
+    /// Reads one, with the command's byte in front, of a client with these capabilities.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(
+        payload: &'a [u8],
+        capabilities: Capabilities,
+    ) -> Result<ChangeUser<'a>, HandshakeError> {
+        let malformed = || HandshakeError::Malformed("COM_CHANGE_USER");
+        let mut reader = Reader::new(payload);
+        reader.u8().ok_or_else(malformed)?;
+        let user = reader.nul_bytes().ok_or_else(malformed)?;
+        let answer = reader.u8().and_then(|len| reader.bytes(usize::from(len)));
+        let answer = answer.ok_or_else(malformed)?;
+        let database = database(&mut reader, true);
+        // Old clients end here.
+        let collation = reader.u16();
+        let plugin = plugin(&mut reader, capabilities);
+        let attributes = attributes(&mut reader, capabilities).ok_or_else(malformed)?;
+        Ok(ChangeUser { user, answer, database, collation, plugin, attributes })
+    }
+}
+
+/// What a server may answer to a proof, but for its verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Challenge<'a> {
+    /// By another method, for another nonce.
+    Switch {
+        /// The method.
+        plugin: &'a [u8],
+        /// Its data: the nonce, mostly with a NUL behind it.
+        data: &'a [u8],
+    },
+    /// By the method of before 4.1, which proves nothing any more.
+    OldPassword,
+    /// Something for the method that is under way.
+    More(&'a [u8]),
+}
+
+impl<'a> Challenge<'a> {
+    /// Reads one; none of anything else.
+    #[must_use]
+    pub fn parse(payload: &'a [u8]) -> Option<Challenge<'a>> {
+        match *payload {
+            [SWITCH] => Some(Challenge::OldPassword),
+            [SWITCH, ref rest @ ..] => {
+                let mut reader = Reader::new(rest);
+                let plugin = reader.nul_bytes()?;
+                Some(Challenge::Switch { plugin, data: reader.rest() })
+            }
+            [MORE, ref data @ ..] => Some(Challenge::More(data)),
+            _ => None,
+        }
+    }
+}
+
+/// Appends a demand for another method.
+pub fn put_switch(out: &mut Vec<u8>, plugin: &str, nonce: &Nonce) {
+    out.push(SWITCH);
+    out.extend_from_slice(plugin.as_bytes());
+    out.push(0);
+    out.extend_from_slice(nonce.bytes());
+    out.push(0);
+}
+
+/// Appends something for the method that is under way.
+pub fn put_more(out: &mut Vec<u8>, data: &[u8]) {
+    out.push(MORE);
+    out.extend_from_slice(data);
+}
+
+/// Whether a server that shows this version is MariaDB.
+#[must_use]
+pub fn is_mariadb(version: &[u8]) -> bool {
+    version.windows(7).any(|part| part.eq_ignore_ascii_case(b"mariadb"))
+}
+
+/// A version without what MariaDB puts in front of its own, because replication of old MySQL
+/// cannot read numbers of two digits.
+#[must_use]
+pub fn without_prefix(version: &[u8]) -> &[u8] {
+    match version.strip_prefix(b"5.5.5-") {
+        Some(own) if is_mariadb(own) => own,
+        _ => version,
+    }
+}
+
+/// The beginning of a client's answer.
+fn put_head(out: &mut Vec<u8>, capabilities: Capabilities, packet_max: u32, collation: u8) {
+    let [a, b, c, d, e, f, g, h] = capabilities.0.to_le_bytes();
+    out.extend_from_slice(&[a, b, c, d]);
+    out.extend_from_slice(&packet_max.to_le_bytes());
+    out.push(collation);
+    out.extend_from_slice(&[0; 19]);
+    out.extend_from_slice(&[e, f, g, h]);
+}
+
+/// Capabilities of both halves. The second one is MariaDB's, and means something only where the
+/// bit that every MySQL has set is not.
+fn of_both([a, b, c, d]: [u8; 4], [e, f, g, h]: [u8; 4]) -> Capabilities {
+    let all = Capabilities(u64::from_le_bytes([a, b, c, d, e, f, g, h]));
+    match all.contains(Capabilities::LONG_PASSWORD) {
+        true => Capabilities(u64::from_le_bytes([a, b, c, d, 0, 0, 0, 0])),
+        false => all,
+    }
+}
+
+/// Up to a NUL or the end: some clients and servers leave the last NUL out.
+fn to_nul(bytes: &[u8]) -> &[u8] {
+    bytes.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+fn rest_to_nul<'a>(reader: &mut Reader<'a>) -> &'a [u8] {
+    reader.nul_bytes().unwrap_or_else(|| reader.rest())
+}
+
+fn database<'a>(reader: &mut Reader<'a>, is_there: bool) -> Option<&'a [u8]> {
+    let name = is_there.then(|| rest_to_nul(reader))?;
+    (!name.is_empty()).then_some(name)
+}
+
+fn plugin<'a>(reader: &mut Reader<'a>, capabilities: Capabilities) -> Option<&'a [u8]> {
+    let name = capabilities.contains(Capabilities::PLUGIN_AUTH).then(|| rest_to_nul(reader))?;
+    (!name.is_empty()).then_some(name)
+}
+
+/// None when there are fewer than they say.
+fn attributes<'a>(reader: &mut Reader<'a>, capabilities: Capabilities) -> Option<Attributes<'a>> {
+    if !capabilities.contains(Capabilities::CONNECT_ATTRS) || reader.is_empty() {
+        return Some(Attributes::default());
+    }
+    reader.lenenc_bytes().map(Attributes)
+}
+
