@@ -176,6 +176,8 @@ pub struct Reply {
     kind: ReplyKind,
     place: Place,
     deprecate_eof: bool,
+    /// The last definition ended its block.
+    block_ended: bool,
     status: Status,
     warnings: u16,
 }
@@ -194,7 +196,7 @@ impl Reply {
             ReplyKind::Rows => Place::Rows,
         };
         let deprecate_eof = caps.contains(Capabilities::DEPRECATE_EOF);
-        Self { kind, place, deprecate_eof, status: Status::NONE, warnings: 0 }
+        Self { kind, place, deprecate_eof, block_ended: false, status: Status::NONE, warnings: 0 }
     }
 
     /// The shape it has.
@@ -221,27 +223,13 @@ impl Reply {
         self.warnings
     }
 
-    /// Definitions that are still to come in this block of columns or parameters: after
-    /// [`Event::Column`], 0 says that the block ended. Who translates for a client that has not
-    /// agreed on `DEPRECATE_EOF` puts an EOF there: at once for a preparation; for a result only
-    /// before the first row or an end without `CURSOR_EXISTS`, as a cursor's result has but one.
+    /// After [`Event::Column`]: whether it was the last definition of its block of columns or
+    /// parameters. Who translates for a client that has not agreed on `DEPRECATE_EOF` puts an EOF
+    /// there: at once in a preparation; in a result only before the first row or before an end
+    /// without `CURSOR_EXISTS`, as a cursor's result has but one.
     #[inline]
-    pub const fn definitions_left(&self) -> u64 {
-        match self.place {
-            Place::Columns { left } => left,
-            Place::Params { left, .. } | Place::StatementColumns { left } => left as u64,
-            Place::Simple
-            | Place::Result
-            | Place::LocalInfile
-            | Place::ColumnsEnd
-            | Place::Rows
-            | Place::Prepared
-            | Place::ParamsEnd { .. }
-            | Place::StatementColumnsEnd
-            | Place::Fields
-            | Place::Text
-            | Place::Done => 0,
-        }
+    pub const fn is_block_end(&self) -> bool {
+        self.block_ended
     }
 
     /// Whether [`Reply::packet`] has to be given the whole of the next packet, which begins with
@@ -418,6 +406,7 @@ impl Reply {
     #[inline]
     fn column(&mut self, first: u8, left: u64) -> Result<Event, ReplyError> {
         let event = self.definition(first)?;
+        self.block_ended = left <= 1;
         self.place = match left.saturating_sub(1) {
             0 if self.deprecate_eof => Place::Rows,
             0 => Place::ColumnsEnd,
@@ -428,6 +417,7 @@ impl Reply {
 
     fn param(&mut self, first: u8, left: u16, columns: u16) -> Result<Event, ReplyError> {
         let event = self.definition(first)?;
+        self.block_ended = left <= 1;
         self.place = match left.saturating_sub(1) {
             0 if self.deprecate_eof => statement_columns(columns),
             0 => Place::ParamsEnd { columns },
@@ -438,6 +428,7 @@ impl Reply {
 
     fn statement_column(&mut self, first: u8, left: u16) -> Result<Event, ReplyError> {
         let event = self.definition(first)?;
+        self.block_ended = left <= 1;
         self.place = match left.saturating_sub(1) {
             0 if self.deprecate_eof => Place::Done,
             0 => Place::StatementColumnsEnd,
