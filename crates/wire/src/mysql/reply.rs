@@ -11,8 +11,8 @@
 //!
 //! Reports of progress (MariaDB, errors with the number 0xFFFF) would come between packets of a
 //! reply; [`Capabilities::MARIADB_PROGRESS`] must not be agreed on, and one that comes nevertheless
-//! is taken for the error that it looks like. The same is true of what makes column definitions
-//! optional ([`Capabilities::OPTIONAL_RESULTSET_METADATA`], [`Capabilities::MARIADB_CACHE_METADATA`]).
+//! is taken for the error that it looks like. Nor must what makes column definitions optional:
+//! [`Capabilities::OPTIONAL_RESULTSET_METADATA`] and [`Capabilities::MARIADB_CACHE_METADATA`].
 //!
 //! Source: MySQL's source documentation, pages "Text Resultset", "Binary Protocol Resultset",
 //! "COM_STMT_PREPARE", "COM_STMT_FETCH" and "COM_FIELD_LIST".
