@@ -3,4 +3,7 @@
 //! Nothing here owns a socket, a timer or a thread. `link` is the heart: bytes of one side go in,
 //! bytes for the other side and a decision come out.
 
+pub mod auth;
+pub mod dial;
+pub mod login;
 pub mod settings;

@@ -209,7 +209,7 @@ fn remember<V>(map: &mut HashMap<[u8; 32], Arc<V>>, key: [u8; 32], made: Arc<V>)
 
 /// The id of a user of the operating system. Only `/etc/passwd` is asked: a service of the network
 /// could keep a thread waiting.
-fn uid_of(user: &str) -> Option<u32> {
+pub(crate) fn uid_of(user: &str) -> Option<u32> {
     let is_read = fs::metadata("/etc/passwd").is_ok_and(|it| it.len() <= PASSWD_BYTES_MAX);
     let text = is_read.then(|| fs::read_to_string("/etc/passwd").ok())??;
     uid_in(&text, user)

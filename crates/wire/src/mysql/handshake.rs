@@ -110,7 +110,8 @@ impl<'a> Hello<'a> {
         reader.bytes(6).ok_or_else(malformed)?;
         let extended: [u8; 4] = reader.array().ok_or_else(malformed)?;
         let capabilities = of_both([a, b, c, d], extended);
-        if !capabilities.contains(Capabilities::PROTOCOL_41.union(Capabilities::SECURE_CONNECTION)) {
+        if !capabilities.contains(Capabilities::PROTOCOL_41.union(Capabilities::SECURE_CONNECTION))
+        {
             return Err(HandshakeError::TooOld(WHAT));
         }
         let second = reader.bytes(nonce_bytes.saturating_sub(8).max(13)).ok_or_else(malformed)?;
@@ -410,4 +411,3 @@ fn attributes<'a>(reader: &mut Reader<'a>, capabilities: Capabilities) -> Option
     }
     reader.lenenc_bytes().map(Attributes)
 }
-

@@ -1,0 +1,209 @@
+//! From tenants and their users to proofs and credentials, for MySQL: what a client has to show,
+//! and what is shown to the server in its place.
+//!
+//! The same as [`pg::auth`](crate::pg::auth) with other secrets: passwords, and what MySQL and
+//! MariaDB have in `authentication_string`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use wire::mysql::auth::{Plugin, Secret, SecretError, Verifier};
+use zeroize::Zeroizing;
+
+use super::dial::Credentials;
+use super::login::{Authenticated, Method, Proof, Requested, Shown};
+use crate::pg::auth::uid_of;
+use crate::pg::login::{Reached, Refusal};
+use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantUser};
+
+mod own_key;
+
+pub use own_key::{KeyError, OwnKey, encrypt};
+
+/// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
+const PREPARED_MAX: usize = 65_536;
+
+/// Secrets that were prepared, of all tenants. Shared by all threads; locked for logins only.
+#[derive(Debug)]
+pub struct Keyring {
+    process_secret: Zeroizing<[u8; 32]>,
+    method: Method,
+    plugin: Plugin,
+    verifiers: Mutex<HashMap<[u8; 32], Arc<Verifier>>>,
+    key: Arc<OwnKey>,
+}
+
+/// What a client has to show.
+#[derive(Debug)]
+pub enum Demand {
+    /// This, or it is sent away.
+    Known(Result<Proof, Refusal>),
+    /// What the tenant's `auth_query` finds; then [`Keyring::found`].
+    Query,
+}
+
+impl Keyring {
+    /// An empty one. `process_secret` should outlive the process: which method users are asked by
+    /// who do not exist comes from it. `plugin` is the method that clients are greeted with.
+    #[must_use]
+    pub fn new(process_secret: [u8; 32], method: Method, plugin: Plugin) -> Keyring {
+        Keyring {
+            process_secret: Zeroizing::new(process_secret),
+            method,
+            plugin,
+            verifiers: Mutex::default(),
+            key: Arc::default(),
+        }
+    }
+
+    /// What this client has to show to be `user` of `tenant`, as which it was routed.
+    #[must_use]
+    pub fn demand(&self, tenant: &Tenant, user: &TenantUser, requested: &Requested) -> Demand {
+        let proved = |is_proved: bool, how: &str| {
+            if is_proved {
+                Ok(Proof::Nothing)
+            } else {
+                let message = format!("{how} authentication failed for user '{}'", user.name);
+                Err(Refusal::new("28000", message))
+            }
+        };
+        Demand::Known(match &user.auth {
+            ClientAuth::Query => return Demand::Query,
+            ClientAuth::Trust => Ok(Proof::Nothing),
+            ClientAuth::Cert => {
+                let shown = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
+                proved(shown == Some(&*user.name), "certificate")
+            }
+            ClientAuth::Peer => match requested.reached {
+                Reached::Unix { uid: Some(uid) } => proved(uid_of(&user.name) == Some(uid), "peer"),
+                Reached::Unix { uid: None } | Reached::Tcp => proved(false, "peer"),
+            },
+            ClientAuth::Secret(secret) => Ok(self.password(tenant, user, Some(secret.expose()))),
+            ClientAuth::Unknown => Ok(self.password(tenant, user, None)),
+        })
+    }
+
+    /// What a client has to show whose secret was looked up; none when there is no such user. A
+    /// secret that nobody could have is as good as none.
+    #[must_use]
+    pub fn found(&self, tenant: &Tenant, user: &TenantUser, secret: Option<&str>) -> Proof {
+        self.password(tenant, user, secret)
+    }
+
+    fn password(&self, tenant: &Tenant, user: &TenantUser, secret: Option<&str>) -> Proof {
+        let verifier = secret.and_then(|text| match self.verifier(&user.name, text) {
+            Ok(verifier) => Some(verifier),
+            Err(error) => {
+                let user = &*user.name;
+                tracing::warn!(user, error = &error as &dyn std::error::Error, "use a secret");
+                None
+            }
+        });
+        let verifier = verifier.unwrap_or_else(|| self.nobody(tenant, user));
+        Proof::Password { verifier, method: self.method, key: Arc::clone(&self.key) }
+    }
+
+    /// A user's secret, prepared.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<Verifier>, SecretError> {
+        let key = self.key(&[user, secret]);
+        if let Some(known) = self.verifiers.lock().get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(Verifier::new(Secret::parse(secret)?));
+        let mut verifiers = self.verifiers.lock();
+        if verifiers.len() >= PREPARED_MAX {
+            verifiers.clear();
+        }
+        Ok(Arc::clone(verifiers.entry(key).or_insert(made)))
+    }
+
+    /// What a user who does not exist is asked for: the same as one of those who do, so that the
+    /// method does not tell.
+    fn nobody(&self, tenant: &Tenant, user: &TenantUser) -> Arc<Verifier> {
+        let mut plugins: Vec<Plugin> = tenant
+            .users
+            .values()
+            .filter_map(|user| match &user.auth {
+                ClientAuth::Secret(secret) => Secret::parse(secret.expose()).ok(),
+                _ => None,
+            })
+            .map(|secret| secret.plugin(self.plugin))
+            .collect();
+        plugins.sort_by_key(|plugin| plugin.name());
+        let [first, second, ..] = self.key(&["nobody", &tenant.name, &user.name]);
+        let place = usize::from(u16::from_be_bytes([first, second])) % plugins.len().max(1);
+        let plugin = plugins.get(place).copied().unwrap_or(self.plugin);
+        Arc::new(Verifier::mock(&user.name, &self.process_secret, plugin))
+    }
+
+    /// Prepares what a tenant's clients may need: a key that takes some tenths of a second, if a
+    /// password may have to be sent. For the control plane.
+    pub fn prepare(&self, tenant: &Tenant) {
+        let needs_key = tenant.auth_query.is_some()
+            || tenant.users.values().any(|user| match &user.auth {
+                ClientAuth::Secret(secret) => {
+                    matches!(Secret::parse(secret.expose()), Ok(Secret::Sha2(_)))
+                }
+                _ => false,
+            });
+        if needs_key {
+            self.key.prepare();
+        }
+    }
+
+    /// What is shown to the server for this client.
+    pub fn credentials(&self, user: &TenantUser, client: &Authenticated) -> Arc<Credentials> {
+        Arc::new(match &user.server_secret {
+            ServerSecret::None => Credentials::None,
+            ServerSecret::Known(secret) => known(secret.expose()),
+            ServerSecret::OfClient => {
+                let secret = client.verifier.as_ref().and_then(|verifier| verifier.secret());
+                match (secret, &client.shown) {
+                    (_, Shown::Password(password)) | (Some(Secret::Plain(password)), _) => {
+                        Credentials::Password(password.clone())
+                    }
+                    (_, Shown::Native(key)) => Credentials::Native(key.clone()),
+                    (_, Shown::Sha2(key)) => Credentials::Sha2(key.clone()),
+                    (_, Shown::Nothing) => Credentials::None,
+                }
+            }
+        })
+    }
+
+    /// What is shown to the server when no client is at hand, as for connections that are made
+    /// ahead; none when only clients have it.
+    pub fn own_credentials(&self, user: &TenantUser) -> Option<Arc<Credentials>> {
+        match &user.server_secret {
+            ServerSecret::None => Some(Arc::new(Credentials::None)),
+            ServerSecret::Known(secret) => Some(Arc::new(known(secret.expose()))),
+            ServerSecret::OfClient => None,
+        }
+    }
+
+    /// A keyed hash, so that no password can be guessed from the table.
+    fn key(&self, parts: &[&str]) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(*self.process_secret);
+        for part in parts {
+            hash.update(part.len().to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+}
+
+/// What is configured for a server. A stored secret proves nothing: only who knows the password
+/// can be a client.
+fn known(text: &str) -> Credentials {
+    match Secret::parse(text) {
+        Ok(Secret::Native(_) | Secret::Sha2(_)) => Credentials::None,
+        Ok(Secret::Plain(_)) | Err(_) => {
+            Credentials::Password(wire::pg::secret::Password::new(text.to_owned()))
+        }
+    }
+}

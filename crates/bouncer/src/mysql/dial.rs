@@ -1,0 +1,594 @@
+//! Our way into a server of MySQL or MariaDB: from the connected socket to a session that is set up
+//! as all are, or to the end of an errand that kills what another session does.
+//!
+//! Pure, like [`pg::dial`](crate::pg::dial), whose words for encryption it has. The server may be
+//! hostile or somebody in between: it is told a password as it is only where nobody can listen, and
+//! nothing that it says before encryption can make us do without.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::mysql::auth::{self, Nonce, Plugin};
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::command::Command;
+use wire::mysql::frame::{self, Header};
+use wire::mysql::handshake::{self, Attributes, Challenge, HandshakeError, Hello, Response};
+use wire::mysql::packet::{ErrPacket, OkPacket};
+
+pub use credentials::{Credentials, CredentialsError};
+
+use super::auth::{KeyError, encrypt};
+use crate::pg::dial::{Exposure, TlsRequest};
+
+mod credentials;
+
+/// The longest packet of a server that is read while logging in.
+const PACKET_BYTES_MAX: usize = 65_536;
+
+/// Packets that a server may send until its verdict. MariaDB tries the methods of a user one after
+/// the other, and there are few.
+const CHALLENGES_MAX: u8 = 16;
+
+/// The longest packet that we say we take: all of them, because they are forwarded.
+const CLIENT_PACKET_MAX: u32 = 1 << 30;
+
+/// What every server is asked for that has it.
+pub const WANTED: Capabilities = Capabilities::LONG_PASSWORD
+    .union(Capabilities::LONG_FLAG)
+    .union(Capabilities::PROTOCOL_41)
+    .union(Capabilities::TRANSACTIONS)
+    .union(Capabilities::SECURE_CONNECTION)
+    .union(Capabilities::MULTI_STATEMENTS)
+    .union(Capabilities::MULTI_RESULTS)
+    .union(Capabilities::PS_MULTI_RESULTS)
+    .union(Capabilities::PLUGIN_AUTH)
+    .union(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA)
+    .union(Capabilities::CONNECT_ATTRS)
+    .union(Capabilities::SESSION_TRACK)
+    .union(Capabilities::DEPRECATE_EOF);
+
+/// Has the server tell in OK packets what a statement leaves behind.
+pub const TRACK: &str = "SET session_track_schema=1, session_track_state_change=1, \
+                         session_track_system_variables='*', \
+                         session_track_transaction_info='STATE'";
+
+/// How to log in.
+#[derive(Clone, Debug)]
+pub struct DialParams {
+    /// The user.
+    pub user: String,
+    /// The schema to begin with.
+    pub database: Option<String>,
+    /// How the user proves who it is.
+    pub credentials: Arc<Credentials>,
+    /// Encryption.
+    pub tls: TlsRequest,
+    /// Who could listen without it.
+    pub exposure: Exposure,
+    /// Whether the password may be encrypted with a key that the server sends over a connection
+    /// that is not encrypted. Somebody in between can send a key of its own.
+    pub trusts_server_key: bool,
+    /// Capabilities beyond [`WANTED`]: `FOUND_ROWS`, `LOCAL_FILES`.
+    pub more: Capabilities,
+    /// The collation, and so the character set, to begin with.
+    pub collation: u8,
+    /// What the server shows of the connection.
+    pub attributes: Vec<(String, String)>,
+    /// Statements that are run before anybody has the connection; each is answered by OK, or there
+    /// is no connection.
+    pub statements: Vec<String>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Errand {
+    LogIn,
+    /// Ends what the thread does.
+    Cancel(u32),
+}
+
+/// Why a server does not let us in.
+#[derive(Debug, thiserror::Error)]
+pub enum DialError {
+    /// It says so.
+    #[error("{message} ({errno})")]
+    Refused {
+        /// MySQL's own number.
+        errno: u16,
+        /// Its SQLSTATE.
+        state: [u8; 5],
+        /// Its sentence.
+        message: String,
+    },
+    /// It has no TLS, and there has to be.
+    #[error("the server does not offer TLS")]
+    NoTls,
+    /// It speaks something else, or somebody is in between.
+    #[error("the server does not keep to the protocol: {0}")]
+    Protocol(&'static str),
+    /// It is too old or too new.
+    #[error("read the server's greeting")]
+    Greeting(#[from] HandshakeError),
+    /// It asks for something that we cannot or will not give.
+    #[error("the server asks for {0}, which is not possible here")]
+    Unsupported(String),
+    /// There is nothing to answer with.
+    #[error(transparent)]
+    Credentials(#[from] CredentialsError),
+    /// The key that it sent does not do.
+    #[error("encrypt the password")]
+    Key(#[from] KeyError),
+}
+
+impl DialError {
+    /// SQLSTATE for a client that waits for this connection, as
+    /// [`login::put_refusal`](super::login::put_refusal) takes it.
+    #[must_use]
+    pub fn code(&self) -> &'static str {
+        match self {
+            DialError::Refused { errno, .. } => match errno {
+                1040 | 1203 => "53300",
+                1226 => "53400",
+                1044 | 1045 | 1129 | 1130 | 1251 | 1396 | 1698 | 1820 | 1862 | 3118 | 4151 => {
+                    "28000"
+                }
+                1049 => "3D000",
+                1053 => "57P01",
+                _ => "08006",
+            },
+            DialError::Unsupported(_) | DialError::Credentials(_) | DialError::Key(_) => "28000",
+            DialError::NoTls | DialError::Protocol(_) | DialError::Greeting(_) => "08001",
+        }
+    }
+
+    /// Whether the server wants a secret that only clients have: it is alive.
+    #[must_use]
+    pub fn is_about_secrets(&self) -> bool {
+        matches!(self, DialError::Credentials(_)) || self.code() == "28000"
+    }
+}
+
+/// What a server says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Greeting {
+    /// Its number for the connection, which `KILL` takes.
+    pub thread_id: u32,
+    /// Its version, as it shows it, MariaDB's prefix for old replicas included.
+    pub version: String,
+    /// What both can do.
+    pub capabilities: Capabilities,
+    /// Of the session as it is now.
+    pub status: Status,
+    /// The collation that the session began with.
+    pub collation: u8,
+    /// Whether OK packets tell what a statement leaves behind.
+    pub tracks: bool,
+    /// Whether the connection is encrypted.
+    pub is_encrypted: bool,
+}
+
+/// What to do now. First, what is in `out` is sent.
+#[derive(Debug)]
+pub enum DialNext {
+    /// Present more bytes.
+    More,
+    /// Shake hands; then call [`Dial::tls_started`].
+    StartTls,
+    /// Logged in, set up and idle.
+    Ready(Box<Greeting>),
+    /// What was to be cancelled is, or is over. Close.
+    Cancelled,
+    /// Close.
+    Fail(DialError),
+}
+
+/// What became of the input.
+#[derive(Debug)]
+#[must_use]
+pub struct DialStep {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// What to do now.
+    pub next: DialNext,
+}
+
+/// One connection to a server that is being made.
+#[derive(Debug)]
+pub struct Dial {
+    params: DialParams,
+    errand: Errand,
+    /// Of the next packet, whoever sends it.
+    seq: u8,
+    challenges: u8,
+    greeting: Greeting,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// What the server says first.
+    Hello,
+    /// The end of a handshake.
+    Handshake(Offer),
+    /// What it thinks of a proof.
+    Verdict(Offer),
+    /// A public key, to send the password with.
+    PublicKey(Nonce),
+    /// Answers to statements.
+    Answers(VecDeque<Asked>),
+    /// The answer to `KILL`.
+    Killed,
+    /// Nothing any more.
+    Over,
+}
+
+/// How a server would have us prove who we are.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    plugin: Plugin,
+    nonce: Nonce,
+}
+
+/// A statement that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asked {
+    /// For trackers, which there may be none of.
+    Track,
+    /// One of the parameters'.
+    Statement,
+}
+
+impl Dial {
+    /// To log in.
+    #[must_use]
+    pub fn new(params: DialParams) -> Dial {
+        Dial::of(params, Errand::LogIn)
+    }
+
+    /// To end what a thread of the server does, as the user whose thread it is.
+    #[must_use]
+    pub fn cancel(params: DialParams, thread_id: u32) -> Dial {
+        Dial::of(params, Errand::Cancel(thread_id))
+    }
+
+    fn of(params: DialParams, errand: Errand) -> Dial {
+        let greeting = Greeting {
+            thread_id: 0,
+            version: String::new(),
+            capabilities: Capabilities::NONE,
+            status: Status::NONE,
+            collation: params.collation,
+            tracks: false,
+            is_encrypted: false,
+        };
+        Dial { params, errand, seq: 0, challenges: 0, greeting, state: State::Hello }
+    }
+
+    /// Begins, once connected: the server speaks first.
+    pub fn start(&mut self, _out: &mut Vec<u8>) -> DialNext {
+        DialNext::More
+    }
+
+    /// Takes what the server has sent and was not consumed before.
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> DialStep {
+        let mut consumed = 0;
+        loop {
+            let rest = bytes.get(consumed..).unwrap_or_default();
+            match self.packet(rest, out) {
+                Ok((more, next)) => {
+                    consumed += more;
+                    if let Some(next) = next {
+                        return DialStep { consumed, next };
+                    }
+                }
+                Err(error) => {
+                    self.state = State::Over;
+                    return DialStep { consumed, next: DialNext::Fail(error) };
+                }
+            }
+        }
+    }
+
+    /// Continues behind TLS.
+    pub fn tls_started(&mut self, out: &mut Vec<u8>) -> DialNext {
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::Handshake(offer) => {
+                self.greeting.is_encrypted = true;
+                match self.respond(offer, out) {
+                    Ok(()) => DialNext::More,
+                    Err(error) => DialNext::Fail(error),
+                }
+            }
+            _ => DialNext::Fail(DialError::Protocol("TLS that was not asked for")),
+        }
+    }
+
+    /// Takes one packet, if it is there.
+    fn packet(
+        &mut self,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(usize, Option<DialNext>), DialError> {
+        let waits = Ok((0, Some(DialNext::More)));
+        if matches!(self.state, State::Handshake(_) | State::Over) {
+            return waits;
+        }
+        let Some(header) = Header::parse(bytes) else { return waits };
+        if header.len > PACKET_BYTES_MAX {
+            return Err(DialError::Protocol("a packet that is too long"));
+        }
+        let Some(payload) = bytes.get(frame::HEADER_BYTES..header.total()) else { return waits };
+        if header.seq != self.seq {
+            return Err(DialError::Protocol("packets out of order"));
+        }
+        self.seq = self.seq.wrapping_add(1);
+        if let Some(error) = ErrPacket::parse(payload) {
+            return Ok((header.total(), self.refused(&error, out)?));
+        }
+        let is_last = bytes.len() == header.total();
+        let next = match std::mem::replace(&mut self.state, State::Over) {
+            State::Hello => self.hello(payload, is_last, out)?,
+            State::Verdict(offer) => self.verdict(offer, payload, out)?,
+            State::PublicKey(nonce) => self.public_key(nonce, payload, out)?,
+            State::Answers(asked) => self.answered(asked, payload)?,
+            State::Killed => {
+                OkPacket::parse(payload, self.greeting.capabilities)
+                    .ok_or(DialError::Protocol("an answer to KILL"))?;
+                Some(DialNext::Cancelled)
+            }
+            State::Handshake(_) | State::Over => Some(DialNext::More),
+        };
+        Ok((header.total(), next))
+    }
+
+    /// The server says no.
+    fn refused(
+        &mut self,
+        error: &ErrPacket<'_>,
+        _out: &mut Vec<u8>,
+    ) -> Result<Option<DialNext>, DialError> {
+        match &mut self.state {
+            // It knows no trackers.
+            State::Answers(asked) if asked.front() == Some(&Asked::Track) => {
+                asked.pop_front();
+                self.greeting.tracks = false;
+                self.seq = 1;
+                Ok(self.ready_if_done())
+            }
+            // The thread is gone, and with it what it did.
+            State::Killed => {
+                self.state = State::Over;
+                Ok(Some(DialNext::Cancelled))
+            }
+            _ => {
+                let message = String::from_utf8_lossy(error.message).into_owned();
+                Err(DialError::Refused { errno: error.code, state: error.state, message })
+            }
+        }
+    }
+
+    fn hello(
+        &mut self,
+        payload: &[u8],
+        is_last: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<Option<DialNext>, DialError> {
+        let hello = Hello::parse(payload)?;
+        let mut wanted = WANTED.union(self.params.more);
+        if self.params.database.is_some() {
+            wanted = wanted.union(Capabilities::CONNECT_WITH_DB);
+        }
+        // MariaDB leaves it out to say that it has capabilities of its own, none of which is used.
+        let offered = hello.capabilities.union(Capabilities::LONG_PASSWORD);
+        self.greeting.capabilities = wanted.intersection(offered);
+        self.greeting.thread_id = hello.thread_id;
+        self.greeting.version = String::from_utf8_lossy(hello.version).into_owned();
+        let plugin = self.params.credentials.plugin(Plugin::of(hello.plugin));
+        let offer = Offer { plugin, nonce: hello.nonce };
+        let has_tls = hello.capabilities.contains(Capabilities::SSL);
+        match (self.params.tls, has_tls) {
+            (TlsRequest::Must, false) => Err(DialError::NoTls),
+            (TlsRequest::Must | TlsRequest::IfOffered, true) => {
+                if !is_last {
+                    // Whoever is in between could have put it there, to be taken for the server's
+                    // after the handshake.
+                    return Err(DialError::Protocol("data follows its greeting"));
+                }
+                let mut payload = Vec::new();
+                let capabilities = self.greeting.capabilities;
+                let collation = self.params.collation;
+                handshake::put_ssl_request(
+                    &mut payload,
+                    capabilities,
+                    CLIENT_PACKET_MAX,
+                    collation,
+                );
+                frame::put_packet(out, &mut self.seq, &payload);
+                self.state = State::Handshake(offer);
+                Ok(Some(DialNext::StartTls))
+            }
+            (TlsRequest::Never, _) | (TlsRequest::IfOffered, false) => {
+                self.respond(offer, out)?;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Says who we are, with a proof.
+    fn respond(&mut self, offer: Offer, out: &mut Vec<u8>) -> Result<(), DialError> {
+        let answer = self.params.credentials.answer(offer.plugin, &offer.nonce)?;
+        let mut attributes = Vec::new();
+        for (name, value) in &self.params.attributes {
+            Attributes::put(&mut attributes, name, value);
+        }
+        let tls = match self.greeting.is_encrypted {
+            true => Capabilities::SSL,
+            false => Capabilities::NONE,
+        };
+        let response = Response {
+            capabilities: self.greeting.capabilities.union(tls),
+            packet_max: CLIENT_PACKET_MAX,
+            collation: self.params.collation,
+            user: self.params.user.as_bytes(),
+            answer: &answer,
+            database: self.params.database.as_deref().map(str::as_bytes),
+            plugin: Some(offer.plugin.name().as_bytes()),
+            attributes: Attributes::new(&attributes),
+        };
+        let mut payload = Vec::new();
+        response.write(&mut payload);
+        frame::put_packet(out, &mut self.seq, &payload);
+        self.state = State::Verdict(offer);
+        Ok(())
+    }
+
+    /// What a server thinks of a proof.
+    fn verdict(
+        &mut self,
+        offer: Offer,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<DialNext>, DialError> {
+        self.challenges = self.challenges.saturating_add(1);
+        if self.challenges > CHALLENGES_MAX {
+            return Err(DialError::Protocol("too many questions"));
+        }
+        match Challenge::parse(payload) {
+            Some(Challenge::Switch { plugin, data }) => self.switched(plugin, data, out)?,
+            Some(Challenge::OldPassword) => {
+                return Err(DialError::Unsupported("mysql_old_password".to_owned()));
+            }
+            Some(Challenge::More(data)) => match (offer.plugin, data) {
+                (Plugin::CachingSha2, [auth::FAST_RIGHT]) => self.state = State::Verdict(offer),
+                (Plugin::CachingSha2, [auth::FULL]) => self.show_password(offer, out)?,
+                _ => return Err(DialError::Protocol("more than its method has")),
+            },
+            None => return self.let_in(payload, out),
+        }
+        Ok(None)
+    }
+
+    /// The server wants another method.
+    fn switched(&mut self, plugin: &[u8], data: &[u8], out: &mut Vec<u8>) -> Result<(), DialError> {
+        let unknown = || DialError::Unsupported(String::from_utf8_lossy(plugin).into_owned());
+        let plugin = Plugin::of(plugin).ok_or_else(unknown)?;
+        let (nonce, answer) = match plugin {
+            Plugin::Native | Plugin::CachingSha2 => {
+                let nonce = Nonce::parse(data).ok_or(DialError::Protocol("a nonce"))?;
+                (nonce, self.params.credentials.answer(plugin, &nonce)?)
+            }
+            Plugin::Clear => {
+                if !self.is_private() {
+                    let what = "the password without encryption".to_owned();
+                    return Err(DialError::Unsupported(what));
+                }
+                let password = self.params.credentials.password(plugin)?;
+                (Nonce::new([0; auth::NONCE_BYTES]), with_nul(password))
+            }
+        };
+        frame::put_packet(out, &mut self.seq, &answer);
+        self.state = State::Verdict(Offer { plugin, nonce });
+        Ok(())
+    }
+
+    /// The server has not seen the password yet, and wants to.
+    fn show_password(&mut self, offer: Offer, out: &mut Vec<u8>) -> Result<(), DialError> {
+        let password = self.params.credentials.password(offer.plugin)?;
+        if self.is_private() {
+            frame::put_packet(out, &mut self.seq, &with_nul(password));
+            self.state = State::Verdict(offer);
+        } else if self.params.trusts_server_key {
+            frame::put_packet(out, &mut self.seq, &[auth::PUBLIC_KEY]);
+            self.state = State::PublicKey(offer.nonce);
+        } else {
+            let what = "the password (caching_sha2_password) without encryption".to_owned();
+            return Err(DialError::Unsupported(what));
+        }
+        Ok(())
+    }
+
+    fn public_key(
+        &mut self,
+        nonce: Nonce,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<DialNext>, DialError> {
+        let Some(Challenge::More(pem)) = Challenge::parse(payload) else {
+            return Err(DialError::Protocol("no public key"));
+        };
+        let password = self.params.credentials.password(Plugin::CachingSha2)?;
+        let hidden = encrypt(pem, &nonce.over(&with_nul(password)))?;
+        frame::put_packet(out, &mut self.seq, &hidden);
+        self.state = State::Verdict(Offer { plugin: Plugin::CachingSha2, nonce });
+        Ok(None)
+    }
+
+    /// The server lets us in.
+    fn let_in(&mut self, payload: &[u8], out: &mut Vec<u8>) -> Result<Option<DialNext>, DialError> {
+        let capabilities = self.greeting.capabilities;
+        let ok = OkPacket::parse(payload, capabilities);
+        self.greeting.status = ok.ok_or(DialError::Protocol("no verdict"))?.status;
+        self.seq = 1;
+        if let Errand::Cancel(thread) = self.errand {
+            put_query(out, &format!("KILL QUERY {thread}"));
+            self.state = State::Killed;
+            return Ok(None);
+        }
+        let mut asked = VecDeque::new();
+        if capabilities.contains(Capabilities::SESSION_TRACK) {
+            put_query(out, TRACK);
+            asked.push_back(Asked::Track);
+            self.greeting.tracks = true;
+        }
+        for text in &self.params.statements {
+            put_query(out, text);
+            asked.push_back(Asked::Statement);
+        }
+        self.state = State::Answers(asked);
+        Ok(self.ready_if_done())
+    }
+
+    fn answered(
+        &mut self,
+        mut asked: VecDeque<Asked>,
+        payload: &[u8],
+    ) -> Result<Option<DialNext>, DialError> {
+        let ok = OkPacket::parse(payload, self.greeting.capabilities);
+        let ok = ok.ok_or(DialError::Protocol("no OK to a statement"))?;
+        if ok.status.contains(Status::MORE_RESULTS) {
+            return Err(DialError::Protocol("more than OK to a statement"));
+        }
+        self.greeting.status = ok.status;
+        asked.pop_front();
+        self.seq = 1;
+        self.state = State::Answers(asked);
+        Ok(self.ready_if_done())
+    }
+
+    fn ready_if_done(&mut self) -> Option<DialNext> {
+        let State::Answers(asked) = &self.state else { return None };
+        asked.is_empty().then(|| {
+            self.state = State::Over;
+            DialNext::Ready(Box::new(self.greeting.clone()))
+        })
+    }
+
+    /// Whether nobody can listen.
+    fn is_private(&self) -> bool {
+        self.greeting.is_encrypted || self.params.exposure == Exposure::Private
+    }
+}
+
+/// Appends a statement as a command of its own.
+fn put_query(out: &mut Vec<u8>, text: &str) {
+    let mut payload = vec![Command::Query.code()];
+    payload.extend_from_slice(text.as_bytes());
+    let mut seq = 0;
+    frame::put_packet(out, &mut seq, &payload);
+}
+
+fn with_nul(password: &str) -> Vec<u8> {
+    let mut bytes = password.as_bytes().to_vec();
+    bytes.push(0);
+    bytes
+}

@@ -1,0 +1,581 @@
+//! A client's way in: from our greeting to the moment when it is known who it is.
+//!
+//! Pure, like [`pg::login`](crate::pg::login), whose words for policies, refusals and ways to come
+//! it has. Here the server speaks first, before anything is known of the client, so that version,
+//! capabilities and the nonce are the same for all tenants.
+//!
+//! ```text
+//! greet ─► input ─► More ─► … ─► StartTls ─► tls_started ─► … ─► Route ─► routed ─► … ─► Done ─► welcome
+//! ```
+
+use std::sync::Arc;
+
+use wire::mysql::auth::{self, Fast, NativeKey, Nonce, Plugin, Sha2Key, Verifier};
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::frame::{self, Header};
+use wire::mysql::handshake::{self, ChangeUser, First, HandshakeError, Hello};
+use wire::mysql::packet::{self, OkPacket};
+use wire::pg::secret::Password;
+
+use super::auth::OwnKey;
+use crate::pg::login::{CleartextPolicy, Reached, Refusal, TlsFacts, TlsPolicy};
+
+mod errors;
+mod requested;
+
+pub use errors::{errno_of, put_refusal, put_refusal_unasked};
+pub use requested::Requested;
+
+/// The longest packet of somebody who has not proved who it is. Tokens of clouds are passwords of
+/// some kilobytes, and drivers say much of themselves.
+pub const PACKET_BYTES_MAX: usize = 64 << 10;
+
+/// The collation that we greet with: `utf8mb4_general_ci`, which both MySQL and MariaDB have.
+const COLLATION: u8 = 45;
+
+/// What every client is offered. Neither compression, which would hide packets from the relay, nor
+/// what changes the format of results in ways that servers do not share.
+pub const OFFERED: Capabilities = Capabilities::LONG_PASSWORD
+    .union(Capabilities::LONG_FLAG)
+    .union(Capabilities::CONNECT_WITH_DB)
+    .union(Capabilities::PROTOCOL_41)
+    .union(Capabilities::INTERACTIVE)
+    .union(Capabilities::IGNORE_SPACE)
+    .union(Capabilities::TRANSACTIONS)
+    .union(Capabilities::SECURE_CONNECTION)
+    .union(Capabilities::MULTI_STATEMENTS)
+    .union(Capabilities::MULTI_RESULTS)
+    .union(Capabilities::PS_MULTI_RESULTS)
+    .union(Capabilities::PLUGIN_AUTH)
+    .union(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA)
+    .union(Capabilities::CONNECT_ATTRS)
+    .union(Capabilities::SESSION_TRACK)
+    .union(Capabilities::DEPRECATE_EOF);
+
+/// What holds for all clients of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoginPolicy {
+    /// Encryption over TCP. Unix sockets need none and are offered none.
+    pub tls: TlsPolicy,
+    /// Where a password may be asked for as it is.
+    pub cleartext: CleartextPolicy,
+    /// The method that we greet with, [`Plugin::Native`] or [`Plugin::CachingSha2`]. Users whose
+    /// secret is for another one are asked again.
+    pub plugin: Plugin,
+    /// Capabilities beyond [`OFFERED`]: `FOUND_ROWS`, `LOCAL_FILES`.
+    pub more: Capabilities,
+}
+
+/// What a client that was led to a tenant has to prove.
+#[derive(Clone, Debug)]
+pub enum Proof {
+    /// Nothing, or it has proved it already: by its certificate, by its user id.
+    Nothing,
+    /// A password.
+    Password {
+        /// What its proof is held against.
+        verifier: Arc<Verifier>,
+        /// How it is asked.
+        method: Method,
+        /// For those who send the password itself over a connection that is not encrypted.
+        key: Arc<OwnKey>,
+    },
+}
+
+/// How a password is asked for. Users with a stored secret are asked by the method that it is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// As we greet, or as the client has begun if that does as well.
+    #[default]
+    Best,
+    /// As it is, by `mysql_clear_password`.
+    Cleartext,
+}
+
+/// What to do now. First, what is in `out` is sent.
+#[derive(Debug)]
+pub enum LoginNext {
+    /// Present more bytes.
+    More,
+    /// Shake hands, beginning with what was not consumed; then call [`Login::tls_started`].
+    StartTls,
+    /// Lead [`Login::requested`] to a tenant, in whatever time that takes; then call
+    /// [`Login::routed`].
+    Route,
+    /// The client is who it says. It waits for [`welcome`], or for [`put_refusal`].
+    Done(Box<Authenticated>),
+    /// Close, or refuse the change of the user and close. The client was told, unless it left by
+    /// itself.
+    Fail(Refusal),
+}
+
+/// What became of the input.
+#[derive(Debug)]
+#[must_use]
+pub struct LoginStep {
+    /// Bytes of the input that are done with.
+    pub consumed: usize,
+    /// What to do now.
+    pub next: LoginNext,
+}
+
+impl LoginStep {
+    fn new(consumed: usize, next: LoginNext) -> LoginStep {
+        LoginStep { consumed, next }
+    }
+}
+
+/// A client that has proved who it is.
+#[derive(Debug)]
+pub struct Authenticated {
+    /// What it asked for.
+    pub requested: Requested,
+    /// What its proof gave away, for tenants whose users are on the server who they are here.
+    pub shown: Shown,
+    /// What its proof was held against, if it had to prove anything.
+    pub verifier: Option<Arc<Verifier>>,
+    /// The number of the packet that it waits for.
+    pub seq: u8,
+}
+
+/// What a client's proof gave away. Enough to log in to a server in its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// Nothing.
+    Nothing,
+    /// What `mysql_native_password` needs.
+    Native(NativeKey),
+    /// What `caching_sha2_password` needs at a server that has seen the password.
+    Sha2(Sha2Key),
+    /// The password.
+    Password(Password),
+}
+
+/// The login of one client.
+#[derive(Debug)]
+pub struct Login {
+    policy: LoginPolicy,
+    reached: Reached,
+    nonce: Nonce,
+    /// Of the next packet, whoever sends it.
+    seq: u8,
+    tls: Option<TlsFacts>,
+    requested: Option<Requested>,
+    /// The proof that came unasked with the name.
+    given: Option<Given>,
+    state: State,
+}
+
+/// A proof with its method; none for methods that are not spoken here.
+#[derive(Debug)]
+struct Given {
+    plugin: Option<Plugin>,
+    answer: Vec<u8>,
+}
+
+/// What is awaited.
+#[derive(Debug)]
+enum State {
+    /// Who the client is, or that it wants TLS.
+    First,
+    /// The end of a handshake.
+    Handshake,
+    /// An answer of [`Login::routed`].
+    Routing,
+    /// A proof by this method. It is not looked at when there is nothing to prove.
+    Proof(Plugin, Option<Expected>),
+    /// The password, encrypted in some way.
+    Full(Expected),
+    /// Nothing any more.
+    Over,
+}
+
+/// What a proof is held against.
+#[derive(Clone, Debug)]
+struct Expected {
+    verifier: Arc<Verifier>,
+    key: Arc<OwnKey>,
+}
+
+/// A session that goes on as somebody else.
+#[derive(Clone, Debug)]
+pub struct ChangeOf {
+    /// What holds for its listener.
+    pub policy: LoginPolicy,
+    /// How it came.
+    pub reached: Reached,
+    /// What its TLS handshake gave.
+    pub tls: Option<TlsFacts>,
+    /// What both can do, as it was agreed on at its first login.
+    pub capabilities: Capabilities,
+    /// The collation that it spoke.
+    pub collation: u16,
+    /// Random, and never used before.
+    pub nonce: Nonce,
+}
+
+impl Login {
+    /// Of somebody who has just connected. `nonce` is random and never used twice.
+    #[must_use]
+    pub fn new(policy: LoginPolicy, reached: Reached, nonce: Nonce) -> Login {
+        let (tls, requested, given, state) = (None, None, None, State::First);
+        Login { policy, reached, nonce, seq: 0, tls, requested, given, state }
+    }
+
+    /// Appends what we say first: our version, and the client's number among our clients.
+    pub fn greet(&mut self, thread_id: u32, server_version: &str, out: &mut Vec<u8>) {
+        let hello = Hello {
+            version: server_version.as_bytes(),
+            thread_id,
+            nonce: self.nonce,
+            capabilities: self.offered(),
+            collation: COLLATION,
+            status: Status::AUTOCOMMIT,
+            plugin: self.policy.plugin.name().as_bytes(),
+        };
+        let mut payload = Vec::new();
+        hello.write(&mut payload);
+        frame::put_packet(out, &mut self.seq, &payload);
+    }
+
+    /// Begins again from a `COM_CHANGE_USER`, with the command's byte in front. Whoever changes
+    /// waits for the same things as who logs in.
+    pub fn change_user(of: ChangeOf, payload: &[u8], out: &mut Vec<u8>) -> (Login, LoginNext) {
+        let mut login = Login::new(of.policy, of.reached, of.nonce);
+        login.seq = 1;
+        login.tls = of.tls.clone();
+        let read = ChangeUser::parse(payload, of.capabilities).map_err(|it| bad_handshake(&it));
+        let requested = read.and_then(|change| {
+            let way = (of.reached, of.tls);
+            Requested::of_change(&change, of.capabilities, of.collation, way)
+        });
+        match requested {
+            Ok(requested) => {
+                login.requested = Some(requested);
+                login.state = State::Routing;
+                (login, LoginNext::Route)
+            }
+            Err(refusal) => {
+                let next = login.fail(0, refusal, out).next;
+                (login, next)
+            }
+        }
+    }
+
+    /// What the client asks for; there from [`LoginNext::Route`] on, until [`LoginNext::Done`].
+    #[must_use]
+    pub fn requested(&self) -> Option<&Requested> {
+        self.requested.as_ref()
+    }
+
+    /// Takes what the client has sent and was not consumed before.
+    pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
+        if matches!(self.state, State::Handshake | State::Routing | State::Over) {
+            return LoginStep::new(0, LoginNext::More);
+        }
+        let Some(header) = Header::parse(bytes) else {
+            return LoginStep::new(0, LoginNext::More);
+        };
+        if header.len > PACKET_BYTES_MAX {
+            let refusal = Refusal::new("08P01", "a packet too long for a login");
+            return self.fail(0, refusal, out);
+        }
+        let Some(payload) = bytes.get(frame::HEADER_BYTES..header.total()) else {
+            return LoginStep::new(0, LoginNext::More);
+        };
+        if header.seq != self.seq {
+            return self.fail(0, Refusal::new("08P01", "packets out of order"), out);
+        }
+        self.seq = self.seq.wrapping_add(1);
+        match std::mem::replace(&mut self.state, State::Over) {
+            State::First => self.first(payload, header.total(), out),
+            State::Proof(plugin, expected) => {
+                self.proof(plugin, expected, payload, header.total(), out)
+            }
+            State::Full(expected) => self.full(expected, payload, header.total(), out),
+            State::Handshake | State::Routing | State::Over => LoginStep::new(0, LoginNext::More),
+        }
+    }
+
+    /// Continues behind TLS. What was encrypted is presented from now on.
+    pub fn tls_started(&mut self, facts: TlsFacts, out: &mut Vec<u8>) -> LoginStep {
+        if !matches!(self.state, State::Handshake) {
+            return self.fail(0, Refusal::new("08P01", "TLS was not asked for"), out);
+        }
+        self.tls = Some(facts);
+        self.state = State::First;
+        LoginStep::new(0, LoginNext::More)
+    }
+
+    /// Answers [`LoginNext::Route`].
+    pub fn routed(&mut self, answer: Result<Proof, Refusal>, out: &mut Vec<u8>) -> LoginStep {
+        let State::Routing = std::mem::replace(&mut self.state, State::Over) else {
+            return self.fail(0, Refusal::new("XX000", "nobody asked for a route"), out);
+        };
+        match answer {
+            Ok(Proof::Nothing) => self.prove_nothing(out),
+            Ok(Proof::Password { verifier, method, key }) => {
+                self.ask(Expected { verifier, key }, method, out)
+            }
+            Err(refusal) => self.fail(0, refusal, out),
+        }
+    }
+
+    /// What this client may do.
+    fn offered(&self) -> Capabilities {
+        let has_tls = self.reached == Reached::Tcp && self.policy.tls != TlsPolicy::Absent;
+        let tls = if has_tls { Capabilities::SSL } else { Capabilities::NONE };
+        OFFERED.union(self.policy.more).union(tls)
+    }
+
+    fn first(&mut self, payload: &[u8], consumed: usize, out: &mut Vec<u8>) -> LoginStep {
+        match First::parse(payload, self.tls.is_some()) {
+            Ok(First::Ssl { .. }) if self.offered().contains(Capabilities::SSL) => {
+                self.state = State::Handshake;
+                LoginStep::new(consumed, LoginNext::StartTls)
+            }
+            Ok(First::Ssl { .. }) => {
+                let refusal = Refusal::new("08P01", "TLS was not offered");
+                self.fail(consumed, refusal, out)
+            }
+            Ok(First::Response(response)) => match self.response(&response) {
+                Ok(()) => {
+                    self.state = State::Routing;
+                    LoginStep::new(consumed, LoginNext::Route)
+                }
+                Err(refusal) => self.fail(consumed, refusal, out),
+            },
+            Err(error) => self.fail(consumed, bad_handshake(&error), out),
+        }
+    }
+
+    fn response(&mut self, response: &handshake::Response<'_>) -> Result<(), Refusal> {
+        let needs_tls = self.policy.tls == TlsPolicy::Required && self.reached == Reached::Tcp;
+        if needs_tls && self.tls.is_none() {
+            return Err(Refusal::new(
+                errors::TLS_ONLY,
+                "this server takes connections with TLS only",
+            ));
+        }
+        let known = response.capabilities.intersection(self.offered());
+        let way = (self.reached, self.tls.clone());
+        self.requested = Some(Requested::of_response(response, known, way)?);
+        self.given = Some(Given {
+            plugin: match response.plugin {
+                Some(name) => Plugin::of(name),
+                None => Some(Plugin::Native), // from before there was a choice
+            },
+            answer: response.answer.to_vec(),
+        });
+        Ok(())
+    }
+
+    /// Lets a client in that has nothing to prove, once the method that it has begun with is done.
+    fn prove_nothing(&mut self, out: &mut Vec<u8>) -> LoginStep {
+        match self.given.take() {
+            Some(given) => {
+                if given.plugin == Some(Plugin::CachingSha2) && !is_empty(&given.answer) {
+                    self.more(&[auth::FAST_RIGHT], out);
+                }
+                self.done(0, Shown::Nothing, None, out)
+            }
+            // Who changes waits for a nonce in any case.
+            None => {
+                self.switch(Plugin::Native, out);
+                self.state = State::Proof(Plugin::Native, None);
+                LoginStep::new(0, LoginNext::More)
+            }
+        }
+    }
+
+    /// Looks at the proof that came already, or asks for another one.
+    fn ask(&mut self, expected: Expected, method: Method, out: &mut Vec<u8>) -> LoginStep {
+        let preferred = match method {
+            Method::Best => self.policy.plugin,
+            Method::Cleartext if self.is_protected() => Plugin::Clear,
+            Method::Cleartext => {
+                let message = "a password is asked for over TLS or a Unix socket only";
+                return self.fail(0, Refusal::new("28000", message), out);
+            }
+        };
+        let wanted = expected.verifier.plugin(preferred);
+        let knows_plugins = self
+            .requested
+            .as_ref()
+            .is_some_and(|it| it.capabilities.contains(Capabilities::PLUGIN_AUTH));
+        match self.given.take() {
+            Some(Given { plugin: Some(plugin), answer })
+                if self.is_fit(plugin, wanted, &expected) =>
+            {
+                // A client that prefers a method to ours may have sent its name alone.
+                if plugin == self.policy.plugin || !answer.is_empty() || !knows_plugins {
+                    return self.proof(plugin, Some(expected), &answer, 0, out);
+                }
+            }
+            Some(_) if !knows_plugins => {
+                let message = format!("the client does not know {}", wanted.name());
+                return self.fail(0, Refusal::new(errors::METHOD, message), out);
+            }
+            Some(_) | None => {}
+        }
+        self.switch(wanted, out);
+        self.state = State::Proof(wanted, Some(expected));
+        LoginStep::new(0, LoginNext::More)
+    }
+
+    /// Whether a proof that came unasked by `plugin` does where `wanted` is liked best.
+    fn is_fit(&self, plugin: Plugin, wanted: Plugin, expected: &Expected) -> bool {
+        let is_proof = plugin != Plugin::Clear && wanted != Plugin::Clear;
+        is_proof && expected.verifier.takes(plugin)
+    }
+
+    /// Takes a proof.
+    fn proof(
+        &mut self,
+        plugin: Plugin,
+        expected: Option<Expected>,
+        answer: &[u8],
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> LoginStep {
+        let Some(expected) = expected else {
+            return self.done(consumed, Shown::Nothing, None, out);
+        };
+        let verifier = Arc::clone(&expected.verifier);
+        let shown = match plugin {
+            Plugin::Native => verifier.accepts_native(&self.nonce, answer).map(Shown::Native),
+            Plugin::CachingSha2 if is_empty(answer) => None,
+            Plugin::CachingSha2 => match verifier.accepts_sha2(&self.nonce, answer) {
+                Fast::Right(key) => {
+                    self.more(&[auth::FAST_RIGHT], out);
+                    Some(Shown::Sha2(key))
+                }
+                Fast::Wrong => None,
+                Fast::Unknown => {
+                    self.more(&[auth::FULL], out);
+                    self.state = State::Full(expected);
+                    return LoginStep::new(consumed, LoginNext::More);
+                }
+            },
+            Plugin::Clear => accepts(&verifier, answer),
+        };
+        match shown {
+            Some(shown) => self.done(consumed, shown, Some(verifier), out),
+            None => self.denied(consumed, !is_empty(answer), out),
+        }
+    }
+
+    /// Takes the password of `caching_sha2_password`, or gives the key to encrypt it with.
+    fn full(
+        &mut self,
+        expected: Expected,
+        payload: &[u8],
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> LoginStep {
+        let is_secret = self.reached != Reached::Tcp || self.tls.is_some();
+        let shown = if is_secret {
+            accepts(&expected.verifier, payload)
+        } else if payload == [auth::PUBLIC_KEY] {
+            let text = expected.key.public_pem();
+            return match text {
+                Ok(text) => {
+                    self.more(text.as_bytes(), out);
+                    self.state = State::Full(expected);
+                    LoginStep::new(consumed, LoginNext::More)
+                }
+                Err(error) => {
+                    let refusal = Refusal::new("XX000", "there is no key to encrypt with");
+                    let cause = Some(error.to_string());
+                    self.fail(consumed, Refusal { cause, ..refusal }, out)
+                }
+            };
+        } else {
+            let hidden = expected.key.decrypt(payload);
+            hidden.and_then(|hidden| accepts(&expected.verifier, &self.nonce.over(&hidden)))
+        };
+        match shown {
+            Some(shown) => self.done(consumed, shown, Some(expected.verifier), out),
+            None => self.denied(consumed, true, out),
+        }
+    }
+
+    /// Whether a password may be asked for as it is.
+    fn is_protected(&self) -> bool {
+        self.reached != Reached::Tcp
+            || self.tls.is_some()
+            || self.policy.cleartext == CleartextPolicy::Anywhere
+    }
+
+    fn switch(&mut self, plugin: Plugin, out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        handshake::put_switch(&mut payload, plugin.name(), &self.nonce);
+        frame::put_packet(out, &mut self.seq, &payload);
+    }
+
+    fn more(&mut self, data: &[u8], out: &mut Vec<u8>) {
+        let mut payload = Vec::new();
+        handshake::put_more(&mut payload, data);
+        frame::put_packet(out, &mut self.seq, &payload);
+    }
+
+    fn done(
+        &mut self,
+        consumed: usize,
+        shown: Shown,
+        verifier: Option<Arc<Verifier>>,
+        out: &mut Vec<u8>,
+    ) -> LoginStep {
+        let Some(requested) = self.requested.take() else {
+            return self.fail(consumed, Refusal::new("XX000", "nobody asked for a route"), out);
+        };
+        self.state = State::Over;
+        let authenticated = Authenticated { requested, shown, verifier, seq: self.seq };
+        LoginStep::new(consumed, LoginNext::Done(Box::new(authenticated)))
+    }
+
+    /// The same for somebody whose proof was wrong, or who does not exist.
+    fn denied(&mut self, consumed: usize, with_password: bool, out: &mut Vec<u8>) -> LoginStep {
+        let user = self.requested.as_ref().map_or("", |requested| requested.user.as_str());
+        let with = if with_password { "YES" } else { "NO" };
+        let message = format!("Access denied for user '{user}' (using password: {with})");
+        let cause = Some("the password does not match".to_owned());
+        self.fail(consumed, Refusal { cause, ..Refusal::new("28P01", message) }, out)
+    }
+
+    fn fail(&mut self, consumed: usize, refusal: Refusal, out: &mut Vec<u8>) -> LoginStep {
+        self.state = State::Over;
+        put_refusal(out, &mut self.seq, &refusal);
+        LoginStep::new(consumed, LoginNext::Fail(refusal))
+    }
+}
+
+/// What a password shows that is right. It ends with a NUL, which clients send with it.
+fn accepts(verifier: &Verifier, given: &[u8]) -> Option<Shown> {
+    let given = given.strip_suffix(&[0])?;
+    let text = std::str::from_utf8(given).ok().filter(|_| verifier.accepts_password(given))?;
+    Some(Shown::Password(Password::new(text.to_owned())))
+}
+
+/// Whether a proof is that of no password.
+fn is_empty(answer: &[u8]) -> bool {
+    matches!(answer, [] | [0])
+}
+
+fn bad_handshake(error: &HandshakeError) -> Refusal {
+    Refusal::new("08P01", error.to_string())
+}
+
+/// Appends that a client is in. Its session begins with this status.
+pub fn welcome(authenticated: &Authenticated, status: Status, out: &mut Vec<u8>) {
+    let mut seq = authenticated.seq;
+    let ok = OkPacket {
+        affected_rows: 0,
+        last_insert_id: 0,
+        status,
+        warnings: 0,
+        info: b"",
+        changes: b"",
+    };
+    packet::put_ok(out, &mut seq, &ok, authenticated.requested.capabilities);
+}

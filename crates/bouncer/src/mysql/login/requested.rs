@@ -1,0 +1,99 @@
+//! What a client asks for when it logs in.
+
+use wire::mysql::capabilities::Capabilities;
+use wire::mysql::handshake::{Attributes, ChangeUser, Response};
+
+use crate::pg::login::{Reached, Refusal, TlsFacts};
+
+/// Attributes of one client that are looked at; drivers send some ten.
+const ATTRIBUTES_MAX: usize = 64;
+
+/// The attribute that names a tenant.
+const TENANT: &str = "tenant_id";
+
+/// The attribute with the name of the program.
+const PROGRAM: &str = "program_name";
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requested {
+    /// Who it says it is.
+    pub user: String,
+    /// The schema to begin with, if it names one.
+    pub database: Option<String>,
+    /// How it came.
+    pub reached: Reached,
+    /// What the TLS handshake gave; absent without TLS.
+    pub tls: Option<TlsFacts>,
+    /// What both can do: the wire format that it reads depends on it.
+    pub capabilities: Capabilities,
+    /// The collation, and so the character set, that it speaks. 0 means the server's default.
+    pub collation: u16,
+    /// What it says of itself.
+    pub attributes: Vec<(String, String)>,
+}
+
+impl Requested {
+    /// The tenant that it names by an attribute.
+    #[must_use]
+    pub fn tenant(&self) -> Option<&str> {
+        self.attribute(TENANT)
+    }
+
+    /// The name of the program, if it says it.
+    #[must_use]
+    pub fn program(&self) -> Option<&str> {
+        self.attribute(PROGRAM)
+    }
+
+    fn attribute(&self, name: &str) -> Option<&str> {
+        let found = self.attributes.iter().find(|(one, _)| one == name);
+        found.map(|(_, value)| value.as_str())
+    }
+
+    pub(super) fn of_response(
+        response: &Response<'_>,
+        capabilities: Capabilities,
+        (reached, tls): (Reached, Option<TlsFacts>),
+    ) -> Result<Requested, Refusal> {
+        Ok(Requested {
+            user: text(response.user, "user name")?,
+            database: response.database.map(|name| text(name, "database name")).transpose()?,
+            reached,
+            tls,
+            capabilities,
+            collation: u16::from(response.collation),
+            attributes: attributes(response.attributes),
+        })
+    }
+
+    /// What `COM_CHANGE_USER` does not say stays as it was.
+    pub(super) fn of_change(
+        change: &ChangeUser<'_>,
+        capabilities: Capabilities,
+        collation: u16,
+        (reached, tls): (Reached, Option<TlsFacts>),
+    ) -> Result<Requested, Refusal> {
+        Ok(Requested {
+            user: text(change.user, "user name")?,
+            database: change.database.map(|name| text(name, "database name")).transpose()?,
+            reached,
+            tls,
+            capabilities,
+            collation: change.collation.unwrap_or(collation),
+            attributes: attributes(change.attributes),
+        })
+    }
+}
+
+fn text(bytes: &[u8], what: &str) -> Result<String, Refusal> {
+    let text = std::str::from_utf8(bytes);
+    text.map(str::to_owned).map_err(|_| Refusal::new("28000", format!("the {what} is not UTF-8")))
+}
+
+/// Those that are texts.
+fn attributes(attributes: Attributes<'_>) -> Vec<(String, String)> {
+    let text = |bytes: &[u8]| std::str::from_utf8(bytes).ok().map(str::to_owned);
+    let pairs = attributes.pairs().take(ATTRIBUTES_MAX);
+    pairs.filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+}
