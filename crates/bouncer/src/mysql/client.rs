@@ -1,0 +1,256 @@
+//! A client's session, as far as the protocol goes: what it may send next, and what it believes.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use api::{PoolMode, Verify};
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::packet::{self, OkPacket};
+use wire::mysql::sql::SqlMode;
+
+use super::server::Body;
+use super::settings::Settings;
+use super::statements::ClientStatements;
+use super::texts::Facts;
+use super::warnings::Warnings;
+use crate::link::ClientId;
+
+/// What a session starts with.
+#[derive(Debug)]
+pub struct ClientSetup {
+    /// Who it is; also the number of its connection, as it was told.
+    pub id: ClientId,
+    /// When its server connection may be somebody else's.
+    pub mode: PoolMode,
+    /// How much is believed of what its texts leave behind.
+    pub verify: Verify,
+    /// Whether its tenant may only read: texts that ask for more are refused.
+    pub read_only: bool,
+    /// Whether a server may ask for files of the client's.
+    pub local_infile: bool,
+    /// What both sides can do.
+    pub capabilities: Capabilities,
+    /// What the client asked for as it started, with its schema.
+    pub settings: Settings,
+    /// What the tenant demands whatever the client wants.
+    pub forced: Arc<Settings>,
+}
+
+/// Why a command is answered with an error here.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// The server's number for such errors.
+    pub(crate) code: u16,
+    /// Its SQLSTATE.
+    pub(crate) state: &'static [u8; 5],
+    /// A sentence.
+    pub(crate) message: Cow<'static, str>,
+}
+
+impl Refusal {
+    pub(crate) fn new(
+        code: u16,
+        state: &'static [u8; 5],
+        message: impl Into<Cow<'static, str>>,
+    ) -> Refusal {
+        Refusal { code, state, message: message.into() }
+    }
+
+    /// A command that is none, or makes no sense.
+    pub(crate) fn unknown_command() -> Refusal {
+        Refusal::new(1047, b"08S01", "the command cannot be understood")
+    }
+
+    /// What a tenant that may only read must not do.
+    pub(crate) fn read_only() -> Refusal {
+        let message = "the tenant is read-only: what may ask for more is refused";
+        Refusal::new(1290, b"HY000", message)
+    }
+}
+
+/// What comes next of a client's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A command.
+    Command,
+    /// Packets of a file, until an empty one.
+    File {
+        /// Whether they go to the server.
+        pass: bool,
+    },
+}
+
+/// What the client may ask about its last statement after its connection is another's.
+#[derive(Debug, Default)]
+pub(crate) struct Diagnostics {
+    /// What `LAST_INSERT_ID()` gives.
+    pub(crate) insert_id: u64,
+    /// What `ROW_COUNT()` gives.
+    pub(crate) row_count: i64,
+    /// What `FOUND_ROWS()` gives.
+    pub(crate) found_rows: u64,
+    /// It had warnings that were not asked for yet.
+    pub(crate) warned: bool,
+    /// Its warnings, if it had any.
+    pub(crate) warnings: Option<Box<Warnings>>,
+}
+
+/// One client's side of the protocol.
+#[derive(Debug)]
+pub struct ClientSession {
+    pub(crate) id: ClientId,
+    pub(crate) mode: PoolMode,
+    pub(crate) verify: Verify,
+    pub(crate) read_only: bool,
+    pub(crate) local_infile: bool,
+    pub(crate) capabilities: Capabilities,
+    /// The number that the next packet to the client bears.
+    pub(crate) seq: u8,
+    pub(crate) turn: Turn,
+    pub(crate) body: Body,
+    /// The number that the next packet of its command bears to the server.
+    pub(crate) to_seq: u8,
+    /// What its command is answered with once it has come to its end.
+    pub(crate) refused: Option<Box<Refusal>>,
+    pub(crate) attached: bool,
+    /// No command of it has run at the connection that it holds.
+    pub(crate) is_new_here: bool,
+    /// What it was last told of its session's state.
+    pub(crate) status: Status,
+    /// What the text does that waits for a server connection.
+    pub(crate) looked: Option<Facts>,
+    pub(crate) statements: ClientStatements,
+    /// Several statements in a text are allowed.
+    pub(crate) multi: bool,
+    pub(crate) diagnostics: Diagnostics,
+    /// What it wants its session to be.
+    pub(crate) wanted: Arc<Settings>,
+    /// How its texts are read.
+    pub(crate) sql_mode: SqlMode,
+    /// What a reset brings back.
+    pub(crate) startup: Arc<Settings>,
+    pub(crate) forced: Arc<Settings>,
+    /// What it said as it asked to log in anew.
+    pub(crate) change_user: Option<Vec<u8>>,
+}
+
+impl ClientSession {
+    /// A client that has logged in and has no server connection.
+    pub fn new(setup: ClientSetup) -> ClientSession {
+        let startup = Arc::new(setup.settings.overlaid(&setup.forced));
+        ClientSession {
+            id: setup.id,
+            mode: setup.mode,
+            verify: setup.verify,
+            read_only: setup.read_only,
+            local_infile: setup.local_infile,
+            multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
+            capabilities: setup.capabilities,
+            seq: 0,
+            turn: Turn::Command,
+            body: Body::default(),
+            to_seq: 0,
+            refused: None,
+            attached: false,
+            is_new_here: true,
+            status: Status::AUTOCOMMIT,
+            looked: None,
+            statements: ClientStatements::default(),
+            diagnostics: Diagnostics::default(),
+            sql_mode: startup.mode(),
+            wanted: startup.clone(),
+            startup,
+            forced: setup.forced,
+            change_user: None,
+        }
+    }
+
+    /// Has `known` keep what it starts with: other clients may start with the same.
+    pub fn share_startup(&mut self, known: impl FnOnce(Arc<Settings>) -> Arc<Settings>) {
+        if Arc::ptr_eq(&self.wanted, &self.startup) {
+            self.wanted = known(std::mem::take(&mut self.startup));
+            self.startup = Arc::clone(&self.wanted);
+        }
+    }
+
+    /// Who it is.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Whether it holds a server connection.
+    pub fn is_attached(&self) -> bool {
+        self.attached
+    }
+
+    /// Whether it was last told that it is in a transaction.
+    pub fn is_in_transaction(&self) -> bool {
+        self.status.contains(Status::IN_TRANS)
+    }
+
+    /// The settings that it wants; a server connection that has them needs no change.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.wanted
+    }
+
+    /// How many statements it has prepared.
+    pub fn statement_count(&self) -> usize {
+        self.statements.len()
+    }
+
+    /// Whether a command of it, or a file, has begun and not ended, of which a part was sent
+    /// already.
+    pub fn is_in_message(&self) -> bool {
+        self.body.left > 0 || self.body.goes_on || self.turn != Turn::Command
+    }
+
+    /// What it said as it asked to log in anew: the payload of `COM_CHANGE_USER`.
+    pub fn take_change_user(&mut self) -> Option<Vec<u8>> {
+        self.change_user.take()
+    }
+
+    /// Tells it of an error, as the answer to its command or, between two, unasked.
+    pub fn put_error(&mut self, code: u16, state: &[u8; 5], message: &str, out: &mut Vec<u8>) {
+        // Between two commands it is the answer to the next: drivers take no other number.
+        self.seq = self.seq.max(1);
+        packet::put_err(out, &mut self.seq, code, *state, message.as_bytes());
+    }
+
+    /// Answers a `KILL`.
+    pub fn kill_answered(&mut self, found: bool, out: &mut Vec<u8>) {
+        if found {
+            let ok = OkPacket { status: self.status, ..OkPacket::default() };
+            packet::put_ok(out, &mut self.seq, &ok, self.capabilities);
+        } else {
+            self.put_error(1094, b"HY000", "there is no such connection", out);
+        }
+        self.seq = 0;
+    }
+
+    /// Its server connection is lost. Only a client without a transaction can go on.
+    pub fn server_lost(&mut self) {
+        self.attached = false;
+        self.statements.server_lost();
+        self.body.pass = false;
+        self.looked = None;
+        if self.turn != Turn::Command {
+            self.turn = Turn::File { pass: false };
+        }
+    }
+
+    /// It wants its session to be like this from now on.
+    pub(crate) fn want(&mut self, wanted: Arc<Settings>) {
+        self.sql_mode = wanted.mode();
+        self.wanted = wanted;
+    }
+
+    /// What it asked for as it started, and what its tenant demands.
+    pub(crate) fn requested(&self) -> &Settings {
+        &self.startup
+    }
+
+    /// It wants these settings, in a session that began in another process.
+    pub(crate) fn restore_settings(&mut self, wanted: Settings) {
+        self.want(Arc::new(wanted));
+    }
+}

@@ -1,0 +1,118 @@
+//! The link between a client and a server connection: what passes, what is changed, what is put in
+//! between, and when the two part.
+//!
+//! Pure: bytes and sessions come in, bytes for either side and a decision come out. Whoever owns
+//! the sockets keeps what was not consumed and presents it again, with more behind it or after what
+//! the decision asked for has happened.
+//!
+//! ```text
+//! client ─► from_client ─► server        NeedServer ─► lease one ─► attach ─► from_client again
+//! client ◄─ from_server ◄─ server        Released  ─► the server connection is the pool's again
+//! ```
+//!
+//! # What holds
+//! - The protocol is half duplex, and so is the link: while a reply is outstanding, nothing of the
+//!   client's next command is taken.
+//! - A server connection is released only at the end of the last result of a reply, outside of a
+//!   transaction, when nothing of the client's is left in it that the next one could meet or that
+//!   the client could miss.
+//! - Replies are read by what was asked, never by a packet's first byte alone. What is not an end,
+//!   an error or an answer of our own streams, whatever its length.
+//! - The numbers of packets to a client are counted here, so that it does not matter to it what was
+//!   left out, put in between or asked besides.
+//! - In the steady state nothing is allocated.
+
+mod back;
+mod change;
+mod commands;
+mod end;
+mod front;
+mod give;
+mod gone;
+mod leaves;
+mod local;
+mod prepared;
+mod query;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::client::ClientSession;
+use super::server::{Note, ServerSession};
+use super::settings::Interner;
+use super::texts::Texts;
+use crate::link::Outputs;
+use crate::pg::statements::HashKey;
+
+pub use back::from_server;
+pub use front::from_client;
+pub use gone::client_gone;
+
+/// Bytes of a text that is looked at. A longer one streams past unseen, and counts as one that may
+/// have done anything; a longer one to be prepared is refused.
+pub const STATEMENT_BYTES_SCANNED_MAX: usize = 1024 * 1024;
+
+/// Bytes of a server's packet that is held whole to be read: ends, errors, what we asked.
+pub const SERVER_PACKET_BYTES_MAX: usize = 1024 * 1024;
+
+/// Bytes of a command that is held whole and is no text: names, logins.
+pub const COMMAND_BYTES_MAX: usize = 64 * 1024;
+
+/// What the links of one thread share.
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) key: HashKey,
+    pub(crate) texts: Texts,
+    /// Settings of many sessions.
+    pub(crate) settings: Interner,
+    /// Counts changes of schemas, of all threads: statements prepared before one are prepared anew.
+    pub(crate) schema: Arc<AtomicU64>,
+    /// Where statements of our own are put together.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Shared {
+    /// For one thread; `key` and `schema` are the same for all threads of a process.
+    pub fn new(key: HashKey, schema: Arc<AtomicU64>) -> Shared {
+        Shared {
+            texts: Texts::new(key.clone()),
+            key,
+            settings: Interner::default(),
+            schema,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Forgets what was learnt in a pool that is no more: nothing is, of this protocol.
+    pub fn forget_pool(&mut self, _pool: u32) {}
+}
+
+/// Gives a client a server connection, which must be idle: what they have to agree on goes first,
+/// in the same write as what the client has to say.
+pub fn attach(
+    shared: &mut Shared,
+    client: &mut ClientSession,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) {
+    debug_assert!(server.is_idle(), "{server:?}");
+    client.attached = true;
+    client.is_new_here = true;
+    server.attached = Some(client.id);
+    if server.last_client != Some(client.id) {
+        if server.reset_due || (server.unlock_due && !server.unlocks) {
+            change::reset(server, out.to_server);
+        } else if server.unlock_due {
+            let what = (wire::mysql::reply::ReplyKind::Query, Note::Unlock);
+            server.inject(what, change::UNLOCK, out.to_server);
+        }
+        server.reset_due = false;
+        server.unlock_due = false;
+        server.last_client = Some(client.id);
+    }
+    prepared::trim(server, None, out);
+    change::settings(shared, client, server, out);
+}
+
+#[cfg(test)]
+mod tests;

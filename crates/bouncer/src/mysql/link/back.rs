@@ -1,0 +1,393 @@
+//! What comes from a server.
+
+use std::sync::atomic::Ordering;
+
+use wire::mysql::capabilities::Status;
+use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::packet::{ERR, ErrPacket};
+use wire::mysql::reply::{Event, Reply};
+
+use super::front::stream;
+use super::give::{Giving, packet};
+use super::gone::clean;
+use super::{SERVER_PACKET_BYTES_MAX, Shared, prepared};
+use crate::link::{Broken, FromServer, Outputs, ServerNext};
+use crate::mysql::client::{ClientSession, Turn};
+use crate::mysql::server::{Audience, Body, Cleanup, Note, ServerSession};
+
+/// What a client is told whose server asks for a file that it may not have: MySQL's own number.
+const NO_FILES: (u16, &[u8; 5], &str) =
+    (1148, b"42000", "loading local files is not allowed for this tenant");
+
+/// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
+/// not looked at any more once the result is [`ServerNext::Released`].
+pub fn from_server(
+    shared: &mut Shared,
+    server: &mut ServerSession,
+    client: Option<&mut ClientSession>,
+    input: &[u8],
+    out: &mut Outputs<'_>,
+) -> FromServer {
+    debug_assert_eq!(server.attached, client.as_ref().map(|client| client.id));
+    let mut back = Back { shared, server, client, out, released: false, failed: false };
+    let mut consumed = 0;
+    let next = loop {
+        let rest = input.get(consumed..).unwrap_or_default();
+        if back.server.body.left > 0 {
+            consumed += stream(&mut back.server.body, rest, back.out.to_client);
+            if back.server.body.left > 0 {
+                break None;
+            }
+            continue;
+        }
+        match back.packet(rest) {
+            Ok(Some(0)) => break None,
+            Ok(Some(bytes)) => consumed += bytes,
+            Ok(None) => break Some(ServerNext::Failed),
+            Err(broken) => break Some(ServerNext::Broken(broken)),
+        }
+    };
+    let next = next.unwrap_or_else(|| back.verdict());
+    FromServer { consumed, next }
+}
+
+pub(super) struct Back<'a, 'o> {
+    pub(super) shared: &'a mut Shared,
+    pub(super) server: &'a mut ServerSession,
+    pub(super) client: Option<&'a mut ClientSession>,
+    pub(super) out: &'a mut Outputs<'o>,
+    pub(super) released: bool,
+    /// The client was told that it cannot be served.
+    pub(super) failed: bool,
+}
+
+impl Back<'_, '_> {
+    /// Deals with one packet; says how many bytes of it. Zero: it is not there yet. None: the
+    /// server failed its client, who was told.
+    fn packet(&mut self, rest: &[u8]) -> Result<Option<usize>, Broken> {
+        let Some(header) = Header::parse(rest) else { return Ok(Some(0)) };
+        if self.server.body.goes_on {
+            return Ok(Some(self.follows(header)));
+        }
+        let part = rest.get(HEADER_BYTES..header.total().min(rest.len())).unwrap_or_default();
+        if part.is_empty() && header.len > 0 {
+            return Ok(Some(0));
+        }
+        let caps = self.server.capabilities;
+        let Some(front) = self.server.front() else { return self.unasked(header, part) };
+        let (kind, is_read) = (front.kind, is_read(&front.note));
+        let mut reply = self.server.reply.take().unwrap_or_else(|| Reply::new(kind, caps));
+        let first = part.first().copied().unwrap_or_default();
+        let held = is_read || reply.holds_whole(first, header.len);
+        if held && header.len > SERVER_PACKET_BYTES_MAX {
+            return Err(Broken::Malformed { tag: first, bytes: header.len });
+        }
+        if held && part.len() < header.len {
+            self.server.reply = Some(reply);
+            return Ok(Some(0));
+        }
+        let event = reply
+            .packet(part, header.len)
+            .map_err(|error| Broken::Protocol(error.to_string().into()))?;
+        if event == Event::Row && !is_read && self.is_heard() {
+            return Ok(Some(self.rows(reply, header, rest)));
+        }
+        self.event(reply, event, header, part)?;
+        if self.server.closing && self.client.is_none() {
+            return Err(Broken::Reset { message: "the server closes the connection".into() });
+        }
+        if self.failed {
+            return Ok(None);
+        }
+        Ok(Some(HEADER_BYTES + part.len()))
+    }
+
+    /// One packet of the reply to the front request.
+    fn event(
+        &mut self,
+        reply: Reply,
+        event: Event,
+        header: Header,
+        part: &[u8],
+    ) -> Result<(), Broken> {
+        self.server.body = Body {
+            left: header.len - part.len(),
+            pass: self.is_heard(),
+            goes_on: header.is_continued(),
+        };
+        match event {
+            Event::LocalInfile => return self.file(reply, header, part),
+            Event::Ok(status) | Event::End(status) => {
+                self.server.status = status;
+                let is_done = reply.is_done();
+                let warnings = reply.warnings();
+                self.server.reply = Some(reply);
+                self.result(event, (header, part), warnings);
+                if is_done { self.done(None) } else { Ok(()) }
+            }
+            Event::Error => {
+                if self.is_sent_again(part) {
+                    return Ok(());
+                }
+                let error = ErrPacket::parse(part)
+                    .ok_or(Broken::Malformed { tag: ERR, bytes: header.len })?;
+                self.failed(&error, (header, part))?;
+                self.done(Some(&error))
+            }
+            Event::Columns(_)
+            | Event::Column
+            | Event::ColumnsEnd(_)
+            | Event::Row
+            | Event::Prepared { .. }
+            | Event::Text => {
+                let is_done = reply.is_done();
+                self.server.rows += u64::from(event == Event::Row);
+                self.server.reply = Some(reply);
+                self.keep(event, (header, part))?;
+                let number = self.number_for_client(event);
+                let at = self.out.to_client.len() + HEADER_BYTES + 1;
+                self.give(event, (header, part));
+                if let Some(number) = number
+                    && let Some(place) = self.out.to_client.get_mut(at..at + 4)
+                {
+                    place.copy_from_slice(&number.to_le_bytes());
+                }
+                if is_done { self.done(None) } else { Ok(()) }
+            }
+        }
+    }
+
+    /// Whether the front request's reply is for a client that is there.
+    #[inline]
+    pub(super) fn is_heard(&self) -> bool {
+        self.client.is_some()
+            && !self.server.is_refused
+            && self.server.front().is_some_and(|entry| entry.audience == Audience::Client)
+    }
+
+    /// Gives the client a packet, if it is for the client.
+    #[inline]
+    pub(super) fn give(&mut self, event: Event, (header, part): (Header, &[u8])) {
+        if !self.is_heard() {
+            return;
+        }
+        let caps = self.server.capabilities;
+        let Some(kind) = self.server.front().map(|front| front.kind) else { return };
+        if let Some(client) = &mut self.client {
+            let mut giving = Giving { kind, caps, columns: &mut self.server.columns };
+            giving.give(client, event, (header, part), self.out.to_client);
+        }
+    }
+
+    /// Rows: as many as have come whole are passed at once.
+    #[inline]
+    fn rows(&mut self, reply: Reply, header: Header, rest: &[u8]) -> usize {
+        let part = rest.get(HEADER_BYTES..header.total()).unwrap_or_default();
+        self.look_for_lock(part);
+        self.server.rows += 1;
+        let total = header.total();
+        if total > rest.len() || header.is_continued() {
+            let part = rest.get(HEADER_BYTES..).unwrap_or_default();
+            let part = part.get(..header.len).unwrap_or(part);
+            let (left, goes_on) = (header.len - part.len(), header.is_continued());
+            self.server.body = Body { left, pass: true, goes_on };
+            self.give(Event::Row, (header, part));
+            self.server.reply = Some(reply);
+            return HEADER_BYTES + part.len();
+        }
+        self.give(Event::Row, (header, part));
+        let mut bytes = total;
+        if let Some(client) = &mut self.client {
+            let run = run(&reply, client.seq, rest.get(bytes..).unwrap_or_default());
+            if run.bytes > 0 {
+                let rows = rest.get(bytes..bytes + run.bytes).unwrap_or_default();
+                append(self.out.to_client, rows, &mut client.seq, run.is_numbered);
+                self.server.rows += run.rows;
+                bytes += run.bytes;
+            }
+        }
+        self.server.reply = Some(reply);
+        bytes
+    }
+
+    /// A row of one value may be the answer about a named lock: 1 is yes.
+    #[inline]
+    fn look_for_lock(&mut self, part: &[u8]) {
+        if self.server.rows > 0 {
+            return;
+        }
+        self.server.lock_row = match part {
+            [1, value] => Some(*value == b'1'),
+            [0xFB] => Some(false),
+            [0, nulls, rest @ ..] if rest.len() <= 8 => {
+                Some(nulls & 4 == 0 && rest.first() == Some(&1))
+            }
+            _ => None,
+        };
+    }
+
+    /// The head of a packet that continues another.
+    fn follows(&mut self, header: Header) -> usize {
+        let pass = self.server.body.pass;
+        self.server.body = Body { left: header.len, pass, goes_on: header.is_continued() };
+        if pass && let Some(client) = &mut self.client {
+            put_header(self.out.to_client, header.len, client.seq);
+            client.seq = client.seq.wrapping_add(1);
+        }
+        HEADER_BYTES
+    }
+
+    /// The server asks for a file.
+    fn file(&mut self, reply: Reply, header: Header, part: &[u8]) -> Result<(), Broken> {
+        self.server.reply = Some(reply);
+        if self.is_heard()
+            && let Some(client) = &mut self.client
+            && client.local_infile
+        {
+            client.turn = Turn::File { pass: true };
+            client.to_seq = header.seq.wrapping_add(1);
+            self.server.wants_file = true;
+            self.give(Event::LocalInfile, (header, part));
+            return Ok(());
+        }
+        // It gets an empty one, and whatever it says to that is nobody's.
+        put_header(self.out.to_server, 0, header.seq.wrapping_add(1));
+        if self.is_heard()
+            && let Some(client) = &mut self.client
+        {
+            let (code, state, message) = NO_FILES;
+            client.put_error(code, state, message, self.out.to_client);
+            self.server.is_refused = true;
+        }
+        Ok(())
+    }
+
+    /// What belongs to no request: the server says why it closes.
+    fn unasked(&mut self, header: Header, part: &[u8]) -> Result<Option<usize>, Broken> {
+        if part.len() < header.len {
+            return match header.len {
+                0..=SERVER_PACKET_BYTES_MAX => Ok(Some(0)),
+                bytes => Err(Broken::Malformed { tag: ERR, bytes }),
+            };
+        }
+        let tag = part.first().copied().unwrap_or_default();
+        let error = ErrPacket::parse(part);
+        let Some(error) = error else {
+            return Err(Broken::Malformed { tag, bytes: header.len });
+        };
+        self.server.closing = true;
+        if let Some(client) = &mut self.client {
+            packet(client, header, part, self.out.to_client);
+        }
+        Err(Broken::Closing {
+            code: error.code.to_string().into(),
+            message: String::from_utf8_lossy(error.message).into(),
+        })
+    }
+
+    /// Keeps a packet of a reply that is read here.
+    fn keep(&mut self, event: Event, (header, part): (Header, &[u8])) -> Result<(), Broken> {
+        let Some(front) = self.server.front_mut() else { return Ok(()) };
+        match &mut front.note {
+            Note::Prepare(preparing) => {
+                preparing.packet(event, header, part);
+            }
+            Note::AskWarnings(warnings) if event == Event::Row => warnings.row(part),
+            Note::AskInsertId(found) if event == Event::Row => {
+                let digits = part.get(1..).unwrap_or_default();
+                *found = std::str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The client's number for the statement that was prepared for it.
+    fn number_for_client(&mut self, event: Event) -> Option<u32> {
+        if !matches!(event, Event::Prepared { .. }) || !self.is_heard() {
+            return None;
+        }
+        let client = self.client.as_deref_mut()?;
+        match &self.server.front()?.note {
+            Note::Prepare(preparing) => Some(prepared::client_number(client, preparing)),
+            _ => None,
+        }
+    }
+
+    /// Whether a prepared statement is not at the server any more, or does not fit, and was sent
+    /// again.
+    fn is_sent_again(&mut self, part: &[u8]) -> bool {
+        let Some(error) = ErrPacket::parse(part) else { return false };
+        if !self.is_heard() || self.server.rows > 0 {
+            return false;
+        }
+        let generation = self.shared.schema.load(Ordering::Relaxed);
+        prepared::again(generation, self.server, &error, self.out)
+    }
+
+    /// What to do after everything that came was dealt with.
+    fn verdict(&mut self) -> ServerNext {
+        if self.released {
+            return ServerNext::Released;
+        }
+        let server = &mut *self.server;
+        if self.client.is_none() && server.cleanup != Cleanup::None && server.is_quiet() {
+            return clean(server, self.out).unwrap_or(ServerNext::Read);
+        }
+        ServerNext::Read
+    }
+}
+
+/// Whether rows and definitions of the reply are read here.
+#[inline]
+fn is_read(note: &Note) -> bool {
+    matches!(note, Note::Prepare(_) | Note::AskInsertId(_) | Note::AskWarnings(_))
+}
+
+/// Rows that have come whole.
+struct Run {
+    bytes: usize,
+    rows: u64,
+    /// Whether their numbers are those that the client awaits.
+    is_numbered: bool,
+}
+
+/// How many rows stand whole at the beginning of `rest`, and nothing else.
+#[inline]
+fn run(reply: &Reply, mut seq: u8, rest: &[u8]) -> Run {
+    let mut run = Run { bytes: 0, rows: 0, is_numbered: true };
+    while let Some(next) = rest.get(run.bytes..)
+        && let Some(header) = Header::parse(next)
+        && let Some(first) = next.get(HEADER_BYTES)
+        && header.total() <= next.len()
+        && header.len > 0
+        && !header.is_continued()
+        && !reply.holds_whole(*first, header.len)
+    {
+        run.is_numbered &= header.seq == seq;
+        seq = seq.wrapping_add(1);
+        run.bytes += header.total();
+        run.rows += 1;
+    }
+    run
+}
+
+/// Appends whole packets, numbered from `seq` on.
+#[inline]
+fn append(to: &mut Vec<u8>, packets: &[u8], seq: &mut u8, is_numbered: bool) {
+    let mut at = to.len();
+    to.extend_from_slice(packets);
+    while let Some(header) = to.get(at..).and_then(Header::parse) {
+        if !is_numbered && let Some(place) = to.get_mut(at + HEADER_BYTES - 1) {
+            *place = *seq;
+        }
+        *seq = seq.wrapping_add(1);
+        at += header.total();
+    }
+}
+
+/// Whether the status says that another result follows.
+#[inline]
+pub(super) fn has_more(status: Status) -> bool {
+    status.contains(Status::MORE_RESULTS)
+}

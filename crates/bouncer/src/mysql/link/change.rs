@@ -1,0 +1,93 @@
+//! What a relay puts between a client's commands: settings, resets, and what was last inserted.
+
+use std::sync::Arc;
+
+use wire::mysql::command::Command;
+use wire::mysql::reply::ReplyKind;
+
+use super::Shared;
+use crate::link::Outputs;
+use crate::mysql::client::ClientSession;
+use crate::mysql::server::{Note, ServerSession};
+use crate::mysql::settings::Settings;
+
+/// What a server is asked to tell of its sessions, beyond what it does by itself.
+///
+/// Source: MySQL 8.4, "Server Tracking of Client Session State"; MariaDB has the same variables.
+pub(crate) const TRACKERS: &[u8] = b"\x03SET session_track_schema=1,session_track_state_change=1,\
+session_track_system_variables='*',session_track_transaction_info='STATE'";
+
+/// Gives back named locks that nobody knows of.
+pub(super) const UNLOCK: &[u8] = b"\x03DO RELEASE_ALL_LOCKS()";
+
+/// Makes the server's session what the client wants: variables and schema. They came from a server,
+/// so that it takes them. Nobody waits for the answer about variables; but what the client sends in
+/// the wrong schema would mean something else, so that it waits for that.
+pub(super) fn settings(
+    shared: &mut Shared,
+    client: &ClientSession,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) {
+    if Arc::ptr_eq(&server.applied, &client.wanted) {
+        return;
+    }
+    if server.applied != client.wanted {
+        change(shared, client, server, out);
+    }
+    // From now on the comparison above is enough.
+    server.applied = client.wanted.clone();
+}
+
+#[cold]
+fn change(
+    shared: &mut Shared,
+    client: &ClientSession,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) {
+    let mut text = std::mem::take(&mut shared.scratch);
+    text.clear();
+    text.push(Command::Query.code());
+    if server.applied.write_change(&client.wanted, &mut text) {
+        server.inject((ReplyKind::Query, Note::Settings), &text, out.to_server);
+    }
+    if let Some(schema) = server.applied.schema_change(&client.wanted) {
+        text.clear();
+        text.push(Command::InitDb.code());
+        text.extend_from_slice(schema.as_bytes());
+        server.inject((ReplyKind::Simple, Note::Schema), &text, out.to_server);
+    }
+    shared.scratch = text;
+}
+
+/// Brings the session back to how it was, but for its schema, which servers keep.
+pub(super) fn reset(server: &mut ServerSession, out: &mut Vec<u8>) {
+    let command = [Command::ResetConnection.code()];
+    server.inject((ReplyKind::Simple, Note::Reset), &command, out);
+    was_reset(server);
+    trackers(server, out);
+}
+
+/// Has the server tell of changes again: a reset takes that away.
+pub(super) fn trackers(server: &mut ServerSession, out: &mut Vec<u8>) {
+    if server.tracks {
+        server.inject((ReplyKind::Query, Note::Trackers), TRACKERS, out);
+    }
+}
+
+/// The session is being reset: what is known of it holds for what comes behind that.
+pub(super) fn was_reset(server: &mut ServerSession) {
+    let mut applied = Settings::default();
+    if let Some(schema) = server.applied.schema() {
+        let _kept = applied.put_schema(schema);
+    }
+    server.applied = Arc::new(applied);
+    server.statements.clear();
+    server.pins.clear();
+    server.insert_id = Some(0);
+    server.uncommitted = false;
+    server.reset_due = false;
+    server.unlock_due = false;
+    server.dirty = false;
+}

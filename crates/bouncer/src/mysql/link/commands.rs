@@ -1,0 +1,175 @@
+//! Commands that are answered here, or not at all.
+
+use std::sync::Arc;
+
+use wire::mysql::capabilities::Status;
+use wire::mysql::command::Command;
+use wire::mysql::frame::{HEADER_BYTES, Header};
+use wire::mysql::packet::{self, OkPacket};
+
+use super::front::{Taken, pass_over, refuse, whole};
+use super::{COMMAND_BYTES_MAX, prepared};
+use crate::link::{ClientNext, Outputs};
+use crate::mysql::client::{ClientSession, Diagnostics, Refusal};
+
+/// What a client may not ask of a server that it shares.
+fn is_refused(command: Command) -> bool {
+    match command {
+        Command::Sleep
+        | Command::Shutdown
+        | Command::Connect
+        | Command::Debug
+        | Command::Time
+        | Command::DelayedInsert
+        | Command::BinlogDump
+        | Command::TableDump
+        | Command::ConnectOut
+        | Command::RegisterSlave
+        | Command::Daemon
+        | Command::BinlogDumpGtid
+        | Command::Clone
+        | Command::SubscribeGroupReplication
+        | Command::StmtBulkExecute => true,
+        Command::Quit
+        | Command::InitDb
+        | Command::Query
+        | Command::FieldList
+        | Command::CreateDb
+        | Command::DropDb
+        | Command::Refresh
+        | Command::Statistics
+        | Command::ProcessInfo
+        | Command::ProcessKill
+        | Command::Ping
+        | Command::ChangeUser
+        | Command::StmtPrepare
+        | Command::StmtExecute
+        | Command::StmtSendLongData
+        | Command::StmtClose
+        | Command::StmtReset
+        | Command::SetOption
+        | Command::StmtFetch
+        | Command::ResetConnection => false,
+    }
+}
+
+/// Deals with what no server has to do with, whether there is one or not. None: one has.
+pub(super) fn without_server(
+    client: &mut ClientSession,
+    command: Command,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Option<Taken> {
+    if is_refused(command) {
+        let refusal = Refusal::new(1235, b"42000", "the command is not supported by the bouncer");
+        return Some(refuse(client, (header, rest), refusal, out));
+    }
+    match command {
+        Command::SetOption => Some(set_option(client, (header, rest), out)),
+        Command::ProcessKill => Some(kill(client, (header, rest), out)),
+        Command::ChangeUser => Some(change_user(client, (header, rest), out)),
+        Command::CreateDb | Command::DropDb if client.read_only => {
+            Some(refuse(client, (header, rest), Refusal::read_only(), out))
+        }
+        Command::StmtPrepare if header.len > super::STATEMENT_BYTES_SCANNED_MAX => {
+            let message = "a statement to be prepared is too long for the bouncer";
+            Some(refuse(client, (header, rest), Refusal::new(1153, b"08S01", message), out))
+        }
+        Command::StmtClose if !client.attached => {
+            Some(prepared::close_alone(client, (header, rest)))
+        }
+        _ => None,
+    }
+}
+
+/// A command of a client without a server connection, which is between transactions.
+pub(super) fn alone(
+    client: &mut ClientSession,
+    command: Command,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    match command {
+        Command::Ping => {
+            say_ok(client, out.to_client);
+            pass_over(client, (header, rest))
+        }
+        Command::ResetConnection => {
+            forget(client);
+            say_ok(client, out.to_client);
+            pass_over(client, (header, rest))
+        }
+        Command::StmtReset
+        | Command::StmtExecute
+        | Command::StmtFetch
+        | Command::StmtSendLongData => {
+            let taken = prepared::alone(client, command, (header, rest), out);
+            taken.unwrap_or(Taken::NeedServer)
+        }
+        _ => Taken::NeedServer,
+    }
+}
+
+/// Says that all is well, in the state that the client was last told.
+fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
+    let ok = OkPacket { status: client.status, ..OkPacket::default() };
+    packet::put_ok(to_client, &mut client.seq, &ok, client.capabilities);
+    client.seq = 0;
+}
+
+/// The client's session begins anew.
+pub(super) fn forget(client: &mut ClientSession) {
+    client.statements.clear();
+    client.want(Arc::clone(&client.startup));
+    client.diagnostics = Diagnostics::default();
+    client.status = Status::AUTOCOMMIT;
+}
+
+fn set_option(
+    client: &mut ClientSession,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    match whole(header, rest, COMMAND_BYTES_MAX) {
+        Ok([option @ (0 | 1), 0]) => {
+            client.multi = *option == 0;
+            let ok = OkPacket { status: client.status, ..OkPacket::default() };
+            packet::put_end(out.to_client, &mut client.seq, &ok, client.capabilities);
+            client.seq = 0;
+            Taken::Bytes(header.total())
+        }
+        Err(Some(want)) => Taken::More(want),
+        Ok(_) | Err(None) => refuse(client, (header, rest), Refusal::unknown_command(), out),
+    }
+}
+
+fn kill(
+    client: &mut ClientSession,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    match whole(header, rest, COMMAND_BYTES_MAX) {
+        Ok(&[a, b, c, d]) => {
+            let next = ClientNext::Kill { id: u32::from_le_bytes([a, b, c, d]), connection: true };
+            Taken::Next(header.total(), next)
+        }
+        Err(Some(want)) => Taken::More(want),
+        Ok(_) | Err(None) => refuse(client, (header, rest), Refusal::unknown_command(), out),
+    }
+}
+
+/// Keeps what the client says of its new login, for whoever deals with logins.
+fn change_user(
+    client: &mut ClientSession,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    if header.len > COMMAND_BYTES_MAX {
+        return refuse(client, (header, rest), Refusal::unknown_command(), out);
+    }
+    let Some(payload) = rest.get(HEADER_BYTES..header.total()) else {
+        return Taken::More(header.total());
+    };
+    client.change_user = Some(payload.to_vec());
+    Taken::Next(header.total(), ClientNext::ChangeUser)
+}

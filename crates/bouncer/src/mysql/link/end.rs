@@ -1,0 +1,451 @@
+//! The end of a reply: what the statement did to its session, and whether client and server part.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::{PoolMode, Verify};
+use wire::mysql::capabilities::Status;
+use wire::mysql::changes::{Change, changes};
+use wire::mysql::command::Command;
+use wire::mysql::frame::Header;
+use wire::mysql::packet::{ErrPacket, OkPacket};
+use wire::mysql::reply::{Event, ReplyKind};
+use wire::mysql::sql::Effects;
+
+use super::back::{Back, has_more};
+use super::front::shares;
+use super::prepared::{self, Prepared};
+use super::{commands, leaves};
+use crate::link::Broken;
+use crate::mysql::client::Turn;
+use crate::mysql::pins::Pin;
+use crate::mysql::server::{Audience, Entry, Note};
+use crate::mysql::settings::{Put, is_harmless, is_replayable};
+use crate::mysql::texts::Facts;
+use crate::mysql::warnings::Warnings;
+
+/// A deadlock: the server has rolled the transaction back, and says so in no other way.
+const DEADLOCK: u16 = 1213;
+
+/// Errors after which the server closes the connection: it is shut down, or the connection was
+/// killed (MySQL's and MariaDB's number).
+const CLOSING: [u16; 3] = [1053, 1927, 3169];
+
+/// There is no such function.
+const NO_FUNCTION: u16 = 1305;
+
+/// What a client is told of its status between two commands.
+const LASTING: u16 = Status::IN_TRANS.0
+    | Status::AUTOCOMMIT.0
+    | Status::NO_BACKSLASH_ESCAPES.0
+    | Status::ANSI_QUOTES.0
+    | Status::IN_TRANS_READONLY.0;
+
+/// Variables that no statement sets, and that servers tell of nevertheless.
+const READ_ONLY: [&str; 5] =
+    ["error_count", "in_transaction", "last_gtid", "statement_id", "warning_count"];
+
+impl Back<'_, '_> {
+    /// The end of a result that went well.
+    pub(super) fn result(&mut self, event: Event, (header, part): (Header, &[u8]), warnings: u16) {
+        let status = self.server.status;
+        let changed = status.contains(Status::SESSION_STATE_CHANGED);
+        if changed || matches!(event, Event::Ok(_)) {
+            let ok = OkPacket::parse(part, self.server.capabilities).unwrap_or_default();
+            if changed {
+                self.told(ok.changes);
+            }
+            if let Event::Ok(_) = event {
+                self.counted(&ok);
+            }
+        } else if self.is_heard()
+            && let Some(client) = &mut self.client
+        {
+            client.diagnostics.found_rows = self.server.rows;
+            client.diagnostics.row_count = -1;
+        }
+        if self.is_heard()
+            && let Some(client) = &mut self.client
+        {
+            client.status = Status(status.0 & LASTING);
+            client.diagnostics.warned = warnings > 0 && !has_more(status);
+        }
+        self.give(event, (header, part));
+        if has_more(status) {
+            self.server.rows = 0;
+        }
+    }
+
+    /// What the client may ask about a statement without rows.
+    fn counted(&mut self, ok: &OkPacket<'_>) {
+        if !self.is_heard() {
+            return;
+        }
+        let Some(client) = &mut self.client else { return };
+        client.diagnostics.row_count = i64::try_from(ok.affected_rows).unwrap_or(i64::MAX);
+        if ok.last_insert_id != 0 {
+            client.diagnostics.insert_id = ok.last_insert_id;
+            self.server.insert_id = Some(ok.last_insert_id);
+        }
+    }
+
+    /// What the server's trackers say that changed in the session.
+    #[cold]
+    fn told(&mut self, raw: &[u8]) {
+        // What was put in between is known.
+        let Some(front) = self.server.front() else { return };
+        let (facts, explains) = match &front.note {
+            Note::Text(facts) => (facts.clone(), leaves::explains(facts.effects)),
+            Note::Execute(executing) => {
+                let facts = executing.statement.facts.clone();
+                let explains = leaves::explains(facts.effects);
+                (facts, explains)
+            }
+            Note::Use(_) | Note::Plain | Note::Prepare(_) | Note::ResetStatement(_) => {
+                (Facts::NOTHING, true)
+            }
+            _ => return,
+        };
+        let mut variables = Vec::new();
+        let mut schema = None;
+        for change in changes(raw) {
+            match change {
+                Ok(Change::Variable { name, value }) => variables.push((name, value)),
+                Ok(Change::Schema(name)) => schema = Some(name),
+                Ok(Change::State(true)) if !explains => self.server.pins.set(Pin::State),
+                Ok(
+                    Change::State(_)
+                    | Change::Gtid(_)
+                    | Change::Characteristics(_)
+                    | Change::Transaction(_)
+                    | Change::Other(_),
+                ) => {}
+                Err(_) => self.server.pins.set(Pin::State),
+            }
+        }
+        self.told_variables(&variables, leaves::collation(&facts));
+        if let Some(schema) = schema {
+            self.told_schema(schema);
+        }
+    }
+
+    /// Variables of the session changed.
+    fn told_variables(&mut self, variables: &[(&[u8], &[u8])], collation: Option<&str>) {
+        let server = &mut *self.server;
+        let mut known = Vec::with_capacity(variables.len());
+        for (name, value) in variables {
+            let texts = (std::str::from_utf8(name), std::str::from_utf8(value));
+            let (Ok(name), Ok(value)) = texts else {
+                server.pins.variable(name);
+                continue;
+            };
+            let lower = name.to_ascii_lowercase();
+            if READ_ONLY.contains(&lower.as_str()) {
+                continue;
+            }
+            if is_replayable(&lower) {
+                known.push((name, value));
+            } else if is_harmless(&lower, value) {
+                server.pins.variable_default(lower.as_bytes());
+            } else {
+                server.pins.variable(lower.as_bytes());
+            }
+        }
+        if known.is_empty() && collation.is_none() {
+            return;
+        }
+        let mut applied = (*server.applied).clone();
+        if applied.told(known.iter().copied(), collation) != Put::Kept {
+            server.pins.set(Pin::Settings);
+        }
+        server.applied = self.shared.settings.share(Arc::new(applied));
+        if let Some(client) = &mut self.client {
+            let mut wanted = (*client.wanted).clone();
+            let _pinned = wanted.told(known.iter().copied(), collation);
+            client.want(self.shared.settings.share(Arc::new(wanted.overlaid(&client.forced))));
+        }
+    }
+
+    /// The session is in another schema.
+    pub(super) fn told_schema(&mut self, schema: &[u8]) {
+        let server = &mut *self.server;
+        let Ok(schema) = std::str::from_utf8(schema) else {
+            return server.pins.set(Pin::Schema);
+        };
+        let mut applied = (*server.applied).clone();
+        if applied.put_schema(schema) != Put::Kept {
+            // Nobody can be brought there, and this session not away from there for sure.
+            return server.pins.set(Pin::Schema);
+        }
+        server.pins.end(Pin::Schema);
+        server.applied = self.shared.settings.share(Arc::new(applied));
+        if let Some(client) = &mut self.client {
+            let mut wanted = (*client.wanted).clone();
+            let _kept = wanted.put_schema(schema);
+            client.want(self.shared.settings.share(Arc::new(wanted)));
+        }
+    }
+
+    /// An error, of the client's request or of one that was put in between.
+    pub(super) fn failed(
+        &mut self,
+        error: &ErrPacket<'_>,
+        (header, part): (Header, &[u8]),
+    ) -> Result<(), Broken> {
+        if CLOSING.contains(&error.code) {
+            self.server.closing = true;
+        }
+        if error.code == DEADLOCK {
+            self.server.status = self.server.status.without(Status::IN_TRANS);
+        }
+        let heard = self.is_heard();
+        self.give(Event::Error, (header, part));
+        if heard && let Some(client) = &mut self.client {
+            client.status = Status(self.server.status.0 & LASTING);
+            client.diagnostics.row_count = -1;
+            client.diagnostics.warned = false;
+            let warnings = Warnings::of_error(error.code, error.message);
+            client.diagnostics.warnings = Some(Box::new(warnings));
+        }
+        let message = || String::from_utf8_lossy(error.message).into();
+        match self.server.front().map(|front| &front.note) {
+            Some(Note::Reset) => return Err(Broken::Reset { message: message() }),
+            Some(Note::Trackers) => self.server.tracks = false,
+            Some(Note::Unlock) if error.code == NO_FUNCTION => self.server.unlocks = false,
+            Some(Note::Settings | Note::Schema | Note::Multi | Note::InsertId | Note::Unlock) => {
+                self.server.dirty = true;
+                if let Some(client) = &mut self.client {
+                    let said = String::from_utf8_lossy(error.message);
+                    let sentence = format!("the session cannot be made what it was: {said}");
+                    client.seq = client.seq.max(1);
+                    let state = &error.state;
+                    client.put_error(error.code, state, &sentence, self.out.to_client);
+                    self.failed = true;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The reply to the front request is complete.
+    pub(super) fn done(&mut self, error: Option<&ErrPacket<'_>>) -> Result<(), Broken> {
+        let (heard, lock_row) = (self.is_heard(), self.server.lock_row);
+        let Some(entry) = self.server.pop() else { return Ok(()) };
+        let Entry { audience, note, .. } = entry;
+        let is_asked = audience == Audience::Client;
+        if is_asked && let Some(client) = &mut self.client {
+            client.is_new_here = false;
+            client.seq = 0;
+            if let Turn::File { .. } = client.turn {
+                client.turn = Turn::File { pass: false };
+            }
+            self.server.wants_file = false;
+            self.server.queries += 1;
+            let is_over = !self.server.status.contains(Status::IN_TRANS);
+            self.server.transactions += u64::from(is_over);
+        }
+        self.noted(note, error, lock_row, heard)?;
+        if is_asked {
+            self.refuse_transaction();
+        }
+        self.release();
+        Ok(())
+    }
+
+    /// What the request changed.
+    fn noted(
+        &mut self,
+        note: Note,
+        error: Option<&ErrPacket<'_>>,
+        lock_row: Option<bool>,
+        heard: bool,
+    ) -> Result<(), Broken> {
+        match note {
+            Note::Text(facts) => self.ran(&facts, error.is_none(), lock_row, heard),
+            Note::Execute(executing) => {
+                let (client, result) =
+                    (self.client.as_deref_mut(), outcome(self.server.status, error));
+                prepared::executed(client, self.server, &executing, result, self.out);
+                self.ran(&executing.statement.facts, error.is_none(), lock_row, heard);
+            }
+            Note::Prepare(preparing) => {
+                let client = self.client.as_deref_mut();
+                let done = prepared::prepared(client, self.server, *preparing, error, self.out);
+                self.prepared(done, error);
+            }
+            Note::Fetch(number) => {
+                let (client, result) =
+                    (self.client.as_deref_mut(), outcome(self.server.status, error));
+                prepared::fetched(client, self.server, number, result);
+            }
+            Note::ResetStatement(number) if error.is_none() => {
+                prepared::was_reset(self.client.as_deref_mut(), self.server, number);
+            }
+            Note::Use(schema) if error.is_none() => self.told_schema(schema.as_bytes()),
+            Note::ResetSession if error.is_none() => {
+                super::change::was_reset(self.server);
+                if let Some(client) = &mut self.client {
+                    commands::forget(client);
+                }
+            }
+            Note::AskInsertId(Some(id)) => {
+                self.server.insert_id = Some(id);
+                if let Some(client) = &mut self.client {
+                    client.diagnostics.insert_id = id;
+                }
+            }
+            Note::AskWarnings(warnings) => {
+                if let (Some(client), None) = (&mut self.client, error) {
+                    client.diagnostics.warnings = Some(warnings);
+                }
+            }
+            Note::Plain
+            | Note::ResetStatement(_)
+            | Note::Use(_)
+            | Note::ResetSession
+            | Note::AskInsertId(None)
+            | Note::Settings
+            | Note::Schema
+            | Note::Multi
+            | Note::InsertId
+            | Note::Unlock
+            | Note::Trackers
+            | Note::Reset => {}
+        }
+        Ok(())
+    }
+
+    /// An execution that waited for its statement can be told no better than this.
+    fn prepared(&mut self, done: Prepared, error: Option<&ErrPacket<'_>>) {
+        let (Prepared::Failed, Some(client)) = (done, &mut self.client) else { return };
+        let message = "the statement has to be prepared again";
+        match error {
+            Some(error) => {
+                let said = String::from_utf8_lossy(error.message);
+                client.put_error(error.code, &error.state, &said, self.out.to_client);
+            }
+            None => client.put_error(1615, b"HY000", message, self.out.to_client),
+        }
+        client.seq = 0;
+    }
+
+    /// A text has run, or a statement that was prepared from one.
+    #[inline]
+    fn ran(&mut self, facts: &Facts, went_well: bool, lock_row: Option<bool>, heard: bool) {
+        let effects = facts.effects;
+        let server = &mut *self.server;
+        let in_transaction = server.status.contains(Status::IN_TRANS);
+        if server.status.contains(Status::AUTOCOMMIT) {
+            server.uncommitted = false;
+        } else if effects.intersects(Effects::COMMIT | Effects::ROLLBACK) && !in_transaction {
+            server.uncommitted = effects.intersects(Effects::MULTI);
+        } else if !leaves::is_only_settings(effects) {
+            server.uncommitted = true;
+        }
+        if let Some(client) = &mut self.client
+            && went_well
+            && heard
+            && !effects.intersects(Effects::SHOW_WARNINGS | Effects::DIAGNOSTICS)
+        {
+            client.diagnostics.warnings = None;
+        }
+        if !effects.is_empty() || !server.pins.is_empty() {
+            let verify = self.client.as_ref().map_or(Verify::Always, |client| client.verify);
+            leaves::behind(server, facts, (went_well, lock_row), verify);
+            if went_well && effects.intersects(Effects::DDL) {
+                let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
+            }
+            if !server.tracks && went_well {
+                self.understood(facts);
+            }
+        }
+    }
+
+    /// Settings that a text changed, where the server tells nothing of them.
+    #[cold]
+    fn understood(&mut self, facts: &Facts) {
+        let Some(understood) = leaves::settings(facts) else {
+            return self.server.pins.set(Pin::Settings);
+        };
+        if let Some(schema) = understood.schema {
+            self.told_schema(schema.as_bytes());
+        }
+        let (client, server) = (&mut self.client, &mut *self.server);
+        let mut applied = (*server.applied).clone();
+        let mut wanted = client.as_ref().map(|client| (*client.wanted).clone());
+        for (name, value) in understood.variables {
+            let put = applied.put(name, value);
+            if let (Some(client), Some(wanted)) = (&client, &mut wanted) {
+                let value = value.or(client.startup.value(name));
+                let _pinned = wanted.put(name, value);
+            }
+            if put != Put::Kept {
+                server.pins.set(Pin::Settings);
+            }
+        }
+        server.applied = self.shared.settings.share(Arc::new(applied));
+        if let (Some(client), Some(wanted)) = (client, wanted) {
+            let wanted = wanted.overlaid(&client.forced);
+            client.want(self.shared.settings.share(Arc::new(wanted)));
+        }
+    }
+
+    /// In statement mode nobody may be in a transaction; a procedure may have begun one.
+    fn refuse_transaction(&mut self) {
+        let is_open = self.server.status.contains(Status::IN_TRANS);
+        if let Some(client) = &mut self.client
+            && client.mode == PoolMode::Statement
+            && is_open
+        {
+            let message = "transactions of several statements are not allowed in statement mode";
+            client.put_error(1235, b"42000", message, self.out.to_client);
+            self.failed = true;
+        }
+    }
+
+    /// Takes the connection away from a client that does not need it any more.
+    #[inline]
+    fn release(&mut self) {
+        let server = &mut *self.server;
+        if !server.is_quiet()
+            || server.is_in_transaction()
+            || !server.pins.is_empty()
+            || server.closing
+            || server.dirty
+            || self.failed
+        {
+            return;
+        }
+        let Some(client) = &mut self.client else { return };
+        if !shares(client.mode) || client.is_in_message() || client.statements.memory().is_any() {
+            return;
+        }
+        if std::mem::take(&mut client.diagnostics.warned) {
+            let mut command = Vec::with_capacity(16);
+            command.push(Command::Query.code());
+            command.extend_from_slice(b"SHOW WARNINGS");
+            let note = Note::AskWarnings(Box::default());
+            return server.inject((ReplyKind::Query, note), &command, self.out.to_server);
+        }
+        if server.asks_insert_id {
+            server.asks_insert_id = false;
+            let command = b"\x03SELECT LAST_INSERT_ID()";
+            let note = Note::AskInsertId(None);
+            return server.inject((ReplyKind::Query, note), command, self.out.to_server);
+        }
+        server.reset_due |= client.verify == Verify::Always;
+        client.attached = false;
+        server.attached = None;
+        self.client = None;
+        self.released = true;
+    }
+}
+
+/// How a statement went: the status of its last result, or the error.
+fn outcome<'a>(
+    status: Status,
+    error: Option<&'a ErrPacket<'a>>,
+) -> Result<Status, &'a ErrPacket<'a>> {
+    error.map_or(Ok(status), Err)
+}

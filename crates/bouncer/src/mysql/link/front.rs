@@ -1,0 +1,308 @@
+//! What comes from a client.
+
+use api::PoolMode;
+use wire::mysql::command::Command;
+use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+
+use super::{COMMAND_BYTES_MAX, Shared, change};
+use crate::link::{ClientNext, FromClient, Outputs};
+use crate::mysql::client::{ClientSession, Refusal, Turn};
+use crate::mysql::server::{Audience, Body, Note, ServerSession};
+
+/// What became of one packet.
+pub(super) enum Taken {
+    /// So many bytes are dealt with; the packet's rest streams.
+    Bytes(usize),
+    /// Nothing, before there are so many.
+    More(usize),
+    /// Nothing, before the server says something.
+    Wait,
+    NeedServer,
+    /// So many bytes are dealt with, and this is asked for.
+    Next(usize, ClientNext),
+}
+
+/// Deals with bytes of a client, as far as it can be. `server` is what [`super::attach`] gave it.
+pub fn from_client(
+    shared: &mut Shared,
+    client: &mut ClientSession,
+    mut server: Option<&mut ServerSession>,
+    input: &[u8],
+    out: &mut Outputs<'_>,
+) -> FromClient {
+    debug_assert_eq!(client.attached, server.is_some());
+    let mut consumed = 0;
+    let (next, want) = loop {
+        let rest = input.get(consumed..).unwrap_or_default();
+        if client.body.left > 0 {
+            consumed += stream(&mut client.body, rest, out.to_server);
+            if client.body.left > 0 {
+                break (ClientNext::Read, 1);
+            }
+            ended(client, out.to_client);
+            continue;
+        }
+        let Some(header) = Header::parse(rest) else { break (ClientNext::Read, HEADER_BYTES) };
+        if client.body.goes_on || client.turn != Turn::Command {
+            follows(client, server.as_deref_mut(), header, out);
+            consumed += HEADER_BYTES;
+            continue;
+        }
+        let taken = command(shared, client, server.as_deref_mut(), (header, rest), out);
+        match taken {
+            Taken::Bytes(bytes) => consumed += bytes,
+            Taken::More(want) => break (ClientNext::Read, want),
+            Taken::Wait => break (ClientNext::Wait, 0),
+            Taken::NeedServer => break (ClientNext::NeedServer, 0),
+            Taken::Next(bytes, next) => {
+                consumed += bytes;
+                break (next, 0);
+            }
+        }
+    };
+    FromClient { consumed, want, next }
+}
+
+/// Takes the next part of a packet whose head was seen.
+#[inline]
+pub(super) fn stream(body: &mut Body, rest: &[u8], to: &mut Vec<u8>) -> usize {
+    let part = rest.get(..body.left).unwrap_or(rest);
+    if body.pass {
+        to.extend_from_slice(part);
+    }
+    body.left -= part.len();
+    part.len()
+}
+
+/// The packet has come to its end; and so has the command, unless another packet continues it.
+fn ended(client: &mut ClientSession, to_client: &mut Vec<u8>) {
+    if client.body.goes_on {
+        return;
+    }
+    if let Some(refusal) = client.refused.take() {
+        client.put_error(refusal.code, refusal.state, &refusal.message, to_client);
+        client.seq = 0;
+    }
+}
+
+/// The head of a packet that continues another, or brings a part of a file.
+fn follows(
+    client: &mut ClientSession,
+    server: Option<&mut ServerSession>,
+    header: Header,
+    out: &mut Outputs<'_>,
+) {
+    client.seq = header.seq.wrapping_add(1);
+    let pass = match client.turn {
+        Turn::File { pass } => pass,
+        Turn::Command => client.body.pass,
+    };
+    if pass {
+        put_header(out.to_server, header.len, client.to_seq);
+        client.to_seq = client.to_seq.wrapping_add(1);
+    }
+    let ends_file = client.turn != Turn::Command && header.len == 0 && !client.body.goes_on;
+    client.body = Body { left: header.len, pass, goes_on: header.is_continued() };
+    if ends_file {
+        client.turn = Turn::Command;
+        if let Some(server) = server {
+            server.wants_file = false;
+        }
+    }
+    if header.len == 0 {
+        ended(client, out.to_client);
+    }
+}
+
+/// Deals with the head of a command.
+#[inline]
+fn command(
+    shared: &mut Shared,
+    client: &mut ClientSession,
+    server: Option<&mut ServerSession>,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    if server.as_deref().is_some_and(ServerSession::is_waited_for) {
+        return Taken::Wait;
+    }
+    client.seq = header.seq.wrapping_add(1);
+    if header.seq != 0 {
+        let refusal = Refusal::new(1156, b"08S01", "the packets are out of order");
+        return dismiss(client, &refusal, out);
+    }
+    let Some(first) = rest.get(HEADER_BYTES) else {
+        if header.len > 0 {
+            return Taken::More(HEADER_BYTES + 1);
+        }
+        return refuse(client, (header, rest), Refusal::unknown_command(), out);
+    };
+    let command = match Command::of(*first) {
+        Some(command) if header.len > 0 => command,
+        _ => return refuse(client, (header, rest), Refusal::unknown_command(), out),
+    };
+    match command {
+        Command::Quit => return Taken::Next(header.total().min(rest.len()), ClientNext::Terminate),
+        Command::Query | Command::StmtExecute => {}
+        _ => {
+            if let Some(taken) =
+                super::commands::without_server(client, command, (header, rest), out)
+            {
+                if let (Taken::Bytes(_), true) = (&taken, client.body.left == 0) {
+                    client.seq = 0;
+                }
+                return taken;
+            }
+        }
+    }
+    match server {
+        Some(server) => {
+            let taken = Link { shared, client, server, out }.take(command, header, rest);
+            if command.is_without_reply() {
+                client.seq = 0;
+            }
+            taken
+        }
+        None if command == Command::Query => {
+            super::query::alone(shared, client, (header, rest), out)
+        }
+        None => super::commands::alone(client, command, (header, rest), out),
+    }
+}
+
+/// The whole payload of a command that is not long, its first byte left out.
+pub(super) fn whole(header: Header, rest: &[u8], max: usize) -> Result<&[u8], Option<usize>> {
+    if header.len > max {
+        return Err(None);
+    }
+    rest.get(HEADER_BYTES + 1..header.total()).ok_or(Some(header.total()))
+}
+
+/// Answers a command with an error, once it has come to its end.
+pub(super) fn refuse(
+    client: &mut ClientSession,
+    (header, rest): (Header, &[u8]),
+    refusal: Refusal,
+    out: &mut Outputs<'_>,
+) -> Taken {
+    let taken = pass_over(client, (header, rest));
+    client.refused = Some(Box::new(refusal));
+    if client.body.left == 0 {
+        ended(client, out.to_client);
+    }
+    taken
+}
+
+/// Takes a command whose content matters to nobody.
+pub(super) fn pass_over(client: &mut ClientSession, (header, rest): (Header, &[u8])) -> Taken {
+    let part = rest.get(..header.total()).unwrap_or(rest);
+    let goes_on = header.is_continued();
+    client.body = Body { left: header.total() - part.len(), pass: false, goes_on };
+    Taken::Bytes(part.len())
+}
+
+/// Tells a client why it cannot stay.
+pub(super) fn dismiss(
+    client: &mut ClientSession,
+    refusal: &Refusal,
+    out: &mut Outputs<'_>,
+) -> Taken {
+    client.put_error(refusal.code, refusal.state, &refusal.message, out.to_client);
+    Taken::Next(0, ClientNext::Refuse)
+}
+
+/// A client and its server connection.
+pub(super) struct Link<'a, 'o> {
+    pub(super) shared: &'a mut Shared,
+    pub(super) client: &'a mut ClientSession,
+    pub(super) server: &'a mut ServerSession,
+    pub(super) out: &'a mut Outputs<'o>,
+}
+
+impl Link<'_, '_> {
+    /// A command of a client that holds a server connection, and waits for nothing.
+    fn take(&mut self, command: Command, header: Header, rest: &[u8]) -> Taken {
+        match command {
+            Command::Query => self.query(header, rest),
+            Command::StmtExecute => self.stmt_execute(header, rest),
+            Command::StmtPrepare => self.stmt_prepare(header, rest),
+            Command::StmtSendLongData => self.stmt_long_data(header, rest),
+            Command::StmtClose => self.stmt_close(header, rest),
+            Command::StmtReset => self.stmt_reset(header, rest),
+            Command::StmtFetch => self.stmt_fetch(header, rest),
+            Command::InitDb => self.init_db(header, rest),
+            Command::ResetConnection => self.reset_session(header),
+            _ => self.simple(command, header, rest),
+        }
+    }
+
+    /// A command that is passed as it is, and whose reply changes nothing.
+    fn simple(&mut self, command: Command, header: Header, rest: &[u8]) -> Taken {
+        if !self.settle() {
+            return Taken::Wait;
+        }
+        self.server.push(command.reply(), Audience::Client, Note::Plain);
+        self.pass(header, rest)
+    }
+
+    /// The client chooses a schema.
+    fn init_db(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let name = match whole(header, rest, COMMAND_BYTES_MAX) {
+            Ok(name) => name,
+            Err(Some(want)) => return Taken::More(want),
+            Err(None) => {
+                let refusal = Refusal::new(1102, b"42000", "the name of the database is too long");
+                return refuse(self.client, (header, rest), refusal, self.out);
+            }
+        };
+        if !self.settle() {
+            return Taken::Wait;
+        }
+        let name = String::from_utf8_lossy(name).into();
+        self.server.push(Command::InitDb.reply(), Audience::Client, Note::Use(name));
+        self.pass(header, rest)
+    }
+
+    /// The client has its session made new.
+    fn reset_session(&mut self, header: Header) -> Taken {
+        let reply = Command::ResetConnection.reply();
+        put_header(self.out.to_server, 1, 0);
+        self.out.to_server.push(Command::ResetConnection.code());
+        self.server.push(reply, Audience::Client, Note::ResetSession);
+        change::trackers(self.server, self.out.to_server);
+        Taken::Bytes(header.total())
+    }
+
+    /// Makes the server's session what the client wants, as far as that was not done. False: an
+    /// answer has to come first, and nothing of the client's may be sent.
+    #[inline]
+    #[must_use]
+    pub(super) fn settle(&mut self) -> bool {
+        change::settings(self.shared, self.client, self.server, self.out);
+        !self.server.is_waited_for()
+    }
+
+    /// Passes a command on as it is.
+    #[inline]
+    pub(super) fn pass(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let part = rest.get(..header.total()).unwrap_or(rest);
+        self.out.to_server.extend_from_slice(part);
+        let goes_on = header.is_continued();
+        self.client.body = Body { left: header.total() - part.len(), pass: true, goes_on };
+        self.client.to_seq = 1;
+        Taken::Bytes(part.len())
+    }
+
+    /// Answers a command with an error.
+    pub(super) fn refuse(&mut self, header: Header, rest: &[u8], refusal: Refusal) -> Taken {
+        refuse(self.client, (header, rest), refusal, self.out)
+    }
+}
+
+/// Whether a client in this mode gives its server connection back after a transaction.
+pub(super) fn shares(mode: PoolMode) -> bool {
+    match mode {
+        PoolMode::Session => false,
+        PoolMode::Transaction | PoolMode::Statement => true,
+    }
+}

@@ -1,0 +1,183 @@
+//! What a client is given of a server's reply: the same in the client's dialect.
+//!
+//! The two legs agreed on capabilities each for itself. Where they differ, ends of lists and of
+//! results look different, and some packets are there on one side only; so each packet to a client
+//! gets its number here.
+
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::packet::{self, EOF_LEN, EofPacket, OkPacket};
+use wire::mysql::reply::{Event, Reply, ReplyKind};
+
+use crate::mysql::client::ClientSession;
+use crate::mysql::server::Columns;
+
+/// Gives a packet as it is, of which `part` has come.
+#[inline]
+pub(super) fn packet(client: &mut ClientSession, header: Header, part: &[u8], to: &mut Vec<u8>) {
+    put_header(to, header.len, client.seq);
+    to.extend_from_slice(part);
+    client.seq = client.seq.wrapping_add(1);
+}
+
+/// A server's dialect, and where in the reply it is.
+pub(super) struct Giving<'a> {
+    pub(super) kind: ReplyKind,
+    /// What the server does.
+    pub(super) caps: Capabilities,
+    pub(super) columns: &'a mut Columns,
+}
+
+impl Giving<'_> {
+    /// Gives one packet, of which `part` has come: the whole of it if it was to be read whole.
+    #[inline]
+    pub(super) fn give(
+        &mut self,
+        client: &mut ClientSession,
+        event: Event,
+        (header, part): (Header, &[u8]),
+        to: &mut Vec<u8>,
+    ) {
+        if self.columns.owes_eof {
+            self.columns.owes_eof = false;
+            let is_cursor = matches!(
+                event, Event::End(status) if status.contains(Status::CURSOR_EXISTS)
+            );
+            if !is_cursor {
+                eof(client, to);
+            }
+        }
+        match event {
+            Event::Row | Event::Error | Event::LocalInfile | Event::Text => {
+                packet(client, header, part, to);
+            }
+            Event::Columns(count) => {
+                self.columns.left = count;
+                packet(client, header, part, to);
+            }
+            Event::Prepared { columns, params, .. } => {
+                (self.columns.left, self.columns.behind) = match params {
+                    0 => (columns.into(), 0),
+                    _ => (params.into(), columns.into()),
+                };
+                packet(client, header, part, to);
+            }
+            Event::Column => {
+                packet(client, header, part, to);
+                self.column(client, to);
+            }
+            Event::ColumnsEnd(_) => {
+                if !client.capabilities.contains(Capabilities::DEPRECATE_EOF) {
+                    packet(client, header, part, to);
+                }
+            }
+            Event::Ok(_) => self.ok(client, (header, part), to),
+            Event::End(_) => self.end(client, (header, part), to),
+        }
+    }
+
+    /// A definition was given; behind the last of a list there is an EOF in the old dialect.
+    fn column(&mut self, client: &mut ClientSession, to: &mut Vec<u8>) {
+        let columns = &mut *self.columns;
+        if columns.left == 0 {
+            return;
+        }
+        columns.left -= 1;
+        if columns.left > 0 {
+            return;
+        }
+        columns.left = std::mem::take(&mut columns.behind);
+        let is_missing = self.caps.contains(Capabilities::DEPRECATE_EOF)
+            && !client.capabilities.contains(Capabilities::DEPRECATE_EOF);
+        if !is_missing {
+        } else if self.kind == ReplyKind::Prepare {
+            eof(client, to);
+        } else {
+            // A cursor's result has just the one at its end.
+            columns.owes_eof = true;
+        }
+    }
+
+    /// An OK packet.
+    #[inline]
+    fn ok(&self, client: &mut ClientSession, (header, part): (Header, &[u8]), to: &mut Vec<u8>) {
+        let tracks = Capabilities::SESSION_TRACK;
+        if self.caps.contains(tracks) == client.capabilities.contains(tracks) || is_short(part) {
+            return packet(client, header, part, to);
+        }
+        match OkPacket::parse(part, self.caps) {
+            Some(ok) => packet::put_ok(to, &mut client.seq, &ok, client.capabilities),
+            None => packet(client, header, part, to),
+        }
+    }
+
+    /// The end of a result.
+    #[inline]
+    fn end(&self, client: &mut ClientSession, (header, part): (Header, &[u8]), to: &mut Vec<u8>) {
+        let deprecates = client.capabilities.contains(Capabilities::DEPRECATE_EOF);
+        let is_eof = part.len() == EOF_LEN;
+        if is_eof && !deprecates {
+            return packet(client, header, part, to);
+        }
+        if !is_eof && deprecates {
+            let tracks = Capabilities::SESSION_TRACK;
+            if self.caps.contains(tracks) == client.capabilities.contains(tracks) || is_short(part)
+            {
+                return packet(client, header, part, to);
+            }
+        }
+        let ok = match EofPacket::parse(part) {
+            Some(EofPacket { warnings, status }) => {
+                Some(OkPacket { warnings, status, ..OkPacket::default() })
+            }
+            None => OkPacket::parse(part, self.caps),
+        };
+        match ok {
+            Some(ok) => packet::put_end(to, &mut client.seq, &ok, client.capabilities),
+            None => packet(client, header, part, to),
+        }
+    }
+}
+
+/// Whether an OK packet has neither a line for people nor changes, and so looks the same in every
+/// dialect.
+#[inline]
+fn is_short(part: &[u8]) -> bool {
+    match part {
+        [_, 0..=0xFA, 0..=0xFA, _, high, _, _] => high & 0x40 == 0,
+        _ => false,
+    }
+}
+
+fn eof(client: &mut ClientSession, to: &mut Vec<u8>) {
+    let eof = EofPacket { warnings: 0, status: client.status };
+    packet::put_eof(to, &mut client.seq, eof);
+}
+
+/// Gives a client a reply that was kept, in the dialect of a server with these capabilities. The
+/// first packet's bytes behind its first one are replaced by `id`, if there is one.
+pub(super) fn play(
+    client: &mut ClientSession,
+    (kind, caps): (ReplyKind, Capabilities),
+    mut kept: &[u8],
+    id: Option<u32>,
+    to: &mut Vec<u8>,
+) {
+    let mut columns = Columns::default();
+    let mut reply = Reply::new(kind, caps);
+    let mut giving = Giving { kind, caps, columns: &mut columns };
+    let mut patch = id.map(u32::to_le_bytes);
+    while let Some(header) = Header::parse(kept) {
+        let Some(part) = kept.get(HEADER_BYTES..header.total()) else { return };
+        let Ok(event) = reply.packet(part, header.len) else { return };
+        let at = to.len() + HEADER_BYTES + 1;
+        giving.give(client, event, (header, part), to);
+        if let Some(id) = patch.take()
+            && let Some(place) = to.get_mut(at..at + id.len())
+        {
+            place.copy_from_slice(&id);
+        }
+        kept = kept.get(header.total()..).unwrap_or_default();
+    }
+    client.seq = 0;
+}

@@ -1,0 +1,65 @@
+//! What has to happen at a server connection whose client left.
+
+use super::change;
+use super::front::shares;
+use crate::link::{Broken, Gone, Outputs, ServerNext};
+use crate::mysql::client::{ClientSession, Turn};
+use crate::mysql::server::{Cleanup, ServerSession};
+
+/// The client that held this server connection is gone, whatever it was doing.
+pub fn client_gone(
+    client: &ClientSession,
+    server: &mut ServerSession,
+    out: &mut Outputs<'_>,
+) -> Gone {
+    server.attached = None;
+    server.body.pass = false;
+    // Half a command is none; and of half a file the server would believe that it is a whole one.
+    let is_half = client.body.pass && (client.body.left > 0 || client.body.goes_on);
+    if is_half || client.turn != Turn::Command || server.wants_file || server.closing {
+        return Gone::Close;
+    }
+    server.dirty |= !shares(client.mode);
+    server.dirty |= client.statements.memory().is_any();
+    server.asks_insert_id = false;
+    let runs = server.has_client_entries();
+    server.orphan();
+    server.cleanup = Cleanup::Draining;
+    if !server.is_quiet() {
+        return if runs { Gone::Cancel } else { Gone::Draining };
+    }
+    match clean(server, out) {
+        Some(ServerNext::Idle) => Gone::Idle,
+        Some(_) => Gone::Close,
+        None => Gone::Draining,
+    }
+}
+
+/// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
+pub(super) fn clean(server: &mut ServerSession, out: &mut Outputs<'_>) -> Option<ServerNext> {
+    debug_assert!(server.is_quiet(), "{server:?}");
+    if server.closing {
+        let message = "the server closes the connection".into();
+        return Some(ServerNext::Broken(Broken::Reset { message }));
+    }
+    let is_dirty = server.dirty || server.is_in_transaction() || !server.pins.is_empty();
+    match server.cleanup {
+        Cleanup::None => return None,
+        Cleanup::Draining if is_dirty => {
+            change::reset(server, out.to_server);
+            server.cleanup = Cleanup::Resetting;
+            return None;
+        }
+        Cleanup::Resetting if server.is_in_transaction() => {
+            let message = "the transaction did not end".into();
+            return Some(ServerNext::Broken(Broken::Reset { message }));
+        }
+        Cleanup::Draining | Cleanup::Resetting => {}
+    }
+    server.cleanup = Cleanup::None;
+    // What statements there are is nobody's.
+    if server.statements.forget_users() {
+        server.reset_due = true;
+    }
+    Some(ServerNext::Idle)
+}

@@ -1,0 +1,265 @@
+//! What a text leaves behind in the session that ran it, as far as its words tell.
+
+use api::Verify;
+use wire::mysql::capabilities::Status;
+use wire::mysql::sql::{Act, Assigned, Details, Effects, Scope};
+
+use crate::mysql::pins::Pin;
+use crate::mysql::server::ServerSession;
+use crate::mysql::settings::is_replayable;
+use crate::mysql::texts::Facts;
+
+/// Words that say how a session's state changes, so that a tracker need not.
+const EXPLAINED: Effects = SETTINGS
+    .with(Effects::USER_VARIABLE_WRITE)
+    .with(Effects::TEMP_CREATE)
+    .with(Effects::TEMP_DROP)
+    .with(Effects::TEMP_RENAME)
+    .with(Effects::SQL_PREPARE)
+    .with(Effects::SQL_DEALLOCATE)
+    .with(Effects::NEXT_TRANSACTION)
+    .with(Effects::SET_FIXED)
+    .with(Effects::ROLE);
+
+/// Settings that trackers tell one by one.
+const SETTINGS: Effects = Effects::SET
+    .with(Effects::SET_EXPRESSION)
+    .with(Effects::AUTOCOMMIT)
+    .with(Effects::NAMES)
+    .with(Effects::USE);
+
+/// Whether a text tells by itself how its session's state changes.
+pub(super) fn explains(effects: Effects) -> bool {
+    effects.intersects(EXPLAINED)
+        && !effects.intersects(Effects::UNKNOWN)
+        // A trigger may change more than the words say.
+        && !effects.intersects(Effects::WRITES)
+}
+
+/// Whether a text gives settings values, and does nothing else: it begins no transaction.
+#[inline]
+pub(super) fn is_only_settings(effects: Effects) -> bool {
+    const ONLY: Effects = SETTINGS
+        .with(Effects::GLOBAL)
+        .with(Effects::SET_FIXED)
+        .with(Effects::NEXT_TRANSACTION)
+        .with(Effects::READ_WRITE)
+        .with(Effects::MULTI);
+    !effects.is_empty() && ONLY.contains(effects)
+}
+
+/// The collation that a `SET NAMES` named, of which no server tells.
+pub(super) fn collation(facts: &Facts) -> Option<&str> {
+    if !facts.effects.intersects(Effects::NAMES) {
+        return None;
+    }
+    let details = facts.details.as_deref()?;
+    let last = details.assignments.iter().rev().find(|assignment| {
+        assignment.scope == Scope::Session && assignment.name == "collation_connection"
+    })?;
+    match &last.value {
+        Assigned::Literal(collation) => Some(collation),
+        Assigned::Default | Assigned::Expression => None,
+    }
+}
+
+/// Settings as a text changes them.
+#[derive(Debug, Default)]
+pub(super) struct Understood<'a> {
+    /// None: the default.
+    pub(super) variables: Vec<(&'a str, Option<&'a str>)>,
+    pub(super) schema: Option<&'a str>,
+}
+
+/// What a text does to settings; none if that cannot be told.
+pub(super) fn settings(facts: &Facts) -> Option<Understood<'_>> {
+    let mut understood = Understood::default();
+    let effects = facts.effects;
+    if effects.intersects(Effects::UNKNOWN | Effects::SET_EXPRESSION) {
+        return None;
+    }
+    if !effects.intersects(SETTINGS) {
+        return Some(understood);
+    }
+    let details = facts.details.as_deref().filter(|details| !details.lost)?;
+    for assignment in &details.assignments {
+        if assignment.scope != Scope::Session || !is_replayable(&assignment.name) {
+            continue;
+        }
+        let value = match &assignment.value {
+            Assigned::Literal(value) => Some(value.as_str()),
+            Assigned::Default => None,
+            Assigned::Expression => return None,
+        };
+        understood.variables.push((&assignment.name, value));
+    }
+    understood.schema = details.use_database();
+    Some(understood)
+}
+
+/// Pins and unpins. What a text takes, it may have taken even if it failed; what it gives back, it
+/// has given back only if it went well.
+#[cold]
+pub(super) fn behind(
+    server: &mut ServerSession,
+    facts: &Facts,
+    (went_well, lock_row): (bool, Option<bool>),
+    verify: Verify,
+) {
+    let effects = facts.effects;
+    let has = |effect| effects.intersects(effect);
+    // These hold for one statement more, and this was it.
+    server.pins.end(Pin::FoundRows);
+    server.pins.end(Pin::Diagnostics);
+    if went_well {
+        ends(server, facts, lock_row);
+    }
+    if has(Effects::UNKNOWN) {
+        server.unlock_due |= verify != Verify::Never;
+        server.has_sequences = true;
+        server.insert_id = None;
+    }
+    // Bytes that nobody has looked at, or that nobody understands.
+    if has(Effects::UNPARSED) {
+        server.reset_due |= verify != Verify::Never;
+        if !server.tracks {
+            server.pins.set(Pin::State);
+        }
+    }
+    for (effect, pin) in [
+        (Effects::USER_VARIABLE_WRITE, Pin::UserVariable),
+        (Effects::LOCK_TABLES, Pin::TableLock),
+        (Effects::BACKUP_LOCK, Pin::Backup),
+        (Effects::NEXT_TRANSACTION, Pin::NextTransaction),
+        (Effects::ROLE, Pin::Role),
+        (Effects::SEQUENCE, Pin::Sequence),
+        (Effects::CALC_FOUND_ROWS, Pin::FoundRows),
+        (Effects::ROW_COUNT, Pin::Diagnostics),
+        (Effects::FOUND_ROWS, Pin::Diagnostics),
+        (Effects::DIAGNOSTICS, Pin::Diagnostics),
+    ] {
+        if has(effect) && facts.asked.is_none() {
+            server.pins.set(pin);
+        }
+    }
+    if has(Effects::XA) && !(went_well && is_xa_over(server, effects)) {
+        server.pins.set(Pin::Xa);
+    }
+    // A lock that was not to be had is not there; of several texts' rows nothing is known.
+    if has(Effects::GET_LOCK) && (lock_row != Some(false) || has(Effects::MULTI)) {
+        server.pins.locked(1);
+    }
+    server.has_sequences |= has(Effects::SEQUENCE_NEXT);
+    server.asks_insert_id |= has(Effects::LAST_INSERT_ID);
+    server.closing |= went_well && has(Effects::CLOSES);
+    names(server, facts, went_well);
+}
+
+fn is_xa_over(server: &ServerSession, effects: Effects) -> bool {
+    effects.intersects(Effects::COMMIT | Effects::ROLLBACK)
+        && !effects.intersects(Effects::MULTI)
+        && !server.status.contains(Status::IN_TRANS)
+}
+
+/// What a text that went well gives back. Of several statements it is not known which came last.
+fn ends(server: &mut ServerSession, facts: &Facts, lock_row: Option<bool>) {
+    let effects = facts.effects;
+    if effects.intersects(Effects::MULTI | Effects::UNPARSED) {
+        return;
+    }
+    let pins = &mut server.pins;
+    let has = |effect| effects.intersects(effect);
+    if has(Effects::RELEASE_ALL_LOCKS) {
+        pins.unlocked(u32::MAX);
+    } else if has(Effects::RELEASE_LOCK) && lock_row != Some(false) {
+        pins.unlocked(1);
+        // A name that was not taken may have been counted.
+        server.unlock_due = true;
+    }
+    if has(Effects::UNLOCK_TABLES) {
+        pins.end(Pin::TableLock);
+    }
+    if has(Effects::BACKUP_UNLOCK) {
+        pins.end(Pin::Backup);
+    }
+    let in_transaction = server.status.contains(Status::IN_TRANS);
+    if has(Effects::COMMIT | Effects::ROLLBACK) && !in_transaction {
+        pins.end(Pin::NextTransaction);
+    }
+    if has(Effects::XA) && is_xa_over(server, effects) {
+        server.pins.end(Pin::Xa);
+    }
+}
+
+/// What a text does to things with names.
+fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
+    const NAMED: Effects = Effects::TEMP_CREATE
+        .with(Effects::TEMP_DROP)
+        .with(Effects::TEMP_RENAME)
+        .with(Effects::HANDLER)
+        .with(Effects::SQL_PREPARE)
+        .with(Effects::SQL_DEALLOCATE)
+        .with(Effects::SET_FIXED);
+    let effects = facts.effects;
+    if !effects.intersects(NAMED) {
+        return;
+    }
+    let pins = &mut server.pins;
+    if effects.intersects(Effects::TEMP_RENAME) && pins.has(Pin::TempTable) {
+        pins.temp_table(None);
+    }
+    let Some(details) = facts.details.as_deref().filter(|details| !details.lost) else {
+        return unnamed(server, effects);
+    };
+    let ends = went_well && !effects.intersects(Effects::MULTI);
+    for name in &details.names {
+        let bytes = name.name.as_bytes();
+        match name.act {
+            Act::CreateTemporary => pins.temp_table(Some(bytes)),
+            Act::Drop if ends => pins.dropped(bytes),
+            Act::Prepare => pins.prepared(Some(bytes)),
+            Act::Deallocate if ends => pins.deallocated(bytes),
+            Act::OpenHandler => pins.opened(Some(bytes)),
+            Act::CloseHandler if ends => pins.closed(bytes),
+            Act::Drop
+            | Act::Deallocate
+            | Act::CloseHandler
+            | Act::Use
+            | Act::Execute
+            | Act::ExecuteImmediate => {}
+        }
+    }
+    variables(server, details, ends);
+}
+
+/// Variables that cannot be given to another connection.
+fn variables(server: &mut ServerSession, details: &Details, ends: bool) {
+    for assignment in &details.assignments {
+        if assignment.scope != Scope::Session || is_replayable(&assignment.name) {
+            continue;
+        }
+        let name = assignment.name.as_bytes();
+        match assignment.value {
+            Assigned::Default if ends => server.pins.variable_default(name),
+            Assigned::Default => {}
+            Assigned::Literal(_) | Assigned::Expression => server.pins.variable(name),
+        }
+    }
+}
+
+/// The same where the names are not known: nothing of it ends but by a reset.
+fn unnamed(server: &mut ServerSession, effects: Effects) {
+    let pins = &mut server.pins;
+    if effects.intersects(Effects::TEMP_CREATE) {
+        pins.temp_table(None);
+    }
+    if effects.intersects(Effects::SQL_PREPARE) {
+        pins.prepared(None);
+    }
+    if effects.intersects(Effects::HANDLER) {
+        pins.opened(None);
+    }
+    if effects.intersects(Effects::SET_FIXED) {
+        pins.variable(b"");
+    }
+}

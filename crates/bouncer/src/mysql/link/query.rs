@@ -1,0 +1,270 @@
+//! Texts on their way to the server: those that are refused, answered here, or changed.
+
+use api::PoolMode;
+use wire::mysql::command::Command;
+use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
+use wire::mysql::reply::ReplyKind;
+use wire::mysql::sql::{Assigned, Effects, KillTarget, rewrite_connection_id};
+
+use super::front::{Link, Taken, pass_over, refuse};
+use super::{STATEMENT_BYTES_SCANNED_MAX, Shared, change, local};
+use crate::link::{ClientNext, Outputs};
+use crate::mysql::client::{ClientSession, Refusal};
+use crate::mysql::server::{Audience, Note};
+use crate::mysql::texts::Facts;
+
+/// What MySQL calls a feature that is not there.
+const NOT_SUPPORTED: (u16, &[u8; 5]) = (1235, b"42000");
+
+/// What a text is, as far as it has come.
+enum Seen<'a> {
+    Text(&'a [u8]),
+    /// It is too long to be looked at.
+    Unseen,
+    More(usize),
+}
+
+#[inline]
+fn seen(header: Header, rest: &[u8]) -> Seen<'_> {
+    if header.len > STATEMENT_BYTES_SCANNED_MAX {
+        return Seen::Unseen;
+    }
+    match rest.get(HEADER_BYTES + 1..header.total()) {
+        Some(text) => Seen::Text(text),
+        None => Seen::More(header.total()),
+    }
+}
+
+/// A text of a client without a server connection: most need one.
+pub(super) fn alone(
+    shared: &mut Shared,
+    client: &mut ClientSession,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    let text = match seen(header, rest) {
+        Seen::Text(text) => text,
+        Seen::More(want) => return Taken::More(want),
+        Seen::Unseen => {
+            return match refusal(client, &Facts::UNKNOWN) {
+                Some(refusal) => refuse(client, (header, rest), refusal, out),
+                None => Taken::NeedServer,
+            };
+        }
+    };
+    let facts = shared.texts.facts(text, client.sql_mode);
+    if let Some(refusal) = refusal(client, &facts) {
+        return refuse(client, (header, rest), refusal, out);
+    }
+    if facts.effects.intersects(Effects::KILL) {
+        return kill(client, &facts, (header, rest), out);
+    }
+    if let Some(asked) = &facts.asked
+        && local::answer(client, asked, out.to_client)
+    {
+        return pass_over(client, (header, rest));
+    }
+    client.looked = Some(facts);
+    Taken::NeedServer
+}
+
+/// Whether a text must not run at all.
+#[inline]
+pub(super) fn refusal(client: &ClientSession, facts: &Facts) -> Option<Refusal> {
+    const LOOKED_AT: Effects = Effects::READ_WRITE
+        .with(Effects::UNPARSED)
+        .with(Effects::TRANSACTION_BEGIN)
+        .with(Effects::AUTOCOMMIT)
+        .with(Effects::LOCAL_INFILE);
+    if !facts.effects.intersects(LOOKED_AT) {
+        return None;
+    }
+    let has = |effect| facts.effects.intersects(effect);
+    if client.read_only && has(Effects::READ_WRITE | Effects::UNPARSED) {
+        return Some(Refusal::read_only());
+    }
+    if has(Effects::LOCAL_INFILE) && !client.local_infile {
+        let message = "loading local files is not allowed for this tenant";
+        return Some(Refusal::new(1148, b"42000", message));
+    }
+    if client.mode != PoolMode::Statement {
+        return None;
+    }
+    let begins = has(Effects::TRANSACTION_BEGIN) || (has(Effects::AUTOCOMMIT) && is_off(facts));
+    let message = "transactions of several statements are not allowed in statement mode";
+    begins.then(|| Refusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message))
+}
+
+/// Whether `autocommit` may be off after the text.
+fn is_off(facts: &Facts) -> bool {
+    let Some(details) = facts.details.as_deref().filter(|details| !details.lost) else {
+        return true;
+    };
+    details.assignments.iter().filter(|it| it.name == "autocommit").any(|it| match &it.value {
+        Assigned::Literal(value) => !matches!(value.to_ascii_lowercase().as_str(), "1" | "on"),
+        Assigned::Default | Assigned::Expression => true,
+    })
+}
+
+/// `KILL` names a client of the bouncer's, and the server would take it for a thread of its own.
+fn kill(
+    client: &mut ClientSession,
+    facts: &Facts,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Taken {
+    let several = facts.effects.intersects(Effects::MULTI);
+    let kill = facts.details.as_deref().and_then(|details| details.kill).filter(|_| !several);
+    let id = kill.and_then(|kill| match kill.target {
+        KillTarget::Id(id) => u32::try_from(id).ok(),
+        KillTarget::Own => Some(client.id.0),
+        KillTarget::Other => None,
+    });
+    match (kill, id) {
+        (Some(kill), Some(id)) => {
+            let next = ClientNext::Kill { id, connection: kill.connection };
+            Taken::Next(header.total(), next)
+        }
+        _ => {
+            let message = "only a connection's number can be killed through the bouncer, \
+                           in a text of its own";
+            let refusal = Refusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
+            refuse(client, (header, rest), refusal, out)
+        }
+    }
+}
+
+impl Link<'_, '_> {
+    /// A text of statements.
+    #[inline]
+    pub(super) fn query(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let text = match seen(header, rest) {
+            Seen::Text(text) => text,
+            Seen::More(want) => return Taken::More(want),
+            Seen::Unseen => return self.query_unseen(header, rest),
+        };
+        let facts = match self.client.looked.take() {
+            Some(facts) => facts,
+            None => self.shared.texts.facts(text, self.client.sql_mode),
+        };
+        if let Some(refusal) = refusal(self.client, &facts) {
+            return self.refuse(header, rest, refusal);
+        }
+        if facts.effects.intersects(Effects::KILL) {
+            return kill(self.client, &facts, (header, rest), self.out);
+        }
+        if !self.before(&facts) {
+            self.client.looked = Some(facts);
+            return Taken::Wait;
+        }
+        if self.client.multi != self.server.multi && has_several(text) {
+            self.allow_several();
+        }
+        let rewritten = facts.effects.intersects(Effects::CONNECTION_ID);
+        self.server.push(ReplyKind::Query, Audience::Client, Note::Text(facts));
+        if rewritten && self.send_rewritten(text) {
+            return Taken::Bytes(header.total());
+        }
+        self.pass(header, rest)
+    }
+
+    /// A text to be prepared.
+    pub(super) fn stmt_prepare(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let text = match seen(header, rest) {
+            Seen::Text(text) => text,
+            Seen::More(want) => return Taken::More(want),
+            // It was refused before.
+            Seen::Unseen => return pass_over(self.client, (header, rest)),
+        };
+        let facts = self.shared.texts.facts(text, self.client.sql_mode);
+        if let Some(refusal) = refusal(self.client, &facts) {
+            return self.refuse(header, rest, refusal);
+        }
+        if facts.effects.intersects(Effects::KILL) {
+            let message = "KILL cannot be prepared through the bouncer";
+            let refusal = Refusal::new(NOT_SUPPORTED.0, NOT_SUPPORTED.1, message);
+            return self.refuse(header, rest, refusal);
+        }
+        if !self.settle() {
+            return Taken::Wait;
+        }
+        let (mode, id) = (self.client.sql_mode, self.client.id.0);
+        let mut rewritten = Vec::new();
+        if facts.effects.intersects(Effects::CONNECTION_ID)
+            && rewrite_connection_id(text, mode, id, &mut rewritten)
+        {
+            return self.prepare(header, rest, &rewritten);
+        }
+        self.prepare(header, rest, text)
+    }
+
+    /// A text that is too long to be looked at.
+    fn query_unseen(&mut self, header: Header, rest: &[u8]) -> Taken {
+        if let Some(refusal) = refusal(self.client, &Facts::UNKNOWN) {
+            return self.refuse(header, rest, refusal);
+        }
+        if !self.before(&Facts::UNKNOWN) {
+            return Taken::Wait;
+        }
+        if self.client.multi != self.server.multi {
+            self.allow_several();
+        }
+        self.server.push(ReplyKind::Query, Audience::Client, Note::Text(Facts::UNKNOWN));
+        self.pass(header, rest)
+    }
+
+    /// Before anything of a client's text is sent. False: replies are to come first, and nothing
+    /// of the text may be sent.
+    #[inline]
+    #[must_use]
+    pub(super) fn before(&mut self, facts: &Facts) -> bool {
+        const SESSION: Effects = Effects::LAST_INSERT_ID.with(Effects::SEQUENCE);
+        if facts.effects.intersects(SESSION) {
+            self.prepare_session(facts.effects);
+        }
+        self.settle()
+    }
+
+    /// What a text asks of its session has to be the client's own.
+    #[cold]
+    fn prepare_session(&mut self, effects: Effects) {
+        if effects.intersects(Effects::SEQUENCE)
+            && self.server.has_sequences
+            && self.client.is_new_here
+        {
+            change::reset(self.server, self.out.to_server);
+        }
+        let id = self.client.diagnostics.insert_id;
+        if effects.intersects(Effects::LAST_INSERT_ID) && self.server.insert_id != Some(id) {
+            let text = format!("\x03SET last_insert_id={id}");
+            let what = (ReplyKind::Query, Note::InsertId);
+            self.server.inject(what, text.as_bytes(), self.out.to_server);
+            self.server.insert_id = Some(id);
+        }
+    }
+
+    /// Has the server take several statements in a text, or no more, as the client has asked.
+    #[cold]
+    fn allow_several(&mut self) {
+        let command = [Command::SetOption.code(), u8::from(!self.client.multi), 0];
+        self.server.inject((ReplyKind::Simple, Note::Multi), &command, self.out.to_server);
+        self.server.multi = self.client.multi;
+    }
+
+    /// Sends the text with the client's number where it asks for that of its connection.
+    fn send_rewritten(&mut self, text: &[u8]) -> bool {
+        let (mode, id) = (self.client.sql_mode, self.client.id.0);
+        let mut command = vec![Command::Query.code()];
+        if !rewrite_connection_id(text, mode, id, &mut command) {
+            return false;
+        }
+        put_packet(self.out.to_server, &mut 0, &command);
+        true
+    }
+}
+
+/// Whether there may be more than one statement. A text with a semicolon in a string may be said to
+/// have several; one that has several is never said to have one.
+fn has_several(text: &[u8]) -> bool {
+    text.trim_ascii_end().strip_suffix(b";").unwrap_or(text).contains(&b';')
+}

@@ -1,0 +1,314 @@
+//! Why a server connection stays with its client beyond a transaction.
+//!
+//! Each is something that the server keeps for the session, that cannot be given to another one,
+//! and that the next client must not meet. A pin ends when what it stands for has provably ended.
+
+/// A reason to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pin {
+    /// A temporary table is there.
+    TempTable,
+    /// A user variable was set.
+    UserVariable,
+    /// A lock with a name is held.
+    UserLock,
+    /// Tables are locked.
+    TableLock,
+    /// A table is open for `HANDLER`.
+    Handler,
+    /// A statement was prepared by SQL.
+    SqlPrepare,
+    /// A cursor is open.
+    Cursor,
+    /// A parameter's value has been sent in parts, and its statement not been executed.
+    LongData,
+    /// A variable was set that cannot be set elsewhere to the same effect.
+    Variable,
+    /// The role was changed.
+    Role,
+    /// A distributed transaction is under way.
+    Xa,
+    /// A sequence's value of the session may be asked for.
+    Sequence,
+    /// The server says that the session changed, and the text does not tell how.
+    State,
+    /// `SQL_CALC_FOUND_ROWS`: the next statement may ask how many there were.
+    FoundRows,
+    /// The next statement may ask what this one did.
+    Diagnostics,
+    /// The next transaction was given characteristics.
+    NextTransaction,
+    /// A setting was changed that is not kept.
+    Settings,
+    /// The session is in a schema that cannot be chosen elsewhere, or in none any more.
+    Schema,
+    /// The server is locked for a backup.
+    Backup,
+}
+
+/// All of them, in the order of their bits.
+const PINS: [(Pin, &str); 19] = [
+    (Pin::TempTable, "temp_table"),
+    (Pin::UserVariable, "user_variable"),
+    (Pin::UserLock, "user_lock"),
+    (Pin::TableLock, "table_lock"),
+    (Pin::Handler, "handler"),
+    (Pin::SqlPrepare, "sql_prepare"),
+    (Pin::Cursor, "cursor"),
+    (Pin::LongData, "long_data"),
+    (Pin::Variable, "variable"),
+    (Pin::Role, "role"),
+    (Pin::Xa, "xa"),
+    (Pin::Sequence, "sequence"),
+    (Pin::State, "state"),
+    (Pin::FoundRows, "found_rows"),
+    (Pin::Diagnostics, "diagnostics"),
+    (Pin::NextTransaction, "next_transaction"),
+    (Pin::Settings, "settings"),
+    (Pin::Schema, "schema"),
+    (Pin::Backup, "backup"),
+];
+
+/// Names and locks that are told apart; beyond it nothing unpins but a reset.
+const NAMES_MAX: usize = 64;
+
+/// The reasons that hold now.
+#[derive(Debug, Default)]
+pub struct Pins {
+    bits: u32,
+    /// How often named locks were taken and not given back.
+    locks: u32,
+    temp_tables: Names,
+    prepared: Names,
+    variables: Names,
+    handlers: Names,
+}
+
+/// Names of what is there; `None` once there are too many, or one is not known.
+#[derive(Debug)]
+struct Names(Option<Vec<Box<[u8]>>>);
+
+impl Default for Names {
+    fn default() -> Self {
+        Names(Some(Vec::new()))
+    }
+}
+
+impl Names {
+    fn insert(&mut self, name: Option<&[u8]>) {
+        let name = name.map(<[u8]>::to_ascii_lowercase);
+        match (&mut self.0, name) {
+            (Some(names), Some(name)) if names.len() < NAMES_MAX => {
+                if !names.iter().any(|known| **known == *name) {
+                    names.push(name.into());
+                }
+            }
+            _ => self.0 = None,
+        }
+    }
+
+    /// Says whether nothing is left.
+    fn remove(&mut self, name: &[u8]) -> bool {
+        let Some(names) = &mut self.0 else { return false };
+        let name = name.to_ascii_lowercase();
+        names.retain(|known| **known != *name);
+        names.is_empty()
+    }
+}
+
+impl Pins {
+    /// Whether nothing holds the connection.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.bits == 0
+    }
+
+    /// What those who look on are told.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        let bits = self.bits;
+        PINS.iter().filter(move |(pin, _)| bits & (1 << *pin as u32) != 0).map(|(_, name)| *name)
+    }
+
+    /// Whether this one holds.
+    #[inline]
+    pub(crate) fn has(&self, pin: Pin) -> bool {
+        self.bits & (1 << pin as u32) != 0
+    }
+
+    /// This holds from now on.
+    #[inline]
+    pub(crate) fn set(&mut self, pin: Pin) {
+        self.bits |= 1 << pin as u32;
+    }
+
+    /// This has ended.
+    #[inline]
+    pub(crate) fn end(&mut self, pin: Pin) {
+        self.bits &= !(1 << pin as u32);
+    }
+
+    /// The session was reset: nothing of it is there any more.
+    pub(crate) fn clear(&mut self) {
+        *self = Pins::default();
+    }
+
+    /// A named lock was taken.
+    pub(crate) fn locked(&mut self, times: u32) {
+        self.locks = self.locks.saturating_add(times);
+        self.set(Pin::UserLock);
+    }
+
+    /// Named locks were given back; says whether none is left.
+    pub(crate) fn unlocked(&mut self, times: u32) {
+        self.locks = self.locks.saturating_sub(times);
+        if self.locks == 0 {
+            self.end(Pin::UserLock);
+        }
+    }
+
+    /// A temporary table was made; none: of an unknown name.
+    pub(crate) fn temp_table(&mut self, name: Option<&[u8]>) {
+        self.temp_tables.insert(name);
+        self.set(Pin::TempTable);
+    }
+
+    /// A table of this name is there no more.
+    pub(crate) fn dropped(&mut self, name: &[u8]) {
+        if self.has(Pin::TempTable) && self.temp_tables.remove(name) {
+            self.end(Pin::TempTable);
+        }
+    }
+
+    /// A statement was prepared by SQL; none: of an unknown name.
+    pub(crate) fn prepared(&mut self, name: Option<&[u8]>) {
+        self.prepared.insert(name);
+        self.set(Pin::SqlPrepare);
+    }
+
+    /// A statement that SQL prepared is there no more.
+    pub(crate) fn deallocated(&mut self, name: &[u8]) {
+        if self.has(Pin::SqlPrepare) && self.prepared.remove(name) {
+            self.end(Pin::SqlPrepare);
+        }
+    }
+
+    /// A table was opened for `HANDLER`; none: under an unknown name.
+    pub(crate) fn opened(&mut self, name: Option<&[u8]>) {
+        self.handlers.insert(name);
+        self.set(Pin::Handler);
+    }
+
+    /// A table of `HANDLER`'s was closed.
+    pub(crate) fn closed(&mut self, name: &[u8]) {
+        if self.has(Pin::Handler) && self.handlers.remove(name) {
+            self.end(Pin::Handler);
+        }
+    }
+
+    /// A variable has a value that only this session can have.
+    pub(crate) fn variable(&mut self, name: &[u8]) {
+        self.variables.insert(Some(name));
+        self.set(Pin::Variable);
+    }
+
+    /// A variable has its default again.
+    pub(crate) fn variable_default(&mut self, name: &[u8]) {
+        if self.has(Pin::Variable) && self.variables.remove(name) {
+            self.end(Pin::Variable);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(does: impl FnOnce(&mut Pins), left: &[&str]) {
+        let mut pins = Pins::default();
+        does(&mut pins);
+        assert_eq!(pins.names().collect::<Vec<_>>(), left);
+        assert_eq!(pins.is_empty(), left.is_empty());
+        pins.clear();
+        assert!(pins.is_empty());
+    }
+
+    #[test]
+    fn a_pin_ends_when_the_last_of_its_kind_is_gone() {
+        check(|_| {}, &[]);
+        for (number, (pin, name)) in PINS.iter().enumerate() {
+            assert_eq!(*pin as usize, number);
+            check(|pins| pins.set(*pin), &[name]);
+            check(
+                |pins| {
+                    pins.set(*pin);
+                    pins.end(*pin);
+                },
+                &[],
+            );
+        }
+        check(
+            |pins| {
+                pins.locked(2);
+                pins.unlocked(1);
+            },
+            &["user_lock"],
+        );
+        check(
+            |pins| {
+                pins.locked(2);
+                pins.unlocked(2);
+            },
+            &[],
+        );
+        check(
+            |pins| {
+                pins.temp_table(Some(b"A"));
+                pins.temp_table(Some(b"b"));
+                pins.dropped(b"a");
+            },
+            &["temp_table"],
+        );
+        check(
+            |pins| {
+                pins.temp_table(Some(b"A"));
+                pins.temp_table(Some(b"a"));
+                pins.dropped(b"other");
+                pins.dropped(b"a");
+            },
+            &[],
+        );
+        check(
+            |pins| {
+                pins.prepared(Some(b"s"));
+                pins.deallocated(b"S");
+                pins.variable(b"timestamp");
+                pins.variable_default(b"TIMESTAMP");
+            },
+            &[],
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_does_not_end() {
+        check(
+            |pins| {
+                pins.temp_table(None);
+                pins.temp_table(Some(b"a"));
+                pins.dropped(b"a");
+            },
+            &["temp_table"],
+        );
+        check(
+            |pins| {
+                for number in 0..=NAMES_MAX {
+                    pins.prepared(Some(number.to_string().as_bytes()));
+                }
+                for number in 0..=NAMES_MAX {
+                    pins.deallocated(number.to_string().as_bytes());
+                }
+            },
+            &["sql_prepare"],
+        );
+        check(|pins| pins.dropped(b"a"), &[]);
+    }
+}

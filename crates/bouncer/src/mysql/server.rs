@@ -1,0 +1,415 @@
+//! A server connection's session, as far as the protocol goes: what is outstanding, what it has,
+//! and what has to happen before somebody else may have it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::frame::put_packet;
+use wire::mysql::reply::{Reply, ReplyKind};
+
+use super::pins::{Pin, Pins};
+use super::settings::Settings;
+use super::statements::{Executing, Preparing, ServerStatements};
+use super::texts::Facts;
+use super::warnings::Warnings;
+use crate::link::{ClientId, LinkLimits};
+
+/// Entries of the queue that a connection keeps room for.
+const OUTSTANDING_USUAL: usize = 8;
+
+/// Who gets the reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// The attached client.
+    Client,
+    /// Nobody: it was put in between.
+    Nobody,
+}
+
+/// Why an outstanding request was sent, and what its reply changes.
+#[derive(Debug)]
+pub(crate) enum Note {
+    /// It changes nothing here.
+    Plain,
+    /// Runs a text.
+    Text(Facts),
+    /// Prepares a statement: the client's own request, or one put in front of its `EXECUTE`.
+    Prepare(Box<Preparing>),
+    /// Runs a prepared statement.
+    Execute(Executing),
+    /// Gets rows of the cursor of this statement of the client's.
+    Fetch(u32),
+    /// Brings this statement of the client's back to how it was prepared.
+    ResetStatement(u32),
+    /// The client chooses a schema.
+    Use(Box<str>),
+    /// The client brings its session back to its beginning.
+    ResetSession,
+    /// Gives the session the variables of the attached client.
+    Settings,
+    /// Gives the session the schema of the attached client, who waits for it.
+    Schema,
+    /// Allows several statements in a text, or does no more.
+    Multi,
+    /// Gives `LAST_INSERT_ID()` the value that the client knows.
+    InsertId,
+    /// Asks for `LAST_INSERT_ID()`, which the client may ask for elsewhere.
+    AskInsertId(Option<u64>),
+    /// Asks for the warnings that the client may ask for elsewhere.
+    AskWarnings(Box<Warnings>),
+    /// Gives back locks that no text told of.
+    Unlock,
+    /// Has the server tell of changes again, after a reset.
+    Trackers,
+    /// Brings everything back to how it was.
+    Reset,
+}
+
+impl Note {
+    /// Whether nothing of the client's may be sent before the reply has come.
+    fn is_barrier(&self) -> bool {
+        match self {
+            Note::Schema | Note::AskInsertId(_) | Note::AskWarnings(_) => true,
+            Note::Prepare(preparing) => preparing.is_injected(),
+            _ => false,
+        }
+    }
+}
+
+/// A request that was sent and not answered in full.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: ReplyKind,
+    pub(crate) audience: Audience,
+    pub(crate) note: Note,
+}
+
+/// What a server connection told about itself as it started.
+#[derive(Debug)]
+pub struct ServerSetup {
+    /// The number of its thread, which `KILL` takes.
+    pub thread_id: u32,
+    /// Which pool it is of.
+    pub pool: u32,
+    /// Who logged in.
+    pub user: Box<str>,
+    /// What both sides can do.
+    pub capabilities: Capabilities,
+    /// What it said of its state at the end of the login.
+    pub status: Status,
+    /// The schema it is in.
+    pub database: Option<Box<str>>,
+    /// The settings that it was given as it logged in.
+    pub settings: Arc<Settings>,
+    /// Whether it tells of changes of the session's state.
+    pub tracks: bool,
+    /// How its links behave.
+    pub limits: LinkLimits,
+}
+
+/// What happens to a server connection whose client left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cleanup {
+    /// Nothing is to be done.
+    None,
+    /// Replies that nobody wants are still to come.
+    Draining,
+    /// It is being brought back to how it was.
+    Resetting,
+}
+
+/// A packet of the server's of which a part has been taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Body {
+    /// Bytes to come.
+    pub(crate) left: usize,
+    /// Whether they go to the other side.
+    pub(crate) pass: bool,
+    /// Whether the next packet continues this one.
+    pub(crate) goes_on: bool,
+}
+
+/// Where a reply stands with regard to what the client's dialect has more or less of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// Definitions to come before the next end of a list.
+    pub(crate) left: u64,
+    /// Definitions of a second list behind it.
+    pub(crate) behind: u64,
+    /// A list has ended: an EOF is due before what follows, if the client wants one.
+    pub(crate) owes_eof: bool,
+}
+
+/// One server connection's side of the protocol.
+#[derive(Debug)]
+pub struct ServerSession {
+    queue: VecDeque<Entry>,
+    /// Entries of the attached client's.
+    asked: u32,
+    /// Entries that the client's next command waits for.
+    barriers: u32,
+    /// The reply to the front entry.
+    pub(crate) reply: Option<Reply>,
+    pub(crate) columns: Columns,
+    pub(crate) body: Body,
+    /// What the first row of the reply is about a named lock, if it has one value: 1 or not.
+    pub(crate) lock_row: Option<bool>,
+    /// What the last reply said.
+    pub(crate) status: Status,
+    /// A statement ran without autocommit, and was not committed.
+    pub(crate) uncommitted: bool,
+    pub(crate) statements: ServerStatements,
+    /// The settings that it has.
+    pub(crate) applied: Arc<Settings>,
+    /// Several statements in a text are allowed.
+    pub(crate) multi: bool,
+    /// What `LAST_INSERT_ID()` gives, as far as that is known.
+    pub(crate) insert_id: Option<u64>,
+    pub(crate) pins: Pins,
+    /// Who holds it.
+    pub(crate) attached: Option<ClientId>,
+    /// Who held it last.
+    pub(crate) last_client: Option<ClientId>,
+    pub(crate) cleanup: Cleanup,
+    /// It must be reset before anybody has it.
+    pub(crate) dirty: bool,
+    /// It must be reset before another client has it.
+    pub(crate) reset_due: bool,
+    /// Locks that no text told of may be there: they are given back before another client has it.
+    pub(crate) unlock_due: bool,
+    /// It knows how to give back all locks.
+    pub(crate) unlocks: bool,
+    /// What `LAST_INSERT_ID()` gives has to be asked before the client leaves.
+    pub(crate) asks_insert_id: bool,
+    /// It is about to close.
+    pub(crate) closing: bool,
+    /// A data file of the client's goes to it.
+    pub(crate) wants_file: bool,
+    /// The client was told of an error; the rest of the reply is for nobody.
+    pub(crate) is_refused: bool,
+    /// Rows of the result under way.
+    pub(crate) rows: u64,
+    /// Its session has taken values from sequences, which `LASTVAL` would give to another client.
+    pub(crate) has_sequences: bool,
+    pub(crate) capabilities: Capabilities,
+    pub(crate) tracks: bool,
+    pub(crate) pool: u32,
+    pub(crate) user: Box<str>,
+    pub(crate) limits: LinkLimits,
+    /// Replies to commands of clients'.
+    pub(crate) queries: u64,
+    /// Of these, so many outside of a transaction.
+    pub(crate) transactions: u64,
+    thread_id: u32,
+}
+
+impl ServerSession {
+    /// A connection that has logged in, clean.
+    pub fn new(setup: ServerSetup) -> ServerSession {
+        let applied = match &setup.database {
+            Some(schema) if setup.settings.schema() != Some(&**schema) => {
+                let mut settings = (*setup.settings).clone();
+                let _kept = settings.put_schema(schema);
+                Arc::new(settings)
+            }
+            _ => setup.settings,
+        };
+        ServerSession {
+            queue: VecDeque::with_capacity(OUTSTANDING_USUAL),
+            asked: 0,
+            barriers: 0,
+            reply: None,
+            columns: Columns::default(),
+            body: Body::default(),
+            lock_row: None,
+            status: setup.status,
+            uncommitted: false,
+            statements: ServerStatements::default(),
+            applied,
+            multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
+            insert_id: Some(0),
+            pins: Pins::default(),
+            attached: None,
+            last_client: None,
+            cleanup: Cleanup::None,
+            dirty: false,
+            reset_due: false,
+            unlock_due: false,
+            unlocks: true,
+            asks_insert_id: false,
+            closing: false,
+            wants_file: false,
+            is_refused: false,
+            rows: 0,
+            has_sequences: false,
+            capabilities: setup.capabilities,
+            tracks: setup.tracks,
+            pool: setup.pool,
+            user: setup.user,
+            limits: setup.limits,
+            queries: 0,
+            transactions: 0,
+            thread_id: setup.thread_id,
+        }
+    }
+
+    /// Whether it may be given to a client: nobody has it, and nothing is outstanding.
+    pub fn is_idle(&self) -> bool {
+        self.attached.is_none()
+            && self.queue.is_empty()
+            && self.cleanup == Cleanup::None
+            && !self.dirty
+            && !self.closing
+    }
+
+    /// Who holds it.
+    pub fn client(&self) -> Option<ClientId> {
+        self.attached
+    }
+
+    /// Who held it last.
+    pub fn last_client(&self) -> Option<ClientId> {
+        self.last_client
+    }
+
+    /// Whether the attached client waits for a reply: only then may a cancellation be sent.
+    pub fn has_client_entries(&self) -> bool {
+        self.asked > 0
+    }
+
+    /// Whether the attached client waits for a reply that comes without more from it.
+    pub fn owes_reply(&self) -> bool {
+        self.asked > 0 && !self.wants_file
+    }
+
+    /// Whether the attached client waits for a reply, or has one of which a part was sent.
+    pub fn is_in_request(&self) -> bool {
+        self.asked > 0 || self.body.left > 0
+    }
+
+    /// Whether its client was not given just a part of a packet.
+    pub fn is_between_messages(&self) -> bool {
+        self.body.left == 0
+    }
+
+    /// Whether its transaction is open.
+    pub fn is_in_transaction(&self) -> bool {
+        self.status.contains(Status::IN_TRANS) || self.uncommitted
+    }
+
+    /// The number of the server's thread, for `KILL`.
+    pub fn pid(&self) -> u32 {
+        self.thread_id
+    }
+
+    /// The settings it has; equal ones of a client mean that nothing has to change.
+    pub fn settings(&self) -> &Arc<Settings> {
+        &self.applied
+    }
+
+    /// How many statements it has prepared.
+    pub fn statement_count(&self) -> usize {
+        self.statements.len()
+    }
+
+    /// Whether it said that it is about to close; the attached client has been told why.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Why it stays with its client beyond a transaction, for those who look on.
+    pub fn pins(&self) -> impl Iterator<Item = &'static str> {
+        self.pins.names()
+    }
+
+    /// How often a client was answered, and how often of these outside of a transaction.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.queries, self.transactions)
+    }
+
+    /// The request whose reply comes next.
+    #[inline]
+    pub(crate) fn front(&self) -> Option<&Entry> {
+        self.queue.front()
+    }
+
+    /// The same, to change what is noted of it.
+    #[inline]
+    pub(crate) fn front_mut(&mut self) -> Option<&mut Entry> {
+        self.queue.front_mut()
+    }
+
+    /// Whether nothing is outstanding.
+    #[inline]
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Whether the reply that comes next is the last one that is outstanding.
+    #[inline]
+    pub(crate) fn is_last_outstanding(&self) -> bool {
+        self.queue.len() == 1
+    }
+
+    /// Whether settings of its session are not all known, so that statements mean what they mean
+    /// here only.
+    #[inline]
+    pub(crate) fn has_unknown_settings(&self) -> bool {
+        self.pins.has(Pin::Settings) || self.pins.has(Pin::Schema) || self.pins.has(Pin::Variable)
+    }
+
+    /// Whether a reply is to come before the client's next command can be sent.
+    #[inline]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.asked > 0 || self.barriers > 0
+    }
+
+    /// A request was appended to what goes to the server.
+    #[inline]
+    pub(crate) fn push(&mut self, kind: ReplyKind, audience: Audience, note: Note) {
+        self.asked += u32::from(audience == Audience::Client);
+        self.barriers += u32::from(note.is_barrier());
+        self.queue.push_back(Entry { kind, audience, note });
+    }
+
+    /// The front request is sent once more, ahead of all others: its reply comes next.
+    pub(crate) fn push_front(&mut self, kind: ReplyKind, audience: Audience, note: Note) {
+        self.asked += u32::from(audience == Audience::Client);
+        self.barriers += u32::from(note.is_barrier());
+        self.queue.push_front(Entry { kind, audience, note });
+    }
+
+    /// The front request was answered in full.
+    #[inline]
+    pub(crate) fn pop(&mut self) -> Option<Entry> {
+        self.reply = None;
+        self.is_refused = false;
+        self.lock_row = None;
+        self.rows = 0;
+        self.columns = Columns::default();
+        let entry = self.queue.pop_front()?;
+        self.asked -= u32::from(entry.audience == Audience::Client);
+        self.barriers -= u32::from(entry.note.is_barrier());
+        Some(entry)
+    }
+
+    /// The client is gone: what it asked is nobody's.
+    pub(crate) fn orphan(&mut self) {
+        for entry in &mut self.queue {
+            entry.audience = Audience::Nobody;
+        }
+        self.asked = 0;
+    }
+
+    /// Appends a command of nobody's.
+    pub(crate) fn inject(
+        &mut self,
+        (kind, note): (ReplyKind, Note),
+        command: &[u8],
+        out: &mut Vec<u8>,
+    ) {
+        put_packet(out, &mut 0, command);
+        self.push(kind, Audience::Nobody, note);
+    }
+}
