@@ -411,3 +411,6 @@ fn attributes<'a>(reader: &mut Reader<'a>, capabilities: Capabilities) -> Option
     }
     reader.lenenc_bytes().map(Attributes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,232 @@
+//! What both sides write is read by the other, what servers and drivers really send is understood,
+//! and what is cut off or made up is refused.
+
+use proptest::prelude::*;
+
+use super::*;
+
+const NONCE: [u8; NONCE_BYTES] = *b"abcdefghijklmnopqrst";
+
+/// What a MariaDB 10.11 said.
+const MARIADB: &[u8] = b"\x0a5.5.5-10.11.6-MariaDB-0+deb12u1\0\x2a\0\0\0abcdefgh\0\xfe\xf7\x2d\
+                         \x02\0\xff\x81\x15\0\0\0\0\0\0\x1d\0\0\0ijklmnopqrst\0mysql_native_password\0";
+
+/// What a MySQL 8.0 said.
+const MYSQL: &[u8] =
+    b"\x0a8.0.36\0\x07\x01\0\0abcdefgh\0\xff\xff\xff\x02\0\xff\xdf\x15\0\0\0\0\0\0\
+                       \0\0\0\0ijklmnopqrst\0caching_sha2_password\0";
+
+fn hello() -> Hello<'static> {
+    Hello {
+        version: b"8.0.30-cove",
+        thread_id: 0x0102_0304,
+        nonce: Nonce::parse(&NONCE).expect("a nonce"),
+        capabilities: Capabilities(0x80ff_8200 | 1),
+        collation: 45,
+        status: Status::AUTOCOMMIT,
+        plugin: b"mysql_native_password",
+    }
+}
+
+#[test]
+fn a_greeting_is_read_as_it_was_written() {
+    let hello =
+        Hello { capabilities: hello().capabilities.union(Capabilities::PLUGIN_AUTH), ..hello() };
+    let mut payload = Vec::new();
+    hello.write(&mut payload);
+    assert_eq!(Hello::parse(&payload), Ok(hello));
+    // The last NUL may be missing; anything else may not.
+    assert!(Hello::parse(&payload[..payload.len() - 1]).is_ok());
+    for end in 0..payload.len() - b"mysql_native_password".len() - 1 {
+        assert!(Hello::parse(&payload[..end]).is_err(), "{end}");
+    }
+}
+
+#[test]
+fn greetings_of_servers_are_understood() {
+    let mariadb = Hello::parse(MARIADB).expect("a greeting");
+    assert_eq!((mariadb.thread_id, mariadb.collation), (42, 45));
+    assert_eq!(mariadb.plugin, b"mysql_native_password");
+    assert_eq!(mariadb.nonce.bytes(), &NONCE);
+    // Capabilities of MariaDB's own are there because the first bit is not.
+    assert!(!mariadb.capabilities.contains(Capabilities::LONG_PASSWORD));
+    assert_eq!(mariadb.capabilities.upper(), 0x1d);
+    assert!(is_mariadb(mariadb.version));
+    assert_eq!(without_prefix(mariadb.version), b"10.11.6-MariaDB-0+deb12u1");
+    let mysql = Hello::parse(MYSQL).expect("a greeting");
+    assert_eq!((mysql.plugin, mysql.thread_id), (&b"caching_sha2_password"[..], 263));
+    assert!(mysql.capabilities.contains(Capabilities::DEPRECATE_EOF));
+    assert_eq!(mysql.capabilities.upper(), 0);
+    assert!(!is_mariadb(mysql.version));
+    assert_eq!(without_prefix(b"5.5.5-m3"), b"5.5.5-m3");
+}
+
+#[test]
+fn other_versions_of_the_handshake_are_refused() {
+    let mut later = MYSQL.to_vec();
+    later[0] = 11;
+    let mut before = MYSQL.to_vec();
+    before[22] = 0; // PROTOCOL_41 is among these
+    for (payload, wanted) in [
+        (&later[..], HandshakeError::Version(11)),
+        (b"\x093.22.1\0", HandshakeError::TooOld("greeting")),
+        (&before[..], HandshakeError::TooOld("greeting")),
+        (b"", HandshakeError::Malformed("greeting")),
+    ] {
+        assert_eq!(Hello::parse(payload), Err(wanted));
+    }
+}
+
+fn capabilities() -> Capabilities {
+    Capabilities::LONG_PASSWORD
+        .union(Capabilities::PROTOCOL_41)
+        .union(Capabilities::SECURE_CONNECTION)
+        .union(Capabilities::PLUGIN_AUTH)
+        .union(Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA)
+        .union(Capabilities::CONNECT_WITH_DB)
+        .union(Capabilities::CONNECT_ATTRS)
+}
+
+fn response<'a>(attributes: &'a [u8], answer: &'a [u8]) -> Response<'a> {
+    Response {
+        capabilities: capabilities(),
+        packet_max: 1 << 24,
+        collation: 255,
+        user: b"alice",
+        answer,
+        database: Some(b"shop"),
+        plugin: Some(b"caching_sha2_password"),
+        attributes: Attributes::new(attributes),
+    }
+}
+
+#[test]
+fn a_response_is_read_as_it_was_written() {
+    let mut attributes = Vec::new();
+    for (name, value) in [("_client_name", "cove"), ("tenant_id", "acme"), ("empty", "")] {
+        Attributes::put(&mut attributes, name, value);
+    }
+    let response = response(&attributes, &[7; 32]);
+    for without in [
+        Capabilities::NONE,
+        Capabilities::CONNECT_WITH_DB,
+        Capabilities::PLUGIN_AUTH,
+        Capabilities::CONNECT_ATTRS,
+        Capabilities::PLUGIN_AUTH_LENENC_CLIENT_DATA,
+    ] {
+        let capabilities = capabilities().without(without);
+        let has = |one| capabilities.contains(one);
+        let wanted = Response {
+            capabilities,
+            database: response.database.filter(|_| has(Capabilities::CONNECT_WITH_DB)),
+            plugin: response.plugin.filter(|_| has(Capabilities::PLUGIN_AUTH)),
+            attributes: match has(Capabilities::CONNECT_ATTRS) {
+                true => response.attributes,
+                false => Attributes::default(),
+            },
+            ..response.clone()
+        };
+        let mut payload = Vec::new();
+        Response { capabilities, ..response.clone() }.write(&mut payload);
+        assert_eq!(First::parse(&payload, false), Ok(First::Response(wanted)), "{without:?}");
+    }
+    let pairs: Vec<_> = response.attributes.pairs().collect();
+    let wanted: [(&[u8], &[u8]); 3] =
+        [(b"_client_name", b"cove"), (b"tenant_id", b"acme"), (b"empty", b"")];
+    assert_eq!(pairs, wanted);
+}
+
+#[test]
+fn a_request_for_tls_is_the_beginning_of_a_response() {
+    let mut payload = Vec::new();
+    put_ssl_request(&mut payload, capabilities(), 1 << 24, 45);
+    assert_eq!(payload.len(), SSL_REQUEST_BYTES);
+    let wanted = capabilities().union(Capabilities::SSL);
+    assert_eq!(First::parse(&payload, false), Ok(First::Ssl { capabilities: wanted }));
+    // With a name behind it, it was not encrypted when it should have been.
+    let mut whole = Vec::new();
+    Response { capabilities: wanted, ..response(b"", b"") }.write(&mut whole);
+    let malformed = Err(HandshakeError::Malformed("handshake response"));
+    assert_eq!(First::parse(&whole, false), malformed);
+    assert!(matches!(First::parse(&whole, true), Ok(First::Response(_))));
+    assert_eq!(First::parse(&payload, true), malformed);
+}
+
+#[test]
+fn responses_of_old_clients_are_refused() {
+    let too_old = Err(HandshakeError::TooOld("handshake response"));
+    // 3.20: capabilities of two bytes, the longest packet of three, a name, a proof.
+    assert_eq!(First::parse(b"\x05\x24\0\0\x01alice\0proof\0", false), too_old);
+    let mut payload = Vec::new();
+    let capabilities = capabilities().without(Capabilities::SECURE_CONNECTION);
+    Response { capabilities, ..response(b"", b"") }.write(&mut payload);
+    assert_eq!(First::parse(&payload, false), too_old);
+}
+
+#[test]
+fn attributes_beyond_the_end_are_refused() {
+    let mut payload = Vec::new();
+    response(b"\x01a\x01b", b"").write(&mut payload);
+    payload.pop();
+    let malformed = Err(HandshakeError::Malformed("handshake response"));
+    assert_eq!(First::parse(&payload, false), malformed);
+    // Inside they are taken as far as they go.
+    assert_eq!(Attributes::new(b"\x01a\x01b\x09c").pairs().count(), 1);
+    assert_eq!(Attributes::new(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff").pairs().count(), 0);
+}
+
+#[test]
+fn a_change_of_the_user_is_read() {
+    let of_libmysql = b"\x11bob\0\x00shop\0\x2d\0mysql_native_password\0\x04\x01a\x01b";
+    let change = ChangeUser::parse(of_libmysql, capabilities()).expect("a change");
+    assert_eq!((change.user, change.answer), (&b"bob"[..], &b""[..]));
+    assert_eq!((change.database, change.collation), (Some(&b"shop"[..]), Some(45)));
+    assert_eq!(change.plugin, Some(&b"mysql_native_password"[..]));
+    assert_eq!(change.attributes.pairs().count(), 1);
+    let old = ChangeUser::parse(b"\x11bob\0\x02xy\0", capabilities()).expect("a change");
+    assert_eq!((old.answer, old.database, old.collation), (&b"xy"[..], None, None));
+    for bad in [&b""[..], b"\x11", b"\x11bob", b"\x11bob\0", b"\x11bob\0\x05abc"] {
+        let malformed = Err(HandshakeError::Malformed("COM_CHANGE_USER"));
+        assert_eq!(ChangeUser::parse(bad, capabilities()), malformed, "{bad:?}");
+    }
+}
+
+#[test]
+fn challenges_are_told_apart() {
+    let nonce = Nonce::parse(&NONCE).expect("a nonce");
+    let mut switch = Vec::new();
+    put_switch(&mut switch, "mysql_native_password", &nonce);
+    let Some(Challenge::Switch { plugin, data }) = Challenge::parse(&switch) else {
+        panic!("{switch:?}")
+    };
+    assert_eq!((plugin, Nonce::parse(data)), (&b"mysql_native_password"[..], Some(nonce)));
+    let mut more = Vec::new();
+    put_more(&mut more, b"\x03");
+    for (payload, wanted) in [
+        (&more[..], Some(Challenge::More(b"\x03"))),
+        (b"\xfe", Some(Challenge::OldPassword)),
+        (b"\xfename without an end", None),
+        (b"\0\0\0\x02\0\0\0", None),
+        (b"\xff\x15\x04#28000no", None),
+        (b"", None),
+    ] {
+        assert_eq!(Challenge::parse(payload), wanted, "{payload:?}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_made_up_is_the_end_of_us(bytes: Vec<u8>, is_encrypted: bool, capabilities: u64) {
+        let _ = Hello::parse(&bytes);
+        let _ = Challenge::parse(&bytes);
+        let _ = ChangeUser::parse(&bytes, Capabilities(capabilities));
+        if let Ok(First::Response(response)) = First::parse(&bytes, is_encrypted) {
+            prop_assert!(response.attributes.pairs().count() <= bytes.len());
+        }
+        // Behind a head that is right, too.
+        let mut head = Vec::new();
+        put_head(&mut head, Capabilities(capabilities | 0x8200), 1, 45);
+        head.extend_from_slice(&bytes);
+        let _ = First::parse(&head, is_encrypted);
+    }
+}
