@@ -13,14 +13,22 @@
 //! version of the server, `/*!80000 … */` and `/*M! … */`, is read both ways.
 
 mod effects;
+mod lexer;
 mod mode;
 mod quote;
+mod routine;
+mod scan;
+mod set;
+mod verbs;
+mod words;
 
 pub use effects::Effects;
 pub use mode::{Charset, SqlMode};
 pub use quote::{
     VARIABLE_NAME_BYTES_MAX, is_variable_name, put_assignment, quote_identifier, quote_string,
 };
+
+pub use words::is_replayable_variable;
 
 /// What was found beyond the effects, in the order of the text.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -182,11 +190,8 @@ impl Limit {
 
 /// What `text` may leave behind. Allocates nothing.
 #[must_use]
-pub fn effects(text: &[u8], _mode: SqlMode) -> Effects {
-    match text.trim_ascii().is_empty() {
-        true => Effects::NONE,
-        false => Effects::UNPARSED,
-    }
+pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
+    scan::effects(text, mode)
 }
 
 /// What a text says about variables and names. For texts whose effects say that there are some.
@@ -206,3 +211,6 @@ pub fn asked(_text: &[u8], _mode: SqlMode) -> Option<Asked> {
 pub fn rewrite_connection_id(_text: &[u8], _mode: SqlMode, _id: u32, _out: &mut Vec<u8>) -> bool {
     false
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,9 +98,7 @@ fn is_number(value: &[u8]) -> bool {
     let digits = value.strip_prefix(b"-").unwrap_or(value);
     let mut parts = digits.split(|byte| *byte == b'.');
     let whole = |part: &[u8]| !part.is_empty() && part.iter().all(u8::is_ascii_digit);
-    digits.len() <= NUMBER_BYTES_MAX
-        && parts.by_ref().take(2).all(whole)
-        && parts.next().is_none()
+    digits.len() <= NUMBER_BYTES_MAX && parts.by_ref().take(2).all(whole) && parts.next().is_none()
 }
 
 /// Digits of a number that is replayed as one.

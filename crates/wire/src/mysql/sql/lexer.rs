@@ -1,0 +1,483 @@
+//! Cuts a text of SQL into tokens, as the servers' own scanners do, and never further.
+//!
+//! No token is decoded here and nothing is allocated. Where a text has two readings, or no end, it
+//! counts as broken: the caller then claims nothing about it. Source: `sql/sql_lex.cc` of either
+//! server says what its scanner accepts.
+
+use super::mode::{Charset, SqlMode};
+
+/// What a token is; its text is a range of the whole.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Kind {
+    /// An identifier or key word without quotes.
+    Word,
+    /// An identifier in quotes, which are part of its range.
+    Name,
+    /// A string, with its quotes; also `N'…'`.
+    Text,
+    /// `X'…'`, `B'…'`.
+    Binary,
+    /// Also `0x1f` and `0b11`.
+    Number,
+    /// `@name`, ``@`name` ``, `@'name'`; also the host of an account.
+    User,
+    /// `@@name`, up to the first dot.
+    System,
+    /// `:=`
+    Assign,
+    /// One character of an operator, or one of `,;().:?`.
+    Mark(u8),
+}
+
+/// A token and where it stands in the text.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Token {
+    pub kind: Kind,
+    pub start: usize,
+    pub end: usize,
+}
+
+impl Token {
+    pub(super) fn text<'a>(&self, text: &'a [u8]) -> &'a [u8] {
+        text.get(self.start..self.end).unwrap_or_default()
+    }
+
+    pub(super) fn is_mark(&self, mark: u8) -> bool {
+        self.kind == Kind::Mark(mark)
+    }
+}
+
+/// What to make of comments whose contents only some servers run.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reading {
+    /// As if the server ran them.
+    Code,
+    /// As if it did not.
+    Comment,
+}
+
+/// Where the scanner is with regard to `/*! … */`.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Code {
+    Outside,
+    /// In one that every server runs.
+    Always,
+    /// In one that some servers run: for the others it ends here, and it has to for these too.
+    Until(usize),
+}
+
+/// Versions that comments of the text depend on.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Conditions {
+    None,
+    One(u32),
+    /// Then there are servers that run some of them and not the others.
+    Several,
+}
+
+/// Goes over a text once, from its beginning to its end.
+#[derive(Clone, Debug)]
+pub(super) struct Lexer<'a> {
+    text: &'a [u8],
+    mode: SqlMode,
+    reading: Reading,
+    at: usize,
+    code: Code,
+    conditions: Conditions,
+    after_dot: bool,
+    /// Where the last word ended: a dot that follows directly belongs to a name.
+    word_end: usize,
+    broken: bool,
+}
+
+/// What marks a comment for `MariaDB` alone, as a version that none has.
+const MARIADB_ONLY: u32 = u32::MAX;
+
+/// Versions below are run by every server that is supported: `MySQL` since 5.7, `MariaDB` always.
+const VERSION_MIN: u32 = 50_700;
+
+impl<'a> Lexer<'a> {
+    pub(super) fn new(text: &'a [u8], mode: SqlMode, reading: Reading) -> Lexer<'a> {
+        let broken = mode.charset == Charset::Unsafe && !text.is_ascii();
+        Lexer {
+            text,
+            mode,
+            reading,
+            at: if broken { text.len() } else { 0 },
+            code: Code::Outside,
+            conditions: Conditions::None,
+            after_dot: false,
+            word_end: usize::MAX,
+            broken,
+        }
+    }
+
+    /// Whether something was met that has no end, or two readings. There are no tokens after it.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    pub(super) fn conditions(&self) -> Conditions {
+        self.conditions
+    }
+
+    pub(super) fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    pub(super) fn mode(&self) -> SqlMode {
+        self.mode
+    }
+
+    fn byte(&self, ahead: usize) -> u8 {
+        self.text.get(self.at + ahead).copied().unwrap_or(0)
+    }
+
+    fn rest(&self) -> &'a [u8] {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn fail(&mut self) -> Option<Token> {
+        self.broken = true;
+        self.at = self.text.len();
+        None
+    }
+
+    /// Passes white space and comments, and the edges of comments that are code.
+    fn skip_blank(&mut self) {
+        loop {
+            match (self.byte(0), self.byte(1)) {
+                (b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c, _) => self.at += 1,
+                (b'#', _) => self.skip_line(),
+                // Two minus signs alone are two minus signs.
+                (b'-', b'-') if self.byte(2) <= b' ' || self.byte(2) == 0x7f => self.skip_line(),
+                (b'/', b'*') => self.open_comment(),
+                (b'*', b'/') if self.code != Code::Outside => self.close_code(),
+                _ => return,
+            }
+        }
+    }
+
+    /// Passes a comment to the end of its line. A zero byte ends it for the server.
+    fn skip_line(&mut self) {
+        let rest = self.rest();
+        let line = rest.iter().position(|byte| matches!(byte, b'\n' | 0)).unwrap_or(rest.len());
+        if rest.get(line) == Some(&0) {
+            self.fail();
+            return;
+        }
+        self.at += line;
+    }
+
+    /// `/*`: a comment, or code.
+    fn open_comment(&mut self) {
+        let (head, mariadb) = match (self.byte(2), self.byte(3)) {
+            (b'!', _) => (3, false),
+            (b'M', b'!') => (4, true),
+            _ => {
+                self.skip_comment();
+                return;
+            }
+        };
+        let (digits, version) = match self.digits(head) {
+            0..=4 => (0, 0),
+            // Old servers take five of six; the last one is then code, and harmless.
+            digits @ 5..=6 => (digits, self.number(head, digits)),
+            _ => {
+                self.fail();
+                return;
+            }
+        };
+        match (mariadb, version < VERSION_MIN) {
+            (false, true) => self.enter(head + digits, Code::Always),
+            (false, false) => self.conditional(head + digits, version),
+            (true, _) => self.conditional(head + digits, MARIADB_ONLY),
+        }
+    }
+
+    fn digits(&self, ahead: usize) -> usize {
+        let rest = self.rest().get(ahead..).unwrap_or_default();
+        rest.iter().take(7).take_while(|byte| byte.is_ascii_digit()).count()
+    }
+
+    fn number(&self, ahead: usize, digits: usize) -> u32 {
+        (0..digits).fold(0, |number, digit| {
+            let digit = self.byte(ahead + digit).wrapping_sub(b'0');
+            number * 10 + u32::from(digit.min(9))
+        })
+    }
+
+    /// Code inside code ends in ways that differ.
+    fn enter(&mut self, bytes: usize, code: Code) {
+        if self.code != Code::Outside {
+            self.fail();
+            return;
+        }
+        self.at += bytes;
+        self.code = code;
+    }
+
+    /// Code for some servers, a comment for the others.
+    fn conditional(&mut self, bytes: usize, version: u32) {
+        self.conditions = match self.conditions {
+            Conditions::None => Conditions::One(version),
+            Conditions::One(other) if other == version => self.conditions,
+            Conditions::One(_) | Conditions::Several => Conditions::Several,
+        };
+        let Some(end) = self.end_when_skipped() else {
+            self.fail();
+            return;
+        };
+        match self.reading {
+            Reading::Code => self.enter(bytes, Code::Until(end)),
+            Reading::Comment => self.at = end,
+        }
+    }
+
+    /// Where this comment ends for a server that does not run it. It may have comments inside, but
+    /// these have none.
+    fn end_when_skipped(&self) -> Option<usize> {
+        let mut at = self.at + 2;
+        loop {
+            let rest = self.text.get(at..)?;
+            let next = rest.windows(2).position(|two| matches!(two, b"*/" | b"/*"))?;
+            at += next + 2;
+            if rest.get(next) == Some(&b'*') {
+                return Some(at);
+            }
+            let rest = self.text.get(at..)?;
+            at += rest.windows(2).position(|two| two == b"*/")? + 2;
+        }
+    }
+
+    fn close_code(&mut self) {
+        self.at += 2;
+        if matches!(self.code, Code::Until(end) if end != self.at) {
+            self.fail();
+            return;
+        }
+        self.code = Code::Outside;
+    }
+
+    /// Passes a comment that is one for everybody, without others inside.
+    fn skip_comment(&mut self) {
+        let hint = self.byte(2) == b'+';
+        let rest = self.rest().get(2..).unwrap_or_default();
+        let Some(length) = rest.windows(2).position(|two| two == b"*/") else {
+            self.fail();
+            return;
+        };
+        let inside = rest.get(..length).unwrap_or_default();
+        // Within the quotes of an optimizer's hint the end of a comment is not one.
+        if hint && inside.iter().any(|byte| matches!(byte, b'\'' | b'"' | b'`')) {
+            self.fail();
+            return;
+        }
+        self.at += 2 + length + 2;
+    }
+
+    fn token(&self, kind: Kind, start: usize) -> Option<Token> {
+        Some(Token { kind, start, end: self.at })
+    }
+
+    /// Passes what stands between quotes, which are doubled inside. With `escapes` a backslash
+    /// takes the meaning from what follows it.
+    fn quoted(&mut self, escapes: bool) -> bool {
+        let quote = self.byte(0);
+        self.at += 1;
+        while self.at < self.text.len() {
+            let byte = self.byte(0);
+            self.at += 1;
+            if byte == b'\\' && escapes {
+                self.at += 1;
+            } else if byte == quote {
+                if self.byte(0) != quote {
+                    return true;
+                }
+                self.at += 1;
+            } else if byte == 0 && quote == b'`' {
+                break;
+            }
+        }
+        self.fail();
+        false
+    }
+
+    fn string(&mut self, start: usize, kind: Kind) -> Option<Token> {
+        let escapes = kind == Kind::Text && !self.mode.no_backslash_escapes;
+        match self.quoted(escapes) {
+            true => self.token(kind, start),
+            false => None,
+        }
+    }
+
+    fn double_quoted(&mut self, start: usize) -> Option<Token> {
+        match self.mode.ansi_quotes {
+            true => self.string(start, Kind::Name),
+            false => self.string(start, Kind::Text),
+        }
+    }
+
+    /// `@name`, `@@name`.
+    fn variable(&mut self, start: usize) -> Option<Token> {
+        self.at += 1;
+        let system = self.byte(0) == b'@';
+        self.at += usize::from(system);
+        match (self.byte(0), system) {
+            (b'`', _) => {
+                if !self.quoted(false) {
+                    return None;
+                }
+            }
+            (b'\'' | b'"', false) => {
+                let is_name = self.byte(0) == b'"' && self.mode.ansi_quotes;
+                if !self.quoted(!is_name && !self.mode.no_backslash_escapes) {
+                    return None;
+                }
+            }
+            (_, false) => {
+                while continues_word(self.byte(0)) || self.byte(0) == b'.' {
+                    self.at += 1;
+                }
+            }
+            (_, true) => {
+                while continues_word(self.byte(0)) {
+                    self.at += 1;
+                }
+            }
+        }
+        self.token(if system { Kind::System } else { Kind::User }, start)
+    }
+
+    /// A number, or a word that begins with a digit.
+    fn numeric(&mut self, start: usize) -> Option<Token> {
+        while self.byte(0).is_ascii_digit() {
+            self.at += 1;
+        }
+        if self.exponent() {
+            return self.token(Kind::Number, start);
+        }
+        if continues_word(self.byte(0)) {
+            let token = self.word(start)?;
+            let text = token.text(self.text);
+            let is_digits =
+                |digits: &[u8], of: fn(&u8) -> bool| !digits.is_empty() && digits.iter().all(of);
+            let is_number = match text {
+                [b'0', b'x', digits @ ..] => is_digits(digits, u8::is_ascii_hexdigit),
+                [b'0', b'b', digits @ ..] => is_digits(digits, |it| matches!(it, b'0' | b'1')),
+                _ => false,
+            };
+            return match is_number {
+                true => self.token(Kind::Number, start),
+                false => Some(token),
+            };
+        }
+        if self.byte(0) == b'.' {
+            self.at += 1;
+            while self.byte(0).is_ascii_digit() {
+                self.at += 1;
+            }
+            self.exponent();
+        }
+        self.token(Kind::Number, start)
+    }
+
+    /// Passes `e5`, `E+5`, and says whether it was there. Letters may follow directly.
+    fn exponent(&mut self) -> bool {
+        if !matches!(self.byte(0), b'e' | b'E') {
+            return false;
+        }
+        let sign = usize::from(matches!(self.byte(1), b'+' | b'-'));
+        if !self.byte(1 + sign).is_ascii_digit() {
+            return false;
+        }
+        self.at += 1 + sign;
+        while self.byte(0).is_ascii_digit() {
+            self.at += 1;
+        }
+        true
+    }
+
+    /// A word, or a string with a letter before it.
+    fn word(&mut self, start: usize) -> Option<Token> {
+        if self.at == start && self.byte(1) == b'\'' {
+            match self.byte(0) {
+                b'n' | b'N' => {
+                    self.at += 1;
+                    return self.string(start, Kind::Text);
+                }
+                b'x' | b'X' | b'b' | b'B' => {
+                    self.at += 1;
+                    return self.string(start, Kind::Binary);
+                }
+                _ => {}
+            }
+        }
+        while continues_word(self.byte(0)) {
+            self.at += 1;
+        }
+        let word = self.text.get(start..self.at).unwrap_or_default();
+        if !word.is_ascii() {
+            // In other character sets one of these bytes may be a space.
+            let is_name = self.mode.charset == Charset::Utf8 && std::str::from_utf8(word).is_ok();
+            if !is_name {
+                return self.fail();
+            }
+        }
+        // `$$` begins a string in the newest servers.
+        if let Some((b'$', more)) = word.split_first()
+            && more.contains(&b'$')
+        {
+            return self.fail();
+        }
+        self.token(Kind::Word, start)
+    }
+
+    fn read(&mut self, start: usize) -> Option<Token> {
+        match self.byte(0) {
+            // A text with a zero byte outside of strings ends there for some, and not for others;
+            // brackets are quotes for `sql_mode=MSSQL`, and nothing else otherwise.
+            0 | b'[' => self.fail(),
+            // What follows is read by a new scanner, which is not inside this comment.
+            b';' if self.code != Code::Outside => self.fail(),
+            b'\'' => self.string(start, Kind::Text),
+            b'"' => self.double_quoted(start),
+            b'`' => self.string(start, Kind::Name),
+            b'@' => self.variable(start),
+            first if self.after_dot && continues_word(first) => self.word(start),
+            b'0'..=b'9' => self.numeric(start),
+            b'.' if self.byte(1).is_ascii_digit() && self.word_end != start => self.numeric(start),
+            first if continues_word(first) => self.word(start),
+            b':' if self.byte(1) == b'=' => {
+                self.at += 2;
+                self.token(Kind::Assign, start)
+            }
+            mark => {
+                self.at += 1;
+                self.token(Kind::Mark(mark), start)
+            }
+        }
+    }
+}
+
+impl Iterator for Lexer<'_> {
+    type Item = Token;
+
+    fn next(&mut self) -> Option<Token> {
+        self.skip_blank();
+        if self.broken || self.at >= self.text.len() {
+            self.broken |= self.code != Code::Outside;
+            return None;
+        }
+        let token = self.read(self.at)?;
+        self.after_dot = token.is_mark(b'.');
+        if token.kind == Kind::Word {
+            self.word_end = token.end;
+        }
+        Some(token)
+    }
+}
+
+fn continues_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
+}

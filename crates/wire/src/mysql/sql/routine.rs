@@ -1,0 +1,59 @@
+//! Finds where the body of a routine, trigger or event ends: it is stored, not run.
+//!
+//! What is counted is only what certainly opens a block. So a body may be thought to end too soon,
+//! and the rest of it is taken for statements that run; it is not thought to go on too long.
+
+use super::lexer::{Kind, Lexer, Token};
+use super::verbs;
+use super::words::{self, Word};
+
+/// A definition that is being read, from behind the word that says what it defines.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Body {
+    depth: usize,
+    before: Word,
+    /// Whether the token before is one that a block's first word may follow.
+    may_begin: bool,
+}
+
+impl Body {
+    pub(super) fn new() -> Body {
+        Body { depth: 0, before: Word::Name, may_begin: false }
+    }
+
+    /// Takes a token, and what follows it. Says whether the definition is over with it.
+    pub(super) fn token(&mut self, token: &Token, lexer: &Lexer<'_>) -> bool {
+        let word = match token.kind {
+            Kind::Word => words::word(token.text(lexer.text())),
+            _ => Word::Name,
+        };
+        match word {
+            Word::Begin if self.may_begin && begins_block(lexer) => self.depth += 1,
+            // Both the statement and the expression; `END CASE` is the end of the former.
+            Word::Case if self.may_begin && self.before != Word::End => self.depth += 1,
+            Word::End => {
+                let of = verbs::peek(&mut lexer.clone());
+                if !matches!(of, Word::If | Word::While | Word::Loop | Word::Repeat | Word::For) {
+                    self.depth = self.depth.saturating_sub(1);
+                }
+            }
+            _ => {}
+        }
+        // Behind a dot every word is a name.
+        self.may_begin = !token.is_mark(b'.');
+        self.before = word;
+        self.depth == 0 && token.is_mark(b';')
+    }
+}
+
+/// Whether what follows `BEGIN` makes it a block's: elsewhere it may be a name.
+fn begins_block(lexer: &Lexer<'_>) -> bool {
+    let mut ahead = lexer.clone();
+    let Some(token) = ahead.next() else { return false };
+    let is_label = token.kind == Kind::Word && ahead.next().is_some_and(|it| it.is_mark(b':'));
+    let word = match token.kind {
+        Kind::Word => words::word(token.text(lexer.text())),
+        _ => Word::Name,
+    };
+    is_label || word.begins_inner()
+}

@@ -1,0 +1,499 @@
+//! One pass over a text that says what the text may leave behind.
+//!
+//! It knows the order of words where the order matters and nothing else of the grammar. Its rule
+//! is to claim a bit too many rather than one too few. It allocates nothing, looks ahead by a
+//! bounded number of tokens, and looks into a text within the text once.
+
+use super::effects::Effects;
+use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
+use super::mode::SqlMode;
+use super::routine::Body;
+use super::set::{self, Next};
+use super::verbs;
+use super::words::{self, Call, Known, Word};
+
+/// What one or two passes found.
+pub(super) fn effects(text: &[u8], mode: SqlMode) -> Effects {
+    within(text, mode, Depth::Outer)
+}
+
+/// Whether a text stands in a string of another one.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Depth {
+    Outer,
+    Inner,
+}
+
+/// The same for a text that may stand within another.
+pub(super) fn within(text: &[u8], mode: SqlMode, depth: Depth) -> Effects {
+    let (found, conditions) = pass(text, mode, Reading::Code, depth);
+    match conditions {
+        Conditions::None => found,
+        Conditions::One(_) => found | pass(text, mode, Reading::Comment, depth).0,
+        Conditions::Several => found | Effects::UNPARSED,
+    }
+}
+
+fn pass(text: &[u8], mode: SqlMode, reading: Reading, depth: Depth) -> (Effects, Conditions) {
+    let mut scan = Scan::new(Lexer::new(text, mode, reading), depth);
+    while let Some(token) = scan.lexer.next() {
+        match &mut scan.body {
+            Some(body) => {
+                if body.token(&token, &scan.lexer) {
+                    scan.body = None;
+                    scan.position = 0;
+                    scan.before = Before::Start;
+                }
+            }
+            None => {
+                scan.token(&token);
+                scan.before = scan.becomes(&token);
+            }
+        }
+    }
+    if scan.lexer.is_broken() {
+        scan.effects |= Effects::UNPARSED;
+    }
+    (scan.effects, scan.lexer.conditions())
+}
+
+/// The token before the present one, as far as it matters.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Before {
+    /// The beginning of a statement.
+    Start,
+    Word(Word),
+    Dot,
+    Close,
+    Other,
+}
+
+/// A name of one or several parts that was just read.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    parts: u8,
+    last: Token,
+    known: Known,
+    /// What stood before the first part.
+    before: Before,
+}
+
+/// Where the assignments of a `SET` are.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Assigning {
+    /// There are none, or no more.
+    No,
+    /// The next token begins one.
+    Target,
+    /// Within a value.
+    Value,
+    /// The next token begins one of those that end with the statement behind `FOR`.
+    StatementTarget,
+    StatementValue,
+}
+
+#[derive(Debug)]
+struct Scan<'a> {
+    text: &'a [u8],
+    lexer: Lexer<'a>,
+    within: Depth,
+    effects: Effects,
+    depth: usize,
+    /// Whether there was a statement before.
+    several: bool,
+    /// Whether the text so far changes how the rest of it is read.
+    reads_differently: bool,
+    /// First word of the present statement, and how many tokens of it were read.
+    verb: Word,
+    position: usize,
+    before: Before,
+    /// Whether what stands before the dots is `@@`.
+    system: bool,
+    chain: Chain,
+    assigning: Assigning,
+    /// What kind of thing `CREATE` and its like are about, once that was said.
+    object: Word,
+    /// Whether a name before a parenthesis can be that of a function.
+    calls: bool,
+    /// Whether the names of `WITH` are not over yet.
+    in_with: bool,
+    /// What is read past: the body of a routine.
+    body: Option<Body>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(lexer: Lexer<'a>, within: Depth) -> Scan<'a> {
+        Scan {
+            text: lexer.text(),
+            lexer,
+            within,
+            effects: Effects::NONE,
+            depth: 0,
+            several: false,
+            reads_differently: false,
+            verb: Word::Name,
+            position: 0,
+            before: Before::Start,
+            system: false,
+            chain: Chain {
+                parts: 0,
+                last: Token { kind: Kind::Word, start: 0, end: 0 },
+                known: words::known(b""),
+                before: Before::Start,
+            },
+            assigning: Assigning::No,
+            object: Word::Name,
+            calls: true,
+            in_with: false,
+            body: None,
+        }
+    }
+
+    fn becomes(&mut self, token: &Token) -> Before {
+        self.system = match token.kind {
+            Kind::System => true,
+            Kind::Mark(b'.') => self.system,
+            Kind::Word | Kind::Name => self.system && self.before == Before::Dot,
+            _ => false,
+        };
+        match token.kind {
+            Kind::Word | Kind::Name => Before::Word(self.chain.known.word),
+            Kind::Mark(b'.') => Before::Dot,
+            Kind::Mark(b')') => Before::Close,
+            Kind::Mark(b';') if self.position == 0 => Before::Start,
+            _ => Before::Other,
+        }
+    }
+
+    fn token(&mut self, token: &Token) {
+        self.assign(token);
+        match token.kind {
+            Kind::Word | Kind::Name => self.name(token),
+            Kind::Mark(b';') => {
+                // Within parentheses too: whatever that is, what follows is looked at.
+                self.position = 0;
+                self.depth = 0;
+                return;
+            }
+            Kind::Mark(b'(') => self.open(token),
+            Kind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
+            // What comes before this dot is no plain name.
+            Kind::Mark(b'.') if !matches!(self.before, Before::Word(_)) => self.chain.parts = 2,
+            Kind::User => self.user_variable(),
+            Kind::System => {
+                self.begin_if_new(Word::Name);
+                self.effects |= set::reads(token.text(self.text).get(2..).unwrap_or_default());
+            }
+            _ => self.begin_if_new(Word::Name),
+        }
+        self.position += 1;
+    }
+
+    fn begin_if_new(&mut self, word: Word) {
+        if self.position > 0 {
+            return;
+        }
+        if self.several {
+            self.effects |= Effects::MULTI;
+        }
+        if self.reads_differently {
+            self.effects |= Effects::UNPARSED;
+        }
+        self.several = true;
+        self.begin(word, &self.lexer.clone());
+    }
+
+    /// The first word of a statement, or of one behind `EXPLAIN` or `SET STATEMENT`, and what
+    /// follows it.
+    fn begin(&mut self, word: Word, ahead: &Lexer<'a>) {
+        self.verb = word;
+        self.object = Word::Name;
+        self.calls = !verbs::defines(word);
+        self.in_with = word == Word::With;
+        self.assigning = Assigning::No;
+        self.effects |= match word {
+            Word::Set => {
+                self.assigning = Assigning::Target;
+                Effects::NONE
+            }
+            Word::Prepare | Word::Execute => {
+                verbs::begins(word, ahead) | self.prepared(word, ahead)
+            }
+            _ => verbs::begins(word, ahead),
+        };
+    }
+
+    /// A word, or a name in quotes.
+    fn name(&mut self, token: &Token) {
+        let text = token.text(self.text);
+        let after_dot = self.before == Before::Dot;
+        let known = match token.kind {
+            Kind::Word => words::known(text),
+            _ => words::known(b""),
+        };
+        if after_dot && self.system {
+            self.effects |= set::reads(text);
+        }
+        if after_dot {
+            self.chain.parts = self.chain.parts.saturating_add(1);
+            // `sequence.NEXTVAL`, `sequence.CURRVAL` of `sql_mode=ORACLE`.
+            match known.word {
+                Word::Nextval => self.effects |= Effects::SEQUENCE_NEXT,
+                Word::Currval => self.effects |= Effects::SEQUENCE,
+                _ => {}
+            }
+        } else {
+            self.chain.parts = 1;
+            self.chain.before = self.before;
+        }
+        self.chain.last = *token;
+        self.chain.known = known;
+        // Behind a dot every word is a name.
+        if after_dot {
+            self.chain.known.word = Word::Name;
+        }
+        let word = self.chain.known.word;
+        match self.position {
+            0 => self.begin_if_new(word),
+            _ => self.word(word),
+        }
+    }
+
+    /// A word that is not the first of its statement.
+    fn word(&mut self, word: Word) {
+        let before = match self.before {
+            Before::Word(before) => before,
+            _ => Word::Name,
+        };
+        match word {
+            Word::Select | Word::With | Word::Values => {
+                self.calls = true;
+                self.inner_verb(word);
+            }
+            Word::Insert | Word::Update | Word::Delete | Word::Replace => self.inner_verb(word),
+            Word::From | Word::Join | Word::Table | Word::Tables => {
+                self.effects |= Effects::TABLES;
+            }
+            Word::Into => self.into(),
+            Word::SqlCalcFoundRows => self.effects |= Effects::CALC_FOUND_ROWS,
+            Word::Value if before == Word::Next => self.effects |= Effects::SEQUENCE_NEXT,
+            Word::Value if before == Word::Previous => self.effects |= Effects::SEQUENCE,
+            Word::Write if before == Word::Read => {
+                if matches!(self.verb, Word::Start | Word::Set | Word::Begin) {
+                    self.effects |= Effects::READ_WRITE;
+                }
+            }
+            Word::Lock | Word::Export if self.verb == Word::Flush => {
+                self.effects |= Effects::LOCK_TABLES;
+            }
+            Word::Warnings | Word::Errors if self.verb == Word::Show => {
+                self.effects |= Effects::SHOW_WARNINGS;
+            }
+            Word::Local if self.verb == Word::Load => self.effects |= Effects::LOCAL_INFILE,
+            Word::Rename if self.verb == Word::Alter => self.effects |= Effects::TEMP_RENAME,
+            Word::For if self.assigning == Assigning::StatementValue && self.depth == 0 => {
+                self.assigning = Assigning::No;
+                let mut ahead = self.lexer.clone();
+                let next = verbs::peek(&mut ahead);
+                self.begin(next, &ahead);
+            }
+            _ => {}
+        }
+        if matches!(self.verb, Word::Create | Word::Alter) {
+            self.defined(word, before);
+        }
+    }
+
+    /// What `CREATE` and `ALTER` are about.
+    fn defined(&mut self, word: Word, before: Word) {
+        if word == Word::Temporary && matches!(before, Word::Create | Word::Replace) {
+            self.effects |= Effects::TEMP_CREATE;
+        }
+        if self.object != Word::Name {
+            return;
+        }
+        match word {
+            Word::Procedure | Word::Function | Word::Trigger | Word::Event | Word::Package => {
+                self.object = word;
+                self.effects |= Effects::ROUTINE;
+                self.body = Some(Body::new());
+            }
+            Word::Table | Word::View | Word::Index | Word::Database | Word::Schema => {
+                self.object = word;
+            }
+            Word::User | Word::Role | Word::Server | Word::Sequence | Word::Resource => {
+                self.object = word;
+            }
+            _ => {}
+        }
+    }
+
+    /// A verb within a statement: what `EXPLAIN` and `ANALYZE` are about, or what `WITH` is for.
+    fn inner_verb(&mut self, word: Word) {
+        if self.depth > 0 {
+            return;
+        }
+        match self.verb {
+            Word::Explain | Word::Describe | Word::Desc | Word::Analyze => {
+                self.begin(word, &self.lexer.clone());
+            }
+            Word::With => {
+                self.in_with = false;
+                self.effects |= verbs::begins(word, &self.lexer);
+            }
+            _ => {}
+        }
+    }
+
+    /// `INTO @a`, `INTO OUTFILE`.
+    fn into(&mut self) {
+        self.effects |= Effects::TABLES;
+        let Some(next) = self.lexer.clone().next() else { return };
+        match next.kind {
+            Kind::User => self.effects |= Effects::USER_VARIABLE_WRITE,
+            Kind::Word => {
+                if matches!(words::word(next.text(self.text)), Word::Outfile | Word::Dumpfile) {
+                    self.effects |= Effects::WRITES;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn user_variable(&mut self) {
+        self.begin_if_new(Word::Name);
+        self.effects |= Effects::USER_VARIABLE_READ;
+        let assigned = self.lexer.clone().next().is_some_and(|it| it.kind == Kind::Assign);
+        if assigned || !verbs::only_reads_user_variables(self.verb) {
+            self.effects |= Effects::USER_VARIABLE_WRITE;
+        }
+    }
+
+    /// Where the assignments of a `SET` begin and end.
+    fn assign(&mut self, token: &Token) {
+        let temporary = match self.assigning {
+            Assigning::No => return,
+            Assigning::Target => false,
+            Assigning::StatementTarget => true,
+            Assigning::Value | Assigning::StatementValue => {
+                if self.depth == 0 && token.is_mark(b',') {
+                    self.assigning = match self.assigning {
+                        Assigning::Value => Assigning::Target,
+                        _ => Assigning::StatementTarget,
+                    };
+                }
+                return;
+            }
+        };
+        let target = set::target(token, &self.lexer, self.position == 1);
+        self.effects |= match temporary {
+            // The values are as before when the statement is over.
+            true => target.effects.without(ENDS_WITH_STATEMENT),
+            false => target.effects,
+        };
+        self.reads_differently |= target.reads_differently && !temporary;
+        self.assigning = match (target.next, temporary) {
+            (Next::Over, _) => Assigning::No,
+            (Next::Statement, _) => Assigning::StatementTarget,
+            (Next::Value, false) => Assigning::Value,
+            (Next::Value, true) => Assigning::StatementValue,
+        };
+    }
+
+    /// An opening parenthesis: a call, if a name stands before it that can be a function's.
+    fn open(&mut self, token: &Token) {
+        self.depth += 1;
+        if self.position == 0 {
+            // `(SELECT …)`
+            self.begin_if_new(Word::Select);
+        }
+        let Before::Word(word) = self.before else { return };
+        let Chain { parts, last, known, before } = self.chain;
+        if parts == 1 && last.kind == Kind::Word {
+            self.effects |= called(known.call);
+            let spaced = known.no_space && last.end != token.start;
+            match known.call {
+                Call::Unknown if word.never_a_function() => return,
+                Call::Unknown => {}
+                _ if spaced => {}
+                _ => return,
+            }
+        } else if parts == 1 {
+            // In quotes it can be that of the server as well as one of the database.
+            let text = last.text(self.text);
+            let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
+            self.effects |= called(words::known(inner).call);
+        }
+        let first = self.position <= 1;
+        if self.calls && !first && !self.is_no_function(before) {
+            self.effects |= Effects::UNKNOWN_FUNCTION;
+        }
+    }
+
+    /// Whether a name in this place is that of something else than a function that is called.
+    fn is_no_function(&self, before: Before) -> bool {
+        match before {
+            // The list of an alias: `(SELECT 1) t (a)`.
+            Before::Close => true,
+            Before::Word(word) => match word {
+                Word::Into | Word::Table | Word::As | Word::With | Word::Recursive => true,
+                Word::Index | Word::References | Word::Call | Word::Prepare => true,
+                Word::Insert | Word::Replace | Word::Ignore | Word::Delayed => true,
+                Word::LowPriority | Word::HighPriority => true,
+                _ => false,
+            },
+            Before::Other => self.in_with && self.depth == 1,
+            Before::Start | Before::Dot => false,
+        }
+    }
+
+    /// `PREPARE name FROM '…'`, `EXECUTE IMMEDIATE '…'`: what the text does that is prepared.
+    fn prepared(&self, word: Word, ahead: &Lexer<'a>) -> Effects {
+        let mut ahead = ahead.clone();
+        let immediate = verbs::peek(&mut ahead) == Word::Immediate;
+        if word == Word::Execute && !immediate {
+            return Effects::NONE;
+        }
+        if word == Word::Prepare {
+            verbs::peek(&mut ahead);
+        }
+        // Whoever may only read is not to prepare what nobody has read.
+        let unseen = Effects::READ_WRITE;
+        let (Some(string), Depth::Outer) = (ahead.next(), self.within) else { return unseen };
+        let goes_on = ahead
+            .next()
+            .is_some_and(|it| !it.is_mark(b';') && words::word(it.text(self.text)) != Word::Using);
+        let text = string.text(self.text);
+        let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
+        let plain = inner.iter().all(|it| *it != b'\\' && Some(it) != text.first());
+        if string.kind != Kind::Text || !plain || goes_on || text.first() == Some(&b'N') {
+            return unseen;
+        }
+        let inner = within(inner, self.lexer.mode(), Depth::Inner);
+        match word {
+            Word::Execute => inner,
+            _ if inner.contains(Effects::READ_WRITE) => unseen,
+            _ => Effects::NONE,
+        }
+    }
+}
+
+/// What `SET STATEMENT` takes back by itself.
+const ENDS_WITH_STATEMENT: Effects =
+    Effects::SET.with(Effects::SET_EXPRESSION).with(Effects::SET_FIXED).with(Effects::NAMES);
+
+/// What a call of one of the server's own functions does.
+fn called(call: Call) -> Effects {
+    match call {
+        Call::Harmless | Call::Unknown => Effects::NONE,
+        Call::GetLock => Effects::GET_LOCK,
+        Call::ReleaseLock => Effects::RELEASE_LOCK,
+        Call::ReleaseAllLocks => Effects::RELEASE_ALL_LOCKS,
+        Call::LastInsertId => Effects::LAST_INSERT_ID,
+        Call::RowCount => Effects::ROW_COUNT,
+        Call::FoundRows => Effects::FOUND_ROWS,
+        Call::ConnectionId => Effects::CONNECTION_ID,
+        Call::SequenceNext => Effects::SEQUENCE_NEXT,
+        Call::SequenceLast => Effects::SEQUENCE,
+    }
+}
