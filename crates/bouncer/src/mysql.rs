@@ -7,3 +7,6 @@ pub mod auth;
 pub mod dial;
 pub mod login;
 pub mod settings;
+pub mod statements;
+pub mod texts;
+pub mod warnings;

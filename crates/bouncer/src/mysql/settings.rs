@@ -14,6 +14,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use wire::mysql::sql::SqlMode;
+
 use crate::pg::statements::HashedMap;
 
 /// Settings that a client may keep; one that sets more keeps its server connection.
@@ -164,6 +166,7 @@ pub struct Settings {
     schema: Option<Box<str>>,
     fingerprint: u64,
     plan_key: u64,
+    mode: SqlMode,
 }
 
 impl PartialEq for Settings {
@@ -371,6 +374,11 @@ impl Settings {
         self.plan_key
     }
 
+    /// How texts are read under them, as far as they say.
+    pub fn mode(&self) -> SqlMode {
+        self.mode
+    }
+
     fn seal(&mut self) {
         let mut all = DefaultHasher::new();
         let mut plans = DefaultHasher::new();
@@ -385,6 +393,9 @@ impl Settings {
         // Nothing is zero, as in a map that was never sealed.
         self.fingerprint = if self.is_empty() { 0 } else { all.finish() };
         self.plan_key = if self.is_empty() { 0 } else { plans.finish() };
+        let sql_mode = self.value("sql_mode").unwrap_or_default();
+        let charset = self.value(CHARSET_CLIENT).unwrap_or("utf8mb4");
+        self.mode = SqlMode::of(sql_mode.as_bytes(), charset.as_bytes());
     }
 
     /// The schema that has to be chosen to make a session with these settings one with `wanted`.

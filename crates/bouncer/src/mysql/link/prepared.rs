@@ -1,0 +1,593 @@
+//! Prepared statements: what comes of a client's commands about them, and of a server's replies.
+//!
+//! The numbers are exchanged in place. What a server connection lacks is prepared there first, and
+//! the client's command waits for that; types of parameters that were bound elsewhere are put into
+//! an execution that relies on them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use wire::mysql::capabilities::Status;
+use wire::mysql::command::Command;
+use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
+use wire::mysql::packet::{self, ErrPacket, OkPacket};
+use wire::mysql::reply::ReplyKind;
+use wire::mysql::sql::{Effects, rewrite_connection_id};
+
+use super::Shared;
+use super::front::{Link, Taken, pass_over, refuse};
+use super::give::play;
+use super::query::refusal;
+use crate::link::Outputs;
+use crate::mysql::client::{ClientSession, Refusal};
+use crate::mysql::pins::Pin;
+use crate::mysql::server::{Audience, Note, ServerSession};
+use crate::mysql::statements::{
+    Executing, Failure, Memory, Preparing, Purpose, Statement, StatementId, private_place,
+};
+
+mod execute;
+pub(super) mod reframe;
+
+/// What a number in a command about statements takes: the command's code and the number.
+const NUMBERED_BYTES: usize = 5;
+
+/// The bytes of `COM_STMT_FETCH`: code, number, and how many rows.
+const FETCH_BYTES: usize = 9;
+
+/// The head of `COM_STMT_SEND_LONG_DATA`: code, number, and which parameter.
+const LONG_DATA_BYTES: usize = 7;
+
+/// What is wrong with a command about statements, as servers number it.
+///
+/// Source: MariaDB 10.11, `mysqld_error.h`; the numbers are MySQL's as well.
+mod errors {
+    /// The statement of this number is none.
+    pub(super) const UNKNOWN_STATEMENT: u16 = 1243;
+    /// The statement has no open cursor.
+    pub(super) const NO_CURSOR: u16 = 1421;
+    /// The parameters are not what they have to be.
+    pub(super) const WRONG_ARGUMENTS: u16 = 1210;
+    /// The packet does not make sense.
+    pub(super) const MALFORMED: u16 = 1835;
+    /// The statement has to be prepared anew.
+    pub(super) const NEEDS_PREPARING: u16 = 1615;
+    /// There are too many statements.
+    pub(super) const TOO_MANY: u16 = 1461;
+    /// The statement is none that can be prepared.
+    pub(super) const NOT_PREPARED: u16 = 1295;
+}
+
+fn unknown_statement() -> Refusal {
+    let message = "there is no prepared statement of this number";
+    Refusal::new(errors::UNKNOWN_STATEMENT, b"HY000", message)
+}
+
+fn malformed() -> Refusal {
+    Refusal::new(errors::MALFORMED, b"HY000", "the packet cannot be understood")
+}
+
+fn wrong_arguments() -> Refusal {
+    let message = "the parameters of the prepared statement have no types";
+    Refusal::new(errors::WRONG_ARGUMENTS, b"HY000", message)
+}
+
+/// The number in a command about statements, once it has come. None: there is none.
+fn number(header: Header, rest: &[u8]) -> Result<Option<u32>, Taken> {
+    if header.len < NUMBERED_BYTES {
+        return Ok(None);
+    }
+    let at = HEADER_BYTES + 1;
+    match rest.get(at..HEADER_BYTES + NUMBERED_BYTES).and_then(|bytes| bytes.first_chunk()) {
+        Some(bytes) => Ok(Some(u32::from_le_bytes(*bytes))),
+        None => Err(Taken::More(HEADER_BYTES + NUMBERED_BYTES)),
+    }
+}
+
+/// `COM_STMT_CLOSE` of a client without a server connection. There is no reply.
+pub(super) fn close_alone(client: &mut ClientSession, (header, rest): (Header, &[u8])) -> Taken {
+    match number(header, rest) {
+        Ok(Some(number)) => drop(client.statements.close(number)),
+        Ok(None) => {}
+        Err(taken) => return taken,
+    }
+    pass_over(client, (header, rest))
+}
+
+/// What can be answered of a client without a server connection: none of its statements remembers
+/// anything. None: a server has to answer.
+pub(super) fn alone(
+    client: &mut ClientSession,
+    command: Command,
+    (header, rest): (Header, &[u8]),
+    out: &mut Outputs<'_>,
+) -> Option<Taken> {
+    let number = match number(header, rest) {
+        Ok(number) => number,
+        Err(taken) => return Some(taken),
+    };
+    let is_known = number.is_some_and(|number| client.statements.find(number).is_some());
+    let refusal = match command {
+        Command::StmtSendLongData if is_known => return None,
+        // There is no reply, and so no error.
+        Command::StmtSendLongData => return Some(pass_over(client, (header, rest))),
+        Command::StmtExecute if is_known => return None,
+        Command::StmtFetch if is_known => no_cursor(),
+        Command::StmtReset if is_known => {
+            if let Some(number) = number {
+                client.statements.forget_failure(number);
+            }
+            say_ok(client, out);
+            return Some(pass_over(client, (header, rest)));
+        }
+        _ if number.is_none() => malformed(),
+        _ => unknown_statement(),
+    };
+    Some(refuse(client, (header, rest), refusal, out))
+}
+
+fn no_cursor() -> Refusal {
+    Refusal::new(errors::NO_CURSOR, b"HY000", "the statement has no open cursor")
+}
+
+fn say_ok(client: &mut ClientSession, out: &mut Outputs<'_>) {
+    let ok = OkPacket { status: client.status, ..OkPacket::default() };
+    packet::put_ok(out.to_client, &mut client.seq, &ok, client.capabilities);
+    client.seq = 0;
+}
+
+/// Closes the statements that are out of use for longest, so that there is room. There is no reply,
+/// and whatever is outstanding comes before it.
+pub(super) fn trim(server: &mut ServerSession, but: Option<StatementId>, out: &mut Outputs<'_>) {
+    while server.statements.len() > server.limits.prepared_statements_max {
+        let Some(oldest) = server.statements.oldest(but) else { break };
+        close(server, oldest, out.to_server);
+    }
+}
+
+/// Closes a statement at the server, if it has it.
+fn close(server: &mut ServerSession, place: StatementId, out: &mut Vec<u8>) {
+    if let Some(number) = server.statements.take(place) {
+        put_close(number, out);
+    }
+}
+
+fn put_close(number: u32, out: &mut Vec<u8>) {
+    put_header(out, NUMBERED_BYTES, 0);
+    out.push(Command::StmtClose.code());
+    out.extend_from_slice(&number.to_le_bytes());
+}
+
+fn put_prepare(text: &[u8], out: &mut Vec<u8>) {
+    // Texts are shorter than a packet can be: `STATEMENT_BYTES_SCANNED_MAX`.
+    put_header(out, text.len() + 1, 0);
+    out.push(Command::StmtPrepare.code());
+    out.extend_from_slice(text);
+}
+
+impl Link<'_, '_> {
+    /// `COM_STMT_PREPARE`
+    pub(super) fn stmt_prepare(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let Some(text) = rest.get(HEADER_BYTES + 1..header.total()) else {
+            return Taken::More(header.total());
+        };
+        let mode = self.client.sql_mode;
+        let facts = self.shared.texts.facts(text, mode);
+        if let Some(refusal) = refusal(self.client, &facts) {
+            return self.refuse(header, rest, refusal);
+        }
+        if facts.effects.intersects(Effects::KILL) {
+            let message = "KILL cannot be prepared";
+            let refusal = Refusal::new(errors::NOT_PREPARED, b"HY000", message);
+            return self.refuse(header, rest, refusal);
+        }
+        if !self.settle() {
+            return Taken::Wait;
+        }
+        let mut own = Vec::new();
+        let asks = facts.effects.intersects(Effects::CONNECTION_ID);
+        if asks && rewrite_connection_id(text, mode, self.client.id.0, &mut own) {
+            return self.prepare_text(header, rest, &own);
+        }
+        self.prepare_text(header, rest, text)
+    }
+
+    /// Prepares a statement for the client: with what is known of it, or at the server. The text
+    /// may be another than the one that the client sent.
+    fn prepare_text(&mut self, header: Header, rest: &[u8], text: &[u8]) -> Taken {
+        if !self.client.statements.has_room_for(text) {
+            let message = "the client has prepared as many statements as it may";
+            let refusal = Refusal::new(errors::TOO_MANY, b"42000", message);
+            return self.refuse(header, rest, refusal);
+        }
+        let statement = self.shared.texts.statement(text, &self.client.wanted);
+        self.client.statements.last_prepared = None;
+        let generation = self.shared.schema.load(Ordering::Relaxed);
+        if self.prepare_here(&statement, generation) {
+            return Taken::Bytes(header.total());
+        }
+        put_prepare(text, self.out.to_server);
+        let place = statement.id;
+        let preparing = Preparing::new(statement, place, Purpose::Asked, generation);
+        let note = Note::Prepare(Box::new(preparing));
+        self.server.push(ReplyKind::Prepare, Audience::Client, note);
+        Taken::Bytes(header.total())
+    }
+
+    /// Answers with what the server said as it prepared the same for somebody, if that still holds.
+    fn prepare_here(&mut self, statement: &Arc<Statement>, generation: u64) -> bool {
+        let server = &mut *self.server;
+        if !server.statements.is_current(statement.id, generation) {
+            return false;
+        }
+        let caps = server.capabilities;
+        let Some(place) = server.statements.use_place(statement.id) else { return false };
+        let Some(reply) = &place.reply else { return false };
+        let number = self.client.statements.put(statement.clone(), place.counts);
+        let kind = (ReplyKind::Prepare, caps);
+        play(self.client, kind, reply, Some(number), self.out.to_client);
+        true
+    }
+
+    /// Prepares at the server what a command of the client's needs there. The command waits.
+    fn prepare_for(&mut self, number: u32, statement: Arc<Statement>, place: StatementId) -> Taken {
+        let generation = self.shared.schema.load(Ordering::Relaxed);
+        put_prepare(&statement.text, self.out.to_server);
+        let preparing = Preparing::new(statement, place, Purpose::Needed(number), generation);
+        let note = Note::Prepare(Box::new(preparing));
+        self.server.push(ReplyKind::Prepare, Audience::Nobody, note);
+        Taken::Wait
+    }
+
+    /// Where the client's statement of this number is at the server, and its number there. None:
+    /// it has to be prepared first, which is under way.
+    fn placed(&mut self, number: u32) -> Result<(StatementId, u32), Taken> {
+        let Some((_, open)) = self.client.statements.find(number) else { return Err(Taken::Wait) };
+        let (mut place, statement) = (open.place, open.statement.clone());
+        let taken = self.client.statements.is_taken(place, number);
+        // Settings that are not all known may be others than those it was prepared under.
+        if place == statement.id && (taken || self.server.pins.has(Pin::Settings)) {
+            place = private_place(&self.shared.key, statement.id, self.client.id.0, number);
+            if let Some((_, open)) = self.client.statements.find_mut(number) {
+                open.place = place;
+            }
+        }
+        match self.server.statements.use_place(place) {
+            Some(found) => Ok((place, found.number)),
+            None => Err(self.prepare_for(number, statement, place)),
+        }
+    }
+
+    /// `COM_STMT_SEND_LONG_DATA`: there is no reply, and so no error.
+    pub(super) fn stmt_long_data(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let number = match number(header, rest) {
+            Ok(Some(number)) => number,
+            Ok(None) => return pass_over(self.client, (header, rest)),
+            Err(taken) => return taken,
+        };
+        if header.len < LONG_DATA_BYTES {
+            return pass_over(self.client, (header, rest));
+        }
+        let at = HEADER_BYTES + NUMBERED_BYTES;
+        let Some(parameter) = rest.get(at..at + 2).and_then(|bytes| bytes.first_chunk()) else {
+            return Taken::More(HEADER_BYTES + LONG_DATA_BYTES);
+        };
+        let parameter = u16::from_le_bytes(*parameter);
+        let Some((number, open)) = self.client.statements.find(number) else {
+            return pass_over(self.client, (header, rest));
+        };
+        let params = open.counts.params;
+        if self.client.statements.has_failed(number) {
+            return pass_over(self.client, (header, rest));
+        }
+        if parameter >= params {
+            // A server keeps the statement in error until it is reset; so do we, and spare the
+            // others who use it.
+            let failure = Failure {
+                number,
+                code: errors::WRONG_ARGUMENTS,
+                state: *b"HY000",
+                message: b"long data was sent for a parameter that there is not"[..].into(),
+                until_reset: true,
+            };
+            self.client.statements.failure = Some(Box::new(failure));
+            return pass_over(self.client, (header, rest));
+        }
+        if !self.settle() {
+            return Taken::Wait;
+        }
+        let (place, server_number) = match self.placed(number) {
+            Ok(placed) => placed,
+            Err(taken) => return taken,
+        };
+        self.client.statements.set_memory(number, |memory| memory.long_data = true);
+        self.server.statements.set_user(place, Some(number));
+        self.pass_numbered(header, rest, server_number)
+    }
+
+    /// Passes a command on with the server's number in it.
+    fn pass_numbered(&mut self, header: Header, rest: &[u8], server_number: u32) -> Taken {
+        let at = self.out.to_server.len() + HEADER_BYTES + 1;
+        let taken = self.pass(header, rest);
+        if let Some(place) = self.out.to_server.get_mut(at..at + 4) {
+            place.copy_from_slice(&server_number.to_le_bytes());
+        }
+        taken
+    }
+
+    /// `COM_STMT_CLOSE`: the client forgets the number. The server keeps the statement for others,
+    /// unless it remembers what nobody else must meet.
+    pub(super) fn stmt_close(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let number = match number(header, rest) {
+            Ok(number) => number,
+            Err(taken) => return taken,
+        };
+        if let Some(open) = number.and_then(|number| self.client.statements.close(number))
+            && (open.memory.is_any() || open.place != open.statement.id)
+        {
+            close(self.server, open.place, self.out.to_server);
+        }
+        pass_over(self.client, (header, rest))
+    }
+
+    /// `COM_STMT_RESET`
+    pub(super) fn stmt_reset(&mut self, header: Header, rest: &[u8]) -> Taken {
+        match self.numbered(Command::StmtReset, header, rest) {
+            Ok((number, server_number)) => {
+                self.client.statements.forget_failure(number);
+                self.server.push(
+                    ReplyKind::Simple,
+                    Audience::Client,
+                    Note::ResetStatement(number),
+                );
+                self.pass_numbered(header, rest, server_number)
+            }
+            Err(taken) => taken,
+        }
+    }
+
+    /// `COM_STMT_FETCH`
+    pub(super) fn stmt_fetch(&mut self, header: Header, rest: &[u8]) -> Taken {
+        match self.numbered(Command::StmtFetch, header, rest) {
+            Ok((number, server_number)) if header.len == FETCH_BYTES => {
+                self.server.push(ReplyKind::Rows, Audience::Client, Note::Fetch(number));
+                self.pass_numbered(header, rest, server_number)
+            }
+            Ok(_) => self.refuse(header, rest, malformed()),
+            Err(taken) => taken,
+        }
+    }
+
+    /// The client's number and the server's of a statement that remembers something there. What
+    /// remembers nothing is answered as if there were no server.
+    fn numbered(
+        &mut self,
+        command: Command,
+        header: Header,
+        rest: &[u8],
+    ) -> Result<(u32, u32), Taken> {
+        let found = number(header, rest)?
+            .and_then(|number| self.client.statements.find(number))
+            .filter(|(_, open)| match command {
+                Command::StmtFetch => open.memory.cursor,
+                _ => open.memory.is_any(),
+            })
+            .map(|(number, open)| (number, open.place));
+        let placed = found.and_then(|(number, place)| {
+            self.server.statements.use_place(place).map(|found| (number, found.number))
+        });
+        match placed {
+            Some(placed) => Ok(placed),
+            None => match alone(self.client, command, (header, rest), self.out) {
+                Some(taken) => Err(taken),
+                None => Err(Taken::Wait),
+            },
+        }
+    }
+}
+
+/// What a preparation that is done means for the client's command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Prepared {
+    /// It was answered, or can go on.
+    Done,
+    /// The execution that failed before was sent again.
+    Resent,
+    /// The execution that failed before cannot be done: the client has to be told this error.
+    Failed,
+}
+
+/// The client was given the head of a reply to its preparation, at the end of `to_client` from `at`
+/// on: gives the statement a number of its own in it.
+pub(super) fn renumber(
+    client: &mut ClientSession,
+    server: &ServerSession,
+    at: usize,
+    to_client: &mut [u8],
+) {
+    let Some(Note::Prepare(preparing)) = server.front().map(|front| &front.note) else { return };
+    let number = client.statements.put(preparing.statement.clone(), preparing.counts);
+    let at = at + HEADER_BYTES + 1;
+    if let Some(place) = to_client.get_mut(at..at + 4) {
+        place.copy_from_slice(&number.to_le_bytes());
+    }
+}
+
+/// The reply to a preparation has come in full.
+pub(super) fn prepared(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    preparing: Preparing,
+    error: Option<&ErrPacket<'_>>,
+    out: &mut Outputs<'_>,
+) -> Prepared {
+    let Preparing { place, purpose, generation, number, counts, reply, .. } = preparing;
+    if let Some(error) = error {
+        return match (purpose, client) {
+            (Purpose::Needed(number), Some(client)) => {
+                client.statements.failure = Some(Box::new(Failure::of(number, error)));
+                Prepared::Done
+            }
+            (Purpose::Again(_), _) => Prepared::Failed,
+            (Purpose::Asked | Purpose::Needed(_), _) => Prepared::Done,
+        };
+    }
+    let is_used = server.statements.place_mut(place).is_some_and(|place| place.user.is_some());
+    if is_used {
+        // The client's own statement of the same text remembers something there: this one is not
+        // needed before it is executed, and then it gets a place of its own.
+        put_close(number, out.to_server);
+        return Prepared::Done;
+    }
+    let reply = reply.map(Vec::into_boxed_slice);
+    if let Some(before) = server.statements.put(place, number, counts, reply, generation) {
+        put_close(before, out.to_server);
+    }
+    trim(server, Some(place), out);
+    match (purpose, client) {
+        (Purpose::Asked, _) | (_, None) => Prepared::Done,
+        (Purpose::Needed(number), Some(client)) => {
+            let Some((_, open)) = client.statements.find_mut(number) else {
+                return Prepared::Done;
+            };
+            if open.counts.params == counts.params {
+                // The client is told of other columns with the rows.
+                open.counts = counts;
+            } else {
+                let failure = Failure {
+                    number,
+                    code: errors::NEEDS_PREPARING,
+                    state: *b"HY000",
+                    message: b"the statement has to be prepared again"[..].into(),
+                    until_reset: false,
+                };
+                client.statements.failure = Some(Box::new(failure));
+            }
+            Prepared::Done
+        }
+        (Purpose::Again(executing), Some(_)) => execute::resend(server, executing, out),
+    }
+}
+
+/// The reply to the front request is an error that says that the server has not, or cannot run,
+/// what it was to execute. Prepares it anew, to execute it once more. False: the client has to be
+/// told.
+pub(super) fn again(
+    shared: &Shared,
+    server: &mut ServerSession,
+    error: &ErrPacket<'_>,
+    out: &mut Outputs<'_>,
+) -> bool {
+    let Some(front) = server.front() else { return false };
+    let executing = match &front.note {
+        Note::Execute(executing) if !executing.is_second => (**executing).clone(),
+        Note::Prepare(preparing) => {
+            if let Purpose::Again(executing) = &preparing.purpose {
+                // It cannot be prepared either: that is the answer to the execution.
+                let note = Note::Execute(Box::new(executing.clone()));
+                drop(server.pop());
+                server.push_front(ReplyKind::Execute, Audience::Client, note);
+            }
+            return false;
+        }
+        _ => return false,
+    };
+    if !matches!(error.code, errors::UNKNOWN_STATEMENT | errors::NEEDS_PREPARING) {
+        return false;
+    }
+    // Long data is gone with the statement.
+    let memory_lost =
+        server.statements.place_mut(executing.place).is_some_and(|place| place.user.is_some());
+    if server.statements.kept.is_empty() || memory_lost || server.has_more_outstanding() {
+        return false;
+    }
+    drop(server.pop());
+    let statement = executing.statement.clone();
+    let place = executing.place;
+    close(server, place, out.to_server);
+    put_prepare(&statement.text, out.to_server);
+    let executing = Executing { is_second: true, ..executing };
+    let purpose = Purpose::Again(executing);
+    let generation = shared.schema.load(Ordering::Relaxed);
+    let preparing = Preparing::new(statement, place, purpose, generation);
+    server.push(ReplyKind::Prepare, Audience::Nobody, Note::Prepare(Box::new(preparing)));
+    true
+}
+
+/// The reply to an execution has come in full.
+pub(super) fn executed(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    executing: &Executing,
+    error: Option<&ErrPacket<'_>>,
+    out: &mut Outputs<'_>,
+) {
+    let status = server.status;
+    let is_open = error.is_none()
+        && status.contains(Status::CURSOR_EXISTS)
+        && !status.contains(Status::LAST_ROW_SENT);
+    let user = if is_open && client.is_some() { Some(executing.number) } else { None };
+    server.statements.set_user(executing.place, user);
+    if let Some(error) = error {
+        match error.code {
+            // Whatever the server keeps of it, nobody else is to meet that.
+            errors::UNKNOWN_STATEMENT
+            | errors::NEEDS_PREPARING
+            | errors::WRONG_ARGUMENTS
+            | errors::MALFORMED => close(server, executing.place, out.to_server),
+            // Whether the types were taken before it failed is not known.
+            _ => server.statements.unbind(executing.place),
+        }
+    }
+    if let Some(client) = client {
+        client.statements.set_memory(executing.number, |memory| {
+            memory.cursor = is_open;
+            memory.long_data = false;
+        });
+    }
+}
+
+/// The reply to a request for rows of a cursor has come in full.
+pub(super) fn fetched(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    number: u32,
+    error: Option<&ErrPacket<'_>>,
+) {
+    let is_over = match error {
+        None => server.status.contains(Status::LAST_ROW_SENT),
+        Some(error) => matches!(error.code, errors::NO_CURSOR | errors::UNKNOWN_STATEMENT),
+    };
+    if is_over {
+        // Long data may have come since the cursor was opened.
+        forget(client, server, number, |memory| memory.cursor = false);
+    }
+}
+
+/// A statement was brought back to how it was prepared.
+pub(super) fn was_reset(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    number: u32,
+    error: Option<&ErrPacket<'_>>,
+) {
+    if error.is_none() {
+        forget(client, server, number, |memory| *memory = Memory::default());
+    }
+}
+
+/// The client's statement of this number remembers less at the server than it did.
+fn forget(
+    client: Option<&mut ClientSession>,
+    server: &mut ServerSession,
+    number: u32,
+    change: impl FnOnce(&mut Memory),
+) {
+    let Some(client) = client else { return };
+    client.statements.set_memory(number, change);
+    if let Some((_, open)) = client.statements.find(number)
+        && !open.memory.is_any()
+    {
+        server.statements.set_user(open.place, None);
+    }
+}

@@ -1,0 +1,187 @@
+//! `COM_STMT_EXECUTE`: a head that is read, and values that stream.
+
+use std::sync::Arc;
+
+use wire::mysql::frame::{HEADER_BYTES, Header, PAYLOAD_MAX, put_header};
+use wire::mysql::reply::ReplyKind;
+
+use super::reframe::Reframe;
+use super::{Prepared, errors, malformed, unknown_statement, wrong_arguments};
+use crate::link::Outputs;
+use crate::mysql::client::Refusal;
+use crate::mysql::link::front::{Link, Taken};
+use crate::mysql::link::query::refusal;
+use crate::mysql::server::{Audience, Body, Note, ServerSession};
+use crate::mysql::statements::{Executing, StatementId};
+
+/// Bytes of an execution that is kept, to be sent once more if the server lost the statement.
+const KEPT_BYTES_MAX: usize = 4 * 1024;
+
+/// What every execution begins with: code, number, flags, and how often, which is always once.
+const EXECUTE_BYTES: usize = 10;
+
+/// Where the number is in a packet.
+const NUMBER_AT: usize = HEADER_BYTES + 1;
+
+/// The head of an execution: what comes before the parameters' values.
+struct Head<'a> {
+    /// Bytes before the types, in which the last says whether there are types.
+    before_types: &'a [u8],
+    /// The types, if they are told.
+    types: Option<&'a [u8]>,
+    /// Bytes of the payload that these are.
+    len: usize,
+}
+
+/// Reads the head of an execution with so many parameters.
+fn head<'a>(params: usize, header: Header, rest: &'a [u8]) -> Result<Head<'a>, Result<Taken, ()>> {
+    let take = |to: usize| -> Result<&'a [u8], Result<Taken, ()>> {
+        if header.len < to {
+            return Err(Err(()));
+        }
+        rest.get(HEADER_BYTES..HEADER_BYTES + to).ok_or(Ok(Taken::More(HEADER_BYTES + to)))
+    };
+    if params == 0 {
+        let before_types = take(EXECUTE_BYTES)?;
+        return Ok(Head { before_types, types: None, len: EXECUTE_BYTES });
+    }
+    // Which values are NULL, a bit for each; and whether types follow.
+    let to = EXECUTE_BYTES + params.div_ceil(8) + 1;
+    let before_types = take(to)?;
+    if before_types.last() == Some(&0) {
+        return Ok(Head { before_types, types: None, len: to });
+    }
+    let len = to + 2 * params;
+    let types = take(len)?.get(to..);
+    Ok(Head { before_types, types, len })
+}
+
+impl Link<'_, '_> {
+    /// `COM_STMT_EXECUTE`
+    #[inline]
+    pub(in crate::mysql::link) fn stmt_execute(&mut self, header: Header, rest: &[u8]) -> Taken {
+        let number = match super::number(header, rest) {
+            Ok(Some(number)) => number,
+            Ok(None) => return self.refuse(header, rest, malformed()),
+            Err(taken) => return taken,
+        };
+        let Some((number, open)) = self.client.statements.find(number) else {
+            return self.refuse(header, rest, unknown_statement());
+        };
+        let params = usize::from(open.counts.params);
+        let statement = open.statement.clone();
+        let head = match head(params, header, rest) {
+            Ok(head) => head,
+            Err(Ok(taken)) => return taken,
+            Err(Err(())) => return self.refuse(header, rest, malformed()),
+        };
+        if params > 0 && head.types.is_none() && open.types.is_none() {
+            // The server may know types, but they are another client's.
+            return self.refuse(header, rest, wrong_arguments());
+        }
+        if let Some(failure) = self.client.statements.take_failure(number) {
+            return self.refuse(header, rest, Refusal::of(failure));
+        }
+        if let Some(refusal) = refusal(self.client, &statement.facts) {
+            return self.refuse(header, rest, refusal);
+        }
+        if !self.prepare(&statement.facts) {
+            return Taken::Wait;
+        }
+        let (place, server_number) = match self.placed(number) {
+            Ok(placed) => placed,
+            Err(taken) => return taken,
+        };
+        let start = self.out.to_server.len();
+        let put_in = self.types(number, place, head.types);
+        let taken = match put_in {
+            None => self.pass(header, rest),
+            Some(types) => self.pass_with_types(header, rest, &head, &types),
+        };
+        if let Some(at) = self.out.to_server.get_mut(start + NUMBER_AT..start + NUMBER_AT + 4) {
+            at.copy_from_slice(&server_number.to_le_bytes());
+        }
+        let sent = self.out.to_server.get(start..).unwrap_or_default();
+        let kept = &mut self.server.statements.kept;
+        kept.clear();
+        if self.client.body.left == 0 && !self.client.body.goes_on && sent.len() <= KEPT_BYTES_MAX {
+            kept.extend_from_slice(sent);
+        }
+        let executing = Executing { number, statement, place, is_second: false };
+        let note = Note::Execute(Box::new(executing));
+        self.server.push(ReplyKind::Execute, Audience::Client, note);
+        taken
+    }
+
+    /// Remembers the types of an execution, and those that the server will have; returns them if
+    /// the execution relies on the server having them, and it has not.
+    fn types(&mut self, number: u32, place: StatementId, told: Option<&[u8]>) -> Option<Arc<[u8]>> {
+        let (_, open) = self.client.statements.find_mut(number)?;
+        if let Some(told) = told
+            && open.types.as_deref() != Some(told)
+        {
+            open.types = Some(told.into());
+        }
+        let types = open.types.as_ref()?;
+        let place = self.server.statements.place_mut(place)?;
+        if place.bound.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, types) || bound == types) {
+            return None;
+        }
+        place.bound = Some(types.clone());
+        told.is_none().then(|| types.clone())
+    }
+
+    /// Passes an execution on with types that the client did not tell again.
+    fn pass_with_types(
+        &mut self,
+        header: Header,
+        rest: &[u8],
+        head: &Head<'_>,
+        types: &[u8],
+    ) -> Taken {
+        let part = rest.get(..header.total()).unwrap_or(rest);
+        let values = part.get(HEADER_BYTES + head.len..).unwrap_or_default();
+        let len = header.len + types.len();
+        let goes_on = header.is_continued();
+        let body = Body { left: header.total() - part.len(), pass: true, goes_on };
+        let mut reframe = (goes_on || len >= PAYLOAD_MAX).then(Box::<Reframe>::default);
+        let out = &mut *self.out.to_server;
+        let (flag, before_flag) = head.before_types.split_last().unwrap_or((&0, &[]));
+        debug_assert_eq!(*flag, 0);
+        match &mut reframe {
+            None => {
+                put_header(out, len, 0);
+                for part in [before_flag, &[1], types, values] {
+                    out.extend_from_slice(part);
+                }
+            }
+            Some(reframe) => {
+                reframe.packet(len, !goes_on, out);
+                for part in [before_flag, &[1], types, values] {
+                    reframe.bytes(part, out);
+                }
+            }
+        }
+        self.client.reframe = reframe.filter(|_| body.left > 0 || goes_on);
+        self.client.body = body;
+        self.client.to_seq = 1;
+        Taken::Bytes(part.len())
+    }
+}
+
+/// Sends an execution once more, to a statement that was prepared anew.
+pub(super) fn resend(
+    server: &mut ServerSession,
+    executing: Executing,
+    out: &mut Outputs<'_>,
+) -> Prepared {
+    let Some(place) = server.statements.use_place(executing.place) else { return Prepared::Done };
+    let number = place.number.to_le_bytes();
+    let start = out.to_server.len();
+    out.to_server.extend_from_slice(&server.statements.kept);
+    if let Some(at) = out.to_server.get_mut(start + NUMBER_AT..start + NUMBER_AT + number.len()) {
+        at.copy_from_slice(&number);
+    }
+    server.push(ReplyKind::Execute, Audience::Client, Note::Execute(Box::new(executing)));
+    Prepared::Resent
+}

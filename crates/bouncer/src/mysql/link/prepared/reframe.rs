@@ -1,0 +1,139 @@
+//! A command that becomes longer than its packets: the same bytes in packets of other lengths.
+//!
+//! Every packet but the last is full, so that bytes put into the first one shift the borders of all
+//! that follow. How long a packet is has to be known as it begins; what cannot be known yet is
+//! carried until the client's next packet begins, and that is never more than was put in.
+
+use wire::mysql::frame::{PAYLOAD_MAX, put_header};
+
+/// Packets to a server, made of a client's.
+#[derive(Debug, Default)]
+pub(crate) struct Reframe {
+    /// The number of the next packet to the server.
+    seq: u8,
+    /// Bytes that the packet to the server has room for.
+    room: usize,
+    /// Bytes behind that packet, once the client's last one has begun.
+    behind: Option<usize>,
+    /// The last packet to the server has begun.
+    ends: bool,
+    /// Bytes that belong to a packet that has not begun.
+    carry: Vec<u8>,
+}
+
+impl Reframe {
+    /// A packet of the client's with so many bytes begins; the first one counts with what was put
+    /// in. `ends`: no other follows it.
+    pub(super) fn packet(&mut self, bytes: usize, ends: bool, out: &mut Vec<u8>) {
+        let carry = std::mem::take(&mut self.carry);
+        if ends {
+            self.behind = Some(carry.len() + bytes);
+            self.next(out);
+        } else {
+            // It is full, and so is ours.
+            self.open(PAYLOAD_MAX, out);
+        }
+        self.bytes(&carry, out);
+    }
+
+    /// Bytes of the packet that has begun.
+    pub(crate) fn bytes(&mut self, mut part: &[u8], out: &mut Vec<u8>) {
+        loop {
+            let (now, later) = part.split_at(part.len().min(self.room));
+            out.extend_from_slice(now);
+            self.room -= now.len();
+            part = later;
+            if self.room > 0 || self.ends {
+                debug_assert!(part.is_empty(), "more bytes than were announced");
+                return;
+            }
+            if self.behind.is_none() {
+                self.carry.extend_from_slice(part);
+                return;
+            }
+            self.next(out);
+        }
+    }
+
+    /// Begins the next packet of those whose lengths are known.
+    fn next(&mut self, out: &mut Vec<u8>) {
+        let behind = self.behind.unwrap_or_default();
+        let len = behind.min(PAYLOAD_MAX);
+        self.behind = Some(behind - len);
+        // A full one is followed by another, if need be by an empty one.
+        self.ends = len < PAYLOAD_MAX;
+        self.open(len, out);
+    }
+
+    fn open(&mut self, len: usize, out: &mut Vec<u8>) {
+        put_header(out, len, self.seq);
+        self.seq = self.seq.wrapping_add(1);
+        self.room = len;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::mysql::frame::{HEADER_BYTES, Header};
+
+    use super::*;
+
+    /// The payload in packets, as a client has to send it.
+    fn packets(payload: usize) -> Vec<usize> {
+        let mut lens = vec![PAYLOAD_MAX; payload / PAYLOAD_MAX];
+        lens.push(payload % PAYLOAD_MAX);
+        lens
+    }
+
+    fn check(client: usize, put_in: usize, step: usize) {
+        let mut reframe = Reframe::default();
+        let mut out = Vec::new();
+        let mut carried = 0;
+        let lens = packets(client);
+        let mut sent = 0_usize;
+        for (at, len) in lens.iter().enumerate() {
+            let ends = at + 1 == lens.len();
+            let bytes = len + if at == 0 { put_in } else { 0 };
+            reframe.packet(bytes, ends, &mut out);
+            let body: Vec<u8> = (sent..sent + bytes).map(|n| (n % 251) as u8).collect();
+            sent += bytes;
+            for part in body.chunks(step) {
+                reframe.bytes(part, &mut out);
+                carried = carried.max(reframe.carry.len());
+            }
+        }
+        assert!(carried <= put_in, "{carried} bytes carried");
+        let mut rest = &out[..];
+        let (mut found, mut payload) = (Vec::new(), 0_usize);
+        while let Some(header) = Header::parse(rest) {
+            assert_eq!(usize::from(header.seq), found.len());
+            let body = &rest[HEADER_BYTES..header.total()];
+            assert!(body.iter().enumerate().all(|(n, b)| ((payload + n) % 251) as u8 == *b));
+            payload += body.len();
+            found.push(header.len);
+            rest = &rest[header.total()..];
+        }
+        assert!(rest.is_empty());
+        assert_eq!(found, packets(client + put_in));
+    }
+
+    #[test]
+    fn packets_are_as_long_as_a_server_wants_them() {
+        for client in [
+            PAYLOAD_MAX - 8,
+            PAYLOAD_MAX - 4,
+            PAYLOAD_MAX - 1,
+            PAYLOAD_MAX,
+            PAYLOAD_MAX + 1,
+            2 * PAYLOAD_MAX - 4,
+            2 * PAYLOAD_MAX - 3,
+            2 * PAYLOAD_MAX,
+        ] {
+            for step in [1 << 20, 65_537] {
+                check(client, 4, step);
+            }
+        }
+        check(100, 4, 1);
+        check(0, 4, 1);
+    }
+}

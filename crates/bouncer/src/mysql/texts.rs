@@ -1,0 +1,234 @@
+//! What is known of the texts that clients send, so that a text is looked at once.
+//!
+//! A text is kept when it is seen for the second time; texts with values in them come once and
+//! leave nothing behind but a number. Two generations of a bounded table forget what is out of
+//! use. The same text means different things under different SQL modes, and is kept for each.
+
+use std::sync::Arc;
+
+use wire::mysql::sql::{self, Asked, Charset, Details, Effects, SqlMode};
+
+use super::settings::Settings;
+use super::statements::Statement;
+use crate::pg::statements::{HashKey, HashedMap};
+
+/// Texts in one generation of the table.
+const TEXTS_MAX: usize = 4_096;
+
+/// Bytes of texts in one generation of the table.
+const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Hashes of texts that were seen once; a power of two.
+const SEEN_ONCE: usize = 4_096;
+
+/// What is looked at closer: there are names or values in it.
+const WITH_DETAILS: Effects = Effects::SET
+    .with(Effects::SET_EXPRESSION)
+    .with(Effects::SET_UNKNOWN)
+    .with(Effects::SET_FIXED)
+    .with(Effects::NEXT_TRANSACTION)
+    .with(Effects::AUTOCOMMIT)
+    .with(Effects::NAMES)
+    .with(Effects::GLOBAL)
+    .with(Effects::USE)
+    .with(Effects::TEMP_CREATE)
+    .with(Effects::TEMP_DROP)
+    .with(Effects::HANDLER)
+    .with(Effects::SQL_PREPARE)
+    .with(Effects::SQL_DEALLOCATE)
+    .with(Effects::SQL_EXECUTE)
+    .with(Effects::KILL);
+
+/// What may be a question that can be answered here.
+const WITH_QUESTION: Effects =
+    Effects::SHOW_WARNINGS.with(Effects::ROW_COUNT).with(Effects::FOUND_ROWS);
+
+/// What a text does.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    pub(crate) effects: Effects,
+    /// The variables and names in it, if there are any that matter.
+    pub(crate) details: Option<Arc<Details>>,
+    /// The one question that it is, if it can be answered here.
+    pub(crate) asked: Option<Arc<Asked>>,
+}
+
+impl Facts {
+    /// Of a text that was not looked at.
+    pub(crate) const UNKNOWN: Facts =
+        Facts { effects: Effects::UNPARSED, details: None, asked: None };
+
+    /// Of a command that leaves nothing behind.
+    pub(crate) const NOTHING: Facts = Facts { effects: Effects::NONE, details: None, asked: None };
+
+    /// Looks at a text.
+    fn of(text: &[u8], mode: SqlMode) -> Facts {
+        let effects = sql::effects(text, mode);
+        let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
+        let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
+        Facts { effects, details, asked: asked.map(Arc::new) }
+    }
+}
+
+#[derive(Debug)]
+struct Known {
+    text: Box<[u8]>,
+    mode: SqlMode,
+    facts: Facts,
+    /// The statement of this text that was prepared last, with the settings it depends on.
+    statement: Option<(u64, Arc<Statement>)>,
+}
+
+/// The table; one for each thread.
+#[derive(Debug)]
+pub struct Texts {
+    key: HashKey,
+    young: HashedMap<u64, Known>,
+    old: HashedMap<u64, Known>,
+    young_bytes: usize,
+    seen_once: Box<[u64]>,
+}
+
+impl Texts {
+    /// An empty table, whose hashes nobody outside can foresee.
+    pub fn new(key: HashKey) -> Texts {
+        Texts {
+            key,
+            young: HashedMap::default(),
+            old: HashedMap::default(),
+            young_bytes: 0,
+            seen_once: vec![0; SEEN_ONCE].into_boxed_slice(),
+        }
+    }
+
+    /// What a text does in a session that reads it so.
+    pub(crate) fn facts(&mut self, text: &[u8], mode: SqlMode) -> Facts {
+        match self.known(text, mode) {
+            Some(known) => known.facts.clone(),
+            None => Facts::of(text, mode),
+        }
+    }
+
+    /// The statement that preparing a text makes in a session with these settings.
+    pub(crate) fn statement(&mut self, text: &[u8], settings: &Settings) -> Arc<Statement> {
+        let key = self.key.clone();
+        let (mode, plan_key) = (settings.mode(), settings.plan_key());
+        let Some(known) = self.known(text, mode) else {
+            return Arc::new(Statement::new(&key, text, plan_key, Facts::of(text, mode)));
+        };
+        if let Some((for_key, statement)) = &known.statement
+            && *for_key == plan_key
+        {
+            return statement.clone();
+        }
+        let statement = Arc::new(Statement::new(&key, text, plan_key, known.facts.clone()));
+        known.statement = Some((plan_key, statement.clone()));
+        statement
+    }
+
+    /// The place of a text that was seen before.
+    fn known(&mut self, text: &[u8], mode: SqlMode) -> Option<&mut Known> {
+        let hash = self.key.short(text) ^ salt(mode);
+        if !self.young.contains_key(&hash) {
+            let known = match self.old.remove(&hash) {
+                Some(known) => known,
+                None if self.was_seen(hash) => {
+                    Known { text: text.into(), mode, facts: Facts::of(text, mode), statement: None }
+                }
+                None => return None,
+            };
+            self.keep(hash, known);
+        }
+        // Two texts of one hash: the second is looked at every time.
+        self.young.get_mut(&hash).filter(|known| known.mode == mode && *known.text == *text)
+    }
+
+    fn keep(&mut self, hash: u64, known: Known) {
+        if self.young.len() >= TEXTS_MAX || self.young_bytes >= TEXT_BYTES_MAX {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        self.young_bytes += known.text.len();
+        drop(self.young.insert(hash, known));
+    }
+
+    /// Whether a hash was seen before; remembers it if not.
+    fn was_seen(&mut self, hash: u64) -> bool {
+        let at = usize::try_from(hash % 4_096).unwrap_or_default();
+        match self.seen_once.get_mut(at) {
+            Some(slot) if *slot == hash => true,
+            Some(slot) => {
+                *slot = hash;
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+/// Keeps the places of one text under different modes apart.
+fn salt(mode: SqlMode) -> u64 {
+    let charset = match mode.charset {
+        Charset::Utf8 => 0,
+        Charset::AsciiSafe => 1,
+        Charset::Unsafe => 2,
+    };
+    charset | u64::from(mode.ansi_quotes) << 2 | u64::from(mode.no_backslash_escapes) << 3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(sql_mode: &str) -> Settings {
+        Settings::of([("sql_mode", sql_mode)])
+    }
+
+    #[test]
+    fn a_text_is_kept_when_it_comes_again() {
+        let mut texts = Texts::new(HashKey::new());
+        let plain = settings("");
+        let first = texts.statement(b"SELECT 1", &plain);
+        let second = texts.statement(b"SELECT 1", &plain);
+        assert_eq!(first.id, second.id);
+        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(Arc::ptr_eq(&second, &texts.statement(b"SELECT 1", &plain)));
+    }
+
+    #[test]
+    fn settings_make_other_statements() {
+        let mut texts = Texts::new(HashKey::new());
+        let plain = texts.statement(b"SELECT ?", &settings("")).id;
+        let patient = settings("").overlaid(&Settings::of([("lock_wait_timeout", "1")]));
+        let mut elsewhere = settings("");
+        let _kept = elsewhere.put_schema("elsewhere");
+        assert_eq!(plain, texts.statement(b"SELECT ?", &patient).id);
+        assert_ne!(plain, texts.statement(b"SELECT ?", &elsewhere).id);
+        assert_ne!(plain, texts.statement(b"SELECT ?", &settings("ANSI_QUOTES")).id);
+        assert_ne!(plain, texts.statement(b"SELECT ? ", &settings("")).id);
+        assert_eq!(plain, texts.statement(b"SELECT ?", &settings("")).id);
+    }
+
+    #[test]
+    fn modes_have_places_of_their_own() {
+        let mut texts = Texts::new(HashKey::new());
+        for _ in 0..3 {
+            for sql_mode in ["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"] {
+                let _facts = texts.facts(b"SELECT 1", settings(sql_mode).mode());
+            }
+        }
+        assert_eq!(texts.young.len(), 3);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let mut texts = Texts::new(HashKey::new());
+        for number in 0..3 * TEXTS_MAX {
+            let text = format!("SELECT {number}");
+            texts.facts(text.as_bytes(), SqlMode::default());
+            texts.facts(text.as_bytes(), SqlMode::default());
+        }
+        assert!(texts.young.len() <= TEXTS_MAX && texts.old.len() <= TEXTS_MAX);
+        assert!(!texts.young.is_empty());
+    }
+}

@@ -1,0 +1,176 @@
+//! Warnings and errors of a client's last statement, for a client whose server connection has been
+//! given away: the server cannot be asked any more.
+
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::mysql::lenenc::Reader;
+use wire::mysql::packet::{ColumnKind, ResultColumn, put_result};
+use wire::mysql::sql::Limit;
+
+/// Bytes of messages that are kept. Servers keep 64 messages unless they are told otherwise; a
+/// message has at most 512 bytes.
+pub const WARNING_BYTES_MAX: usize = 64 * 1024;
+
+/// Messages that are kept, however short they are.
+const WARNINGS_MAX: usize = 1_024;
+
+/// The level of what made a statement fail.
+const ERROR: &[u8] = b"Error";
+
+/// What a server said of a statement besides its result.
+#[derive(Debug)]
+struct Warning {
+    /// `Note`, `Warning` or `Error`.
+    level: Box<[u8]>,
+    /// MySQL's number of it, in digits.
+    code: Box<[u8]>,
+    /// A sentence, in the client's character set.
+    message: Box<[u8]>,
+}
+
+/// What a server said of one statement.
+#[derive(Debug, Default)]
+pub struct Warnings {
+    kept: Vec<Warning>,
+    bytes: usize,
+    /// How many there were.
+    count: u64,
+    /// How many of these were errors.
+    errors: u64,
+}
+
+impl Warnings {
+    /// Of a statement that failed.
+    pub(crate) fn of_error(code: u16, message: &[u8]) -> Warnings {
+        let mut warnings = Warnings::default();
+        warnings.push(ERROR, code.to_string().as_bytes(), message);
+        warnings
+    }
+
+    /// A row of the answer to `SHOW WARNINGS`. One that is none changes nothing.
+    pub(crate) fn row(&mut self, row: &[u8]) {
+        let mut reader = Reader::new(row);
+        let mut next = || reader.lenenc_bytes();
+        if let (Some(level), Some(code), Some(message)) = (next(), next(), next()) {
+            self.push(level, code, message);
+        }
+    }
+
+    fn push(&mut self, level: &[u8], code: &[u8], message: &[u8]) {
+        self.count += 1;
+        self.errors += u64::from(level.eq_ignore_ascii_case(ERROR));
+        let bytes = level.len() + code.len() + message.len();
+        if self.bytes + bytes <= WARNING_BYTES_MAX && self.kept.len() < WARNINGS_MAX {
+            self.bytes += bytes;
+            let (level, code, message) = (level.into(), code.into(), message.into());
+            self.kept.push(Warning { level, code, message });
+        }
+    }
+
+    /// How many there were, errors among them.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// How many errors there were.
+    pub(crate) fn errors(&self) -> u64 {
+        self.errors
+    }
+}
+
+/// Appends the answer to `SHOW WARNINGS`, or to `SHOW ERRORS`.
+pub(crate) fn put(
+    warnings: Option<&Warnings>,
+    (errors_only, limit): (bool, Limit),
+    (caps, status): (Capabilities, Status),
+    seq: &mut u8,
+    out: &mut Vec<u8>,
+) {
+    const COLUMNS: [ResultColumn<'_>; 3] = [
+        ResultColumn::text(b"Level"),
+        ResultColumn { name: b"Code", kind: ColumnKind::Unsigned },
+        ResultColumn::text(b"Message"),
+    ];
+    let kept = warnings.map(|warnings| warnings.kept.as_slice()).unwrap_or_default();
+    let rows: Vec<Vec<Option<&[u8]>>> = kept
+        .iter()
+        .filter(|warning| !errors_only || warning.level.eq_ignore_ascii_case(ERROR))
+        .skip(usize::try_from(limit.offset).unwrap_or(usize::MAX))
+        .take(usize::try_from(limit.count).unwrap_or(usize::MAX))
+        .map(|warning| vec![Some(&*warning.level), Some(&*warning.code), Some(&*warning.message)])
+        .collect();
+    put_result(out, seq, caps, &COLUMNS, &rows, status);
+}
+
+#[cfg(test)]
+mod tests {
+    use wire::mysql::frame::{HEADER_BYTES, Header};
+    use wire::mysql::lenenc::put_bytes;
+
+    use super::*;
+
+    fn row(parts: [&str; 3]) -> Vec<u8> {
+        let mut row = Vec::new();
+        for part in parts {
+            put_bytes(&mut row, part.as_bytes());
+        }
+        row
+    }
+
+    /// The rows of an answer in which definitions have no end of their own.
+    fn answer(warnings: Option<&Warnings>, errors_only: bool, limit: Limit) -> Vec<Vec<u8>> {
+        let (mut out, mut seq) = (Vec::new(), 1);
+        let caps = Capabilities::DEPRECATE_EOF;
+        put(warnings, (errors_only, limit), (caps, Status::AUTOCOMMIT), &mut seq, &mut out);
+        let (mut packets, mut rest) = (Vec::new(), &out[..]);
+        while let Some(header) = Header::parse(rest) {
+            assert_eq!(usize::from(header.seq), packets.len() + 1);
+            packets.push(rest[HEADER_BYTES..header.total()].to_vec());
+            rest = &rest[header.total()..];
+        }
+        assert_eq!(usize::from(seq), packets.len() + 1);
+        packets.pop();
+        packets.split_off(4)
+    }
+
+    #[test]
+    fn what_was_said_is_said_again() {
+        let note = row(["Note", "1051", "Unknown table 'test.t'"]);
+        let warning = row(["Warning", "1265", "Data truncated for column 'a' at row 1"]);
+        let error = row(["Error", "1062", "Duplicate entry '1' for key 'PRIMARY'"]);
+        let mut warnings = Warnings::default();
+        for row in [&note, &warning, &error] {
+            warnings.row(row);
+        }
+        warnings.row(b"\x01");
+        assert_eq!((warnings.count(), warnings.errors()), (3, 1));
+        let all = |limit| answer(Some(&warnings), false, limit);
+        assert_eq!(all(Limit::NONE), [note, warning.clone(), error.clone()]);
+        assert_eq!(all(Limit { offset: 1, count: 1 }), [warning]);
+        assert_eq!(all(Limit { offset: 7, count: 1 }), Vec::<Vec<u8>>::new());
+        assert_eq!(answer(Some(&warnings), true, Limit::NONE), [error]);
+        assert_eq!(answer(None, false, Limit::NONE), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn an_error_is_a_warning() {
+        let warnings = Warnings::of_error(1064, b"no");
+        assert_eq!(answer(Some(&warnings), false, Limit::NONE), [row(["Error", "1064", "no"])]);
+        assert_eq!((warnings.count(), warnings.errors()), (1, 1));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_is_room_for() {
+        let mut warnings = Warnings::default();
+        let long = "x".repeat(1_000);
+        for _ in 0..10_000 {
+            warnings.row(&row(["Warning", "1", &long]));
+        }
+        assert_eq!(warnings.count(), 10_000);
+        assert!(warnings.bytes <= WARNING_BYTES_MAX && warnings.kept.len() < 70);
+        let mut warnings = Warnings::default();
+        for _ in 0..10_000 {
+            warnings.row(&row(["", "", ""]));
+        }
+        assert_eq!(warnings.kept.len(), WARNINGS_MAX);
+    }
+}
