@@ -252,17 +252,27 @@ impl Workspaces {
     }
 
     /// Brings a disk that is in use, by `user` if by anybody, and its chain, to the object store.
-    /// Answers the key of the manifest, by which [`Workspaces::attach`] finds it.
+    /// Answers the key of the manifest, by which [`Workspaces::attach`] finds it. The disk and its
+    /// user are kept for no longer than the copy takes: a store that takes nothing at present holds
+    /// nobody up who wants to end the sandbox.
     pub(crate) async fn snapshot(
         &self,
-        attached: &Attached,
-        user: Option<&Session>,
+        attached: Attached,
+        user: Option<Session>,
         chain: &[LayerId],
     ) -> Result<String, Error> {
-        self.publish_all(chain).await?;
         let path = self.copy_path();
-        copy(attached, user, &path).await?;
-        let stored = image::store(&self.0.objects, "disks", &attached.id, &path).await;
+        copy(&attached, user.as_ref(), &path).await?;
+        drop(user);
+        let id = attached.id.clone();
+        let stored = async {
+            // It may be the last one, and detaching writes what is left.
+            blocking(move || Ok(drop(attached))).await?;
+            // What a manifest stands on is there before it is.
+            self.publish_all(chain).await?;
+            image::store(&self.0.objects, "disks", &id, &path).await
+        };
+        let stored = stored.await;
         self.remove_file(path).await;
         stored
     }

@@ -4,8 +4,6 @@
 //! written against; each would fail there.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::Path;
 use std::thread;
 
 use serde_json::{Value, json};
@@ -14,7 +12,7 @@ use testkit::{Request, Response, Server, process, until};
 use crate::asynchronous::{assert_error, id};
 use crate::sessions_support::{
     Heard, SOON, Sessions, guest_init, images, loop_devices, numbers, ok, path, probe,
-    serve_sessions, with,
+    serve_sessions, walk, with,
 };
 use crate::support::{beside_others, settle};
 
@@ -394,16 +392,6 @@ fn w10_an_ended_session_leaves_no_file() {
 }
 
 /// Files below a directory.
-fn walk(directory: &Path, found: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        match entry.file_type() {
-            Ok(kind) if kind.is_dir() => walk(&path, found),
-            _ => drop(found.insert(path.display().to_string())),
-        }
-    }
-}
-
 #[test]
 fn w11_content_is_taken_as_it_is() {
     let _guard = beside_others();

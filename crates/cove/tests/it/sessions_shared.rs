@@ -1,11 +1,13 @@
 //! Servers that share a store and an object store: whoever is asked goes on with a session, and
 //! never two at the same time.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 use testkit::{Postgres, Scratch, Server, until};
 
 use crate::asynchronous::post;
-use crate::sessions_support::{SOON, Sessions, config, numbers, ok, path, probe};
+use crate::sessions_support::{SOON, Sessions, config, numbers, ok, path, probe, walk};
 use crate::support::{COVE, beside_others};
 
 /// What seals secrets for all of them.
@@ -145,4 +147,27 @@ fn a_server_whose_store_is_gone_stops_all_the_same() {
     drop(database);
     server.signal("TERM");
     assert!(server.wait(SOON).success());
+}
+
+#[test]
+fn what_a_turn_has_stored_goes_with_its_session() {
+    let _guard = beside_others();
+    let objects = Scratch::new();
+    let of_sessions = config("ready = 0\nsnapshot_after_turn = true");
+    let config = format!("objects.url = {:?}\n{of_sessions}", objects.path().display().to_string());
+    let server = Server::start_with(COVE, &[], Some(&config));
+    let sessions = Sessions::from(&server);
+    sessions.deploy(&probe("probe"));
+    for _ in 0..2 {
+        let session = sessions.create(&json!({"agent": "probe"}));
+        // So much that it is still on its way when the session ends.
+        sessions.out(&session, "head -c 8M /dev/urandom > much");
+        sessions.ask(&session, "hello");
+        sessions.end(&session);
+    }
+    // Then nobody stores anything any more.
+    drop(server);
+    let mut left = BTreeSet::new();
+    walk(&objects.path().join("disks"), &mut left);
+    assert_eq!(left, BTreeSet::new());
 }

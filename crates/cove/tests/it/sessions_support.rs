@@ -1,5 +1,6 @@
 //! What the tests of sessions share: servers that have them, agents, and a client for both.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -358,4 +359,15 @@ pub(crate) fn guest_init(sessions: &Sessions, session: &str) -> u32 {
         assert!(ancestor > 1, "no guest init above {inside}");
     }
     ancestor
+}
+
+/// Adds the paths of all files below a directory to what was found; none when it is not there.
+pub(crate) fn walk(directory: &Path, found: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => walk(&path, found),
+            _ => drop(found.insert(path.display().to_string())),
+        }
+    }
 }

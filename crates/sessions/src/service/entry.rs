@@ -31,6 +31,10 @@ pub(crate) struct Entry {
     pub(crate) log: Arc<Log>,
     /// One transition at a time: whoever makes or ends the sandbox holds this.
     pub(crate) transition: Arc<tokio::sync::Mutex<()>>,
+    /// Held while its files are on their way to the object store, and while they are removed there:
+    /// an older copy must neither take the place of a newer one nor come after the end. Who holds
+    /// the transition may wait for it, and never the other way round.
+    pub(crate) storing: tokio::sync::Mutex<()>,
     /// Guards what changes. Never held over an await.
     pub(crate) state: Mutex<Changing>,
     /// Who listens to the session as a whole.
@@ -116,6 +120,7 @@ impl Entry {
             tenant: row.tenant.as_str().into(),
             log,
             transition: Arc::default(),
+            storing: tokio::sync::Mutex::default(),
             state: Mutex::new(Changing {
                 row,
                 body: None,

@@ -455,6 +455,7 @@ impl Inner {
     /// Brings the disk of a session without a sandbox to the object store. The caller holds its
     /// transition.
     pub(super) async fn store_files(&self, entry: &Arc<Entry>) -> Result<(), Error> {
+        let _storing = entry.storing.lock().await;
         let (disk, chain) = {
             let state = entry.state.lock();
             (state.row.disk.clone(), state.row.chain.clone())
@@ -465,7 +466,7 @@ impl Inner {
     }
 
     /// Notes where the files of a session are in the object store, and removes what was there of
-    /// an earlier disk of it.
+    /// an earlier disk of it. The caller holds `storing`.
     pub(super) async fn stored(&self, entry: &Entry, manifest: String) -> Result<(), Error> {
         let before = entry.state.lock().row.manifest.replace(manifest.clone());
         self.save(entry).await?;
@@ -568,6 +569,8 @@ impl Inner {
         {
             tracing::error!(session = %entry.id, "a turn went on without a sandbox");
         }
+        // What its last turn had stored comes before it is removed.
+        let _storing = entry.storing.lock().await;
         let (disk, manifest) = {
             let mut state = entry.state.lock();
             let row = &mut state.row;

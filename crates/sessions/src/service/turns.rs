@@ -609,13 +609,14 @@ impl Inner {
     }
 
     async fn snapshot_after_turn(&self, at_work: &Use) {
-        let Some(disk) = at_work.body.disk() else { return };
         let entry = &at_work.entry;
+        // Whoever ends the sandbox now waits for this before he stores or removes files himself.
+        let _storing = entry.storing.lock().await;
+        // Who has ended it already stores what there is later than this.
+        let Some(disk) = at_work.body.disk() else { return };
         let chain = entry.state.lock().row.chain.clone();
         let user = at_work.body.sandbox().ok();
-        let snapshot = self.workspaces.snapshot(&disk, user.as_ref(), &chain).await;
-        // A store that takes nothing at present must not hold the sandbox and its disk.
-        drop((disk, user));
+        let snapshot = self.workspaces.snapshot(disk, user, &chain).await;
         let stored = match snapshot {
             Ok(manifest) => self.stored(entry, manifest).await,
             Err(error) => Err(error),
