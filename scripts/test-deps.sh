@@ -34,6 +34,11 @@ need esbuild esbuild
 # programs of PostgreSQL beside PATH.
 [ -n "$(compgen -G '/usr/lib/postgresql/*/bin/postgres')" ] || need postgresql postgres initdb psql
 need redis-server redis-server
+# MariaDB, without what would make a service of it; beside PATH for whoever is not root.
+[ -x /usr/sbin/mariadbd ] || need mariadb-server-core mariadbd
+need mariadb-client-core my_print_defaults
+# Brings a newer MariaDB.
+need maven mvn
 need openssl openssl
 # Starts them without privileges.
 need util-linux setpriv
@@ -48,6 +53,8 @@ python3 -c 'import ensurepip, venv' > /dev/null 2>&1 || missing+=(python3 python
 [ -x /usr/bin/python3 ] || missing+=(python3)
 # A driver of PostgreSQL for Java.
 [ -e /usr/share/java/postgresql.jar ] || missing+=(libpostgresql-jdbc-java)
+# One of MariaDB.
+[ -e /usr/share/java/mariadb-java-client.jar ] || missing+=(libmariadb-java)
 # The header of the C library, not just the compiler.
 [ -e /usr/include/stdio.h ] || missing+=(libc6-dev)
 
