@@ -14,7 +14,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import bouncer
-from bouncer import figures, load, matrix, poolers, relay, wire
+from bouncer import figures, load, matrix, mysql, poolers, relay, wire
 from bouncer.poolers import COVE, PGBOUNCER
 
 CELL = ["tcp", 10, "simple"]
@@ -53,6 +53,22 @@ class Figures(unittest.TestCase):
             found = {"rows": [one]}
             self.assertEqual(figures.failed(found), wrong)
             self.assertEqual(figures.goals(found)[0].met, not wrong)
+
+    def test_mysql_is_compared_with_postgresql_and_by_its_worst_round(self):
+        select = [mysql.SELECT, mysql.TEXT, 10]
+        mix = [mysql.READ_WRITE, mysql.TEXT, 1000]
+        rows = [
+            row("mysql", COVE, select, cpu_us=10.0),
+            row("mysql", mysql.COVE_MYSQL, select, cpu_us=11.5),
+            row("mysql", mysql.COVE_MYSQL, mix, per_second=1.0, server_connections=20),
+        ]
+        self.assertEqual([goal.met for goal in figures.goals({"rows": rows})], [False, True])
+        rows.append(row("mysql", mysql.COVE_MYSQL, mix, per_second=1.0, server_connections=21))
+        rows.append(row("mysql", mysql.COVE_MYSQL, select, cpu_us=10.0))
+        self.assertEqual([goal.met for goal in figures.goals({"rows": rows})], [True, False])
+        rows[-2:] = [row("mysql", mysql.COVE_MYSQL, mix, failure="lost")]
+        self.assertEqual([goal.met for goal in figures.goals({"rows": rows})], [False, False])
+        self.assertTrue(figures.failed({"rows": rows}))
 
     def test_failures_of_others_are_theirs(self):
         self.assertFalse(figures.failed({"rows": [row("load", PGBOUNCER, failure="no")]}))
@@ -105,11 +121,11 @@ class Pgbench(unittest.TestCase):
             run.directory = types.SimpleNamespace(name=directory)
             lines = ["0 1 11 0 99 999999", "0 2 22 0 100 500000", "0 3 33 0 102 1", "0 4 44 0 1"]
             pathlib.Path(directory, "log.1").write_text("\n".join(lines), encoding="utf-8")
-            self.assertEqual(run.latencies(100.0, 102.0), [22])
+            self.assertEqual(run.latencies(100.0, 102.0), {"latencies_us": [22]})
 
     def test_figures_are_of_the_seconds_after_the_first(self):
         run = object.__new__(load.Load)
-        run.latencies = lambda *_: []
+        run.latencies = lambda *_: {}
         marks = [(1.0, 500.0, 0, 1.0, 2.0, 10), (2.0, 100.0, 1, 1.5, 3.0, 110)]
         found = run.figures(marks)
         self.assertEqual(found["transactions"], 100.0)
@@ -119,6 +135,37 @@ class Pgbench(unittest.TestCase):
     def test_a_script_for_each_share_of_dirty_work(self):
         self.assertEqual(sum(matrix.DIRTY_WEIGHTS.values()), 100)
         self.assertLessEqual(set(matrix.DIRTY_WEIGHTS), set(matrix.SCRIPTS))
+
+
+class Sysbench(unittest.TestCase):
+    LINES = (
+        "99th percentile:                         1.23",
+        "         avg:                                    0.50",
+        "    ignored errors:                      3      (1.00 per sec.)",
+        "    reconnects:                          0      (0.00 per sec.)",
+    )
+
+    def test_what_it_says_is_read(self):
+        line = "[ 2s ] thds: 10 tps: 7339.21 qps: 146784.20 (r/w/o: 1/2/3) lat (ms,99%): 0.20"
+        self.assertEqual(mysql.Sysbench.progress.search(line).groups(), ("2", "7339.21"))
+        run = object.__new__(mysql.Sysbench)
+        found = run.summary("", list(self.LINES))
+        self.assertEqual(found, {"mean_ms": 0.5, "p99_ms": 1.23, "ignored": 3.0})
+
+    def test_a_lost_connection_is_an_error(self):
+        lines = [*self.LINES[:3], self.LINES[3].replace("0  ", "1  ", 1)]
+        with self.assertRaises(load.Failed):
+            object.__new__(mysql.Sysbench).summary("", lines)
+
+    def test_it_speaks_the_protocol_of_the_endpoint(self):
+        for kind, word in ((mysql.Server, "mysql"), (poolers.Endpoint, "pgsql")):
+            argv = mysql.command(kind("x", 1, "/d", 2, "v"), "oltp_point_select")
+            self.assertIn(f"--{word}-port=1", argv)
+            self.assertIn(f"--db-driver={word}", argv)
+
+    def test_a_secret_is_a_hash_of_a_hash(self):
+        # Of MariaDB's own documentation.
+        self.assertEqual(mysql.secret("mariadb"), "*54958E764CE10E50764C2EECBB71D01F08549980")
 
 
 class Protocol(unittest.TestCase):

@@ -1,4 +1,5 @@
-"""The bouncer and poolers beside it: the relay in one process, and whole processes under pgbench.
+"""The bouncer and poolers beside it: the relay in one process, and whole processes under pgbench
+and sysbench.
 
 `measure` runs the cases that are wanted in rounds, every rival of a case next to the other, and
 gives a document for `bouncer.figures`, which says what the figures mean.
@@ -13,7 +14,7 @@ import traceback
 from collections import namedtuple
 
 import machine
-from bouncer import matrix, poolers, relay
+from bouncer import matrix, mysql, poolers, relay
 from bouncer.load import Failed
 from bouncer.poolers import ALL, COVE, DIRECT, ODYSSEY, PG_DOORMAN, PGBOUNCER, PGBOUNCER_RESET
 from rivals import Unavailable, say
@@ -35,8 +36,9 @@ CASES = [
     Case("fairness", (COVE, PGBOUNCER, DIRECT), matrix.fairness, rounds=3),
     Case("dirty", (COVE, PGBOUNCER_RESET, DIRECT), matrix.dirty, rounds=3),
     Case("churn", POOLERS, matrix.churn, rounds=1),
+    Case("mysql", mysql.RIVALS, mysql.load, mysql.cells, rounds=3),
 ]
-RIVALS = (*ALL, PGBOUNCER_RESET)
+RIVALS = (*ALL, PGBOUNCER_RESET, *mysql.ALL)
 NAMES = ["bouncer", "bouncer-relay", *(f"bouncer-{case.name}" for case in CASES)]
 
 
@@ -83,7 +85,7 @@ def one(case, running, name, options, cell):
     key = cell[1:] if isinstance(cell, tuple) else ()
     try:
         endpoint = running.get(name)
-        case.run(running.server, endpoint, samples, options, cell)
+        case.run(running.server_of(name), endpoint, samples, options, cell)
     except Unavailable as reason:
         running.missing(name, reason)
     except (Failed, OSError) as error:
@@ -116,7 +118,7 @@ def told(row):
 
 
 class Running:
-    """The server and the poolers of a run, each started when it is needed first."""
+    """The servers and the poolers of a run, each started when it is needed first."""
 
     def __init__(self, stack, scratch, options, found):
         self.stack, self.options, self.found = stack, options, found
@@ -125,21 +127,31 @@ class Running:
         # Poolers that refuse to be root have their files below it.
         for directory in (scratch, self.scratch):
             os.chmod(directory, 0o755)
-        self.server = stack.enter_context(poolers.postgres(self.scratch))
-        self.found["versions"][DIRECT] = self.server.version
-        self.endpoints = {DIRECT: self.server}
+        self.endpoints = {}
 
     def get(self, name):
         if reason := self.found["unavailable"].get(name):
             raise Unavailable(reason)
         if name not in self.endpoints:
-            if name == COVE:
-                maker = poolers.cove(self.scratch, self.server, self.options.cove)
-            else:
-                maker = poolers.MAKERS[name](self.scratch, self.server)
-            self.endpoints[name] = self.stack.enter_context(maker)
-            self.found["versions"][name] = self.endpoints[name].version
+            endpoint = self.stack.enter_context(self.maker(name))
+            self.endpoints[name] = endpoint
+            self.found["versions"][name] = endpoint.version
         return self.endpoints[name]
+
+    def server_of(self, name):
+        """The database that a rival stands before."""
+        return self.get(mysql.DIRECT_MYSQL if name in mysql.ALL else DIRECT)
+
+    def maker(self, name):
+        if name == DIRECT:
+            return poolers.postgres(self.scratch)
+        if name == mysql.DIRECT_MYSQL:
+            return mysql.mariadb(self.scratch)
+        server = self.server_of(name)
+        if name in (COVE, mysql.COVE_MYSQL):
+            cove = poolers.cove if name == COVE else mysql.cove
+            return cove(self.scratch, server, self.options.cove)
+        return poolers.MAKERS[name](self.scratch, server)
 
     def missing(self, name, reason):
         if name not in self.found["unavailable"]:

@@ -3,9 +3,9 @@
 import statistics
 
 import report
-from bouncer import CASES, DIRECT, PGBOUNCER, PGBOUNCER_RESET, POOLERS
+from bouncer import CASES, DIRECT, PGBOUNCER, PGBOUNCER_RESET, POOLERS, mysql
 from bouncer.matrix import MODES
-from bouncer.poolers import COVE
+from bouncer.poolers import COVE, POOL
 from report import Goal, number, table
 
 TITLES = {
@@ -17,11 +17,15 @@ TITLES = {
     "fairness": "Tenant B, one client at 50/s, while tenant A's 200 clients flood the same server",
     "dirty": "1 % each `SET`, advisory lock and temporary table, 40 clients",
     "churn": "All server connections ended every second",
+    "mysql": "sysbench before MariaDB, and its point selects before PostgreSQL",
 }
 CPU_RATIO_MAX, UNIX_CPU_RATIO_MAX, CALLS_MAX = 0.85, 0.6, 4.6
 KIB_PER_CLIENT_MAX, ACTIVE_RATIO_MAX = 2.0, 1.1
 FAIR_RATIO_MAX, DIRTY_RATIO_MIN = 3.0, 0.9
+MYSQL_CPU_RATIO_MAX = 1.1
 PERCENTILES = (50, 95, 99)
+# Of which the worst round counts.
+PEAKS = ("server_connections",)
 
 
 # --- figures
@@ -48,7 +52,7 @@ def summarise(rows):
         if name in ("left", "calls"):
             figures[name] = values[-1] if name == "calls" else sum(values, [])
         elif all(isinstance(value, (int, float)) for value in values):
-            figures[name] = statistics.median(values)
+            figures[name] = (max if name in PEAKS else statistics.median)(values)
         elif name.endswith(("_us", "_ms")):
             samples = [sample for value in values for sample in value]
             for percent in PERCENTILES:
@@ -78,7 +82,7 @@ def failed(found):
         return False
     relay = (found.get("relay") or {}).get("rows", [])
     wrong = any(not side["checked"] for row in relay for side in row.values() if is_side(side))
-    ours = [row for row in found.get("rows", []) if row["rival"] == COVE]
+    ours = [row for row in found.get("rows", []) if row["rival"] in (COVE, mysql.COVE_MYSQL)]
     return wrong or any("failure" in row or row.get("left") for row in ours)
 
 
@@ -103,6 +107,7 @@ def goals(found):
         *memory_goals(f),
         *fairness_goals(f),
         *dirty_goals(f),
+        *mysql_goals(f),
     ]
 
 
@@ -241,6 +246,32 @@ def dirty_goals(f):
     return [Goal("dirty work", target, words, "; ".join(beside), number(ratio, 2), met)]
 
 
+def mysql_goals(f):
+    """CPU time beside PostgreSQL's relay, and a thousand clients on the connections of a pool."""
+    found = []
+    for clients in mysql.COMPARED_CLIENTS:
+        for mode in (mysql.PREPARED, mysql.TEXT):
+            key = (mysql.SELECT, mode, clients)
+            mine, theirs = (of(f, "mysql", key, r, "cpu_us") for r in (mysql.COVE_MYSQL, COVE))
+            name = f"MySQL relay's CPU time for a point select, {clients} clients, {mode}"
+            target, limit = f"≤ {MYSQL_CPU_RATIO_MAX} × PostgreSQL relay", MYSQL_CPU_RATIO_MAX
+            found += compared(name, target, mine, theirs, "PostgreSQL relay", limit, " µs")
+    for mode in (mysql.PREPARED, mysql.TEXT):
+        rivals = f.get(("mysql", (mysql.READ_WRITE, mode, max(mysql.CLIENTS))), {})
+        mine = rivals.get(mysql.COVE_MYSQL, {})
+        if "server_connections" not in mine and not mine.get("failures"):
+            continue
+        name = f"read-write mix of {max(mysql.CLIENTS)} clients, {mode}"
+        errors, most = len(mine["failures"]), mine.get("server_connections")
+        met = not errors and most <= POOL
+        words = f"{number(most)} connections, {errors} runs with errors"
+        direct = rivals.get(mysql.DIRECT_MYSQL, {}).get("per_second")
+        beside = f"{number(mine.get('per_second'))}/s; MariaDB itself {number(direct)}/s"
+        target = f"no error, ≤ {POOL} server connections"
+        found.append(Goal(name, target, words, beside, "–", met))
+    return found
+
+
 # --- tables
 
 
@@ -366,6 +397,16 @@ def churn_table(cells):
     return by_rival(cells, [], columns)
 
 
+def mysql_table(cells):
+    columns = [
+        ("per second", "per_second"), ("CPU µs", "cpu_us"), ("user", "user_us"),
+        ("kernel", "kernel_us"), ("switches", "switches"), ("mean ms", "mean_ms"),
+        ("p99 ms", "p99_ms"), ("deadlocks", "ignored"),
+        ("server connections", "server_connections"),
+    ]  # fmt: skip
+    return by_rival(cells, ["workload", "statements", "clients"], columns)
+
+
 TABLES = {
     "load": load_table,
     "calls": calls_table,
@@ -375,4 +416,5 @@ TABLES = {
     "fairness": fairness_table,
     "dirty": dirty_table,
     "churn": churn_table,
+    "mysql": mysql_table,
 }

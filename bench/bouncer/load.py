@@ -1,4 +1,4 @@
-"""pgbench as load, and what a pooler spends meanwhile."""
+"""pgbench as load, what a pooler spends meanwhile, and what any program of load has in common."""
 
 import contextlib
 import json
@@ -17,7 +17,6 @@ import machine
 from bouncer.poolers import PASSWORD
 from rivals import Unavailable
 
-PROGRESS = re.compile(r"progress: ([0-9.]+) s, ([0-9.]+) tps")
 RECONNECTION = re.compile(r"^tps = ([0-9.]+) \(including reconnection", re.M)
 TICKS = os.sysconf("SC_CLK_TCK")
 # To connect a thousand clients, and to end.
@@ -56,6 +55,11 @@ def spent(pid):
 
 class Load:
     """One run of pgbench against an endpoint."""
+
+    program = "pgbench"
+    # The time so far and the transactions of a second, in a line for each second, and where.
+    progress = re.compile(r"progress: ([0-9.]+) s, ([0-9.]+) tps")
+    tells_on, other = "stderr", "stdout"
 
     def __init__(self, server, endpoint, seconds, arguments, **options):
         unix = options.get("unix", False)
@@ -96,7 +100,7 @@ class Load:
         limit.start()
         try:
             marks, lines, extra = self.watch(process, during, meter)
-            out = process.stdout.read()
+            out = getattr(process, self.other).read()
             status = process.wait()
         finally:
             limit.cancel()
@@ -106,10 +110,11 @@ class Load:
             process.stdout.close()
             process.stderr.close()
         if (status != 0 and not self.held) or len(marks) < 2:
-            raise Failed(f"pgbench ended with {status}: {' / '.join(lines[-3:])}")
+            said = " / ".join([*lines[-3:], *out.splitlines()[-3:]])
+            raise Failed(f"{self.program} ended with {status}: {said}")
         if failed := re.search(r"failed transactions: ([1-9]\d*)", out):
             raise Failed(f"{failed.group(1)} transactions failed")
-        return {**self.figures(marks), **extra, **self.reconnections(out)}
+        return {**self.figures(marks), **extra, **self.summary(out, lines)}
 
     def watch(self, process, during, meter):
         """What was spent at each line of progress within the time that counts."""
@@ -123,8 +128,8 @@ class Load:
             if self.held:
                 process.terminate()
 
-        for line in process.stderr:
-            found = PROGRESS.search(line)
+        for line in getattr(process, self.tells_on):
+            found = self.progress.search(line)
             if not found:
                 lines.append(line.strip())
                 continue
@@ -161,10 +166,11 @@ class Load:
             "kernel_us": kernel * 1e6 / transactions,
             "cpu_us": (user + kernel) * 1e6 / transactions,
             "switches": switches / transactions,
-            "latencies_us": self.latencies(begun, ended),
+            **self.latencies(begun, ended),
         }
 
-    def reconnections(self, out):
+    def summary(self, out, _lines):
+        """Figures of what the program says in the end."""
         found = RECONNECTION.search(out)
         return {"connections_per_second": float(found.group(1))} if found else {}
 
@@ -180,7 +186,7 @@ class Load:
                         continue
                     if begun <= int(fields[4]) + int(fields[5]) / 1e6 <= ended:
                         found.append(int(fields[2]))
-        return found
+        return {"latencies_us": found}
 
 
 class Calls:

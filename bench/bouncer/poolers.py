@@ -169,21 +169,21 @@ class Place:
         return path
 
 
-@contextlib.contextmanager
-def started(name, place, argv, version, **options):
-    """A pooler that was started, and reached, and is ended."""
-    with rivals.server(argv, place.log, **options) as process:
-        endpoint = Endpoint(name, place.port, place.directory, process.pid, version)
-        for unix in (False, True):
-            rivals.wait_until(lambda: reached(endpoint, unix), process, place.log, name)
-        yield endpoint
-
-
 def reached(endpoint, unix):
     from bouncer.wire import Client
 
     with Client(endpoint, unix) as client:
         return client.query("SELECT 1") == [[b"1"]]
+
+
+@contextlib.contextmanager
+def started(name, place, argv, version, reached=reached, kind=Endpoint, **options):
+    """A pooler that was started, and reached, and is ended."""
+    with rivals.server(argv, place.log, **options) as process:
+        endpoint = kind(name, place.port, place.directory, process.pid, version)
+        for unix in (False, True):
+            rivals.wait_until(lambda: reached(endpoint, unix), process, place.log, name)
+        yield endpoint
 
 
 @contextlib.contextmanager

@@ -22,13 +22,19 @@ GO = "go"
 GOALS = {
     "postgres/rendezvous/reset_always": 1 / 3,
     "postgres/rendezvous/dirty_only": 1 / 5,
+    "mysql/rendezvous/reset_always": 1 / 3,
+    "mysql/rendezvous/dirty_only": 1 / 5,
+    "mysql/status_flags": 1,
     "lease/acquire_return": 1 / 4,
     "lease/parallel": 1 / 4,
     "lease/contended": 1 / 4,
     "lease/throughput": 1 / 4,
     "lease/stats": 1 / 4,
 }
-AGAINST = {"postgres/rendezvous/dirty_only": "postgres/rendezvous/reset_always"}
+AGAINST = {
+    f"{protocol}/rendezvous/dirty_only": f"{protocol}/rendezvous/reset_always"
+    for protocol in ("postgres", "mysql")
+}
 # Go's pool is the one of the other bench, under its own names.
 POOL_ROWS = {"pool/": "lease/"}
 SECONDS_MAX = 600
