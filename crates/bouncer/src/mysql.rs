@@ -4,8 +4,12 @@
 //! bytes for the other side and a decision come out.
 
 pub mod auth;
+pub mod client;
 pub mod dial;
+pub mod link;
 pub mod login;
+pub mod pins;
+pub mod server;
 pub mod settings;
 pub mod statements;
 pub mod texts;

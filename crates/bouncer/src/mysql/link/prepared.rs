@@ -12,15 +12,11 @@ use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
 use wire::mysql::packet::{self, ErrPacket, OkPacket};
 use wire::mysql::reply::ReplyKind;
-use wire::mysql::sql::{Effects, rewrite_connection_id};
 
-use super::Shared;
 use super::front::{Link, Taken, pass_over, refuse};
 use super::give::play;
-use super::query::refusal;
 use crate::link::Outputs;
 use crate::mysql::client::{ClientSession, Refusal};
-use crate::mysql::pins::Pin;
 use crate::mysql::server::{Audience, Note, ServerSession};
 use crate::mysql::statements::{
     Executing, Failure, Memory, Preparing, Purpose, Statement, StatementId, private_place,
@@ -54,8 +50,6 @@ mod errors {
     pub(super) const NEEDS_PREPARING: u16 = 1615;
     /// There are too many statements.
     pub(super) const TOO_MANY: u16 = 1461;
-    /// The statement is none that can be prepared.
-    pub(super) const NOT_PREPARED: u16 = 1295;
 }
 
 fn unknown_statement() -> Refusal {
@@ -166,35 +160,9 @@ fn put_prepare(text: &[u8], out: &mut Vec<u8>) {
 }
 
 impl Link<'_, '_> {
-    /// `COM_STMT_PREPARE`
-    pub(super) fn stmt_prepare(&mut self, header: Header, rest: &[u8]) -> Taken {
-        let Some(text) = rest.get(HEADER_BYTES + 1..header.total()) else {
-            return Taken::More(header.total());
-        };
-        let mode = self.client.sql_mode;
-        let facts = self.shared.texts.facts(text, mode);
-        if let Some(refusal) = refusal(self.client, &facts) {
-            return self.refuse(header, rest, refusal);
-        }
-        if facts.effects.intersects(Effects::KILL) {
-            let message = "KILL cannot be prepared";
-            let refusal = Refusal::new(errors::NOT_PREPARED, b"HY000", message);
-            return self.refuse(header, rest, refusal);
-        }
-        if !self.settle() {
-            return Taken::Wait;
-        }
-        let mut own = Vec::new();
-        let asks = facts.effects.intersects(Effects::CONNECTION_ID);
-        if asks && rewrite_connection_id(text, mode, self.client.id.0, &mut own) {
-            return self.prepare_text(header, rest, &own);
-        }
-        self.prepare_text(header, rest, text)
-    }
-
     /// Prepares a statement for the client: with what is known of it, or at the server. The text
     /// may be another than the one that the client sent.
-    fn prepare_text(&mut self, header: Header, rest: &[u8], text: &[u8]) -> Taken {
+    pub(super) fn prepare(&mut self, header: Header, rest: &[u8], text: &[u8]) -> Taken {
         if !self.client.statements.has_room_for(text) {
             let message = "the client has prepared as many statements as it may";
             let refusal = Refusal::new(errors::TOO_MANY, b"42000", message);
@@ -246,7 +214,7 @@ impl Link<'_, '_> {
         let (mut place, statement) = (open.place, open.statement.clone());
         let taken = self.client.statements.is_taken(place, number);
         // Settings that are not all known may be others than those it was prepared under.
-        if place == statement.id && (taken || self.server.pins.has(Pin::Settings)) {
+        if place == statement.id && (taken || self.server.has_unknown_settings()) {
             place = private_place(&self.shared.key, statement.id, self.client.id.0, number);
             if let Some((_, open)) = self.client.statements.find_mut(number) {
                 open.place = place;
@@ -397,20 +365,9 @@ pub(super) enum Prepared {
     Failed,
 }
 
-/// The client was given the head of a reply to its preparation, at the end of `to_client` from `at`
-/// on: gives the statement a number of its own in it.
-pub(super) fn renumber(
-    client: &mut ClientSession,
-    server: &ServerSession,
-    at: usize,
-    to_client: &mut [u8],
-) {
-    let Some(Note::Prepare(preparing)) = server.front().map(|front| &front.note) else { return };
-    let number = client.statements.put(preparing.statement.clone(), preparing.counts);
-    let at = at + HEADER_BYTES + 1;
-    if let Some(place) = to_client.get_mut(at..at + 4) {
-        place.copy_from_slice(&number.to_le_bytes());
-    }
+/// The number that the client gets for the statement that is prepared for it.
+pub(super) fn client_number(client: &mut ClientSession, preparing: &Preparing) -> u32 {
+    client.statements.put(preparing.statement.clone(), preparing.counts)
 }
 
 /// The reply to a preparation has come in full.
@@ -473,28 +430,18 @@ pub(super) fn prepared(
 /// what it was to execute. Prepares it anew, to execute it once more. False: the client has to be
 /// told.
 pub(super) fn again(
-    shared: &Shared,
+    generation: u64,
     server: &mut ServerSession,
     error: &ErrPacket<'_>,
     out: &mut Outputs<'_>,
 ) -> bool {
-    let Some(front) = server.front() else { return false };
-    let executing = match &front.note {
-        Note::Execute(executing) if !executing.is_second => (**executing).clone(),
-        Note::Prepare(preparing) => {
-            if let Purpose::Again(executing) = &preparing.purpose {
-                // It cannot be prepared either: that is the answer to the execution.
-                let note = Note::Execute(Box::new(executing.clone()));
-                drop(server.pop());
-                server.push_front(ReplyKind::Execute, Audience::Client, note);
-            }
-            return false;
-        }
-        _ => return false,
-    };
     if !matches!(error.code, errors::UNKNOWN_STATEMENT | errors::NEEDS_PREPARING) {
         return false;
     }
+    let executing = match server.front().map(|front| &front.note) {
+        Some(Note::Execute(executing)) if !executing.is_second => executing.clone(),
+        _ => return false,
+    };
     // Long data is gone with the statement.
     let memory_lost =
         server.statements.place_mut(executing.place).is_some_and(|place| place.user.is_some());
@@ -508,7 +455,6 @@ pub(super) fn again(
     put_prepare(&statement.text, out.to_server);
     let executing = Executing { is_second: true, ..executing };
     let purpose = Purpose::Again(executing);
-    let generation = shared.schema.load(Ordering::Relaxed);
     let preparing = Preparing::new(statement, place, purpose, generation);
     server.push(ReplyKind::Prepare, Audience::Nobody, Note::Prepare(Box::new(preparing)));
     true
@@ -519,16 +465,15 @@ pub(super) fn executed(
     client: Option<&mut ClientSession>,
     server: &mut ServerSession,
     executing: &Executing,
-    error: Option<&ErrPacket<'_>>,
+    result: Result<Status, &ErrPacket<'_>>,
     out: &mut Outputs<'_>,
 ) {
-    let status = server.status;
-    let is_open = error.is_none()
-        && status.contains(Status::CURSOR_EXISTS)
-        && !status.contains(Status::LAST_ROW_SENT);
+    let is_open = result.is_ok_and(|status| {
+        status.contains(Status::CURSOR_EXISTS) && !status.contains(Status::LAST_ROW_SENT)
+    });
     let user = if is_open && client.is_some() { Some(executing.number) } else { None };
     server.statements.set_user(executing.place, user);
-    if let Some(error) = error {
+    if let Err(error) = result {
         match error.code {
             // Whatever the server keeps of it, nobody else is to meet that.
             errors::UNKNOWN_STATEMENT
@@ -552,11 +497,11 @@ pub(super) fn fetched(
     client: Option<&mut ClientSession>,
     server: &mut ServerSession,
     number: u32,
-    error: Option<&ErrPacket<'_>>,
+    result: Result<Status, &ErrPacket<'_>>,
 ) {
-    let is_over = match error {
-        None => server.status.contains(Status::LAST_ROW_SENT),
-        Some(error) => matches!(error.code, errors::NO_CURSOR | errors::UNKNOWN_STATEMENT),
+    let is_over = match result {
+        Ok(status) => status.contains(Status::LAST_ROW_SENT),
+        Err(error) => matches!(error.code, errors::NO_CURSOR | errors::UNKNOWN_STATEMENT),
     };
     if is_over {
         // Long data may have come since the cursor was opened.
@@ -569,11 +514,8 @@ pub(super) fn was_reset(
     client: Option<&mut ClientSession>,
     server: &mut ServerSession,
     number: u32,
-    error: Option<&ErrPacket<'_>>,
 ) {
-    if error.is_none() {
-        forget(client, server, number, |memory| *memory = Memory::default());
-    }
+    forget(client, server, number, |memory| *memory = Memory::default());
 }
 
 /// The client's statement of this number remembers less at the server than it did.

@@ -6,7 +6,7 @@ use wire::mysql::frame::{HEADER_BYTES, Header, PAYLOAD_MAX, put_header};
 use wire::mysql::reply::ReplyKind;
 
 use super::reframe::Reframe;
-use super::{Prepared, errors, malformed, unknown_statement, wrong_arguments};
+use super::{Prepared, malformed, unknown_statement, wrong_arguments};
 use crate::link::Outputs;
 use crate::mysql::client::Refusal;
 use crate::mysql::link::front::{Link, Taken};
@@ -85,7 +85,7 @@ impl Link<'_, '_> {
         if let Some(refusal) = refusal(self.client, &statement.facts) {
             return self.refuse(header, rest, refusal);
         }
-        if !self.prepare(&statement.facts) {
+        if !self.before(&statement.facts) {
             return Taken::Wait;
         }
         let (place, server_number) = match self.placed(number) {
@@ -108,7 +108,7 @@ impl Link<'_, '_> {
             kept.extend_from_slice(sent);
         }
         let executing = Executing { number, statement, place, is_second: false };
-        let note = Note::Execute(Box::new(executing));
+        let note = Note::Execute(executing);
         self.server.push(ReplyKind::Execute, Audience::Client, note);
         taken
     }
@@ -182,6 +182,6 @@ pub(super) fn resend(
     if let Some(at) = out.to_server.get_mut(start + NUMBER_AT..start + NUMBER_AT + number.len()) {
         at.copy_from_slice(&number);
     }
-    server.push(ReplyKind::Execute, Audience::Client, Note::Execute(Box::new(executing)));
+    server.push(ReplyKind::Execute, Audience::Client, Note::Execute(executing));
     Prepared::Resent
 }

@@ -24,7 +24,7 @@ pub(crate) struct Reframe {
 impl Reframe {
     /// A packet of the client's with so many bytes begins; the first one counts with what was put
     /// in. `ends`: no other follows it.
-    pub(super) fn packet(&mut self, bytes: usize, ends: bool, out: &mut Vec<u8>) {
+    pub(crate) fn packet(&mut self, bytes: usize, ends: bool, out: &mut Vec<u8>) {
         let carry = std::mem::take(&mut self.carry);
         if ends {
             self.behind = Some(carry.len() + bytes);
