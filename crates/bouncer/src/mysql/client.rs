@@ -8,9 +8,10 @@ use wire::mysql::capabilities::{Capabilities, Status};
 use wire::mysql::packet::{self, OkPacket};
 use wire::mysql::sql::SqlMode;
 
+use super::link::Reframe;
 use super::server::Body;
 use super::settings::Settings;
-use super::statements::ClientStatements;
+use super::statements::{ClientStatements, Failure};
 use super::texts::Facts;
 use super::warnings::Warnings;
 use crate::link::ClientId;
@@ -42,7 +43,7 @@ pub(crate) struct Refusal {
     /// The server's number for such errors.
     pub(crate) code: u16,
     /// Its SQLSTATE.
-    pub(crate) state: &'static [u8; 5],
+    pub(crate) state: [u8; 5],
     /// A sentence.
     pub(crate) message: Cow<'static, str>,
 }
@@ -53,7 +54,13 @@ impl Refusal {
         state: &'static [u8; 5],
         message: impl Into<Cow<'static, str>>,
     ) -> Refusal {
-        Refusal { code, state, message: message.into() }
+        Refusal { code, state: *state, message: message.into() }
+    }
+
+    /// What a server said as the statement had to be prepared.
+    pub(crate) fn of(failure: Failure) -> Refusal {
+        let message = String::from_utf8_lossy(&failure.message).into_owned();
+        Refusal { code: failure.code, state: failure.state, message: message.into() }
     }
 
     /// A command that is none, or makes no sense.
@@ -112,6 +119,8 @@ pub struct ClientSession {
     pub(crate) to_seq: u8,
     /// What its command is answered with once it has come to its end.
     pub(crate) refused: Option<Box<Refusal>>,
+    /// Its command is on its way in packets of other lengths.
+    pub(crate) reframe: Option<Box<Reframe>>,
     pub(crate) attached: bool,
     /// No command of it has run at the connection that it holds.
     pub(crate) is_new_here: bool,
@@ -151,6 +160,7 @@ impl ClientSession {
             body: Body::default(),
             to_seq: 0,
             refused: None,
+            reframe: None,
             attached: false,
             is_new_here: true,
             status: Status::AUTOCOMMIT,

@@ -47,6 +47,7 @@ use crate::pg::statements::HashKey;
 pub use back::from_server;
 pub use front::from_client;
 pub use gone::client_gone;
+pub(crate) use prepared::reframe::Reframe;
 
 /// Bytes of a text that is looked at. A longer one streams past unseen, and counts as one that may
 /// have done anything; a longer one to be prepared is refused.
@@ -113,6 +114,3 @@ pub fn attach(
     prepared::trim(server, None, out);
     change::settings(shared, client, server, out);
 }
-
-#[cfg(test)]
-mod tests;

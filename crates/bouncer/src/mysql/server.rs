@@ -104,6 +104,8 @@ pub struct ServerSetup {
     pub settings: Arc<Settings>,
     /// Whether it tells of changes of the session's state.
     pub tracks: bool,
+    /// Whether its sessions may only read, which a reset forgets.
+    pub read_only: bool,
     /// How its links behave.
     pub limits: LinkLimits,
 }
@@ -194,6 +196,7 @@ pub struct ServerSession {
     pub(crate) has_sequences: bool,
     pub(crate) capabilities: Capabilities,
     pub(crate) tracks: bool,
+    pub(crate) read_only: bool,
     pub(crate) pool: u32,
     pub(crate) user: Box<str>,
     pub(crate) limits: LinkLimits,
@@ -245,6 +248,7 @@ impl ServerSession {
             has_sequences: false,
             capabilities: setup.capabilities,
             tracks: setup.tracks,
+            read_only: setup.read_only,
             pool: setup.pool,
             user: setup.user,
             limits: setup.limits,
@@ -346,10 +350,10 @@ impl ServerSession {
         self.queue.is_empty()
     }
 
-    /// Whether the reply that comes next is the last one that is outstanding.
+    /// Whether other replies come behind the next one.
     #[inline]
-    pub(crate) fn is_last_outstanding(&self) -> bool {
-        self.queue.len() == 1
+    pub(crate) fn has_more_outstanding(&self) -> bool {
+        self.queue.len() > 1
     }
 
     /// Whether settings of its session are not all known, so that statements mean what they mean

@@ -17,6 +17,9 @@ use crate::mysql::settings::Settings;
 pub(crate) const TRACKERS: &[u8] = b"\x03SET session_track_schema=1,session_track_state_change=1,\
 session_track_system_variables='*',session_track_transaction_info='STATE'";
 
+/// Lets a session only read. The variable behind it has not the same name everywhere.
+const READ_ONLY: &[u8] = b"\x03SET SESSION TRANSACTION READ ONLY";
+
 /// Gives back named locks that nobody knows of.
 pub(super) const UNLOCK: &[u8] = b"\x03DO RELEASE_ALL_LOCKS()";
 
@@ -69,8 +72,11 @@ pub(super) fn reset(server: &mut ServerSession, out: &mut Vec<u8>) {
     trackers(server, out);
 }
 
-/// Has the server tell of changes again: a reset takes that away.
+/// Has the server do again what it was asked to as it logged in: a reset takes that away.
 pub(super) fn trackers(server: &mut ServerSession, out: &mut Vec<u8>) {
+    if server.read_only {
+        server.inject((ReplyKind::Query, Note::Settings), READ_ONLY, out);
+    }
     if server.tracks {
         server.inject((ReplyKind::Query, Note::Trackers), TRACKERS, out);
     }

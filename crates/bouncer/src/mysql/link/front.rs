@@ -35,7 +35,7 @@ pub fn from_client(
     let (next, want) = loop {
         let rest = input.get(consumed..).unwrap_or_default();
         if client.body.left > 0 {
-            consumed += stream(&mut client.body, rest, out.to_server);
+            consumed += passed(client, rest, out.to_server);
             if client.body.left > 0 {
                 break (ClientNext::Read, 1);
             }
@@ -63,6 +63,17 @@ pub fn from_client(
     FromClient { consumed, want, next }
 }
 
+/// Takes the next part of a packet of a client's.
+fn passed(client: &mut ClientSession, rest: &[u8], to: &mut Vec<u8>) -> usize {
+    let Some(reframe) = client.reframe.as_mut().filter(|_| client.body.pass) else {
+        return stream(&mut client.body, rest, to);
+    };
+    let part = rest.get(..client.body.left).unwrap_or(rest);
+    reframe.bytes(part, to);
+    client.body.left -= part.len();
+    part.len()
+}
+
 /// Takes the next part of a packet whose head was seen.
 #[inline]
 pub(super) fn stream(body: &mut Body, rest: &[u8], to: &mut Vec<u8>) -> usize {
@@ -79,8 +90,9 @@ fn ended(client: &mut ClientSession, to_client: &mut Vec<u8>) {
     if client.body.goes_on {
         return;
     }
+    client.reframe = None;
     if let Some(refusal) = client.refused.take() {
-        client.put_error(refusal.code, refusal.state, &refusal.message, to_client);
+        client.put_error(refusal.code, &refusal.state, &refusal.message, to_client);
         client.seq = 0;
     }
 }
@@ -97,7 +109,9 @@ fn follows(
         Turn::File { pass } => pass,
         Turn::Command => client.body.pass,
     };
-    if pass {
+    if let (true, Some(reframe)) = (pass, &mut client.reframe) {
+        reframe.packet(header.len, !header.is_continued(), out.to_server);
+    } else if pass {
         put_header(out.to_server, header.len, client.to_seq);
         client.to_seq = client.to_seq.wrapping_add(1);
     }
@@ -207,7 +221,7 @@ pub(super) fn dismiss(
     refusal: &Refusal,
     out: &mut Outputs<'_>,
 ) -> Taken {
-    client.put_error(refusal.code, refusal.state, &refusal.message, out.to_client);
+    client.put_error(refusal.code, &refusal.state, &refusal.message, out.to_client);
     Taken::Next(0, ClientNext::Refuse)
 }
 
