@@ -592,3 +592,6 @@ fn with_nul(password: &str) -> Vec<u8> {
     bytes.push(0);
     bytes
 }
+
+#[cfg(test)]
+mod tests;

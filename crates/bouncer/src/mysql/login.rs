@@ -268,6 +268,12 @@ impl Login {
         self.requested.as_ref()
     }
 
+    /// The number of the next packet, whoever sends it.
+    #[must_use]
+    pub fn seq(&self) -> u8 {
+        self.seq
+    }
+
     /// Takes what the client has sent and was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
         if matches!(self.state, State::Handshake | State::Routing | State::Over) {
@@ -579,3 +585,6 @@ pub fn welcome(authenticated: &Authenticated, status: Status, out: &mut Vec<u8>)
     };
     packet::put_ok(out, &mut seq, &ok, authenticated.requested.capabilities);
 }
+
+#[cfg(test)]
+mod tests;

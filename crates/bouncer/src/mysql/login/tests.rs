@@ -1,0 +1,403 @@
+//! Clients of every kind at our door: what they are asked, and who gets in.
+
+use std::sync::OnceLock;
+
+use wire::mysql::auth::{NONCE_BYTES, Secret, Sha2Crypt};
+use wire::mysql::handshake::{Attributes, Challenge, Response, put_ssl_request};
+use wire::mysql::packet::{ErrPacket, OkPacket};
+
+use super::*;
+
+mod pairs;
+
+const NONCE: [u8; NONCE_BYTES] = *b"abcdefghijklmnopqrst";
+
+fn nonce() -> Nonce {
+    Nonce::parse(&NONCE).expect("a nonce")
+}
+
+pub(super) fn policy(plugin: Plugin) -> LoginPolicy {
+    LoginPolicy {
+        tls: TlsPolicy::Offered,
+        cleartext: CleartextPolicy::Protected,
+        plugin,
+        more: Capabilities::NONE,
+    }
+}
+
+/// One for all tests: it takes a while to make.
+pub(super) fn own_key() -> Arc<OwnKey> {
+    static KEY: OnceLock<Arc<OwnKey>> = OnceLock::new();
+    Arc::clone(KEY.get_or_init(Arc::default))
+}
+
+pub(super) fn plain() -> Verifier {
+    Verifier::new(Secret::Plain(Password::new("secret".to_owned())))
+}
+
+pub(super) fn native() -> Verifier {
+    Verifier::new(Secret::Native(NativeKey::of("secret").hash()))
+}
+
+pub(super) fn sha2() -> Verifier {
+    Verifier::new(Secret::Sha2(Sha2Crypt::derive("secret", [b's'; 20], 5000)))
+}
+
+pub(super) fn proof(verifier: Verifier) -> Proof {
+    Proof::Password { verifier: Arc::new(verifier), method: Method::Best, key: own_key() }
+}
+
+pub(super) fn client_capabilities() -> Capabilities {
+    OFFERED.without(Capabilities::CONNECT_WITH_DB)
+}
+
+fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
+    let (mut out, mut seq) = (Vec::new(), seq);
+    frame::put_packet(&mut out, &mut seq, payload);
+    out
+}
+
+/// An answer to the greeting by this method.
+fn response(capabilities: Capabilities, plugin: &str, answer: &[u8]) -> Vec<u8> {
+    let mut payload = Vec::new();
+    let response = Response {
+        capabilities,
+        packet_max: 1 << 24,
+        collation: 45,
+        user: b"alice",
+        answer,
+        database: None,
+        plugin: Some(plugin.as_bytes()),
+        attributes: Attributes::default(),
+    };
+    response.write(&mut payload);
+    payload
+}
+
+fn greeted(policy: LoginPolicy, reached: Reached) -> Login {
+    let mut login = Login::new(policy, reached, nonce());
+    let mut out = Vec::new();
+    login.greet(7, "8.0.30-cove", &mut out);
+    let hello = Hello::parse(&out[4..]).expect("a greeting");
+    assert_eq!((hello.thread_id, hello.version), (7, &b"8.0.30-cove"[..]));
+    assert!(!hello.capabilities.contains(Capabilities::COMPRESS));
+    assert!(!hello.capabilities.contains(Capabilities::LOCAL_FILES));
+    login
+}
+
+/// The payloads of packets, whose numbers must follow each other.
+fn payloads(mut bytes: &[u8], mut seq: u8) -> Vec<Vec<u8>> {
+    let mut payloads = Vec::new();
+    while let Some(header) = Header::parse(bytes) {
+        assert_eq!(header.seq, seq);
+        seq += 1;
+        payloads.push(bytes[4..header.total()].to_vec());
+        bytes = &bytes[header.total()..];
+    }
+    assert!(bytes.is_empty());
+    payloads
+}
+
+fn errno(payload: &[u8]) -> u16 {
+    ErrPacket::parse(payload).expect("an error").code
+}
+
+/// Feeds a response and routes it; gives what came of it.
+fn answered(
+    policy: LoginPolicy,
+    reached: Reached,
+    response: &[u8],
+    proof: Proof,
+) -> (Login, LoginNext, Vec<Vec<u8>>) {
+    let mut login = greeted(policy, reached);
+    let mut out = Vec::new();
+    let bytes = packet(1, response);
+    let step = login.input(&bytes, &mut out);
+    assert!(matches!(step.next, LoginNext::Route), "{:?}", step.next);
+    assert_eq!(step.consumed, bytes.len());
+    assert_eq!(login.requested().expect("asked").user, "alice");
+    let step = login.routed(Ok(proof), &mut out);
+    let payloads = payloads(&out, 2);
+    (login, step.next, payloads)
+}
+
+/// What one proof leads to, in few words.
+fn outcome(next: &LoginNext, payloads: &[Vec<u8>]) -> String {
+    let said: Vec<String> = payloads
+        .iter()
+        .map(|payload| match Challenge::parse(payload) {
+            Some(Challenge::Switch { plugin, .. }) => {
+                format!("switch to {}", String::from_utf8_lossy(plugin))
+            }
+            Some(Challenge::More([byte])) => format!("more {byte}"),
+            _ => format!("error {}", errno(payload)),
+        })
+        .collect();
+    let next = match next {
+        LoginNext::Done(done) => match done.shown {
+            Shown::Nothing => "in with nothing",
+            Shown::Native(_) => "in by native",
+            Shown::Sha2(_) => "in by sha2",
+            Shown::Password(_) => "in by password",
+        },
+        LoginNext::Fail(_) => "out",
+        LoginNext::More => "waits",
+        LoginNext::StartTls | LoginNext::Route => "?",
+    };
+    said.into_iter().chain([next.to_owned()]).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn a_proof_that_came_unasked_is_taken_where_it_says_something() {
+    let by_native = NativeKey::of("secret").answer(&nonce()).to_vec();
+    let by_sha2 = Sha2Key::of("secret").answer(&nonce()).to_vec();
+    let wrong = NativeKey::of("wrong").answer(&nonce()).to_vec();
+    let wrong_sha2 = Sha2Key::of("wrong").answer(&nonce()).to_vec();
+    let (n, s) = ("mysql_native_password", "caching_sha2_password");
+    let greet = [Plugin::Native, Plugin::CachingSha2];
+    let [native_first, sha2_first] = greet;
+    let to_native = "switch to mysql_native_password, waits";
+    let to_sha2 = "switch to caching_sha2_password, waits";
+    for (greet, secret, plugin, answer, wanted) in [
+        (native_first, plain(), n, &by_native, "in by native"),
+        (native_first, native(), n, &by_native, "in by native"),
+        (native_first, sha2(), n, &by_native, to_sha2),
+        (native_first, plain(), n, &wrong, "error 1045, out"),
+        (native_first, native(), n, &wrong, "error 1045, out"),
+        (native_first, plain(), n, &Vec::new(), "error 1045, out"),
+        (native_first, plain(), s, &by_sha2, "more 3, in by sha2"),
+        (native_first, plain(), s, &Vec::new(), to_native),
+        (native_first, native(), s, &by_sha2, to_native),
+        (native_first, plain(), "client_ed25519", &Vec::new(), to_native),
+        (native_first, plain(), "mysql_clear_password", &b"secret\0".to_vec(), to_native),
+        (sha2_first, plain(), s, &by_sha2, "more 3, in by sha2"),
+        (sha2_first, plain(), s, &wrong_sha2, "error 1045, out"),
+        (sha2_first, plain(), s, &b"\0".to_vec(), "error 1045, out"),
+        (sha2_first, sha2(), s, &by_sha2, "more 4, waits"),
+        (sha2_first, native(), s, &by_sha2, to_native),
+        (sha2_first, plain(), n, &by_native, "in by native"),
+        (sha2_first, sha2(), n, &by_native, to_sha2),
+    ] {
+        let response = response(client_capabilities(), plugin, answer);
+        let shown = format!("{greet:?} {plugin} {secret:?}");
+        let (_, next, said) = answered(policy(greet), Reached::Tcp, &response, proof(secret));
+        assert_eq!(outcome(&next, &said), wanted, "{shown}");
+    }
+}
+
+#[test]
+fn users_who_do_not_exist_are_asked_like_others_and_sent_away_like_others() {
+    let wrong = NativeKey::of("wrong").answer(&nonce());
+    let wrong_sha2 = Sha2Key::of("wrong").answer(&nonce());
+    for (plugin, real) in [(Plugin::Native, plain()), (Plugin::CachingSha2, sha2())] {
+        for greet in [Plugin::Native, Plugin::CachingSha2] {
+            let answer = match greet {
+                Plugin::CachingSha2 => &wrong_sha2[..],
+                _ => &wrong[..],
+            };
+            let response = response(client_capabilities(), greet.name(), answer);
+            let mock = Verifier::mock("alice", &[7; 32], plugin);
+            let of = |verifier| {
+                let (_, next, said) =
+                    answered(policy(greet), Reached::Tcp, &response, proof(verifier));
+                (outcome(&next, &said), said)
+            };
+            let real = match plugin {
+                Plugin::CachingSha2 => of(sha2()),
+                _ => of(Verifier::new(real.secret().expect("a secret").clone())),
+            };
+            assert_eq!(of(mock), real);
+        }
+    }
+}
+
+#[test]
+fn a_client_without_a_choice_of_methods_gets_in_by_its_only_one() {
+    let capabilities = client_capabilities().without(Capabilities::PLUGIN_AUTH);
+    let answer = NativeKey::of("secret").answer(&nonce());
+    for (greet, secret, wanted) in [
+        (Plugin::Native, plain(), "in by native"),
+        (Plugin::CachingSha2, native(), "in by native"),
+        (Plugin::Native, sha2(), "error 1251, out"),
+    ] {
+        let response = response(capabilities, "", &answer);
+        let (_, next, said) = answered(policy(greet), Reached::Tcp, &response, proof(secret));
+        assert_eq!(outcome(&next, &said), wanted);
+    }
+}
+
+#[test]
+fn who_has_nothing_to_prove_hears_what_its_method_waits_for() {
+    for (plugin, answer, wanted) in [
+        ("mysql_native_password", &b"12345678901234567890"[..], "in with nothing"),
+        ("mysql_native_password", b"", "in with nothing"),
+        ("caching_sha2_password", b"12345678901234567890123456789012", "more 3, in with nothing"),
+        ("caching_sha2_password", b"", "in with nothing"),
+        ("caching_sha2_password", b"\0", "in with nothing"),
+        ("anything", b"x", "in with nothing"),
+    ] {
+        let response = response(client_capabilities(), plugin, answer);
+        let unix = Reached::Unix { uid: None };
+        let (_, next, said) = answered(policy(Plugin::Native), unix, &response, Proof::Nothing);
+        assert_eq!(outcome(&next, &said), wanted, "{plugin}");
+        let LoginNext::Done(done) = next else { panic!("{next:?}") };
+        let mut out = Vec::new();
+        welcome(&done, Status::AUTOCOMMIT, &mut out);
+        let payloads = payloads(&out, 2 + u8::try_from(said.len()).expect("few"));
+        let ok = OkPacket::parse(&payloads[0], done.requested.capabilities).expect("OK");
+        assert_eq!(ok.status, Status::AUTOCOMMIT);
+    }
+}
+
+#[test]
+fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
+    let ask = |reached, tls: bool, given: &[u8]| {
+        let mut login = greeted(policy(Plugin::Native), reached);
+        login.tls = tls.then(TlsFacts::default);
+        let mut out = Vec::new();
+        let capabilities = match tls {
+            true => client_capabilities().union(Capabilities::SSL),
+            false => client_capabilities(),
+        };
+        let bytes = packet(1, &response(capabilities, "mysql_native_password", b""));
+        assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Route));
+        let (verifier, key) = (Arc::new(native()), own_key());
+        let proof = Proof::Password { verifier, method: Method::Cleartext, key };
+        let next = login.routed(Ok(proof), &mut out).next;
+        if matches!(next, LoginNext::Fail(_)) {
+            return outcome(&next, &payloads(&out, 2));
+        }
+        assert_eq!(outcome(&next, &payloads(&out, 2)), "switch to mysql_clear_password, waits");
+        out.clear();
+        let next = login.input(&packet(3, given), &mut out).next;
+        outcome(&next, &payloads(&out, 4))
+    };
+    let unix = Reached::Unix { uid: Some(0) };
+    for (reached, tls, given, wanted) in [
+        (Reached::Tcp, false, &b"secret\0"[..], "error 1045, out"),
+        (Reached::Tcp, true, b"secret\0", "in by password"),
+        (unix, false, b"secret\0", "in by password"),
+        (unix, false, b"secret", "error 1045, out"),
+        (unix, false, b"wrong\0", "error 1045, out"),
+        (unix, false, b"\0", "error 1045, out"),
+        (unix, false, b"secret\0\0", "error 1045, out"),
+    ] {
+        assert_eq!(ask(reached, tls, given), wanted, "{reached:?} {tls}");
+    }
+}
+
+#[test]
+fn what_does_not_keep_to_the_protocol_is_sent_away() {
+    let whole = response(client_capabilities(), "mysql_native_password", b"");
+    let mut tls = Vec::new();
+    put_ssl_request(&mut tls, client_capabilities(), 1 << 24, 45);
+    let mut long = 0xFF_FFFF_u32.to_le_bytes().to_vec();
+    long[3] = 1;
+    let not_utf8 = {
+        let mut payload = whole.clone();
+        payload[32] = 0xFF;
+        payload
+    };
+    let (tcp, unix) = (Reached::Tcp, Reached::Unix { uid: None });
+    for (what, reached, bytes, wanted) in [
+        ("a wrong number", tcp, packet(2, &whole), 1043),
+        ("too long", tcp, long, 1043),
+        ("nothing", tcp, packet(1, b""), 1043),
+        ("3.20", tcp, packet(1, b"\x05\x24\0\0\x01alice\0proof\0"), 1043),
+        ("cut off", tcp, packet(1, &whole[..36]), 1043),
+        ("TLS over a Unix socket", unix, packet(1, &tls), 1043),
+        ("no text", tcp, packet(1, &not_utf8), 1045),
+    ] {
+        let mut login = greeted(policy(Plugin::Native), reached);
+        let mut out = Vec::new();
+        let step = login.input(&bytes, &mut out);
+        assert!(matches!(step.next, LoginNext::Fail(_)), "{what}: {:?}", step.next);
+        let error = ErrPacket::parse(&out[4..]).expect("an error");
+        assert_eq!(error.code, wanted, "{what}");
+        out.clear();
+        assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::More), "{what}");
+        assert!(out.is_empty());
+    }
+}
+
+#[test]
+fn without_tls_there_is_no_way_in_where_it_is_required() {
+    let required = LoginPolicy { tls: TlsPolicy::Required, ..policy(Plugin::Native) };
+    let answer = NativeKey::of("secret").answer(&nonce());
+    let bytes = packet(1, &response(client_capabilities(), "mysql_native_password", &answer));
+    let mut login = greeted(required, Reached::Tcp);
+    let mut out = Vec::new();
+    assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Fail(_)));
+    assert_eq!(errno(&out[4..]), 3159);
+    // A Unix socket needs none.
+    let mut login = greeted(required, Reached::Unix { uid: None });
+    assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Route));
+}
+
+#[test]
+fn a_client_can_do_only_what_it_was_offered() {
+    let capabilities = client_capabilities()
+        .union(Capabilities::COMPRESS)
+        .union(Capabilities::ZSTD_COMPRESSION)
+        .union(Capabilities::QUERY_ATTRIBUTES)
+        .union(Capabilities::LOCAL_FILES)
+        .union(Capabilities::FOUND_ROWS);
+    for (more, wanted) in [
+        (Capabilities::NONE, client_capabilities()),
+        (Capabilities::FOUND_ROWS, client_capabilities().union(Capabilities::FOUND_ROWS)),
+    ] {
+        let policy = LoginPolicy { more, ..policy(Plugin::Native) };
+        let response = response(capabilities, "mysql_native_password", b"");
+        let (_, next, _) = answered(policy, Reached::Tcp, &response, Proof::Nothing);
+        let LoginNext::Done(done) = next else { panic!("{next:?}") };
+        assert_eq!(done.requested.capabilities, wanted);
+    }
+}
+
+#[test]
+fn a_refused_route_is_told() {
+    let mut login = greeted(policy(Plugin::Native), Reached::Tcp);
+    let mut out = Vec::new();
+    let bytes = packet(1, &response(client_capabilities(), "mysql_native_password", b""));
+    assert!(matches!(login.input(&bytes, &mut out).next, LoginNext::Route));
+    // More bytes change nothing meanwhile.
+    assert_eq!(login.input(b"more", &mut out).consumed, 0);
+    let refusal = Refusal::new("3D000", "no such tenant");
+    assert!(matches!(login.routed(Err(refusal), &mut out).next, LoginNext::Fail(_)));
+    assert_eq!(errno(&payloads(&out, 2)[0]), 1049);
+}
+
+#[test]
+fn a_change_of_the_user_is_a_login_with_a_new_nonce() {
+    let of = |reached| ChangeOf {
+        policy: policy(Plugin::Native),
+        reached,
+        tls: None,
+        capabilities: client_capabilities(),
+        collation: 33,
+        nonce: nonce(),
+    };
+    let payload = b"\x11bob\0\0shop\0";
+    for (route, answer, wanted) in [
+        (proof(plain()), NativeKey::of("secret").answer(&nonce()), "in by native"),
+        (proof(plain()), NativeKey::of("wrong").answer(&nonce()), "error 1045, out"),
+        (Proof::Nothing, [0; 20], "in with nothing"),
+    ] {
+        let mut out = Vec::new();
+        let (mut login, next) = Login::change_user(of(Reached::Tcp), payload, &mut out);
+        assert!(matches!(next, LoginNext::Route), "{next:?}");
+        let requested = login.requested().expect("asked");
+        assert_eq!((&*requested.user, requested.database.as_deref()), ("bob", Some("shop")));
+        assert_eq!(requested.collation, 33);
+        let next = login.routed(Ok(route), &mut out).next;
+        let said = payloads(&out, 1);
+        assert_eq!(outcome(&next, &said), "switch to mysql_native_password, waits");
+        out.clear();
+        let next = login.input(&packet(2, &answer), &mut out).next;
+        assert_eq!(outcome(&next, &payloads(&out, 3)), wanted);
+    }
+    let mut out = Vec::new();
+    let (_, next) = Login::change_user(of(Reached::Tcp), b"\x11bob", &mut out);
+    assert!(matches!(next, LoginNext::Fail(_)));
+    assert_eq!(errno(&payloads(&out, 1)[0]), 1043);
+}

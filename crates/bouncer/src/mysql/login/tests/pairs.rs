@@ -1,0 +1,282 @@
+//! A client's login and our own way into servers, one against the other, with every way to cut the
+//! bytes between them.
+
+use super::*;
+use crate::mysql::dial::{Credentials, Dial, DialError, DialNext, DialParams, TRACK};
+use crate::pg::dial::{Exposure, TlsRequest};
+
+/// Both ends.
+struct Pair {
+    policy: LoginPolicy,
+    reached: Reached,
+    tls: TlsRequest,
+    exposure: Exposure,
+    trusts_server_key: bool,
+    credentials: Credentials,
+}
+
+/// What came of it.
+#[derive(Debug)]
+struct Met {
+    shown: Option<Shown>,
+    requested: Option<Requested>,
+    dial: Option<DialError>,
+    refusal: Option<Refusal>,
+    is_encrypted: bool,
+}
+
+impl Pair {
+    fn over_tcp(credentials: Credentials) -> Pair {
+        Pair {
+            policy: policy(Plugin::CachingSha2),
+            reached: Reached::Tcp,
+            tls: TlsRequest::Never,
+            exposure: Exposure::Public,
+            trusts_server_key: false,
+            credentials,
+        }
+    }
+
+    fn dial(&self) -> Dial {
+        Dial::new(DialParams {
+            user: "alice".to_owned(),
+            database: Some("shop".to_owned()),
+            credentials: Arc::new(self.credentials.clone()),
+            tls: self.tls,
+            exposure: self.exposure,
+            trusts_server_key: self.trusts_server_key,
+            more: Capabilities::NONE,
+            collation: 45,
+            attributes: vec![("tenant_id".to_owned(), "acme".to_owned())],
+            statements: vec!["SET sql_mode = ''".to_owned()],
+        })
+    }
+
+    /// Lets both talk, `chunk` bytes at a time, until both are done.
+    fn meet(&self, verifier: Option<&Arc<Verifier>>, chunk: usize) -> Met {
+        let mut login = Login::new(self.policy, self.reached, nonce());
+        let mut dial = self.dial();
+        let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+        login.greet(7, "8.0.30-cove", &mut to_client);
+        assert!(matches!(dial.start(&mut to_server), DialNext::More));
+        let mut met =
+            Met { shown: None, requested: None, dial: None, refusal: None, is_encrypted: false };
+        let (mut at_client, mut at_server) = (Vec::new(), Vec::new());
+        for _ in 0..10_000 {
+            at_client.extend(to_client.drain(..chunk.min(to_client.len())));
+            let step = dial.input(&at_client, &mut to_server);
+            at_client.drain(..step.consumed);
+            match step.next {
+                DialNext::More => {}
+                DialNext::StartTls => {
+                    assert!(at_client.is_empty() && to_client.is_empty());
+                    at_server.append(&mut to_server);
+                    let step = login.input(&at_server, &mut to_client);
+                    assert!(matches!(step.next, LoginNext::StartTls));
+                    at_server.drain(..step.consumed);
+                    assert!(at_server.is_empty());
+                    let facts = TlsFacts::default();
+                    assert!(matches!(
+                        login.tls_started(facts, &mut to_client).next,
+                        LoginNext::More
+                    ));
+                    assert!(matches!(dial.tls_started(&mut to_server), DialNext::More));
+                }
+                DialNext::Ready(greeting) => {
+                    assert_eq!((greeting.thread_id, &*greeting.version), (7, "8.0.30-cove"));
+                    assert!(greeting.tracks && greeting.status == Status::AUTOCOMMIT);
+                    met.is_encrypted = greeting.is_encrypted;
+                    return met;
+                }
+                DialNext::Fail(error) => {
+                    met.dial = Some(error);
+                    return met;
+                }
+                DialNext::Cancelled => panic!("nothing was cancelled"),
+            }
+            at_server.extend(to_server.drain(..chunk.min(to_server.len())));
+            let mut next = match met.shown {
+                Some(_) => {
+                    self.serve(&mut at_server, &mut to_client);
+                    continue;
+                }
+                None => {
+                    let step = login.input(&at_server, &mut to_client);
+                    at_server.drain(..step.consumed);
+                    step.next
+                }
+            };
+            if matches!(next, LoginNext::Route) {
+                let proof = verifier.map_or(Proof::Nothing, |verifier| Proof::Password {
+                    verifier: Arc::clone(verifier),
+                    method: Method::Best,
+                    key: own_key(),
+                });
+                next = login.routed(Ok(proof), &mut to_client).next;
+            }
+            match next {
+                LoginNext::Done(done) => {
+                    welcome(&done, Status::AUTOCOMMIT, &mut to_client);
+                    met.shown = Some(done.shown);
+                    met.requested = Some(done.requested);
+                }
+                LoginNext::Fail(refusal) => met.refusal = Some(refusal),
+                LoginNext::More => {}
+                LoginNext::StartTls | LoginNext::Route => panic!("out of turn"),
+            }
+        }
+        panic!("they talk for ever: {met:?}");
+    }
+
+    /// Answers OK to the two statements.
+    fn serve(&self, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
+        while let Some(header) = Header::parse(at_server)
+            && header.total() <= at_server.len()
+        {
+            let text = std::str::from_utf8(&at_server[5..header.total()]).expect("a text");
+            assert!([TRACK, "SET sql_mode = ''"].contains(&text), "{text}");
+            assert_eq!((header.seq, at_server[4]), (0, 3));
+            at_server.drain(..header.total());
+            let mut seq = 1;
+            let ok = OkPacket {
+                affected_rows: 0,
+                last_insert_id: 0,
+                status: Status::AUTOCOMMIT,
+                warnings: 0,
+                info: b"",
+                changes: b"",
+            };
+            packet::put_ok(to_client, &mut seq, &ok, OFFERED);
+        }
+    }
+}
+
+fn password() -> Credentials {
+    Credentials::Password(Password::new("secret".to_owned()))
+}
+
+/// Checks every way to cut the bytes; a new verifier each time unless one is given.
+fn check(pair: &Pair, verifier: fn() -> Option<Verifier>, wanted: &str) {
+    for chunk in [1, 2, 3, 5, 7, 33, 100, 1 << 16] {
+        let verifier = verifier().map(Arc::new);
+        let met = pair.meet(verifier.as_ref(), chunk);
+        let found = match (&met.shown, &met.dial) {
+            (Some(Shown::Nothing), None) => "in with nothing".to_owned(),
+            (Some(Shown::Native(key)), None) => {
+                assert_eq!(*key, NativeKey::of("secret"));
+                "in by native".to_owned()
+            }
+            (Some(Shown::Sha2(key)), None) => {
+                assert_eq!(*key, Sha2Key::of("secret"));
+                "in by sha2".to_owned()
+            }
+            (Some(Shown::Password(password)), None) => {
+                assert_eq!(password.reveal(), "secret");
+                "in by password".to_owned()
+            }
+            (_, Some(error)) => error.to_string(),
+            (None, None) => "?".to_owned(),
+        };
+        assert_eq!(found, wanted, "by {chunk}: {met:?}");
+        if let Some(requested) = &met.requested {
+            assert_eq!((&*requested.user, requested.tenant()), ("alice", Some("acme")));
+            assert_eq!(requested.database.as_deref(), Some("shop"));
+            assert_eq!(met.is_encrypted, pair.tls != TlsRequest::Never);
+            assert_eq!(requested.tls.is_some(), met.is_encrypted);
+        }
+    }
+}
+
+#[test]
+fn both_sides_agree_on_a_method() {
+    let native_key = || Credentials::Native(NativeKey::of("secret"));
+    let sha2_key = || Credentials::Sha2(Sha2Key::of("secret"));
+    let [some_plain, some_native]: [fn() -> Option<Verifier>; 2] =
+        [|| Some(plain()), || Some(native())];
+    let denied = "Access denied for user 'alice' (using password: YES) (1045)";
+    let denied_without = "Access denied for user 'alice' (using password: NO) (1045)";
+    for (greet, credentials, verifier, wanted) in [
+        (Plugin::Native, password(), some_plain, "in by native"),
+        (Plugin::Native, password(), some_native, "in by native"),
+        (Plugin::Native, native_key(), some_native, "in by native"),
+        (Plugin::Native, sha2_key(), some_plain, "in by sha2"),
+        (Plugin::CachingSha2, password(), some_plain, "in by sha2"),
+        (Plugin::CachingSha2, password(), some_native, "in by native"),
+        (Plugin::CachingSha2, native_key(), some_plain, "in by native"),
+        (Plugin::CachingSha2, sha2_key(), some_plain, "in by sha2"),
+        (Plugin::Native, Credentials::None, || None, "in with nothing"),
+        (Plugin::CachingSha2, password(), || None, "in with nothing"),
+        (Plugin::Native, Credentials::None, some_plain, denied_without),
+        (
+            Plugin::Native,
+            password(),
+            || Some(Verifier::mock("alice", &[7; 32], Plugin::Native)),
+            denied,
+        ),
+        (
+            Plugin::CachingSha2,
+            sha2_key(),
+            some_native,
+            "the server asks by mysql_native_password, and there is only a key for \
+             caching_sha2_password, which does for servers that saw the password",
+        ),
+    ] {
+        for tls in [TlsRequest::Never, TlsRequest::IfOffered, TlsRequest::Must] {
+            let credentials = credentials.clone();
+            let pair = Pair { tls, policy: policy(greet), ..Pair::over_tcp(credentials) };
+            check(&pair, verifier, wanted);
+        }
+    }
+}
+
+#[test]
+fn a_password_that_has_to_be_shown_is_shown_where_nobody_listens_or_encrypted() {
+    let some_sha2: fn() -> Option<Verifier> = || Some(sha2());
+    let open = Pair::over_tcp(password());
+    check(
+        &open,
+        some_sha2,
+        "the server asks for the password (caching_sha2_password) without encryption, which is \
+         not possible here",
+    );
+    check(
+        &Pair { tls: TlsRequest::Must, ..Pair::over_tcp(password()) },
+        some_sha2,
+        "in by password",
+    );
+    let by_key = Pair { trusts_server_key: true, ..Pair::over_tcp(password()) };
+    check(&by_key, some_sha2, "in by password");
+    let unix = Pair {
+        reached: Reached::Unix { uid: None },
+        exposure: Exposure::Private,
+        ..Pair::over_tcp(password())
+    };
+    check(&unix, some_sha2, "in by password");
+    let wrong = Credentials::Password(Password::new("wrong".to_owned()));
+    let denied = "Access denied for user 'alice' (using password: YES) (1045)";
+    check(&Pair { trusts_server_key: true, ..Pair::over_tcp(wrong) }, some_sha2, denied);
+}
+
+#[test]
+fn a_password_that_was_shown_once_needs_not_be_shown_again() {
+    let verifier = Arc::new(sha2());
+    let by_key = Pair { trusts_server_key: true, ..Pair::over_tcp(password()) };
+    let first = by_key.meet(Some(&verifier), 1 << 16);
+    assert!(matches!(first.shown, Some(Shown::Password(_))), "{first:?}");
+    // Not even by one who trusts no key, or has none but what a proof gave away.
+    for credentials in [password(), Credentials::Sha2(Sha2Key::of("secret"))] {
+        let met = Pair::over_tcp(credentials).meet(Some(&verifier), 1 << 16);
+        assert!(matches!(met.shown, Some(Shown::Sha2(_))), "{met:?}");
+    }
+}
+
+#[test]
+fn no_tls_where_there_is_none_is_told_as_such() {
+    let tls = TlsPolicy::Absent;
+    let absent = LoginPolicy { tls, ..policy(Plugin::Native) };
+    let must = Pair { policy: absent, tls: TlsRequest::Must, ..Pair::over_tcp(password()) };
+    check(&must, || Some(plain()), "the server does not offer TLS");
+    let required = LoginPolicy { tls: TlsPolicy::Required, ..absent };
+    let never = Pair { policy: required, ..Pair::over_tcp(password()) };
+    check(&never, || Some(plain()), "this server takes connections with TLS only (3159)");
+}
