@@ -12,10 +12,13 @@
 //! A text is read as the session reads it: [`SqlMode`] says how. What reads differently by the
 //! version of the server, `/*!80000 … */` and `/*M! … */`, is read both ways.
 
+mod asked;
+mod details;
 mod effects;
 mod lexer;
 mod mode;
 mod quote;
+mod rewrite;
 mod routine;
 mod scan;
 mod set;
@@ -196,20 +199,22 @@ pub fn effects(text: &[u8], mode: SqlMode) -> Effects {
 
 /// What a text says about variables and names. For texts whose effects say that there are some.
 #[must_use]
-pub fn details(_text: &[u8], _mode: SqlMode) -> Details {
-    Details { lost: true, ..Details::default() }
+pub fn details(text: &[u8], mode: SqlMode) -> Details {
+    details::details(text, mode)
 }
 
 /// What a text asks, if it is one question that a pooler can answer, and nothing else.
 #[must_use]
-pub fn asked(_text: &[u8], _mode: SqlMode) -> Option<Asked> {
-    None
+pub fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
+    asked::asked(text, mode)
 }
 
-/// Appends `text` to `out`, with `id` in place of every question for the number of its connection.
-/// Appends nothing and says `false` when there is none, or the text is not understood.
-pub fn rewrite_connection_id(_text: &[u8], _mode: SqlMode, _id: u32, _out: &mut Vec<u8>) -> bool {
-    false
+/// Appends `text` to `out`, with `id` in place of every question for the number of its connection;
+/// columns keep their names. Appends nothing and says `false` when there is none, when it would be
+/// stored (`CREATE VIEW`, `CREATE PROCEDURE`), or when the text is not understood: it then has to
+/// go as it is.
+pub fn rewrite_connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u8>) -> bool {
+    rewrite::connection_id(text, mode, id, out)
 }
 
 #[cfg(test)]

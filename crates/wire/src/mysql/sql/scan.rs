@@ -313,7 +313,7 @@ impl<'a> Scan<'a> {
             return;
         }
         match word {
-            Word::Procedure | Word::Function | Word::Trigger | Word::Event | Word::Package => {
+            _ if verbs::is_routine(word) => {
                 self.object = word;
                 self.effects |= Effects::ROUTINE;
                 self.body = Some(Body::new());
@@ -435,13 +435,24 @@ impl<'a> Scan<'a> {
         match before {
             // The list of an alias: `(SELECT 1) t (a)`.
             Before::Close => true,
-            Before::Word(word) => match word {
-                Word::Into | Word::Table | Word::As | Word::With | Word::Recursive => true,
-                Word::Index | Word::References | Word::Call | Word::Prepare => true,
-                Word::Insert | Word::Replace | Word::Ignore | Word::Delayed => true,
-                Word::LowPriority | Word::HighPriority => true,
-                _ => false,
-            },
+            Before::Word(word) => matches!(
+                word,
+                Word::Into
+                    | Word::Table
+                    | Word::As
+                    | Word::With
+                    | Word::Recursive
+                    | Word::Index
+                    | Word::References
+                    | Word::Call
+                    | Word::Prepare
+                    | Word::Insert
+                    | Word::Replace
+                    | Word::Ignore
+                    | Word::Delayed
+                    | Word::LowPriority
+                    | Word::HighPriority
+            ),
             Before::Other => self.in_with && self.depth == 1,
             Before::Start | Before::Dot => false,
         }

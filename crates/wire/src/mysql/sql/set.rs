@@ -86,7 +86,7 @@ pub(super) fn parse(first: &Token, ahead: &mut Lexer<'_>) -> Target {
                 (Word::Character, Word::Set) => return Target::CharacterSet,
                 (Word::Default, Word::Role) => return Target::DefaultRole,
                 (Word::Resource, _) => Target::Unknown,
-                _ if is_given(&before) => plain(*first, Held::Session, &mut before.clone()),
+                _ if is_given(&before) => plain(*first, Held::Session, &before),
                 (Word::Names, _) => Target::Names,
                 (Word::Charset, _) => Target::CharacterSet,
                 (Word::Transaction, _) => Target::Transaction(Held::Next),
@@ -117,22 +117,26 @@ fn scoped(held: Held, ahead: &mut Lexer<'_>) -> Target {
         Kind::Word if words::word(name.text(ahead.text())) == Word::Transaction => {
             Target::Transaction(held)
         }
-        Kind::Word | Kind::Name => {
-            let mut dot = ahead.clone();
-            let is_part = held == Held::Global && dot.next().is_some_and(|it| it.is_mark(b'.'));
-            if is_part {
-                // A variable of a key cache; its name does not matter here.
-                *ahead = dot;
-                ahead.next();
-            }
-            plain(name, held, ahead)
-        }
+        _ => last_part(name, held, ahead),
+    }
+}
+
+/// `name`, or `cache.name` of a variable of the server: the last part is the variable's name.
+fn last_part(mut name: Token, held: Held, ahead: &mut Lexer<'_>) -> Target {
+    let mut dot = ahead.clone();
+    if held == Held::Global && dot.next().is_some_and(|it| it.is_mark(b'.')) {
+        let Some(part) = dot.next() else { return Target::Unknown };
+        name = part;
+        *ahead = dot;
+    }
+    match name.kind {
+        Kind::Word | Kind::Name => plain(name, held, ahead),
         _ => Target::Unknown,
     }
 }
 
 /// A name that has to be followed by its value.
-fn plain(name: Token, held: Held, ahead: &mut Lexer<'_>) -> Target {
+fn plain(name: Token, held: Held, ahead: &Lexer<'_>) -> Target {
     match is_given(ahead) {
         true => Target::Variable { held, name },
         false => Target::Unknown,
@@ -154,17 +158,7 @@ fn system(first: &Token, ahead: &mut Lexer<'_>) -> Target {
         _ => Held::Global,
     };
     let Some(name) = ahead.next() else { return Target::Unknown };
-    if held == Held::Global {
-        let mut dot = ahead.clone();
-        if dot.next().is_some_and(|it| it.is_mark(b'.')) {
-            *ahead = dot;
-            ahead.next();
-        }
-    }
-    match name.kind {
-        Kind::Word | Kind::Name => plain(name, held, ahead),
-        _ => Target::Unknown,
-    }
+    last_part(name, held, ahead)
 }
 
 /// A value as far as it can be read without the server.
@@ -177,6 +171,19 @@ pub(super) enum Value {
     },
     Default,
     Expression,
+}
+
+impl Value {
+    /// Whether it is a constant that switches a variable on.
+    fn is_true(self, text: &[u8]) -> bool {
+        let Value::Constant { negative: false, token } = self else { return false };
+        let constant = token.text(text);
+        let inner = match constant {
+            [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
+            _ => constant,
+        };
+        [&b"1"[..], b"on", b"true"].iter().any(|it| inner.eq_ignore_ascii_case(it))
+    }
 }
 
 /// Reads a value from behind the name of its variable. Afterwards `ahead` is behind a constant, and
@@ -266,10 +273,8 @@ fn variable(held: Held, name: &Token, ahead: &mut Lexer<'_>) -> Assignment {
     }
     match name {
         b"autocommit" => effects |= Effects::AUTOCOMMIT,
-        b"transaction_read_only" | b"tx_read_only" => {
-            if !matches!(read, Value::Constant { token, .. } if is_true(token.text(text))) {
-                effects |= Effects::READ_WRITE;
-            }
+        b"transaction_read_only" | b"tx_read_only" if !read.is_true(text) => {
+            effects |= Effects::READ_WRITE;
         }
         _ => {}
     }
@@ -314,13 +319,4 @@ fn lower<'b>(name: &[u8], bytes: &'b mut [u8; NAME_BYTES_MAX]) -> &'b [u8] {
     bytes.copy_from_slice(name);
     bytes.make_ascii_lowercase();
     bytes
-}
-
-/// Whether a constant switches a variable on.
-fn is_true(constant: &[u8]) -> bool {
-    let inner = match constant {
-        [b'\'', inner @ .., b'\''] | [b'"', inner @ .., b'"'] => inner,
-        _ => constant,
-    };
-    [&b"1"[..], b"on", b"true"].iter().any(|it| inner.eq_ignore_ascii_case(it))
 }

@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod details;
 mod facts;
 mod random;
 

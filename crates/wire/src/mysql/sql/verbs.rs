@@ -33,6 +33,11 @@ pub(super) fn defines(verb: Word) -> bool {
     )
 }
 
+/// Whether `CREATE` and `ALTER` of this have a body, which is stored and not run.
+pub(super) fn is_routine(object: Word) -> bool {
+    matches!(object, Word::Procedure | Word::Function | Word::Trigger | Word::Event | Word::Package)
+}
+
 /// Whether a statement gives no user variable a value that stands in it without `:=` and `INTO`.
 /// `CALL` does by parameters, and `EXECUTE` by those of a `CALL`.
 pub(super) fn only_reads_user_variables(verb: Word) -> bool {

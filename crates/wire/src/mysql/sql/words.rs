@@ -232,8 +232,8 @@ impl Known {
 /// A word that is nobody's.
 const UNKNOWN: Known = Known::new(b"");
 
-/// Slots of the table: a power of two, about four times as many as there are words.
-const SLOTS: usize = 4096;
+/// Slots of the table: a power of two, about three times as many as there are words.
+const SLOTS: usize = 2048;
 
 /// What is known of `text`, in whatever case it is written. Every word of every text comes through
 /// here, so it is one look into a hash table.

@@ -1,0 +1,134 @@
+//! Texts that are one question, which a pooler can answer itself.
+
+use super::details::{self, Reader};
+use super::lexer::{Conditions, Kind, Lexer, Reading};
+use super::mode::SqlMode;
+use super::set;
+use super::words::{self, Call, Word};
+use super::{Asked, Limit, What, verbs};
+
+/// Tokens of the longest question; what is longer is none.
+const TOKENS_MAX: usize = 16;
+
+pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
+    let lexer = Lexer::new(text, mode, Reading::Code);
+    let mut all = lexer.clone();
+    if all.by_ref().take(TOKENS_MAX + 1).count() > TOKENS_MAX || all.is_broken() {
+        return None;
+    }
+    if all.conditions() != Conditions::None {
+        return None;
+    }
+    let mut reader = Reader { lexer };
+    let asked = match verbs::peek(&mut reader.lexer) {
+        Word::Show => show(&mut reader)?,
+        Word::Select => select(&mut reader)?,
+        _ => return None,
+    };
+    while reader.eat_mark(b';') {}
+    reader.lexer.next().is_none().then_some(asked)
+}
+
+/// `SHOW WARNINGS LIMIT 1`, `SHOW COUNT(*) ERRORS`
+fn show(reader: &mut Reader<'_>) -> Option<Asked> {
+    if reader.eat(Word::Count) {
+        let is_call = reader.eat_mark(b'(') && reader.eat_mark(b'*') && reader.eat_mark(b')');
+        let (what, column) = match is_call.then(|| verbs::peek(&mut reader.lexer))? {
+            Word::Warnings => (What::WarningCount, "@@session.warning_count"),
+            Word::Errors => (What::ErrorCount, "@@session.error_count"),
+            _ => return None,
+        };
+        return Some(Asked { what, column: column.to_owned() });
+    }
+    let word = verbs::peek(&mut reader.lexer);
+    let limit = match reader.eat(Word::Limit) {
+        true => limit(reader)?,
+        false => Limit::NONE,
+    };
+    let what = match word {
+        Word::Warnings => What::Warnings(limit),
+        Word::Errors => What::Errors(limit),
+        _ => return None,
+    };
+    Some(Asked { what, column: String::new() })
+}
+
+/// `LIMIT count`, `LIMIT offset, count`, `LIMIT count OFFSET offset`
+fn limit(reader: &mut Reader<'_>) -> Option<Limit> {
+    let first = number(reader)?;
+    if reader.eat_mark(b',') {
+        return Some(Limit { offset: first, count: number(reader)? });
+    }
+    let mut ahead = reader.lexer.clone();
+    let text = ahead.text();
+    let offset = ahead.next().is_some_and(|it| it.text(text).eq_ignore_ascii_case(b"offset"));
+    if offset {
+        reader.lexer = ahead;
+        return Some(Limit { offset: number(reader)?, count: first });
+    }
+    Some(Limit { offset: 0, count: first })
+}
+
+fn number(reader: &mut Reader<'_>) -> Option<u64> {
+    let token = reader.lexer.next()?;
+    std::str::from_utf8(token.text(reader.lexer.text())).ok()?.parse().ok()
+}
+
+/// `SELECT ROW_COUNT() AS a`, `SELECT @@session.warning_count`
+fn select(reader: &mut Reader<'_>) -> Option<Asked> {
+    let text = reader.lexer.text();
+    let first = reader.lexer.next()?;
+    let name = first.text(text);
+    let mut end = first.end;
+    let what = match first.kind {
+        Kind::Word => {
+            let what = match words::known(name).call {
+                Call::RowCount => What::RowCount,
+                Call::FoundRows => What::FoundRows,
+                _ => return None,
+            };
+            reader.eat_mark(b'(').then_some(())?;
+            let close = reader.lexer.next().filter(|it| it.is_mark(b')'))?;
+            end = close.end;
+            what
+        }
+        Kind::System => {
+            let mut variable = name.get(2..).unwrap_or_default();
+            if reader.eat_mark(b'.') {
+                matches!(words::word(variable), Word::Session | Word::Local).then_some(())?;
+                let last = reader.lexer.next()?;
+                variable = last.text(text);
+                end = last.end;
+            }
+            match set::unquoted(variable).to_ascii_lowercase().as_slice() {
+                b"warning_count" => What::WarningCount,
+                b"error_count" => What::ErrorCount,
+                _ => return None,
+            }
+        }
+        _ => return None,
+    };
+    let column = match alias(reader)? {
+        Some(alias) => alias,
+        None => String::from_utf8(text.get(first.start..end)?.to_vec()).ok()?,
+    };
+    Some(Asked { what, column })
+}
+
+/// `AS name`, `name`, or nothing; `None` when it cannot be read.
+fn alias(reader: &mut Reader<'_>) -> Option<Option<String>> {
+    let said = reader.eat(Word::As);
+    let mut ahead = reader.lexer.clone();
+    let Some(token) = ahead.next().filter(|it| !it.is_mark(b';')) else {
+        return (!said).then_some(None);
+    };
+    let name = match token.kind {
+        // Without `AS` a word may be one of the grammar.
+        Kind::Word if !said && words::word(token.text(ahead.text())) != Word::Name => None,
+        Kind::Word | Kind::Name => details::identifier(&token, &ahead),
+        Kind::Text => details::constant(&token, &ahead),
+        _ => None,
+    }?;
+    reader.lexer = ahead;
+    Some(Some(name))
+}

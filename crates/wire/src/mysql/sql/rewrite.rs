@@ -1,0 +1,139 @@
+//! Texts with some of their words replaced.
+
+use super::lexer::{Conditions, Kind, Lexer, Reading, Token};
+use super::mode::SqlMode;
+use super::quote::quote_identifier;
+use super::set;
+use super::words::{self, Call, Word};
+
+/// Where a text asks for the number of its connection.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    start: usize,
+    end: usize,
+    /// Whether it is a column of the result without a name of its own.
+    is_column: bool,
+}
+
+pub(super) fn connection_id(text: &[u8], mode: SqlMode, id: u32, out: &mut Vec<u8>) -> bool {
+    let mut lexer = Lexer::new(text, mode, Reading::Code);
+    let began = out.len();
+    let mut copied = 0;
+    let mut place = Place::default();
+    while let Some(token) = lexer.next() {
+        if let Some(question) = place.question(&token, &lexer) {
+            out.extend_from_slice(text.get(copied..question.start).unwrap_or_default());
+            // In parentheses it cannot grow together with a word or a minus sign beside it.
+            out.extend_from_slice(format!("({id})").as_bytes());
+            let asked = text.get(question.start..question.end).unwrap_or_default();
+            if question.is_column && asked.is_ascii() {
+                out.extend_from_slice(b" AS ");
+                quote_identifier(out, asked);
+            }
+            copied = question.end;
+        }
+        place.pass(&token, text);
+    }
+    let understood = !lexer.is_broken() && lexer.conditions() == Conditions::None;
+    if copied == 0 || !understood {
+        out.truncate(began);
+        return false;
+    }
+    out.extend_from_slice(text.get(copied..).unwrap_or_default());
+    true
+}
+
+/// What has to be known of the tokens before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    /// Whether the statement has begun.
+    begun: bool,
+    /// Whether what it asks is stored, not asked now: a view, a routine, the default of a column.
+    stores: bool,
+    depth: usize,
+    /// Whether a column of the result may begin here.
+    column: bool,
+    /// Whether the columns of the result are being listed.
+    in_columns: bool,
+    after_dot: bool,
+}
+
+impl Place {
+    fn pass(&mut self, token: &Token, text: &[u8]) {
+        let word = match token.kind {
+            Kind::Word if !self.after_dot => words::word(token.text(text)),
+            _ => Word::Name,
+        };
+        match token.kind {
+            Kind::Mark(b';') => {
+                // A routine goes on behind a semicolon, and nobody knows until where.
+                *self = Place { stores: self.stores, ..Place::default() };
+                return;
+            }
+            Kind::Mark(b'(') => self.depth += 1,
+            Kind::Mark(b')') => self.depth = self.depth.saturating_sub(1),
+            _ => {}
+        }
+        if !self.begun {
+            self.begun = true;
+            self.stores |= matches!(word, Word::Create | Word::Alter);
+        }
+        let top = self.depth == 0;
+        if top && word == Word::Select {
+            self.in_columns = true;
+        } else if top && is_behind_columns(word) {
+            self.in_columns = false;
+        }
+        self.column = top && (word == Word::Select || (self.in_columns && token.is_mark(b',')));
+        self.after_dot = token.is_mark(b'.');
+    }
+
+    /// The question that begins with `token`.
+    fn question(&self, token: &Token, lexer: &Lexer<'_>) -> Option<Question> {
+        if self.stores || self.after_dot {
+            return None;
+        }
+        let text = lexer.text();
+        let mut ahead = lexer.clone();
+        let name = token.text(text);
+        let end = match token.kind {
+            Kind::Word | Kind::Name => {
+                let call = words::known(set::unquoted(name)).call;
+                (call == Call::ConnectionId).then_some(())?;
+                ahead.next().filter(|it| it.is_mark(b'('))?;
+                ahead.next().filter(|it| it.is_mark(b')'))?.end
+            }
+            Kind::System => {
+                let mut name = name.get(2..).unwrap_or_default();
+                let mut end = token.end;
+                let mut dot = ahead.clone();
+                if dot.next().is_some_and(|it| it.is_mark(b'.')) {
+                    let last = dot.next()?;
+                    name = last.text(text);
+                    end = last.end;
+                    ahead = dot;
+                }
+                let is_it = set::unquoted(name).eq_ignore_ascii_case(b"pseudo_thread_id");
+                let is_set = ahead
+                    .clone()
+                    .next()
+                    .is_some_and(|it| it.is_mark(b'=') || it.kind == Kind::Assign);
+                (is_it && !is_set).then_some(end)?
+            }
+            _ => return None,
+        };
+        let ends = match ahead.next() {
+            None => true,
+            Some(next) if next.kind == Kind::Word => {
+                is_behind_columns(words::word(next.text(text)))
+            }
+            Some(next) => next.is_mark(b',') || next.is_mark(b';'),
+        };
+        Some(Question { start: token.start, end, is_column: self.column && ends })
+    }
+}
+
+/// Words that end the list of columns of a result.
+fn is_behind_columns(word: Word) -> bool {
+    matches!(word, Word::From | Word::Into | Word::Where | Word::Limit)
+}
