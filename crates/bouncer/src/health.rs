@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::control::{Control, ControlError, Errand};
-use crate::pg::auth::Keyring;
+use crate::link::Keyrings;
 use crate::pg::dial::{Credentials, DialError};
 use crate::service::Probe;
 use crate::tenants::Tenant;
@@ -27,14 +27,14 @@ const ANYBODY: &str = "postgres";
 /// Looks whether servers answer.
 #[derive(Clone, Debug)]
 pub struct Prober {
-    keyring: Arc<Keyring>,
+    keyrings: Keyrings,
     tls: Arc<ServerSide>,
 }
 
 impl Prober {
     /// With what the relay has, too.
-    pub fn new(keyring: Arc<Keyring>, tls: Arc<ServerSide>) -> Prober {
-        Prober { keyring, tls }
+    pub fn new(keyrings: Keyrings, tls: Arc<ServerSide>) -> Prober {
+        Prober { keyrings, tls }
     }
 
     async fn ask(&self, tenant: &Tenant) -> Result<(), ControlError> {
@@ -68,7 +68,7 @@ impl Prober {
         let mut users: Vec<_> = tenant.users.values().collect();
         users.sort_by(|a, b| a.name.cmp(&b.name));
         for user in &users {
-            if let Some(credentials) = self.keyring.own_credentials(tenant, user) {
+            if let Some(credentials) = self.keyrings.pg.own_credentials(tenant, user) {
                 return (Arc::clone(&user.server_user), credentials);
             }
         }

@@ -3,8 +3,18 @@
 //! A link is pure and stands between a client's session and a server connection's. The relay owns
 //! the sockets and knows of the protocols what is here, and nothing else.
 
+mod dialer;
+mod door;
+mod legs;
+
 use wire::pg::exchange::ExchangeError;
 use wire::pg::frame::FrameError;
+
+pub use dialer::{Credentials, DialNext, Dialer, Greeting};
+pub(crate) use door::MYSQL_PLUGIN;
+pub use door::{Asked, Demand, Keyrings, LoginMachine, LoginNext, LoginStep, Proof, Proved};
+pub(crate) use legs::put_mysql_error;
+pub use legs::{ClientLink, Links, ServerLink};
 
 /// A client, for the whole process; also the process number that it is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

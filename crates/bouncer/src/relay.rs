@@ -11,7 +11,7 @@
 //! | `client.rs`, `login.rs`, `leave.rs` | the life of a client |
 //! | `server.rs`, `opening.rs` | the life of a server connection |
 //! | `leases.rs`, `pools.rs` | who gets which server connection |
-//! | `cancel.rs`, `keys.rs` | cancel requests |
+//! | `cancel.rs`, `kill.rs`, `keys.rs` | cancel requests, and `KILL` |
 //! | `listen.rs`, `ear.rs`, `holders.rs` | clients that listen without a server connection of their own |
 //! | `takeover.rs`, `succession.rs` | how another process takes over |
 //! | `deadlines.rs`, `timers.rs` | what happens when time is up |
@@ -32,6 +32,7 @@ mod handshake;
 mod holders;
 mod journal;
 mod keys;
+mod kill;
 mod leases;
 mod leave;
 mod listen;
@@ -78,8 +79,7 @@ use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
 use crate::cancel::{CANCELS, Limiter};
 use crate::config::{Config, TlsTable};
-use crate::pg::auth::Keyring;
-use crate::pg::link;
+use crate::link::{Keyrings, Links};
 use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
 use crate::service::Threads;
@@ -125,7 +125,7 @@ pub struct RelayParts {
     /// The tenants.
     pub current: Arc<Current>,
     /// Secrets of users.
-    pub keyring: Arc<Keyring>,
+    pub keyrings: Keyrings,
     /// TLS towards clients.
     pub client_tls: Arc<ClientSide>,
     /// TLS towards servers.
@@ -376,7 +376,7 @@ fn start_threads(
         config,
         peers,
         current: parts.current,
-        keyring: parts.keyring,
+        keyrings: parts.keyrings,
         client_tls: parts.client_tls,
         server_tls: parts.server_tls,
         look_up: parts.look_up,
@@ -389,16 +389,17 @@ fn start_threads(
         holders: Arc::default(),
         is_stopping: false.into(),
         is_taken_over: false.into(),
-        forced: common::Forced::default(),
+        forced: common::Forced::new(common::forced),
+        mysql_forced: common::Forced::new(common::mysql_forced),
         started,
     });
     let key = HashKey::new();
-    let schema = Arc::new(AtomicU64::new(0));
+    let schemas: [Arc<AtomicU64>; 2] = Default::default();
     // The first thread accepts for all.
     let mut listeners = Some(listeners);
     let mut threads = Vec::with_capacity(count);
     for (index, (poll, desk)) in polls.into_iter().zip(desks).enumerate() {
-        let link = link::Shared::new(key.clone(), Arc::clone(&schema));
+        let link = Links::new(&key, &schemas);
         let listeners = listeners.take().unwrap_or_default();
         let registry = Arc::clone(&registry);
         let parts = Parts { poll, listeners, desk, registry, link };

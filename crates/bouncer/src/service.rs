@@ -13,8 +13,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::{
-    BouncerClient, BouncerReloaded, BouncerServer, Tenant as Shown, TenantHealthReport, TenantSpec,
-    TenantStats as Figures,
+    BouncerClient, BouncerReloaded, BouncerServer, Tenant as Shown, TenantEngine,
+    TenantHealthReport, TenantSpec, TenantStats as Figures,
 };
 use node::clock;
 use node::sealed::Sealer;
@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use self::health::Checks;
 use crate::config::Config;
 use crate::error::Error;
-use crate::pg::auth::Keyring;
+use crate::link::Keyrings;
 use crate::relay::orders::Order;
 use crate::relay::snapshot::Snapshot;
 use crate::relay::stats::TenantStats;
@@ -119,7 +119,7 @@ struct Inner {
     /// The configuration that was taken over last.
     config: Mutex<Arc<Config>>,
     checks: Checks,
-    keyring: Arc<Keyring>,
+    keyrings: Keyrings,
     /// Tenants that begin to drain, for whoever ends that.
     drains: mpsc::UnboundedSender<TenantId>,
     drained: Mutex<Option<mpsc::UnboundedReceiver<TenantId>>>,
@@ -164,12 +164,12 @@ impl Prepared {
     }
 
     /// Begins to take changes. `probe` finds out whether a tenant's server answers; secrets of
-    /// users are prepared in `keyring` before somebody waits for that.
+    /// users are prepared in `keyrings` before somebody waits for that.
     pub fn start(
         self,
         threads: Arc<dyn Threads>,
         probe: Arc<dyn Probe>,
-        keyring: Arc<Keyring>,
+        keyrings: Keyrings,
     ) -> Bouncer {
         let (drains, drained) = mpsc::unbounded_channel();
         let bouncer = Bouncer(Arc::new(Inner {
@@ -181,7 +181,7 @@ impl Prepared {
             changing: tokio::sync::Mutex::new(self.changing),
             config: Mutex::new(self.config),
             checks: Checks::new(probe),
-            keyring,
+            keyrings,
             drains,
             drained: Mutex::new(Some(drained)),
         }));
@@ -548,20 +548,28 @@ impl Bouncer {
     /// Hashes the passwords of users of whom that was not done: milliseconds for each, which the
     /// first client of each would wait for otherwise, and with it everybody on its thread.
     fn prepare_secrets(&self) {
-        let (keyring, routing) = (Arc::clone(&self.0.keyring), self.0.current.load());
+        let (keyrings, routing) = (self.0.keyrings.clone(), self.0.current.load());
         let bouncer = Arc::downgrade(&self.0);
         // Nobody waits for it. It ends by itself, early when there is a later one or nobody left.
         drop(tokio::task::spawn_blocking(move || {
-            let users = routing.tenants().flat_map(|tenant| tenant.users.values());
-            for user in users {
-                let current = bouncer.upgrade().map(|it| it.current.version());
-                if current != Some(routing.version) {
-                    return;
+            for tenant in routing.tenants() {
+                match tenant.engine {
+                    TenantEngine::Postgres => {}
+                    TenantEngine::Mysql => {
+                        keyrings.my.prepare(tenant);
+                        continue;
+                    }
                 }
-                if let ClientAuth::Secret(secret) = &user.auth
-                    && let Ok(verifier) = keyring.verifier(&user.name, secret.expose())
-                {
-                    verifier.prepare();
+                for user in tenant.users.values() {
+                    let current = bouncer.upgrade().map(|it| it.current.version());
+                    if current != Some(routing.version) {
+                        return;
+                    }
+                    if let ClientAuth::Secret(secret) = &user.auth
+                        && let Ok(verifier) = keyrings.pg.verifier(&user.name, secret.expose())
+                    {
+                        verifier.prepare();
+                    }
                 }
             }
         }));

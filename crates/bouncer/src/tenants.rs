@@ -222,6 +222,17 @@ pub struct Routing {
     by_id: HashMap<TenantId, Arc<Tenant>>,
     /// In lower case; those that are made of a suffix are among them.
     by_server_name: HashMap<Box<str>, Arc<Tenant>>,
+    offers: Offers,
+}
+
+/// What some tenant of MySQL allows: clients are told what they may do before it is known whose
+/// they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offers {
+    /// That a server asks clients for files.
+    pub local_infile: bool,
+    /// That rows are counted that were found.
+    pub found_rows: bool,
 }
 
 impl Routing {
@@ -233,6 +244,11 @@ impl Routing {
     /// A tenant by its name.
     pub fn named(&self, name: &str) -> Option<&Arc<Tenant>> {
         self.by_name.get(name)
+    }
+
+    /// What some tenant of MySQL allows.
+    pub fn offers(&self) -> Offers {
+        self.offers
     }
 
     /// All of them, in no order.

@@ -18,7 +18,7 @@ use bouncer::config::{
     Config, MYSQL_SERVER_VERSION_BYTES_MAX, MYSQL_SOCKET, PORT_DEFAULT, TlsTable,
 };
 use bouncer::health::Prober;
-use bouncer::pg::auth::Keyring;
+use bouncer::link::Keyrings;
 use bouncer::pg::login::{CleartextPolicy, Method as AuthMethod};
 use bouncer::pgbouncer::command::ShutdownWait;
 use bouncer::pgbouncer::console::{Console, Host};
@@ -153,14 +153,14 @@ impl Running {
         let parts = Parts { config: config.clone(), resolve, reread, store };
         let prepared = Prepared::new(parts).await.map_err(|error| explain(&error))?;
         let config = &config;
-        let keyring = Arc::new(Keyring::new(login_secret, AuthMethod::Best));
+        let keyrings = Keyrings::new(login_secret, AuthMethod::Best);
         let client_tls = ClientSide::new(client_tls(&config.tls)).context("bouncer.tls")?;
         let (client_tls, server_tls) = (Arc::new(client_tls), Arc::<ServerSide>::default());
         let kept = Duration::from_secs(config.auth_query_s.into());
         let queries = Arc::new(AuthQueries::new(Arc::clone(&server_tls), kept));
         let relay_parts = RelayParts {
             current: Arc::clone(prepared.current()),
-            keyring: Arc::clone(&keyring),
+            keyrings: keyrings.clone(),
             client_tls: Arc::clone(&client_tls),
             server_tls: Arc::clone(&server_tls),
             look_up: Arc::new(Background::new(queries, Handle::current())),
@@ -174,9 +174,9 @@ impl Running {
             }
             Err(error) => return Err(error).context("failed to start the bouncer"),
         };
-        let probe = Prober::new(Arc::clone(&keyring), Arc::clone(&server_tls));
+        let probe = Prober::new(keyrings.clone(), Arc::clone(&server_tls));
         let threads: Arc<dyn Threads> = Arc::<Relay>::clone(&relay);
-        let bouncer = prepared.start(threads, Arc::new(probe), keyring);
+        let bouncer = prepared.start(threads, Arc::new(probe), keyrings);
         let console = Console::new(bouncer.clone(), host);
         let desk = FrontDesk::new(console, bouncer.clone(), resolver, Handle::current());
         relay.open_console(Arc::new(desk));

@@ -5,17 +5,15 @@
 //! signal was sent; until then the server connection is nobody else's, whose statement the signal
 //! could hit.
 
-use wire::pg::frame::{Header, TransactionStatus, frontend};
-use wire::pg::message::{ErrorFields, backend};
-
-use super::client::{Client, Place};
+use super::client::{Client, Phase, Place};
 use super::conn::{Conn, Readiness, Source};
 use super::leave::Leaving;
 use super::opening::Target;
 use super::orders::Inner;
 use super::socket::Received;
 use super::worker::{Look, Worker};
-use crate::pg::dial::{Dial, DialNext, TlsRequest};
+use crate::link::{DialNext, Dialer};
+use crate::pg::dial::TlsRequest;
 
 /// Cancel requests on their way to one server connection; another one would change nothing.
 const CANCELS_PER_SERVER_MAX: u32 = 2;
@@ -27,7 +25,7 @@ const CANCEL_US: u64 = 10_000_000;
 #[derive(Debug)]
 pub(super) struct CancelLeg {
     pub(super) conn: Conn,
-    pub(super) dial: Dial,
+    pub(super) dial: Dialer,
     connects: bool,
     pub(super) shakes_hands: bool,
     /// Place and serial of the server connection that is meant.
@@ -72,17 +70,15 @@ impl Worker {
     fn cancel_waiting(&mut self, place: u32) {
         let Worker { clients, pools, ground, outbox, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
-        let Some(bytes) = request_bytes(client.conn.input.front()) else { return };
-        client.conn.input.consume(bytes, &mut ground.stock);
-        let Some(session) = client.session() else { return };
+        let Client { conn, phase: Phase::Session(session), .. } = client else { return };
+        let Some(bytes) = session.link.request_bytes(conn.input.front()) else { return };
+        conn.input.consume(bytes, &mut ground.stock);
         if let Place::Waiting(ticket) = session.place {
             pools.give_up_waiting(session.pool, ticket, ground.now);
             session.stats.clients_waiting.sub(1);
         }
         session.place = Place::Idle;
-        let message = "canceling statement due to user request";
-        backend::error(&mut outbox.to_client, &ErrorFields::error("57014", message));
-        backend::ready_for_query(&mut outbox.to_client, TransactionStatus::Idle);
+        session.link.put_cancelled(&mut outbox.to_client);
         self.send_outbox(Some(place), None);
         self.queue_client(place);
     }
@@ -95,8 +91,10 @@ impl Worker {
         }
         let (target, serial) = (server.target.clone(), server.serial);
         let tls = if server.conn.socket.is_tls() { TlsRequest::Must } else { TlsRequest::Never };
-        let Some(link) = server.link().filter(|link| !link.key().is_empty()) else { return };
-        let dial = Dial::cancel(link.pid(), link.key().to_vec(), tls);
+        let Some(dial) = self.servers.get(place).and_then(|server| self.new_cancel(server, tls))
+        else {
+            return;
+        };
         if let Err(error) = self.begin_cancel(dial, &target, (place, serial)) {
             tracing::info!(error = &error as &dyn std::error::Error, "forward a cancel request");
         } else if let Some(server) = self.servers.get_mut(place) {
@@ -106,7 +104,7 @@ impl Worker {
 
     fn begin_cancel(
         &mut self,
-        dial: Dial,
+        dial: Dialer,
         target: &Target,
         server: (u32, u64),
     ) -> std::io::Result<()> {
@@ -149,7 +147,7 @@ impl Worker {
 
     fn read_cancel(&mut self, place: u32) {
         loop {
-            let Worker { cancels, outbox, scratch, .. } = self;
+            let Worker { cancels, outbox, scratch, ground, .. } = self;
             let Some(leg) = cancels.get_mut(place) else { return };
             if !leg.conn.is_readable() {
                 return;
@@ -160,9 +158,10 @@ impl Worker {
                 // The signal was sent, or never will be.
                 Ok(Received::End) | Err(_) => return self.end_cancel(place),
             };
-            // One byte is all that a server says here, so that nothing has to be kept.
-            let step = leg.dial.input(&scratch[..count], &mut outbox.to_server);
-            self.follow_cancel(place, step.next);
+            leg.conn.input.push(&scratch[..count], &mut ground.stock);
+            let (used, next) = leg.dial.input(leg.conn.input.front(), &mut outbox.to_server);
+            leg.conn.input.consume(used, &mut ground.stock);
+            self.follow_cancel(place, next);
         }
     }
 
@@ -173,9 +172,15 @@ impl Worker {
         outbox.to_server.clear();
         match next {
             _ if sent.is_err() => self.end_cancel(place),
-            DialNext::More | DialNext::Cancelled => {}
+            DialNext::More => {}
+            // PostgreSQL's closes the connection once the signal was sent, and MySQL's has said so.
+            DialNext::Cancelled => {
+                if self.cancels.get(place).is_some_and(|leg| matches!(leg.dial, Dialer::My(_))) {
+                    self.end_cancel(place);
+                }
+            }
             DialNext::StartTls => self.shake_hands_for_cancel(place),
-            DialNext::Ready(_) | DialNext::Fail(_) => self.end_cancel(place),
+            DialNext::Ready(_) | DialNext::Fail { .. } => self.end_cancel(place),
         }
     }
 
@@ -211,48 +216,5 @@ impl Worker {
             self.close_server(server.0, &super::server::Closing::Unclean);
         }
         self.end_cancel(place);
-    }
-}
-
-/// Bytes of the request at the front of what a client has sent: one text, or everything up to and
-/// with a `Sync`; nothing when it is not all there.
-fn request_bytes(bytes: &[u8]) -> Option<usize> {
-    let mut end = 0;
-    loop {
-        let rest = bytes.get(end..)?;
-        let header = Header::parse(rest).ok()??;
-        end += header.total;
-        if end > bytes.len() {
-            return None;
-        }
-        let is_simple = matches!(header.tag, frontend::QUERY | frontend::FUNCTION_CALL);
-        if is_simple || header.tag == frontend::SYNC {
-            return Some(end);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_request_ends_with_its_text_or_its_sync() {
-        let check = |messages: &[(u8, usize)], cut: usize, expected: Option<usize>| {
-            let mut bytes = Vec::new();
-            for (tag, body) in messages {
-                bytes.push(*tag);
-                bytes.extend_from_slice(&u32::try_from(body + 4).expect("short").to_be_bytes());
-                bytes.resize(bytes.len() + body, 0);
-            }
-            bytes.truncate(bytes.len() - cut);
-            assert_eq!(request_bytes(&bytes), expected, "{messages:?} without {cut}");
-        };
-        check(&[(b'Q', 3), (b'Q', 4)], 0, Some(8));
-        check(&[(b'P', 3), (b'B', 4), (b'E', 5), (b'S', 0), (b'Q', 3)], 0, Some(32));
-        check(&[(b'P', 3), (b'B', 4), (b'E', 5), (b'S', 0)], 1, None);
-        check(&[(b'P', 3), (b'H', 0)], 0, None);
-        check(&[(b'Q', 3)], 1, None);
-        check(&[], 0, None);
     }
 }

@@ -4,9 +4,6 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wire::pg::frame::TransactionStatus;
-use wire::pg::message::backend;
-
 use super::accept::Accepted;
 use super::common::Head;
 use super::conn::{Conn, Readiness, Source};
@@ -20,13 +17,8 @@ use super::server::Server;
 use super::socket::{Received, Socket};
 use super::stats::TenantStats;
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
-use crate::pg::client::ClientSession;
-use crate::pg::link::{self, ClientNext};
+use crate::link::{ClientLink, ClientNext};
 use crate::tenants::Route;
-
-/// What a client is told to find out whether it is still there: every server reports it, and it
-/// never changes.
-const PROBE_PARAMETER: &str = "server_version";
 
 /// A client connection.
 #[derive(Debug)]
@@ -63,7 +55,7 @@ pub(super) enum Phase {
 /// A client that is logged in.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) link: ClientSession,
+    pub(super) link: ClientLink,
     pub(super) route: Route,
     pub(super) pool: PoolRef,
     pub(super) pid: u32,
@@ -95,6 +87,10 @@ pub(super) struct Session {
     /// When something was cancelled because it took too long.
     pub(super) overtime_us: Option<u64>,
     pub(super) stats: Arc<TenantStats>,
+    /// The collation that it began with, of MySQL, for when it logs in anew.
+    pub(super) collation: u16,
+    /// The tenant of its listener, for the same.
+    pub(super) bound: Option<Arc<str>>,
     /// Counts it among the clients.
     _head: Head,
 }
@@ -113,7 +109,7 @@ pub(super) enum Place {
 impl Session {
     /// Of a client that has just logged in.
     pub(super) fn new(
-        link: ClientSession,
+        link: ClientLink,
         route: Route,
         head: Head,
         pool: PoolRef,
@@ -145,13 +141,20 @@ impl Session {
             is_ending: false,
             overtime_us: None,
             stats,
+            collation: 0,
+            bound: None,
             _head: head,
         }
     }
 
+    /// The same, of a client of MySQL that may log in anew.
+    pub(super) fn of_mysql(self, collation: u16, bound: Option<Arc<str>>) -> Session {
+        Session { collation, bound, ..self }
+    }
+
     /// Whether the client was last told that it is in a transaction.
     pub(super) fn is_in_transaction(&self) -> bool {
-        self.link.status() != TransactionStatus::Idle
+        self.link.is_in_transaction()
     }
 }
 
@@ -225,15 +228,26 @@ impl Worker {
             Accepted::Tcp(stream) => Socket::tcp(stream, self.common.config.tcp)?,
             Accepted::Unix(stream) => Socket::unix(stream),
         };
-        let phase = Phase::Login(Box::new(self.new_login(&socket, listener)?));
         let place = self.clients.reserve();
-        let conn = match Conn::new(socket, Source::Client(place), false, &self.ground.registry) {
-            Ok(conn) => conn,
+        let begun = self.new_login(&socket, place, listener).and_then(|login| {
+            let source = Source::Client(place);
+            match Conn::new(socket, source, false, &self.ground.registry) {
+                Ok(conn) => Ok((login, conn)),
+                Err(error) => {
+                    login.pid().inspect(|pid| self.common.keys.remove(*pid));
+                    Err(error)
+                }
+            }
+        });
+        let (login, conn) = match begun {
+            Ok(begun) => begun,
             Err(error) => {
+                self.outbox.to_client.clear();
                 self.clients.give_up(place);
                 return Err(error);
             }
         };
+        let phase = Phase::Login(Box::new(login));
         let now_us = self.ground.now_us;
         let (serial, clogged_us) = (self.serial, None);
         let (begun_us, since_us) = (now_us, now_us);
@@ -243,6 +257,8 @@ impl Worker {
         self.books.stats.logins.add(1);
         let login_us = self.common.live.login_us();
         self.ground.timers.arm(Look::Client(place).id(), now_us + login_us);
+        // Of MySQL: there the server speaks first.
+        self.send_outbox(Some(place), None);
         Ok(())
     }
 
@@ -349,8 +365,8 @@ impl Worker {
         // Whether it listens is found out by telling it something that it knows already: a closed
         // socket answers with a reset. In the middle of a message more is to come, which does too.
         let between = server.is_none_or(Server::is_between_messages);
-        if let (true, Some(value)) = (between, session.link.seen.value(PROBE_PARAMETER)) {
-            backend::parameter_status(&mut outbox.to_client, PROBE_PARAMETER, value);
+        if between {
+            session.link.probe(&mut outbox.to_client);
             self.send_outbox(Some(place), None);
         }
     }
@@ -465,7 +481,7 @@ impl Worker {
                     session.is_fresh = false;
                     session.transaction_us = ground.now_us;
                     session.attached_us = ground.now_us;
-                    link::attach(link, &mut session.link, server, &mut outputs);
+                    link.attach(&mut session.link, server, &mut outputs);
                 }
                 Some(server) if server.has_client_entries() => {}
                 // What begins now is something new.
@@ -478,7 +494,7 @@ impl Worker {
                 Some(_) | None => {}
             }
             let rest = &bytes[used..];
-            let result = link::from_client(link, &mut session.link, server, rest, &mut outputs);
+            let result = link.from_client(&mut session.link, server, rest, &mut outputs);
             used += result.consumed;
             session.want = result.want;
             session.is_stalled = result.next == ClientNext::Wait;
@@ -504,10 +520,17 @@ impl Worker {
                         Heard::No => return bytes.len(),
                     }
                 }
-                // Of what the protocol has no word for nothing is asked.
-                ClientNext::Kill { .. } | ClientNext::ChangeUser => {
-                    self.client_gone(place, &Leaving::Dismissed);
-                    return bytes.len();
+                ClientNext::Kill { id, connection } => {
+                    self.send_outbox(Some(place), server_place);
+                    if !self.kill_asked(place, id, connection) {
+                        return bytes.len();
+                    }
+                }
+                ClientNext::ChangeUser => {
+                    self.send_outbox(Some(place), server_place);
+                    self.change_user(place, &bytes[used..]);
+                    // It is somebody else by now, or nobody yet.
+                    return used + self.feed_client(place, &bytes[used..]);
                 }
                 ClientNext::Terminate => {
                     self.send_outbox(Some(place), server_place);

@@ -19,7 +19,8 @@ use super::orders::{Inbox, Inner};
 use super::resolve::Resolver;
 use super::stats::ThreadBooks;
 use crate::cancel::Limiter;
-use crate::pg::auth::Keyring;
+use crate::link::Keyrings;
+use crate::mysql;
 use crate::pg::settings::Settings;
 use crate::secrets::Password;
 use crate::tenants::{Current, PoolId, Route, Tenant, TenantId};
@@ -41,7 +42,7 @@ pub(super) struct Common {
     /// The threads, by their numbers.
     pub(super) peers: Vec<Peer>,
     pub(super) current: Arc<Current>,
-    pub(super) keyring: Arc<Keyring>,
+    pub(super) keyrings: Keyrings,
     pub(super) client_tls: Arc<ClientSide>,
     pub(super) server_tls: Arc<ServerSide>,
     pub(super) look_up: Arc<dyn LookUp>,
@@ -58,7 +59,8 @@ pub(super) struct Common {
     pub(super) is_stopping: AtomicBool,
     /// Another process takes over.
     pub(super) is_taken_over: AtomicBool,
-    pub(super) forced: Forced,
+    pub(super) forced: Forced<Settings>,
+    pub(super) mysql_forced: Forced<mysql::settings::Settings>,
     /// From when microseconds are counted.
     pub(super) started: Instant,
 }
@@ -218,31 +220,49 @@ impl Greetings {
 }
 
 /// The settings that a tenant demands, as links take them; made once for each definition.
-#[derive(Debug, Default)]
-pub(super) struct Forced(Mutex<HashMap<TenantId, ForcedOf>>);
+#[derive(Debug)]
+pub(super) struct Forced<S> {
+    known: Mutex<HashMap<TenantId, ForcedOf<S>>>,
+    make: fn(&Tenant) -> S,
+}
 
 /// The settings of one definition.
-type ForcedOf = (Arc<Tenant>, Arc<Settings>);
+type ForcedOf<S> = (Arc<Tenant>, Arc<S>);
 
-impl Forced {
+impl<S> Forced<S> {
+    /// Nothing yet; `make` makes them of a definition.
+    pub(super) fn new(make: fn(&Tenant) -> S) -> Forced<S> {
+        Forced { known: Mutex::default(), make }
+    }
+
     /// Of this tenant.
-    pub(super) fn of(&self, tenant: &Arc<Tenant>) -> Arc<Settings> {
-        let mut known = self.0.lock();
+    pub(super) fn of(&self, tenant: &Arc<Tenant>) -> Arc<S> {
+        let mut known = self.known.lock();
         if let Some((of, settings)) = known.get(&tenant.id)
             && Arc::ptr_eq(of, tenant)
         {
             return Arc::clone(settings);
         }
-        let pairs = tenant.settings.iter().map(|(name, value)| (&**name, &**value));
-        let settings = Arc::new(Settings::of(pairs));
+        let settings = Arc::new((self.make)(tenant));
         known.insert(tenant.id, (Arc::clone(tenant), Arc::clone(&settings)));
         settings
     }
 
     /// Forgets tenants that are no more.
     pub(super) fn keep_only(&self, is_kept: impl Fn(TenantId) -> bool) {
-        self.0.lock().retain(|id, _| is_kept(*id));
+        self.known.lock().retain(|id, _| is_kept(*id));
     }
+}
+
+/// What a tenant of PostgreSQL demands.
+pub(super) fn forced(tenant: &Tenant) -> Settings {
+    Settings::of(tenant.settings.iter().map(|(name, value)| (&**name, &**value)))
+}
+
+/// What a tenant of MySQL demands.
+pub(super) fn mysql_forced(tenant: &Tenant) -> mysql::settings::Settings {
+    let pairs = tenant.settings.iter();
+    mysql::settings::Settings::of(pairs.map(|(name, value)| (&**name, &**value)))
 }
 
 /// Looks up users on their tenant's server.

@@ -114,7 +114,7 @@ impl Worker {
     fn client_deadline(&self, place: u32) -> Option<(u64, Due)> {
         let client = self.clients.get(place)?;
         match &client.phase {
-            Phase::Login(_) => Some((client.begun_us + self.common.live.login_us(), Due::Login)),
+            Phase::Login(_) => Some((client.since_us + self.common.live.login_us(), Due::Login)),
             // Its place in the queue has a deadline of its own.
             Phase::Greeting(_) | Phase::Console(_) => None,
             Phase::Closing => Some((client.since_us + FAREWELL_US, Due::Farewell)),

@@ -198,7 +198,7 @@ impl Worker {
         }
         let (pool, target) = (ear.pool, ear.target.clone());
         let connect_us = micros(ear.tenant.limits.connect);
-        let begun = self.new_dial(pool, &target).and_then(|dial| {
+        let begun = self.new_pg_dial(pool, &target).and_then(|dial| {
             let socket = target.connect(self.common.config.tcp)?;
             let conn = Conn::new(socket, Source::Ear(place), true, &self.ground.registry)?;
             Ok((dial, conn))

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
+
+use crate::tenants::TenantId;
 
 /// Bytes of a key in protocol 3.0.
 pub(super) const KEY_BYTES: usize = 4;
@@ -23,6 +26,8 @@ struct Owner {
     thread: usize,
     place: u32,
     key: Box<[u8]>,
+    /// Of MySQL, once it is in: the tenant, and who it is there.
+    who: Option<(TenantId, Arc<str>)>,
 }
 
 /// All keys of the process.
@@ -47,7 +52,7 @@ impl Keys {
             let pid = getrandom::u32()? & 0x7fff_ffff;
             let mut shard = self.shard(pid).lock();
             if pid != 0 && !shard.contains_key(&pid) {
-                shard.insert(pid, Owner { thread, place, key: key.clone() });
+                shard.insert(pid, Owner { thread, place, key: key.clone(), who: None });
                 return Ok((pid, key));
             }
         }
@@ -61,8 +66,28 @@ impl Keys {
 
     /// Adds a client that has a process id and a key from another process.
     pub(super) fn restore(&self, pid: u32, thread: usize, place: u32, key: &[u8]) {
-        let owner = Owner { thread, place, key: key.into() };
+        let owner = Owner { thread, place, key: key.into(), who: None };
         self.shard(pid).lock().insert(pid, owner);
+    }
+
+    /// Takes note of who a client is; others that are the same may end what it does.
+    pub(super) fn own(&self, pid: u32, who: (TenantId, Arc<str>)) {
+        if let Some(owner) = self.shard(pid).lock().get_mut(&pid) {
+            owner.who = Some(who);
+        }
+    }
+
+    /// Thread and place of the client with this process id, if it is this one.
+    pub(super) fn find_owned(
+        &self,
+        pid: u32,
+        tenant: TenantId,
+        user: &str,
+    ) -> Option<(usize, u32)> {
+        let shard = self.shard(pid).lock();
+        let owner = shard.get(&pid)?;
+        let is_it = owner.who.as_ref().is_some_and(|(of, name)| *of == tenant && **name == *user);
+        is_it.then_some((owner.thread, owner.place))
     }
 
     /// Forgets a client.
@@ -73,7 +98,8 @@ impl Keys {
     /// Thread and place of the client with this process id, if the key is its own.
     pub(super) fn find(&self, pid: u32, key: &[u8]) -> Option<(usize, u32)> {
         let shard = self.shard(pid).lock();
-        let owner = shard.get(&pid)?;
+        // Clients of MySQL have no key: they are asked for by who they are.
+        let owner = shard.get(&pid).filter(|owner| owner.who.is_none() && !owner.key.is_empty())?;
         is_same(&owner.key, key).then_some((owner.thread, owner.place))
     }
 

@@ -27,7 +27,7 @@ impl Worker {
         let Some(session) = self.clients.get_mut(place).and_then(Client::session) else {
             return Leased::No;
         };
-        let wish = (session.link.settings().fingerprint(), session.last_server);
+        let wish = (session.link.fingerprint(), session.last_server);
         let lease = self.pools.lease(session.pool, place, wish, self.ground.now);
         match lease {
             Lease::Ready(server) => {
@@ -129,7 +129,7 @@ impl Worker {
             server.awaits_cancels = true;
             return;
         }
-        let Some(settings) = server.link().map(|link| link.settings().fingerprint()) else {
+        let Some(settings) = server.link().map(|link| link.fingerprint()) else {
             return;
         };
         let busy_us = ground.now_us.saturating_sub(server.leased_us);

@@ -3,15 +3,13 @@
 use std::io;
 use std::sync::atomic::Ordering;
 
-use wire::pg::frame::TransactionStatus;
 use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{Phase, Place, Session};
-use super::login::Greeting;
+use super::login::{Greeting, LoginPhase};
 use super::server::Closing;
 use super::worker::{Look, Work, Worker};
-use crate::pg::client::ClientSession;
-use crate::pg::link::{self, Gone};
+use crate::link::{ClientLink, Gone};
 
 /// How long a client that was told why it has to go may take to read that, in microseconds. A
 /// connection closed with unread bytes on it is reset, and the reason is lost on the way.
@@ -44,10 +42,7 @@ impl Worker {
             );
         }
         match client.phase {
-            Phase::Login(_) => {
-                self.books.stats.logins.sub(1);
-                self.books.stats.logins_failed.add(1);
-            }
+            Phase::Login(login) => self.end_login(&login),
             Phase::Greeting(greeting) => self.end_greeting(*greeting),
             Phase::Session(session) => self.end_session(*session, leaving),
             Phase::Console(visitor) => self.common.keys.remove(visitor.pid),
@@ -60,11 +55,20 @@ impl Worker {
 
     /// Tells a client why it has to go, and lets it read that.
     pub(super) fn expel(&mut self, place: u32, fields: &ErrorFields<'_>) {
-        if self.clients.get(place).is_some() {
-            self.journal_client(place, fields.message);
-            backend::error(&mut self.outbox.to_client, fields);
-            self.dismiss(place);
+        if self.clients.get(place).is_none() {
+            return;
         }
+        self.journal_client(place, fields.message);
+        let Worker { clients, outbox, .. } = self;
+        let out = &mut outbox.to_client;
+        match clients.get_mut(place).map(|client| &mut client.phase) {
+            Some(Phase::Session(session)) => session.link.put_farewell(fields, out),
+            Some(Phase::Login(login)) => login.put_farewell(fields, out),
+            Some(Phase::Greeting(_) | Phase::Console(_)) => backend::error(out, fields),
+            // It was told already.
+            Some(Phase::Closing) | None => {}
+        }
+        self.dismiss(place);
     }
 
     /// Sends what is for the client, which is its last, and lets it read that.
@@ -79,10 +83,7 @@ impl Worker {
         self.outbox.to_client.clear();
         client.since_us = ground.now_us;
         match std::mem::replace(&mut client.phase, Phase::Closing) {
-            Phase::Login(_) => {
-                self.books.stats.logins.sub(1);
-                self.books.stats.logins_failed.add(1);
-            }
+            Phase::Login(login) => self.end_login(&login),
             Phase::Greeting(greeting) => self.end_greeting(*greeting),
             Phase::Session(session) => self.end_session(*session, &Leaving::Dismissed),
             Phase::Console(visitor) => self.common.keys.remove(visitor.pid),
@@ -106,6 +107,15 @@ impl Worker {
                 self.queue_client(place);
             }
         }
+    }
+
+    /// Counts a login that came to nothing.
+    fn end_login(&self, login: &LoginPhase) {
+        if let Some(pid) = login.pid() {
+            self.common.keys.remove(pid);
+        }
+        self.books.stats.logins.sub(1);
+        self.books.stats.logins_failed.add(1);
     }
 
     /// Undoes what a client holds that is in, but was not told so.
@@ -145,8 +155,8 @@ impl Worker {
 
     /// A server connection whose client has left: brings it to rest, or closes it. A client that
     /// the link has not heard of has left nothing there.
-    fn abandon(&mut self, place: u32, client: Option<&ClientSession>, leaving: &Leaving) {
-        let Worker { servers, outbox, ground, .. } = self;
+    pub(super) fn abandon(&mut self, place: u32, client: Option<&ClientLink>, leaving: &Leaving) {
+        let Worker { servers, outbox, ground, link, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
         server.client = None;
         if server.conn.is_readable() {
@@ -156,8 +166,8 @@ impl Worker {
         let Some(client) = client else { return self.give_back(place) };
         let Some(server_link) = server.link() else { return };
         let was_idle = !server_link.has_client_entries();
-        let gone = link::client_gone(client, server_link, &mut outbox.both());
-        if !was_idle || client.status() != TransactionStatus::Idle {
+        let gone = link.client_gone(client, server_link, &mut outbox.both());
+        if !was_idle || client.is_in_transaction() {
             server.stats.dirty_disconnects.add(1);
         }
         self.send_outbox(None, Some(place));

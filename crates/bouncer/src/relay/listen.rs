@@ -101,7 +101,8 @@ impl Worker {
         let hearing = session.hearing.get_or_insert_with(|| Hearing::boxed(place));
         hearing.ear = ear_place;
         let (mut heard, mut fresh) = (true, Vec::new());
-        for wanted in session.link.wanted_channels() {
+        let Some(link) = session.link.pg_mut() else { return Heard::No };
+        for wanted in link.wanted_channels() {
             let name = match ear.channels.get_key_value(&**wanted) {
                 Some((name, _)) => Arc::clone(name),
                 None => {
@@ -117,8 +118,8 @@ impl Worker {
             heard &= channel.heard;
         }
         if heard {
-            session.link.channels_heard();
-            hearing.version = session.link.channels_version();
+            link.channels_heard();
+            hearing.version = link.channels_version();
             return Heard::Yes;
         }
         session.is_stalled = true;
@@ -134,10 +135,10 @@ impl Worker {
         let Worker { clients, ears, outbox, .. } = self;
         let Some(session) = clients.get_mut(place).and_then(Client::session) else { return };
         let Some(hearing) = &mut session.hearing else { return };
-        let version = session.link.channels_version();
+        let Some(link) = session.link.pg() else { return };
+        let version = link.channels_version();
         if hearing.version != version {
             hearing.version = version;
-            let link = &session.link;
             let is_needed = |name: &str| {
                 link.needs_channel(name) || link.wanted_channels().iter().any(|it| **it == *name)
             };
@@ -207,7 +208,8 @@ impl Worker {
         clients.dedup();
         for client in clients {
             let session = self.clients.get_mut(client).and_then(Client::session);
-            if session.is_some_and(|session| !session.link.channels().is_empty()) {
+            let link = session.and_then(|session| session.link.pg());
+            if link.is_some_and(|link| !link.channels().is_empty()) {
                 self.give(client, &Told::Gap);
             }
         }
@@ -218,7 +220,7 @@ impl Worker {
         let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
         let is_busy = session.is_busy(&self.servers);
         let Session { hearing, link, .. } = session;
-        let Some(hearing) = hearing else { return };
+        let (Some(hearing), Some(link)) = (hearing, link.pg()) else { return };
         if let Told::Notification(it) = told
             && !listens(link, &it.channel)
         {
@@ -255,6 +257,7 @@ impl Worker {
         }
         let may_tell = !session.is_in_transaction();
         let Session { hearing, link, pid, .. } = session;
+        let Some(link) = link.pg() else { return };
         let Some(hearing) = hearing.as_mut().filter(|it| !it.held.is_empty()) else { return };
         if !may_tell && !hearing.is_unsure {
             return;
@@ -295,7 +298,8 @@ impl Worker {
     pub(super) fn cannot_listen(&mut self, place: u32, serial: u64, message: &str) {
         let Some(client) = self.clients.get_mut(place) else { return };
         let is_it = client.serial == serial;
-        let waits = client.session().is_some_and(|it| !it.link.wanted_channels().is_empty());
+        let link = client.session().and_then(|session| session.link.pg());
+        let waits = link.is_some_and(|link| !link.wanted_channels().is_empty());
         if is_it && waits {
             self.expel(place, &ErrorFields::fatal("08006", message));
         }

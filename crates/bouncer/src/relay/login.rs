@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::{PoolMode, TenantEngine, Transport};
+use wire::mysql::auth::{NONCE_BYTES, Nonce};
+use wire::mysql::capabilities::{Capabilities, Status};
+use wire::pg::message::ErrorFields;
 
 use super::client::{Phase, Place, Session};
 use super::common::{Answer, Full, Head, Parameters};
@@ -15,17 +18,21 @@ use super::leave::Leaving;
 use super::pools::{PoolRef, Terms};
 use super::socket::Socket;
 use super::stats::TenantStats;
-use super::worker::Worker;
-use crate::pg::auth::Demand;
-use crate::pg::client::{ClientId, ClientSession, ClientSetup};
+use super::worker::{Look, Worker};
+use crate::link::{
+    ClientId, ClientLink, Demand, LoginMachine, LoginNext, MYSQL_PLUGIN, Proof, Proved,
+};
+use crate::mysql;
+use crate::pg;
+use crate::pg::client::{ClientSession, ClientSetup};
 use crate::pg::login::{
-    Authenticated, Entropy, Login, LoginNext, LoginPolicy, Reached, Refusal, ReplicationPolicy,
-    Requested, RouteAuth, welcome,
+    Authenticated, Entropy, Login, LoginPolicy, Reached, Refusal, ReplicationPolicy, Requested,
+    welcome,
 };
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::pgbouncer::console::Rights;
 use crate::secrets::Password;
-use crate::tenants::{ClientAuth, Route, RouteRequest};
+use crate::tenants::{ClientAuth, PoolId, Route, RouteRequest};
 use crate::tls;
 
 /// Different sets of parameters that clients were told, kept to be shared with the next ones.
@@ -34,7 +41,9 @@ const SEEN_MAX: usize = 64;
 /// A client that says who it is.
 #[derive(Debug)]
 pub(super) struct LoginPhase {
-    login: Login,
+    login: LoginMachine,
+    /// The number that it was told before anything was known of it.
+    pid: Option<u32>,
     /// The tenant of its listener.
     bound: Option<Arc<str>>,
     /// Where it was led.
@@ -62,9 +71,19 @@ pub(super) struct Greeting {
 }
 
 impl LoginPhase {
-    /// What the client asks for.
+    /// What a client of PostgreSQL asks for.
     pub(super) fn requested(&self) -> Option<&Requested> {
-        self.login.requested()
+        self.login.pg_requested()
+    }
+
+    /// The number that it was told before anything was known of it.
+    pub(super) fn pid(&self) -> Option<u32> {
+        self.pid
+    }
+
+    /// Appends why it has to go.
+    pub(super) fn put_farewell(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
+        self.login.put_farewell(fields, out);
     }
 
     /// Whether somebody else finds out who it is.
@@ -72,10 +91,15 @@ impl LoginPhase {
         self.is_looked_up
     }
 
-    /// Of a client that has just connected.
-    pub(super) fn new(login: Login, bound: Option<Arc<str>>) -> LoginPhase {
+    /// Of a client that has just connected, or begins again.
+    pub(super) fn new(
+        login: LoginMachine,
+        pid: Option<u32>,
+        bound: Option<Arc<str>>,
+    ) -> LoginPhase {
         LoginPhase {
             login,
+            pid,
             bound,
             route: None,
             replication: ReplicationPolicy::Refused,
@@ -87,19 +111,80 @@ impl LoginPhase {
 }
 
 impl Worker {
-    /// Begins a login.
+    /// Begins a login of the client at `place`. What it is told first is assembled for it.
     pub(super) fn new_login(
-        &self,
+        &mut self,
         socket: &Socket,
+        place: u32,
         listener: usize,
     ) -> std::io::Result<LoginPhase> {
-        let reached =
-            if socket.is_unix() { Reached::Unix { uid: socket.uid() } } else { Reached::Tcp };
-        let tls = self.common.client_tls.load().policy;
-        let policy = LoginPolicy { tls, cleartext: self.common.config.cleartext };
-        let login = Login::new(policy, reached, Entropy::random()?);
-        let bound = self.common.bound.get(listener).and_then(|(_, tenant)| tenant.clone());
-        Ok(LoginPhase::new(login, bound))
+        let (engine, bound) = match self.common.bound.get(listener) {
+            Some((engine, bound)) => (*engine, bound.clone()),
+            None => (TenantEngine::default(), None),
+        };
+        let reached = reached(socket);
+        match engine {
+            TenantEngine::Postgres => {
+                let tls = self.common.client_tls.load().policy;
+                let policy = LoginPolicy { tls, cleartext: self.common.config.cleartext };
+                let login = Login::new(policy, reached, Entropy::random()?);
+                Ok(LoginPhase::new(LoginMachine::Pg(login), None, bound))
+            }
+            TenantEngine::Mysql => {
+                let policy = self.mysql_policy();
+                let mut login = mysql::login::Login::new(policy, reached, nonce()?);
+                let (pid, _) = self.common.keys.register(self.index, place, KEY_BYTES)?;
+                let version = &self.common.config.mysql_version;
+                login.greet(pid, version, &mut self.outbox.to_client);
+                Ok(LoginPhase::new(LoginMachine::My(login), Some(pid), bound))
+            }
+        }
+    }
+
+    /// What holds for clients of MySQL, of whatever tenant.
+    fn mysql_policy(&self) -> mysql::login::LoginPolicy {
+        let offers = self.routing.offers();
+        let more = |is_there: bool, capability: Capabilities| {
+            if is_there { capability } else { Capabilities::NONE }
+        };
+        mysql::login::LoginPolicy {
+            tls: self.common.client_tls.load().policy,
+            cleartext: self.common.config.cleartext,
+            plugin: MYSQL_PLUGIN,
+            more: more(offers.found_rows, Capabilities::FOUND_ROWS)
+                .union(more(offers.local_infile, Capabilities::LOCAL_FILES)),
+        }
+    }
+
+    /// Lets a client of MySQL log in anew, as it has asked to do. Its server connection goes back,
+    /// clean.
+    pub(super) fn change_user(&mut self, place: u32, rest: &[u8]) {
+        let policy = self.mysql_policy();
+        let shown = self.common.client_tls.load();
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let tls = client.conn.socket.is_tls().then(|| facts(&shown, &client.conn));
+        let reached = reached(&client.conn.socket);
+        let Some(session) = client.session() else { return };
+        let (pid, bound, collation) = (session.pid, session.bound.clone(), session.collation);
+        let Some(link) = session.link.my_mut() else { return };
+        let capabilities = link.capabilities;
+        let (Some(payload), Ok(nonce)) = (link.take_change_user(), nonce()) else {
+            return self.client_gone(place, &Leaving::Dismissed);
+        };
+        let of = mysql::login::ChangeOf { policy, reached, tls, capabilities, collation, nonce };
+        let out = &mut self.outbox.to_client;
+        let (login, next) = mysql::login::Login::change_user(of, &payload, out);
+        let phase = LoginPhase::new(LoginMachine::My(login), Some(pid), bound);
+        client.since_us = self.ground.now_us;
+        let before = std::mem::replace(&mut client.phase, Phase::Login(Box::new(phase)));
+        if let Phase::Session(session) = before {
+            self.end_session(*session, &Leaving::Dismissed);
+        }
+        self.common.keys.restore(pid, self.index, place, &[]);
+        self.books.stats.logins.add(1);
+        let login_us = self.common.live.login_us();
+        self.ground.timers.arm(Look::Client(place).id(), self.ground.now_us + login_us);
+        self.follow_login(place, next.into(), rest);
     }
 
     /// Gives bytes to a login; says how many were used.
@@ -132,7 +217,7 @@ impl Worker {
     }
 
     /// Does what a step of a login asks for.
-    fn follow_login(&mut self, place: u32, next: LoginNext, rest: &[u8]) -> Flow {
+    pub(super) fn follow_login(&mut self, place: u32, next: LoginNext, rest: &[u8]) -> Flow {
         match next {
             LoginNext::More => {
                 self.send_outbox(Some(place), None);
@@ -147,13 +232,13 @@ impl Worker {
                 Some(answer) => self.routed(place, answer, rest),
                 None => Flow::Stop,
             },
-            LoginNext::Done(authenticated) => {
+            LoginNext::Done(proved) => {
                 self.send_outbox(Some(place), None);
-                match self.admit(place, *authenticated) {
+                match self.admit(place, proved) {
                     Ok(()) => Flow::Again,
-                    Err(refusal) => {
+                    Err((proved, refusal)) => {
                         self.journal_client(place, &refusal.message);
-                        refusal.write(&mut self.outbox.to_client);
+                        proved.put_refusal(&refusal, &mut self.outbox.to_client);
                         self.dismiss(place);
                         Flow::Took
                     }
@@ -193,7 +278,7 @@ impl Worker {
     pub(super) fn routed(
         &mut self,
         place: u32,
-        answer: Result<RouteAuth, Refusal>,
+        answer: Result<Proof, Refusal>,
         rest: &[u8],
     ) -> Flow {
         let Worker { clients, outbox, .. } = self;
@@ -204,45 +289,48 @@ impl Worker {
     }
 
     /// Finds the tenant of a client, and how it proves who it is. Nothing while that is looked up.
-    fn route(&mut self, place: u32) -> Option<Result<RouteAuth, Refusal>> {
+    fn route(&mut self, place: u32) -> Option<Result<Proof, Refusal>> {
         let words = self.words();
         self.journal_login(place);
         let client = self.clients.get_mut(place)?;
         let Phase::Login(phase) = &mut client.phase else { return None };
-        let requested = phase.login.requested()?;
-        if requested.database_or_user() == console::DATABASE
+        if let Some(requested) = phase.login.pg_requested()
+            && requested.database_or_user() == console::DATABASE
             && let Some(desk) = self.common.console.get()
         {
             let (user, rights) = match desk.guest(requested) {
                 Ok(guest) => guest,
                 Err(refusal) => return Some(Err(refusal)),
             };
-            let demand = self.common.keyring.demand(&user, requested);
+            let demand = self.common.keyrings.pg.demand(&user, requested);
             phase.visit = Some((user.name, rights));
             return match demand {
-                Demand::Known(answer) => Some(answer),
-                Demand::Query => Some(Err(Refusal::new("28000", "nobody knows this user"))),
+                pg::auth::Demand::Known(answer) => Some(answer.map(Proof::Pg)),
+                pg::auth::Demand::Query => {
+                    Some(Err(Refusal::new("28000", "nobody knows this user")))
+                }
             };
         }
-        let transport = match (requested.reached, &requested.tls) {
+        let asked = phase.login.asked()?;
+        let transport = match (asked.reached, asked.tls) {
             (Reached::Unix { .. }, _) => Transport::Unix,
             (Reached::Tcp, Some(_)) => Transport::Tls,
             (Reached::Tcp, None) => Transport::Tcp,
         };
         let request = RouteRequest {
             bound: phase.bound.as_deref(),
-            server_name: requested.tls.as_ref().and_then(|tls| tls.server_name.as_deref()),
-            options_tenant_id: requested.options_tenant_id.as_deref(),
-            tenant_id: requested.tenant_id.as_deref(),
-            database: requested.database.as_deref(),
-            user: &requested.user,
+            server_name: asked.tls.and_then(|tls| tls.server_name.as_deref()),
+            options_tenant_id: asked.options_tenant_id,
+            tenant_id: asked.tenant_id,
+            database: asked.database,
+            user: asked.user,
             transport,
-            engine: TenantEngine::Postgres,
+            engine: asked.engine,
         };
         let route = match self.routing.route(&request) {
             Ok(route) => route,
             Err(error) => {
-                let database = requested.database_or_user();
+                let database = asked.database.unwrap_or(asked.user);
                 let (code, message) = words.route(&error, database);
                 let refusal = Refusal::new(code, message);
                 let hint = error.hint().map(str::to_owned);
@@ -253,10 +341,10 @@ impl Worker {
             PoolMode::Session => ReplicationPolicy::Dedicated,
             PoolMode::Transaction | PoolMode::Statement => ReplicationPolicy::Refused,
         };
-        let demand = self.common.keyring.demand(&route.user, requested);
+        let demand = self.common.keyrings.demand(&route, &phase.login, replication)?;
         phase.replication = replication;
         let answer = match demand {
-            Demand::Known(answer) => Some(answer.map(|auth| RouteAuth { replication, ..auth })),
+            Demand::Known(answer) => Some(answer),
             Demand::Query => {
                 let answer = Answer::new(&self.inbox, place, client.serial);
                 let (tenant, user) = (Arc::clone(&route.tenant), Arc::clone(&route.user.name));
@@ -284,8 +372,7 @@ impl Worker {
         let answer = match found {
             Ok(secret) => {
                 let secret = secret.as_ref().map(Password::expose);
-                let auth = self.common.keyring.found(&route.user, secret);
-                Ok(RouteAuth { replication, ..auth })
+                Ok(self.common.keyrings.found(route, secret, replication))
             }
             Err(error) => {
                 let refusal = Refusal::new("08006", "cannot look up the user on the server");
@@ -297,41 +384,106 @@ impl Worker {
         self.queue_client(place);
     }
 
-    /// Takes in a client that has proved who it is.
-    fn admit(&mut self, place: u32, authenticated: Authenticated) -> Result<(), Refusal> {
-        let now = self.ground.now;
-        let route = match self.clients.get_mut(place).map(|client| &mut client.phase) {
+    /// Takes in a client that has proved who it is; gives it back when it cannot stay.
+    fn admit(&mut self, place: u32, proved: Proved) -> Result<(), (Proved, Refusal)> {
+        let (route, pid, bound) = match self.clients.get_mut(place).map(|client| &mut client.phase)
+        {
             Some(Phase::Login(phase)) => match phase.visit.take() {
-                Some((user, rights)) => return self.begin_visit(place, user, rights),
-                None => phase.route.take(),
+                Some((user, rights)) => {
+                    let begun = self.begin_visit(place, user, rights);
+                    return begun.map_err(|refusal| (proved, refusal));
+                }
+                None => (phase.route.take(), phase.pid, phase.bound.take()),
             },
-            _ => None,
+            _ => (None, None, None),
         };
         let Some(route) = route else { return Ok(()) };
-        let words = self.words();
-        let full = |full: Full| Refusal::new("53300", words.full(full));
-        let pool_id =
-            route.pool().map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
-        let head =
-            self.common.population.enter(&route, self.common.live.clients_max()).map_err(full)?;
+        let entered = self.enter(&route);
+        let (pool_id, head) = match entered {
+            Ok(entered) => entered,
+            Err(refusal) => return Err((proved, refusal)),
+        };
         let terms = Terms::of(&route.tenant, &route.user);
-        let pool = self.pools.join(pool_id, route.tenant.id, terms, now);
-        self.remember_role(pool_id, &route, &authenticated);
+        let pool = self.pools.join(pool_id, route.tenant.id, terms, self.ground.now);
+        self.remember_role(pool_id, &route, &proved);
         self.set_gate(pool_id);
         let stats = self.books.tenant(route.tenant.id);
         stats.clients.add(1);
         stats.logins.add(1);
         self.books.stats.logins.sub(1);
-        let known = self.common.greetings.get(pool_id, route.tenant.state.epoch());
-        let greeting = Greeting { authenticated, route, head, pool, place: Place::Idle, stats };
+        let now_us = self.ground.now_us;
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
-        client.since_us = self.ground.now_us;
-        client.phase = Phase::Greeting(Box::new(greeting));
-        match known {
-            Some(parameters) => self.welcome(place, &parameters),
-            None => self.lease_for_greeting(place),
+        client.since_us = now_us;
+        match proved {
+            Proved::Pg(authenticated) => {
+                let authenticated = *authenticated;
+                let known = self.common.greetings.get(pool_id, route.tenant.state.epoch());
+                let greeting =
+                    Greeting { authenticated, route, head, pool, place: Place::Idle, stats };
+                client.phase = Phase::Greeting(Box::new(greeting));
+                match known {
+                    Some(parameters) => self.welcome(place, &parameters),
+                    None => self.lease_for_greeting(place),
+                }
+            }
+            Proved::My(authenticated) => {
+                let pid = pid.unwrap_or_default();
+                let link = self.mysql_session(&authenticated, &route, pid);
+                let owner = (route.tenant.id, Arc::clone(&route.user.name));
+                self.common.keys.own(pid, owner);
+                let session = Session::new(link, route, head, pool, pid, stats)
+                    .of_mysql(authenticated.requested.collation, bound);
+                let out = &mut self.outbox.to_client;
+                mysql::login::welcome(&authenticated, Status::AUTOCOMMIT, out);
+                let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
+                client.phase = Phase::Session(Box::new(session));
+                self.ground.timers.disarm(Look::Client(place).id());
+                self.send_outbox(Some(place), None);
+                self.watch_client(place);
+            }
         }
         Ok(())
+    }
+
+    /// Counts a client among the others, if there may be one more.
+    fn enter(&self, route: &Route) -> Result<(PoolId, Head), Refusal> {
+        let words = self.words();
+        let full = |full: Full| Refusal::new("53300", words.full(full));
+        let pool =
+            route.pool().map_err(|error| Refusal::new(error.sqlstate(), error.to_string()))?;
+        let clients_max = self.common.live.clients_max();
+        let head = self.common.population.enter(route, clients_max).map_err(full)?;
+        Ok((pool, head))
+    }
+
+    /// The session of a client of MySQL that is in.
+    fn mysql_session(
+        &mut self,
+        authenticated: &mysql::login::Authenticated,
+        route: &Route,
+        pid: u32,
+    ) -> ClientLink {
+        let requested = &authenticated.requested;
+        let Route { tenant, user } = route;
+        let mut settings = mysql::settings::Settings::default();
+        settings.put_collation(requested.collation);
+        // One without a schema could not be given a connection that has one.
+        let named = requested.database.as_deref().filter(|name| **name != *tenant.name);
+        let _kept = settings.put_schema(named.unwrap_or(&tenant.database));
+        let capabilities = requested.capabilities;
+        let setup = mysql::client::ClientSetup {
+            id: ClientId(pid),
+            mode: tenant.mode_of(user),
+            verify: tenant.verify,
+            read_only: tenant.read_only,
+            local_infile: tenant.local_infile && capabilities.contains(Capabilities::LOCAL_FILES),
+            capabilities,
+            settings,
+            forced: self.common.mysql_forced.of(tenant),
+        };
+        let mut link = mysql::client::ClientSession::new(setup);
+        link.share_startup(|startup| self.link.my().settings.share(startup));
+        ClientLink::My(link)
     }
 
     /// Tells a client that it is in, with the parameters of a server connection that it was given
@@ -375,12 +527,24 @@ impl Worker {
         let setup = ClientSetup { id, mode, verify, read_only, settings, forced, seen };
         let mut link = ClientSession::new(setup);
         link.share_startup(|startup| shared(&mut self.startups, startup));
-        let session = Session::new(link, route, head, pool, pid, stats);
+        let session = Session::new(ClientLink::Pg(link), route, head, pool, pid, stats);
         client.phase = Phase::Session(Box::new(session));
         client.since_us = self.ground.now_us;
         self.send_outbox(Some(place), None);
         self.watch_client(place);
     }
+}
+
+/// How a client reached us.
+fn reached(socket: &Socket) -> Reached {
+    if socket.is_unix() { Reached::Unix { uid: socket.uid() } } else { Reached::Tcp }
+}
+
+/// Random bytes for one login.
+fn nonce() -> std::io::Result<Nonce> {
+    let mut bytes = [0; NONCE_BYTES];
+    getrandom::fill(&mut bytes)?;
+    Ok(Nonce::new(bytes))
 }
 
 /// What other clients were told or start with as well, of which one copy is kept: a kilobyte for

@@ -45,6 +45,7 @@ impl Worker {
         match inner {
             Inner::Accepted(accepted, listener) => self.greet(accepted, listener),
             Inner::Cancel { client, pid } => self.cancel_client(client, pid),
+            Inner::KillClient { client, pid } => self.kill_one(client, pid),
             Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
             Inner::Secret { client, serial, secret } => self.looked_up(client, serial, &secret),
             Inner::Said { client, serial, answer } => self.answered(client, serial, &answer),
@@ -99,6 +100,7 @@ impl Worker {
             is_used
         });
         common.forced.keep_only(|id| routing.tenant(id).is_some());
+        common.mysql_forced.keep_only(|id| routing.tenant(id).is_some());
         books.keep_only(|id| routing.tenant(id).is_some());
     }
 

@@ -6,8 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use mio::net::{TcpStream, UnixStream};
+use wire::mysql::capabilities::Capabilities;
 use wire::pg::startup::Version;
 
+use super::common::Common;
 use super::conn::{Conn, Source};
 use super::orders::{Inner, Moved};
 use super::pools::{self, Failure, PoolRef};
@@ -15,13 +17,22 @@ use super::resolve;
 use super::server::{Closing, Purpose, Server, ServerPhase};
 use super::socket::Socket;
 use super::worker::{Look, Worker};
-use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams, Exposure, Greeting};
-use crate::pg::link::LinkLimits;
-use crate::pg::login::Authenticated;
+use crate::link::{Credentials, DialNext, Dialer, Greeting, LinkLimits, Proved, ServerLink};
+use crate::mysql;
+use crate::pg;
+use crate::pg::dial::{Exposure, TlsRequest};
 use crate::pg::server::{ServerSession, ServerSetup};
 use crate::pg::settings::Parameters as Reported;
 use crate::tenants::{Address, PoolId, Route, Tenant, TenantUser};
 use crate::tls;
+
+/// The collation that connections to MySQL begin with: `utf8mb4_general_ci`, which MariaDB has as
+/// well.
+const MYSQL_COLLATION: u8 = 45;
+
+/// What every connection of a read-only tenant of MySQL is told. The variable behind it has another
+/// name in every other version.
+const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
 
 /// Where a socket is connected to.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -35,7 +46,7 @@ pub(super) enum Target {
 /// A server connection that is not ready yet.
 #[derive(Debug)]
 pub(super) struct Opening {
-    pub(super) dial: Dial,
+    pub(super) dial: Dialer,
     /// Whether the socket has yet to be connected.
     connects: bool,
     /// Whether the handshake of TLS is under way.
@@ -50,7 +61,7 @@ pub(super) struct Role {
     pub(super) tenant: Arc<Tenant>,
     pub(super) user: Arc<TenantUser>,
     /// Of the client that logged in last, where clients bring them.
-    credentials: Arc<Credentials>,
+    credentials: Credentials,
 }
 
 /// A server connection whose name is being looked up.
@@ -65,9 +76,107 @@ impl Role {
     pub(super) fn known(
         tenant: Arc<Tenant>,
         user: Arc<TenantUser>,
-        credentials: Arc<Credentials>,
+        credentials: Credentials,
     ) -> Role {
         Role { tenant, user, credentials }
+    }
+}
+
+impl Role {
+    fn pg_dial(
+        &self,
+        credentials: Arc<pg::dial::Credentials>,
+        tls: TlsRequest,
+        target: &Target,
+    ) -> io::Result<pg::dial::Dial> {
+        let mut nonce = [0; wire::pg::scram::NONCE_BYTES];
+        getrandom::fill(&mut nonce)?;
+        let settings = self.tenant.settings.iter();
+        let params = pg::dial::DialParams {
+            user: self.user.server_user.as_ref().to_owned(),
+            database: Some(self.tenant.database.as_ref().to_owned()),
+            credentials,
+            parameters: settings.map(|(name, value)| (name.clone(), value.clone())).collect(),
+            tls,
+            exposure: target.exposure(),
+            version: Version::V3_0,
+        };
+        Ok(pg::dial::Dial::new(params, nonce))
+    }
+
+    fn mysql_params(
+        &self,
+        credentials: Arc<mysql::dial::Credentials>,
+        tls: TlsRequest,
+        target: &Target,
+    ) -> mysql::dial::DialParams {
+        let tenant = &self.tenant;
+        let more = |is_there: bool, capability: Capabilities| {
+            if is_there { capability } else { Capabilities::NONE }
+        };
+        let mut statements = Vec::new();
+        if tenant.read_only {
+            statements.push(READ_ONLY.to_owned());
+        }
+        mysql::dial::DialParams {
+            user: self.user.server_user.as_ref().to_owned(),
+            database: Some(tenant.database.as_ref().to_owned()),
+            credentials,
+            tls,
+            exposure: target.exposure(),
+            trusts_server_key: false,
+            more: more(tenant.found_rows, Capabilities::FOUND_ROWS)
+                .union(more(tenant.local_infile, Capabilities::LOCAL_FILES)),
+            collation: MYSQL_COLLATION,
+            attributes: vec![("program_name".to_owned(), "cove".to_owned())],
+            statements,
+        }
+    }
+}
+
+impl Server {
+    /// Its session, with a server of PostgreSQL that has let us in.
+    fn begin_pg(&mut self, greeting: pg::dial::Greeting, common: &Common) -> ServerLink {
+        let pairs = greeting.parameters.iter().map(|(name, value)| (&**name, &**value));
+        let pool = self.slot.pool();
+        let setup = ServerSetup {
+            pid: greeting.pid,
+            key: greeting.key.into(),
+            pool: pool.0,
+            user: self.user.as_ref().into(),
+            parameters: Reported::of(pairs),
+            settings: common.forced.of(&self.tenant),
+            limits: self.link_limits(),
+        };
+        self.holder = Some(common.holders.enter(pool, greeting.pid));
+        self.parameters = greeting.parameters.into();
+        let epoch = self.tenant.state.epoch();
+        common.greetings.put(pool, epoch, Arc::clone(&self.parameters));
+        ServerLink::Pg(Box::new(ServerSession::new(setup)))
+    }
+
+    /// Its session, with a server of MySQL that has let us in.
+    fn begin_mysql(&self, greeting: &mysql::dial::Greeting) -> ServerLink {
+        let mut settings = mysql::settings::Settings::default();
+        settings.put_collation(greeting.collation.into());
+        let setup = mysql::server::ServerSetup {
+            thread_id: greeting.thread_id,
+            pool: self.slot.pool().0,
+            user: self.user.as_ref().into(),
+            capabilities: greeting.capabilities,
+            status: greeting.status,
+            database: Some(self.tenant.database.as_ref().into()),
+            settings: Arc::new(settings),
+            read_only: self.tenant.read_only,
+            tracks: greeting.tracks,
+            limits: self.link_limits(),
+        };
+        ServerLink::My(Box::new(mysql::server::ServerSession::new(setup)))
+    }
+
+    fn link_limits(&self) -> LinkLimits {
+        let statements = self.tenant.limits.prepared_statements_max;
+        LinkLimits { prepared_statements_max: usize::try_from(statements).unwrap_or(usize::MAX) }
     }
 }
 
@@ -99,9 +208,9 @@ impl Closing {
 
 impl Worker {
     /// Remembers how a pool's connections log in, as the client has it that has just done so.
-    pub(super) fn remember_role(&mut self, id: PoolId, route: &Route, client: &Authenticated) {
+    pub(super) fn remember_role(&mut self, id: PoolId, route: &Route, client: &Proved) {
         let Route { tenant, user } = route;
-        let credentials = self.common.keyring.credentials(tenant, user, client);
+        let credentials = self.common.keyrings.credentials(route, client);
         let (tenant, user) = (Arc::clone(tenant), Arc::clone(user));
         self.roles.insert(id, Role { tenant, user, credentials });
     }
@@ -200,21 +309,46 @@ impl Worker {
     }
 
     /// A login at the server as the role of a pool.
-    pub(super) fn new_dial(&self, pool: PoolId, target: &Target) -> io::Result<Dial> {
+    fn new_dial(&self, pool: PoolId, target: &Target) -> io::Result<Dialer> {
         let role = self.roles.get(&pool).ok_or(io::ErrorKind::NotFound)?;
-        let mut nonce = [0; wire::pg::scram::NONCE_BYTES];
-        getrandom::fill(&mut nonce)?;
-        let settings = role.tenant.settings.iter();
-        let params = DialParams {
-            user: role.user.server_user.as_ref().to_owned(),
-            database: Some(role.tenant.database.as_ref().to_owned()),
-            credentials: Arc::clone(&role.credentials),
-            parameters: settings.map(|(name, value)| (name.clone(), value.clone())).collect(),
-            tls: tls::request(&role.tenant.server.tls, &role.tenant.server.address),
-            exposure: target.exposure(),
-            version: Version::V3_0,
+        let tls = tls::request(&role.tenant.server.tls, &role.tenant.server.address);
+        Ok(match &role.credentials {
+            Credentials::Pg(credentials) => {
+                Dialer::Pg(role.pg_dial(Arc::clone(credentials), tls, target)?)
+            }
+            Credentials::My(credentials) => {
+                let params = role.mysql_params(Arc::clone(credentials), tls, target);
+                Dialer::My(mysql::dial::Dial::new(params))
+            }
+        })
+    }
+
+    /// A login at the server of PostgreSQL as the role of a pool.
+    pub(super) fn new_pg_dial(&self, pool: PoolId, target: &Target) -> io::Result<pg::dial::Dial> {
+        let role = self.roles.get(&pool).ok_or(io::ErrorKind::NotFound)?;
+        let Credentials::Pg(credentials) = &role.credentials else {
+            return Err(io::ErrorKind::Unsupported.into());
         };
-        Ok(Dial::new(params, nonce))
+        let tls = tls::request(&role.tenant.server.tls, &role.tenant.server.address);
+        role.pg_dial(Arc::clone(credentials), tls, target)
+    }
+
+    /// A login that ends what a connection of a pool does; nothing when it cannot.
+    pub(super) fn new_cancel(&self, server: &Server, tls: TlsRequest) -> Option<Dialer> {
+        let ServerPhase::Live(link) = &server.phase else { return None };
+        match link {
+            ServerLink::Pg(link) => {
+                let key = link.key();
+                let dial = || pg::dial::Dial::cancel(link.pid(), key.to_vec(), tls);
+                (!key.is_empty()).then(|| Dialer::Pg(dial()))
+            }
+            ServerLink::My(link) => {
+                let role = self.roles.get(&server.slot.pool())?;
+                let Credentials::My(credentials) = &role.credentials else { return None };
+                let params = role.mysql_params(Arc::clone(credentials), tls, &server.target);
+                Some(Dialer::My(mysql::dial::Dial::cancel(params, link.pid())))
+            }
+        }
     }
 
     /// Epoll says that a socket can be written to: whether it has connected.
@@ -263,10 +397,10 @@ impl Worker {
             let ServerPhase::Opening(opening) = &mut server.phase else {
                 return used + self.feed_server(place, &bytes[used..]);
             };
-            let step = opening.dial.input(&bytes[used..], &mut outbox.to_server);
-            used += step.consumed;
-            let is_more = matches!(step.next, DialNext::More);
-            self.follow_dial(place, step.next);
+            let (consumed, next) = opening.dial.input(&bytes[used..], &mut outbox.to_server);
+            used += consumed;
+            let is_more = matches!(next, DialNext::More);
+            self.follow_dial(place, next);
             if is_more || used == bytes.len() {
                 return used;
             }
@@ -278,11 +412,11 @@ impl Worker {
         match next {
             DialNext::More => self.send_outbox(None, Some(place)),
             DialNext::StartTls => self.shake_hands_with_server(place),
-            DialNext::Ready(greeting) => self.opened(place, *greeting),
+            DialNext::Ready(greeting) => self.opened(place, greeting),
             DialNext::Cancelled => {}
-            DialNext::Fail(error) => {
+            DialNext::Fail { code, message } => {
                 self.outbox.to_server.clear();
-                self.opening_failed(place, failure(&error));
+                self.opening_failed(place, Failure { code, message });
             }
         }
     }
@@ -291,25 +425,12 @@ impl Worker {
     fn opened(&mut self, place: u32, greeting: Greeting) {
         let Worker { servers, pools, ground, common, .. } = self;
         let Some(server) = servers.get_mut(place) else { return };
-        let pairs = greeting.parameters.iter().map(|(name, value)| (&**name, &**value));
-        let settings = common.forced.of(&server.tenant);
-        let fingerprint = settings.fingerprint();
-        let statements = server.tenant.limits.prepared_statements_max;
-        let prepared_statements_max = usize::try_from(statements).unwrap_or(usize::MAX);
-        let setup = ServerSetup {
-            pid: greeting.pid,
-            key: greeting.key.into(),
-            pool: server.slot.pool().0,
-            user: server.user.as_ref().into(),
-            parameters: Reported::of(pairs),
-            settings,
-            limits: LinkLimits { prepared_statements_max },
+        let link = match greeting {
+            Greeting::Pg(greeting) => server.begin_pg(*greeting, common),
+            Greeting::My(greeting) => server.begin_mysql(&greeting),
         };
-        server.holder = Some(common.holders.enter(server.slot.pool(), greeting.pid));
-        server.parameters = greeting.parameters.into();
-        let epoch = server.tenant.state.epoch();
-        common.greetings.put(server.slot.pool(), epoch, Arc::clone(&server.parameters));
-        server.phase = ServerPhase::Live(Box::new(ServerSession::new(setup)));
+        let fingerprint = link.fingerprint();
+        server.phase = ServerPhase::Live(link);
         server.since_us = ground.now_us;
         server.stats.opened.add(1);
         server.count_idle(true);
@@ -361,7 +482,7 @@ impl Worker {
 
     /// Takes a server connection that another thread sent.
     pub(super) fn receive_server(&mut self, Moved(mut server): Moved) {
-        let Some(fingerprint) = server.link().map(|link| link.settings().fingerprint()) else {
+        let Some(fingerprint) = server.link().map(|link| link.fingerprint()) else {
             return;
         };
         let place = self.servers.reserve();
@@ -381,10 +502,6 @@ impl Worker {
         self.servers.occupy(place, *server);
         self.follow(place, next);
     }
-}
-
-fn failure(error: &DialError) -> Failure {
-    Failure { code: error.code().into(), message: error.to_string().into() }
 }
 
 /// A time as the relay counts it.

@@ -61,6 +61,13 @@ pub(super) enum Inner {
         /// Its virtual process id.
         pid: u32,
     },
+    /// Another client wants the connection of one of this thread's to end.
+    KillClient {
+        /// Its place.
+        client: u32,
+        /// Its virtual process id.
+        pid: u32,
+    },
     /// What the resolver found for a server connection.
     Resolved {
         /// Which question this answers.

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use wire::pg::message::{ErrorFields, frontend};
+use wire::pg::message::ErrorFields;
 
 use super::client::{Phase, Place};
 use super::common::Parameters;
@@ -15,8 +15,7 @@ use super::pools::{self, PoolRef, Reason};
 use super::socket::Received;
 use super::stats::TenantStats;
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
-use crate::pg::link::{self, ServerNext};
-use crate::pg::server::ServerSession;
+use crate::link::{ServerLink, ServerNext};
 use crate::tenants::Tenant;
 
 /// A server connection.
@@ -77,7 +76,7 @@ pub(super) enum ServerPhase {
     /// It connects and logs in.
     Opening(Box<Opening>),
     /// It is in use, or could be.
-    Live(Box<ServerSession>),
+    Live(ServerLink),
 }
 
 /// Why a server connection is closed.
@@ -180,7 +179,7 @@ impl Server {
     /// Whether its client was not given just a part of a message.
     pub(super) fn is_between_messages(&self) -> bool {
         match &self.phase {
-            ServerPhase::Live(link) => link.body.left == 0,
+            ServerPhase::Live(link) => link.is_between_messages(),
             ServerPhase::Opening(_) => true,
         }
     }
@@ -210,7 +209,7 @@ impl Server {
     }
 
     /// Its session, once it has logged in.
-    pub(super) fn link(&mut self) -> Option<&mut ServerSession> {
+    pub(super) fn link(&mut self) -> Option<&mut ServerLink> {
         match &mut self.phase {
             ServerPhase::Live(link) => Some(link),
             ServerPhase::Opening(_) => None,
@@ -317,7 +316,7 @@ impl Worker {
             let session = session.map(|session| &mut session.link);
             let Some(server_link) = server.link() else { return bytes.len() };
             let rest = &bytes[used..];
-            let result = link::from_server(link, server_link, session, rest, &mut outbox.both());
+            let result = link.from_server(server_link, session, rest, &mut outbox.both());
             used += result.consumed;
             let progress = result.consumed > 0;
             self.account(place);
@@ -469,9 +468,11 @@ impl Worker {
         server.stats.servers.sub(1);
         self.books.stats.servers.sub(1);
         let ground = &mut self.ground;
-        if matches!(server.phase, ServerPhase::Live(_)) && server.conn.is_flushed() {
+        if let ServerPhase::Live(link) = &server.phase
+            && server.conn.is_flushed()
+        {
             self.outbox.to_server.clear();
-            frontend::terminate(&mut self.outbox.to_server);
+            link.put_goodbye(&mut self.outbox.to_server);
             let bytes = &self.outbox.to_server;
             // Politeness; the end of the connection says the same.
             drop(server.conn.send(bytes, &mut ground.stock, &ground.registry));

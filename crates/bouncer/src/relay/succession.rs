@@ -24,7 +24,8 @@ use super::pools::Terms;
 use super::socket::Socket;
 use super::takeover::{self, Carried, CarriedStatement, Parcel};
 use super::worker::Worker;
-use crate::pg::client::{ClientId, ClientSession, ClientSetup};
+use crate::link::{ClientId, ClientLink};
+use crate::pg::client::{ClientSession, ClientSetup};
 use crate::pg::settings::{Parameters, Settings};
 use crate::tenants::Route;
 
@@ -166,10 +167,11 @@ impl Worker {
             return;
         }
         let Route { tenant, user } = &session.route;
-        let is_known = self.common.keyring.own_credentials(tenant, user).is_some();
+        let is_known = self.common.keyrings.own_credentials(tenant, user).is_some();
         let key = self.common.keys.key(session.pid);
-        let carried = session.link.statements().filter(|_| is_known && !is_tls);
-        let (Some(key), Some(statements)) = (key, carried) else {
+        let carried = session.link.pg().and_then(|link| Some((link, link.statements()?)));
+        let carried = carried.filter(|_| is_known && !is_tls);
+        let (Some(key), Some((link, statements))) = (key, carried) else {
             return self.expel(place, &ErrorFields::fatal("57P01", RECONNECT));
         };
         let carried = Carried {
@@ -178,9 +180,9 @@ impl Worker {
             is_unix,
             pid: session.pid,
             key: key.into(),
-            requested: pairs(session.link.requested().iter()),
-            wanted: pairs(session.link.settings().iter()),
-            seen: pairs(session.link.seen().iter()),
+            requested: pairs(link.requested().iter()),
+            wanted: pairs(link.settings().iter()),
+            seen: pairs(link.seen().iter()),
             statements: statements
                 .map(|(name, text, types)| CarriedStatement {
                     name: name.into(),
@@ -221,7 +223,7 @@ impl Worker {
             return Err((Some(fd), format!("no tenant {}", it.tenant)));
         };
         let user = tenant.user(&it.user);
-        let Some(credentials) = self.common.keyring.own_credentials(&tenant, &user) else {
+        let Some(credentials) = self.common.keyrings.own_credentials(&tenant, &user) else {
             return Err((Some(fd), "nobody knows how it logs in".to_owned()));
         };
         let route = Route { tenant, user };
@@ -272,9 +274,9 @@ impl Worker {
         link.restore_settings(Settings::of(borrowed(&it.wanted)));
         for statement in &it.statements {
             let CarriedStatement { name, text, types } = statement;
-            link.restore_statement(&mut self.link, name, text, types);
+            link.restore_statement(self.link.pg(), name, text, types);
         }
-        let session = Session::new(link, route, head, pool, it.pid, stats);
+        let session = Session::new(ClientLink::Pg(link), route, head, pool, it.pid, stats);
         let client = Client::adopted(conn, session, self.serial, self.ground.now_us);
         self.clients.occupy(place, client);
         self.watch_client(place);

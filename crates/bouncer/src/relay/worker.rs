@@ -30,7 +30,7 @@ use super::slots::Slots;
 use super::stats::ThreadBooks;
 use super::takeover::Parcel;
 use super::timers::Timers;
-use crate::pg::link::{self, Outputs};
+use crate::link::{Links, Outputs};
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::tenants::{PoolId, Routing};
 
@@ -130,7 +130,7 @@ pub(super) struct Worker {
     pub(super) servers: Slots<Server>,
     pub(super) cancels: Slots<CancelLeg>,
     pub(super) ears: Slots<Ear>,
-    pub(super) link: link::Shared,
+    pub(super) link: Links,
     /// Server connections and clients are known to the pools by their places.
     pub(super) pools: Pools<u32, u32>,
     /// How connections of pools log in.
@@ -163,7 +163,7 @@ pub(super) struct Parts {
     pub(super) listeners: Vec<Listener>,
     pub(super) desk: Desk,
     pub(super) registry: Arc<pools::Registry>,
-    pub(super) link: link::Shared,
+    pub(super) link: Links,
 }
 
 /// How far the thread is on its way to the end.

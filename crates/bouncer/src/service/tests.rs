@@ -77,8 +77,8 @@ impl Fixture {
         };
         let (threads, server) = (Arc::<Scripted>::default(), Arc::<Answers>::default());
         let prepared = Prepared::new(parts).await.unwrap();
-        let keyring = Arc::new(Keyring::new([0; 32], crate::pg::login::Method::Best));
-        let bouncer = prepared.start(threads.clone(), server.clone(), keyring);
+        let keyrings = Keyrings::new([0; 32], crate::pg::login::Method::Best);
+        let bouncer = prepared.start(threads.clone(), server.clone(), keyrings);
         Fixture { scratch, bouncer, threads, server, file }
     }
 

@@ -9,6 +9,8 @@ use api::{
     TenantUserSpec, Transport, UserAuth, Verify,
 };
 
+use wire::mysql::auth::Secret;
+
 use super::{
     Address, AuthQuery, ClientAuth, Refusal, Routing, ServerAddress, ServerId, ServerSecret,
     ServerTls, Tenant, TenantId, TenantLimits, TenantState, TenantUser,
@@ -223,6 +225,8 @@ impl Book {
                     *first = Arc::clone(&tenant);
                 }
             }
+            routing.offers.local_infile |= tenant.local_infile;
+            routing.offers.found_rows |= tenant.found_rows;
             routing.by_id.insert(tenant.id, Arc::clone(&tenant));
             routing.by_name.insert(Arc::clone(&tenant.name), tenant);
         }
@@ -552,7 +556,7 @@ fn user_of(
             let secret = secret.clone();
             (Arc::clone(user), secret.map_or(ServerSecret::None, ServerSecret::Known))
         }
-        (None, None, None) => (spec.name.as_str().into(), own_secret(password)),
+        (None, None, None) => (spec.name.as_str().into(), own_secret(engine, password)),
     };
     Ok(TenantUser {
         name: spec.name.as_str().into(),
@@ -565,12 +569,16 @@ fn user_of(
     })
 }
 
-/// How a user's own password proves on the server who it is. Of a SCRAM secret no password comes
-/// back; what does is in the proof of a client.
-fn own_secret(password: Option<Password>) -> ServerSecret {
+/// How a user's own password proves on the server who it is. Of a secret that is a hash no password
+/// comes back; what does is in the proof of a client.
+fn own_secret(engine: TenantEngine, password: Option<Password>) -> ServerSecret {
+    let is_hash = |text: &str| match engine {
+        TenantEngine::Postgres => text.starts_with("SCRAM-SHA-256$"),
+        TenantEngine::Mysql => !matches!(Secret::parse(text), Ok(Secret::Plain(_))),
+    };
     match password {
         None => ServerSecret::None,
-        Some(password) if password.expose().starts_with("SCRAM-SHA-256$") => ServerSecret::OfClient,
+        Some(password) if is_hash(password.expose()) => ServerSecret::OfClient,
         Some(password) => ServerSecret::Known(password),
     }
 }

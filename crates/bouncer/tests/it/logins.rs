@@ -11,7 +11,7 @@ use std::time::Duration;
 use api::{AuthQuerySpec, PoolMode, TenantEngine, TenantSpec, TenantUserSpec, TlsMode, UserAuth};
 use bouncer::auth_query::{AuthQueries, Background};
 use bouncer::config::{Config, ServerTable};
-use bouncer::pg::auth::Keyring;
+use bouncer::link::Keyrings;
 use bouncer::pg::login::{CleartextPolicy, Method};
 use bouncer::relay::{ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, TcpPolicy};
 use bouncer::tenants::{Book, Current, Definition, ServerTls, Settings};
@@ -114,7 +114,7 @@ impl Gate {
         };
         let parts = RelayParts {
             current: Arc::new(Current::new(routing.expect("tenants that can be"))),
-            keyring: Arc::new(Keyring::new([7; 32], method)),
+            keyrings: Keyrings::new([7; 32], method),
             client_tls: Arc::new(ClientSide::new(client_tls).expect("TLS")),
             server_tls,
             look_up: Arc::new(Background::new(Arc::new(queries), runtime.handle().clone())),

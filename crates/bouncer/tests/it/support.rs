@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::{PoolMode, TenantEngine, TenantLimitsSpec, TenantSpec, TenantUserSpec, UserAuth};
 use bouncer::config::Config;
-use bouncer::pg::auth::Keyring;
+use bouncer::link::Keyrings;
 use bouncer::pg::login::{CleartextPolicy, Method};
 use bouncer::relay::orders::Order;
 use bouncer::relay::snapshot::Snapshot;
@@ -107,7 +107,7 @@ impl Pooler {
             ClientTls { mode: api::TlsMode::Disable, cert: None, key: None, client_ca: None };
         let parts = RelayParts {
             current: Arc::clone(&current),
-            keyring: Arc::new(Keyring::new([7; 32], Method::Best)),
+            keyrings: Keyrings::new([7; 32], Method::Best),
             client_tls: Arc::new(ClientSide::new(no_tls).expect("no TLS")),
             server_tls: Arc::new(ServerSide::default()),
             look_up: Arc::new(Nobody),

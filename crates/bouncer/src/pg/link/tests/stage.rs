@@ -240,6 +240,7 @@ impl Stage<'_> {
                     self.heard.push(channels);
                     client.session.channels_heard();
                 }
+                ClientNext::Kill { .. } | ClientNext::ChangeUser => panic!("{:?}", result.next),
                 ClientNext::Terminate | ClientNext::Refuse => {
                     client.closed = true;
                     if client.server.is_some() {
