@@ -12,8 +12,9 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
 
-use crate::control::{Control, ControlError, Errand};
-use crate::pg::dial::Credentials;
+use crate::control::{self, ControlError, Rows};
+use crate::link::Credentials;
+use crate::mysql;
 use crate::relay::{self, LookUp};
 use crate::secrets::Password;
 use crate::tenants::{AuthQuery, Tenant, TenantId};
@@ -24,6 +25,21 @@ use crate::tls::ServerSide;
 pub const QUERY: &str = "SELECT rolname, CASE WHEN rolvaliduntil < pg_catalog.now() THEN NULL \
                          ELSE rolpassword END FROM pg_catalog.pg_authid \
                          WHERE rolname = $1 AND rolcanlogin";
+
+/// The same for MySQL, where one name may have several passwords, for clients from several hosts:
+/// that of the widest host is taken, because whoever asks here is the pooler. Accounts that are
+/// locked are none.
+pub const QUERY_MYSQL: &str = "SELECT user, authentication_string FROM mysql.user WHERE user = ? \
+                               AND plugin IN ('mysql_native_password', 'caching_sha2_password') \
+                               AND password_expired = 'N' AND account_locked = 'N' \
+                               ORDER BY host = '%' DESC, host LIMIT 1";
+
+/// The same for MariaDB, whose accounts are objects of JSON.
+pub const QUERY_MARIADB: &str = "SELECT u.user, u.authentication_string FROM mysql.user u \
+     JOIN mysql.global_priv g ON g.user = u.user AND g.host = u.host WHERE u.user = ? \
+     AND u.plugin = 'mysql_native_password' AND u.password_expired = 'N' AND u.is_role = 'N' \
+     AND COALESCE(JSON_VALUE(g.priv, '$.account_locked'), '0') NOT IN ('1', 'true') \
+     ORDER BY u.host = '%' DESC, u.host LIMIT 1";
 
 /// Answers that are remembered, of all tenants; beyond, all are forgotten.
 const ANSWERS_MAX: usize = 65_536;
@@ -41,6 +57,9 @@ const ASK: Duration = Duration::from_secs(10);
 
 /// How long a connection is kept for the next question.
 const KEPT: Duration = Duration::from_secs(30);
+
+/// Who the server sees.
+const APPLICATION: &str = "cove auth_query";
 
 /// The longest name that is asked for; PostgreSQL's have 63 bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -88,10 +107,70 @@ struct Line(AsyncMutex<Option<Open>>);
 
 #[derive(Debug)]
 struct Open {
-    control: Control,
+    control: Looker,
     used: Instant,
     epoch: u32,
     query: AuthQuery,
+}
+
+/// A connection to ask over.
+#[derive(Debug)]
+enum Looker {
+    Pg(control::Control),
+    My(mysql::control::Control),
+}
+
+impl Looker {
+    async fn open(
+        tls: &ServerSide,
+        tenant: &Tenant,
+        query: &AuthQuery,
+    ) -> Result<Looker, ControlError> {
+        match Credentials::of(tenant.engine, query.password.as_ref()) {
+            Credentials::Pg(credentials) => {
+                let errand = control::Errand {
+                    server: &tenant.server,
+                    database: &query.database,
+                    user: &query.user,
+                    credentials,
+                    application: APPLICATION,
+                };
+                Ok(Looker::Pg(control::Control::open(tls, errand).await?))
+            }
+            Credentials::My(credentials) => {
+                let errand = mysql::control::Errand {
+                    server: &tenant.server,
+                    // Our own query names its tables whole; whoever asks it may have no right to
+                    // the tenant's.
+                    database: query.query.as_ref().map(|_| &*query.database),
+                    user: &query.user,
+                    credentials,
+                    application: APPLICATION,
+                };
+                Ok(Looker::My(mysql::control::Control::open(tls, errand).await?))
+            }
+        }
+    }
+
+    /// Asks for a user.
+    async fn ask(&mut self, query: &AuthQuery, user: &str) -> Result<Rows, ControlError> {
+        let own = query.query.as_deref();
+        match self {
+            Looker::Pg(control) => control.ask(own.unwrap_or(QUERY), &[user]).await,
+            Looker::My(control) => {
+                let ours = if control.is_mariadb() { QUERY_MARIADB } else { QUERY_MYSQL };
+                let text = mysql::control::with_value(own.unwrap_or(ours), user);
+                control.ask(&text).await
+            }
+        }
+    }
+
+    async fn close(self) {
+        match self {
+            Looker::Pg(control) => control.close().await,
+            Looker::My(control) => control.close().await,
+        }
+    }
 }
 
 impl AuthQueries {
@@ -179,11 +258,10 @@ impl AuthQueries {
         open: &mut Option<Open>,
     ) -> Secret {
         let epoch = tenant.state.epoch();
-        let text = query.query.as_deref().unwrap_or(QUERY);
         // One that lay there may be gone meanwhile; then it is asked once more over a new one.
         let kept = open.take().filter(|it| it.epoch == epoch && it.query == *query);
         if let Some(mut kept) = kept {
-            match kept.control.ask(text, &[user]).await {
+            match kept.control.ask(query, user).await {
                 Err(ControlError::Io(_) | ControlError::Closed | ControlError::Protocol(_)) => {}
                 answer => {
                     kept.used = node::clock::now();
@@ -192,19 +270,8 @@ impl AuthQueries {
                 }
             }
         }
-        let password = query
-            .password
-            .as_ref()
-            .map(|password| wire::pg::secret::Password::new(password.expose().to_owned()));
-        let errand = Errand {
-            server: &tenant.server,
-            database: &query.database,
-            user: &query.user,
-            credentials: Arc::new(password.map_or(Credentials::None, Credentials::of_password)),
-            application: "cove auth_query",
-        };
-        let mut control = Control::open(&self.tls, errand).await.map_err(|it| told(&it))?;
-        let answer = control.ask(text, &[user]).await;
+        let mut control = Looker::open(&self.tls, tenant, query).await.map_err(|it| told(&it))?;
+        let answer = control.ask(query, user).await;
         if matches!(answer, Ok(_) | Err(ControlError::Refused { .. })) {
             let used = node::clock::now();
             *open = Some(Open { control, used, epoch, query: query.clone() });
@@ -265,7 +332,7 @@ impl LookUp for Background {
 }
 
 /// The secret in the answer to a question for `user`.
-fn secret_of(user: &str, answer: Result<crate::control::Rows, ControlError>) -> Secret {
+fn secret_of(user: &str, answer: Result<Rows, ControlError>) -> Secret {
     let rows = answer.map_err(|error| told(&error))?;
     let Some(first) = rows.first() else { return Ok(None) };
     let [name, secret, ..] = first.as_slice() else { return Err(LookUpError::Shape) };

@@ -7,28 +7,26 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixStream};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::ServerName;
 use wire::pg::frame::{self, Header, TransactionStatus, backend};
 use wire::pg::message::frontend;
 use wire::pg::notice::Notice;
 use wire::pg::scram::NONCE_BYTES;
 use wire::pg::startup::Version;
 
+use crate::mysql;
 use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams, Exposure};
 use crate::tenants::{Address, ServerAddress};
 use crate::tls::{self, ServerSide, TlsError};
 
+pub(crate) use line::Line;
+
+mod line;
+
 /// Bytes of an answer.
-const ANSWER_BYTES_MAX: usize = 1 << 20;
+pub(crate) const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Rows of an answer.
-const ROWS_MAX: usize = 100;
-
-/// Bytes that are read at once.
-const READ_BYTES: usize = 4096;
+pub(crate) const ROWS_MAX: usize = 100;
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +40,9 @@ pub enum ControlError {
     /// The server does not let us in.
     #[error("log in to the server")]
     LogIn(#[source] DialError),
+    /// A server of MySQL does not let us in.
+    #[error("log in to the server")]
+    LogInMysql(#[source] mysql::dial::DialError),
     /// The server closed the connection.
     #[error("the server closed the connection")]
     Closed,
@@ -76,14 +77,9 @@ pub struct Errand<'a> {
 /// Rows of texts.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
-
 /// A connection that is logged in.
 pub struct Control {
-    stream: Box<dyn Stream>,
-    /// What was read and not looked at.
-    input: Vec<u8>,
+    line: Line,
 }
 
 impl Control {
@@ -116,19 +112,8 @@ impl Control {
             },
             nonce,
         );
-        match address {
-            Address::Unix { .. } | Address::Socket { .. } => {
-                let path = address.socket_path().unwrap_or_default();
-                let stream = Box::new(UnixStream::connect(path).await?);
-                Control { stream, input: Vec::new() }.log_in(dial, tls, errand.server).await
-            }
-            Address::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                let stream = Box::new(stream);
-                Control { stream, input: Vec::new() }.log_in(dial, tls, errand.server).await
-            }
-        }
+        let line = Line::connect(address).await?;
+        Control { line }.log_in(dial, tls, errand.server).await
     }
 
     async fn log_in(
@@ -140,20 +125,16 @@ impl Control {
         let mut out = Vec::new();
         let mut next = dial.start(&mut out);
         loop {
-            self.send(&mut out).await?;
+            self.line.send(&mut out).await?;
             match next {
                 DialNext::More => {
-                    self.read().await?;
-                    let step = dial.input(&self.input, &mut out);
-                    self.input.drain(..step.consumed);
+                    self.line.read().await?;
+                    let step = dial.input(&self.line.input, &mut out);
+                    self.line.input.drain(..step.consumed);
                     next = step.next;
                 }
                 DialNext::StartTls => {
-                    let config = tls.config(&server.tls)?;
-                    let name = server_name(&server.address)?;
-                    let stream = TlsConnector::from(config).connect(name, self.stream).await?;
-                    let end_point = tls::end_point(stream.get_ref().1);
-                    self.stream = Box::new(stream);
+                    let end_point = self.line.start_tls(tls, server).await?;
                     next = dial.tls_started(end_point, &mut out);
                 }
                 DialNext::Ready(_) => return Ok(self),
@@ -175,20 +156,20 @@ impl Control {
         frontend::bind(&mut out, "", &values);
         frontend::execute(&mut out, 0);
         frontend::sync(&mut out);
-        self.send(&mut out).await?;
+        self.line.send(&mut out).await?;
         let (mut rows, mut received, mut error) = (Rows::new(), 0_usize, None);
         loop {
-            let header = Header::parse(&self.input);
+            let header = Header::parse(&self.line.input);
             let header = header.map_err(|_| ControlError::Protocol("a length"))?;
-            let Some(header) = header.filter(|header| header.total <= self.input.len()) else {
-                self.read().await?;
+            let Some(header) = header.filter(|header| header.total <= self.line.input.len()) else {
+                self.line.read().await?;
                 continue;
             };
             received = received.saturating_add(header.total);
             if received > ANSWER_BYTES_MAX || rows.len() > ROWS_MAX {
                 return Err(ControlError::Protocol("too long an answer"));
             }
-            let body = self.input.get(frame::HEADER_BYTES..header.total).unwrap_or_default();
+            let body = self.line.input.get(frame::HEADER_BYTES..header.total).unwrap_or_default();
             match header.tag {
                 backend::DATA_ROW => rows.push(row(body)?),
                 backend::ERROR => {
@@ -197,13 +178,13 @@ impl Control {
                     error = Some(ControlError::Refused { code, message });
                 }
                 backend::READY_FOR_QUERY if body == [TransactionStatus::Idle.byte()] => {
-                    self.input.drain(..header.total);
+                    self.line.input.drain(..header.total);
                     return error.map_or(Ok(rows), Err);
                 }
                 backend::READY_FOR_QUERY => return Err(ControlError::Protocol("a transaction")),
                 _ => {} // of no interest: completions, descriptions, notices
             }
-            self.input.drain(..header.total);
+            self.line.input.drain(..header.total);
         }
     }
 
@@ -212,27 +193,7 @@ impl Control {
         let mut out = Vec::new();
         frontend::terminate(&mut out);
         // It may be gone already, which is as good.
-        drop(self.send(&mut out).await);
-    }
-
-    async fn send(&mut self, out: &mut Vec<u8>) -> Result<(), ControlError> {
-        if !out.is_empty() {
-            self.stream.write_all(out).await?;
-            self.stream.flush().await?;
-            out.clear();
-        }
-        Ok(())
-    }
-
-    async fn read(&mut self) -> Result<(), ControlError> {
-        if self.input.len() > ANSWER_BYTES_MAX {
-            return Err(ControlError::Protocol("too long a message"));
-        }
-        self.input.reserve(READ_BYTES);
-        match self.stream.read_buf(&mut self.input).await? {
-            0 => Err(ControlError::Closed),
-            _ => Ok(()),
-        }
+        drop(self.line.send(&mut out).await);
     }
 }
 
@@ -240,14 +201,6 @@ impl fmt::Debug for Control {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").finish_non_exhaustive()
     }
-}
-
-fn server_name(address: &Address) -> Result<ServerName<'static>, TlsError> {
-    let host = match address {
-        Address::Tcp { host, .. } => host.as_str(),
-        Address::Unix { .. } | Address::Socket { .. } => "localhost",
-    };
-    ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))
 }
 
 /// The texts of a `DataRow`.

@@ -1,7 +1,7 @@
 //! Asks a tenant's server for a sign of life, by a connection of its own.
 //!
-//! It logs in as clients would be logged in and asks `SELECT 1`. Where only clients have what it
-//! takes to log in, a server that asks for it is alive.
+//! It logs in as clients would be logged in and asks `SELECT 1`, of MySQL by `COM_PING`. Where only
+//! clients have what it takes to log in, a server that asks for it is alive.
 
 use std::error::Error as _;
 use std::future::Future;
@@ -9,8 +9,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::control::{Control, ControlError, Errand};
-use crate::link::Keyrings;
-use crate::pg::dial::{Credentials, DialError};
+use crate::link::{Credentials, Keyrings};
+use crate::mysql;
+use crate::pg;
+use crate::pg::dial::DialError;
+use crate::secrets::Password;
 use crate::service::Probe;
 use crate::tenants::Tenant;
 use crate::tls::ServerSide;
@@ -21,7 +24,8 @@ const TOO_MANY_CONNECTIONS: &str = "53300";
 /// Who the server sees.
 const APPLICATION: &str = "cove health check";
 
-/// Who is asked for where nobody is known: a role that every server has.
+/// Who is asked for where nobody is known: a role that every PostgreSQL has. A MySQL that does not
+/// know it says so, which is a sign of life as well.
 const ANYBODY: &str = "postgres";
 
 /// Looks whether servers answer.
@@ -38,11 +42,22 @@ impl Prober {
     }
 
     async fn ask(&self, tenant: &Tenant) -> Result<(), ControlError> {
-        let (user, credentials) = self.role(tenant);
+        match self.role(tenant) {
+            (user, Credentials::Pg(credentials)) => self.ask_pg(tenant, &user, credentials).await,
+            (user, Credentials::My(credentials)) => self.ask_my(tenant, &user, credentials).await,
+        }
+    }
+
+    async fn ask_pg(
+        &self,
+        tenant: &Tenant,
+        user: &str,
+        credentials: Arc<pg::dial::Credentials>,
+    ) -> Result<(), ControlError> {
         let errand = Errand {
             server: &tenant.server,
             database: &tenant.database,
-            user: &user,
+            user,
             credentials,
             application: APPLICATION,
         };
@@ -62,31 +77,54 @@ impl Prober {
         }
     }
 
+    async fn ask_my(
+        &self,
+        tenant: &Tenant,
+        user: &str,
+        credentials: Arc<mysql::dial::Credentials>,
+    ) -> Result<(), ControlError> {
+        let has_none = *credentials == mysql::dial::Credentials::None;
+        let errand = mysql::control::Errand {
+            server: &tenant.server,
+            database: Some(&tenant.database),
+            user,
+            credentials,
+            application: APPLICATION,
+        };
+        match mysql::control::Control::open(&self.tls, errand).await {
+            Ok(mut control) => {
+                control.ping().await?;
+                control.close().await;
+                Ok(())
+            }
+            Err(ControlError::LogInMysql(error))
+                if error.code() == TOO_MANY_CONNECTIONS || has_none && error.is_about_secrets() =>
+            {
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// As whom to log in: the first user, by name, of whom it is known here how; else whoever looks
     /// users up; else somebody whom the server will ask for more.
-    fn role(&self, tenant: &Tenant) -> (Arc<str>, Arc<Credentials>) {
+    fn role(&self, tenant: &Tenant) -> (Arc<str>, Credentials) {
         let mut users: Vec<_> = tenant.users.values().collect();
         users.sort_by(|a, b| a.name.cmp(&b.name));
         for user in &users {
-            if let Some(credentials) = self.keyrings.pg.own_credentials(tenant, user) {
+            if let Some(credentials) = self.keyrings.own_credentials(tenant, user) {
                 return (Arc::clone(&user.server_user), credentials);
             }
         }
-        let of = |password: &Option<crate::secrets::Password>| match password {
-            Some(password) => {
-                let text = password.expose().to_owned();
-                Credentials::of_password(wire::pg::secret::Password::new(text))
-            }
-            None => Credentials::None,
-        };
+        let of = |password: Option<&Password>| Credentials::of(tenant.engine, password);
         if let Some((user, password)) = &tenant.forced {
-            return (Arc::clone(user), Arc::new(of(password)));
+            return (Arc::clone(user), of(password.as_ref()));
         }
         if let Some(query) = &tenant.auth_query {
-            return (Arc::clone(&query.user), Arc::new(of(&query.password)));
+            return (Arc::clone(&query.user), of(query.password.as_ref()));
         }
         let user = users.first().map_or_else(|| ANYBODY.into(), |it| Arc::clone(&it.server_user));
-        (user, Arc::new(Credentials::None))
+        (user, of(None))
     }
 }
 

@@ -5,6 +5,7 @@
 
 pub mod auth;
 pub mod client;
+pub mod control;
 pub mod dial;
 pub mod link;
 pub mod login;

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use api::TenantEngine;
+use wire::pg::secret;
+
 use crate::mysql;
 use crate::pg;
+use crate::secrets::Password;
 
 /// How a role proves on its server who it is.
 #[derive(Clone, Debug)]
@@ -12,6 +16,23 @@ pub enum Credentials {
     Pg(Arc<pg::dial::Credentials>),
     /// To MySQL.
     My(Arc<mysql::dial::Credentials>),
+}
+
+impl Credentials {
+    /// A password that is configured, or nothing.
+    pub(crate) fn of(engine: TenantEngine, password: Option<&Password>) -> Credentials {
+        let password = password.map(|it| secret::Password::new(it.expose().to_owned()));
+        match engine {
+            TenantEngine::Postgres => {
+                use pg::dial::Credentials as Pg;
+                Credentials::Pg(Arc::new(password.map_or(Pg::None, Pg::of_password)))
+            }
+            TenantEngine::Mysql => {
+                use mysql::dial::Credentials as My;
+                Credentials::My(Arc::new(password.map_or(My::None, My::Password)))
+            }
+        }
+    }
 }
 
 /// One connection to a server that is being made.

@@ -1,0 +1,87 @@
+//! A connection of our own to a server, encrypted or not, and what was read from it.
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::{ANSWER_BYTES_MAX, ControlError};
+use crate::tenants::{Address, ServerAddress};
+use crate::tls::{self, ServerSide, TlsError};
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 4096;
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
+/// A connection.
+pub(crate) struct Line {
+    stream: Box<dyn Stream>,
+    /// What was read and not looked at.
+    pub(crate) input: Vec<u8>,
+}
+
+impl Line {
+    /// Connects.
+    pub(crate) async fn connect(address: &Address) -> Result<Line, ControlError> {
+        let stream: Box<dyn Stream> = match address {
+            Address::Unix { .. } | Address::Socket { .. } => {
+                let path = address.socket_path().unwrap_or_default();
+                Box::new(UnixStream::connect(path).await?)
+            }
+            Address::Tcp { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                Box::new(stream)
+            }
+        };
+        Ok(Line { stream, input: Vec::new() })
+    }
+
+    /// Shakes hands. Gives the hash of the server's certificate, for binding to the channel.
+    pub(crate) async fn start_tls(
+        &mut self,
+        tls: &ServerSide,
+        server: &ServerAddress,
+    ) -> Result<Option<Vec<u8>>, ControlError> {
+        let config = tls.config(&server.tls)?;
+        let name = server_name(&server.address)?;
+        let plain: Box<dyn Stream> =
+            std::mem::replace(&mut self.stream, Box::new(tokio::io::empty()));
+        let stream = TlsConnector::from(config).connect(name, plain).await?;
+        let end_point = tls::end_point(stream.get_ref().1);
+        self.stream = Box::new(stream);
+        Ok(end_point)
+    }
+
+    /// Sends what there is, and empties it.
+    pub(crate) async fn send(&mut self, out: &mut Vec<u8>) -> Result<(), ControlError> {
+        if !out.is_empty() {
+            self.stream.write_all(out).await?;
+            self.stream.flush().await?;
+            out.clear();
+        }
+        Ok(())
+    }
+
+    /// Reads more.
+    pub(crate) async fn read(&mut self) -> Result<(), ControlError> {
+        if self.input.len() > ANSWER_BYTES_MAX {
+            return Err(ControlError::Protocol("too long a message"));
+        }
+        self.input.reserve(READ_BYTES);
+        match self.stream.read_buf(&mut self.input).await? {
+            0 => Err(ControlError::Closed),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn server_name(address: &Address) -> Result<ServerName<'static>, TlsError> {
+    let host = match address {
+        Address::Tcp { host, .. } => host.as_str(),
+        Address::Unix { .. } | Address::Socket { .. } => "localhost",
+    };
+    ServerName::try_from(host.to_owned()).map_err(|_| TlsError::Name(host.to_owned()))
+}

@@ -1,0 +1,238 @@
+//! A connection to a server of MySQL or MariaDB for questions of our own, like
+//! [`control`](crate::control), whose errors and limits it has.
+
+use std::fmt;
+use std::sync::Arc;
+
+use wire::mysql::capabilities::Capabilities;
+use wire::mysql::command::Command;
+use wire::mysql::frame::{self, Header};
+use wire::mysql::handshake;
+use wire::mysql::lenenc::Reader;
+use wire::mysql::packet::ErrPacket;
+use wire::mysql::reply::{Event, Reply, ReplyKind};
+
+use super::dial::{Credentials, Dial, DialNext, DialParams};
+use crate::control::{ANSWER_BYTES_MAX, ControlError, Line, ROWS_MAX, Rows};
+use crate::pg::dial::Exposure;
+use crate::tenants::{Address, ServerAddress};
+use crate::tls::{self, ServerSide};
+
+/// `utf8mb4_general_ci`, which both MySQL and MariaDB have.
+const COLLATION: u8 = 45;
+
+/// Columns of an answer.
+const COLUMNS_MAX: u64 = 64;
+
+/// Where to, and as whom.
+#[derive(Clone, Debug)]
+pub struct Errand<'a> {
+    /// The server.
+    pub server: &'a ServerAddress,
+    /// The schema there; none where nobody's tables are needed.
+    pub database: Option<&'a str>,
+    /// The user.
+    pub user: &'a str,
+    /// How it proves who it is.
+    pub credentials: Arc<Credentials>,
+    /// What the server shows as the program.
+    pub application: &'a str,
+}
+
+/// A connection that is logged in.
+pub struct Control {
+    line: Line,
+    capabilities: Capabilities,
+    is_mariadb: bool,
+}
+
+impl Control {
+    /// Connects and logs in.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or does not let us in.
+    pub async fn open(tls: &ServerSide, errand: Errand<'_>) -> Result<Control, ControlError> {
+        let address = &errand.server.address;
+        let dial = Dial::new(DialParams {
+            user: errand.user.to_owned(),
+            database: errand.database.map(str::to_owned),
+            credentials: errand.credentials,
+            tls: tls::request(&errand.server.tls, address),
+            exposure: match address {
+                Address::Unix { .. } | Address::Socket { .. } => Exposure::Private,
+                Address::Tcp { .. } => Exposure::Public,
+            },
+            trusts_server_key: false,
+            more: Capabilities::NONE,
+            collation: COLLATION,
+            attributes: vec![("program_name".to_owned(), errand.application.to_owned())],
+            statements: Vec::new(),
+        });
+        let line = Line::connect(address).await?;
+        let control = Control { line, capabilities: Capabilities::NONE, is_mariadb: false };
+        control.log_in(dial, tls, errand.server).await
+    }
+
+    async fn log_in(
+        mut self,
+        mut dial: Dial,
+        tls: &ServerSide,
+        server: &ServerAddress,
+    ) -> Result<Control, ControlError> {
+        let mut out = Vec::new();
+        let mut next = dial.start(&mut out);
+        loop {
+            self.line.send(&mut out).await?;
+            match next {
+                DialNext::More => {
+                    self.line.read().await?;
+                    let step = dial.input(&self.line.input, &mut out);
+                    self.line.input.drain(..step.consumed);
+                    next = step.next;
+                }
+                DialNext::StartTls => {
+                    self.line.start_tls(tls, server).await?;
+                    next = dial.tls_started(&mut out);
+                }
+                DialNext::Ready(greeting) => {
+                    self.capabilities = greeting.capabilities;
+                    self.is_mariadb = handshake::is_mariadb(greeting.version.as_bytes());
+                    return Ok(self);
+                }
+                DialNext::Fail(error) => return Err(ControlError::LogInMysql(error)),
+                DialNext::Cancelled => return Err(ControlError::Closed),
+            }
+        }
+    }
+
+    /// Whether the server is MariaDB.
+    #[must_use]
+    pub fn is_mariadb(&self) -> bool {
+        self.is_mariadb
+    }
+
+    /// Asks for a sign of life.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn ping(&mut self) -> Result<(), ControlError> {
+        self.command(Command::Ping, b"").await.map(drop)
+    }
+
+    /// Asks one statement, and gives the rows of its last result. After an error that is not the
+    /// server's answer the connection is of no use any more.
+    ///
+    /// # Errors
+    /// When the server answers with one, closes, or says too much.
+    pub async fn ask(&mut self, text: &str) -> Result<Rows, ControlError> {
+        self.command(Command::Query, text.as_bytes()).await
+    }
+
+    async fn command(&mut self, command: Command, body: &[u8]) -> Result<Rows, ControlError> {
+        let (mut out, mut seq) = (Vec::new(), 0);
+        let payload = [&[command.code()], body].concat();
+        frame::put_packet(&mut out, &mut seq, &payload);
+        self.line.send(&mut out).await?;
+        let mut answer = Answer::new(command.reply(), self.capabilities);
+        loop {
+            let header = Header::parse(&self.line.input);
+            let Some(header) = header.filter(|header| header.total() <= self.line.input.len())
+            else {
+                self.line.read().await?;
+                continue;
+            };
+            let payload = self.line.input.get(frame::HEADER_BYTES..header.total());
+            let is_done = answer.take(header, payload.unwrap_or_default())?;
+            self.line.input.drain(..header.total());
+            if is_done {
+                return answer.error.map_or(Ok(answer.rows), Err);
+            }
+        }
+    }
+
+    /// Takes leave, so that the server does not log a broken connection.
+    pub async fn close(mut self) {
+        let (mut out, mut seq) = (Vec::new(), 0);
+        frame::put_packet(&mut out, &mut seq, &[Command::Quit.code()]);
+        // It may be gone already, which is as good.
+        drop(self.line.send(&mut out).await);
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+/// An answer, as far as it has come.
+#[derive(Debug)]
+struct Answer {
+    reply: Reply,
+    seq: u8,
+    received: usize,
+    columns: u64,
+    rows: Rows,
+    error: Option<ControlError>,
+}
+
+impl Answer {
+    fn new(kind: ReplyKind, capabilities: Capabilities) -> Answer {
+        let reply = Reply::new(kind, capabilities);
+        Answer { reply, seq: 1, received: 0, columns: 0, rows: Rows::new(), error: None }
+    }
+
+    /// Takes the next packet; tells whether it was the last one.
+    fn take(&mut self, header: Header, payload: &[u8]) -> Result<bool, ControlError> {
+        if header.seq != self.seq || header.is_continued() {
+            return Err(ControlError::Protocol("a packet that is too long or out of order"));
+        }
+        self.seq = self.seq.wrapping_add(1);
+        self.received = self.received.saturating_add(header.total());
+        if self.received > ANSWER_BYTES_MAX || self.rows.len() > ROWS_MAX {
+            return Err(ControlError::Protocol("too long an answer"));
+        }
+        let event = self.reply.packet(payload, payload.len());
+        match event.map_err(|_| ControlError::Protocol("a packet that cannot come"))? {
+            Event::Columns(columns) if columns > COLUMNS_MAX => {
+                return Err(ControlError::Protocol("too many columns"));
+            }
+            Event::Columns(columns) => {
+                self.columns = columns;
+                self.rows.clear();
+            }
+            Event::Row => self.rows.push(row(payload, self.columns)?),
+            Event::Error => {
+                let error = ErrPacket::parse(payload).ok_or(ControlError::Protocol("an error"))?;
+                self.error = Some(ControlError::Refused {
+                    code: format!("{} {}", error.code, String::from_utf8_lossy(&error.state)),
+                    message: String::from_utf8_lossy(error.message).into_owned(),
+                });
+            }
+            Event::LocalInfile => return Err(ControlError::Protocol("a demand for a file")),
+            _ => {} // of no interest: definitions, ends of results
+        }
+        Ok(self.reply.is_done())
+    }
+}
+
+/// The texts of a row.
+fn row(payload: &[u8], columns: u64) -> Result<Vec<Option<String>>, ControlError> {
+    let malformed = || ControlError::Protocol("a row");
+    let mut reader = Reader::new(payload);
+    let mut values = Vec::new();
+    for _ in 0..columns {
+        let value = reader.value().ok_or_else(malformed)?;
+        let text = value.map(|bytes| std::str::from_utf8(bytes).map(str::to_owned));
+        values.push(text.transpose().map_err(|_| malformed())?);
+    }
+    reader.is_empty().then_some(values).ok_or_else(malformed)
+}
+
+/// A text with a value in place of every `?`, which cannot be anything else than a value: its bytes
+/// in hexadecimal digits, whatever quotes and backslashes mean to the server.
+#[must_use]
+pub fn with_value(text: &str, value: &str) -> String {
+    let digits = node::hex::encode(value.as_bytes());
+    text.replace('?', &format!("_utf8mb4 x'{digits}'"))
+}
