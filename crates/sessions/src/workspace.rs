@@ -267,7 +267,11 @@ impl Workspaces {
         let id = attached.id.clone();
         let stored = async {
             // It may be the last one, and detaching writes what is left.
-            blocking(move || Ok(drop(attached))).await?;
+            let detach = move || {
+                drop(attached);
+                Ok(())
+            };
+            blocking(detach).await?;
             // What a manifest stands on is there before it is.
             self.publish_all(chain).await?;
             image::store(&self.0.objects, "disks", &id, &path).await
