@@ -13,12 +13,13 @@ pub(super) const METHOD: &str = "HY000/method";
 
 /// By SQLSTATE: MySQL's number for it, and the SQLSTATE that MySQL has with that number. PostgreSQL
 /// tells more apart, and not everything has a counterpart; drivers decide by the number whether a
-/// connection is broken and whether it is worth another try.
+/// connection is broken and whether it is worth another try. None is from 2000 to 2999: those are
+/// for what clients find out by themselves, and MariaDB's refuse packets that have them.
 const ERRORS: [(&str, u16, &[u8; 5]); 24] = [
-    ("08000", 2003, b"HY000"), // no way to the server, as other proxies say it
-    ("08001", 2003, b"HY000"),
+    ("08000", 3032, b"HY000"), // the server is offline
+    ("08001", 3032, b"HY000"),
     ("08004", 1040, b"08004"),
-    ("08006", 2013, b"HY000"), // the server was lost
+    ("08006", 1158, b"08S01"), // the server was lost
     ("08P01", 1043, b"08S01"), // bad handshake
     ("0A000", 1235, b"42000"), // not supported
     ("22023", 1210, b"HY000"), // incorrect arguments
@@ -94,12 +95,14 @@ mod tests {
             ("57P01", 1053, b"08S01"),
             ("57P03", 1053, b"08S01"),
             ("57P05", 4031, b"HY000"),
-            ("08006", 2013, b"HY000"),
+            ("08006", 1158, b"08S01"),
             ("XX000", 1105, b"HY000"),
             (TLS_ONLY, 3159, b"HY000"),
         ] {
             assert_eq!(errno_of(sqlstate), (errno, *state), "{sqlstate}");
         }
+        let is_clients = |errno: u16| (2000..3000).contains(&errno);
+        assert!(!ERRORS.iter().any(|(_, errno, _)| is_clients(*errno)));
         let sorted = ERRORS.iter().take(22).is_sorted_by_key(|(sqlstate, _, _)| *sqlstate);
         assert!(sorted, "each SQLSTATE is found in its place");
     }
