@@ -4,10 +4,12 @@
 mod executor;
 #[path = "../../pool/src/measure.rs"]
 mod measure;
+mod mysql;
 mod pipe;
 mod pools;
 mod postgres;
 mod relay;
+mod talk;
 
 use measure::{Counting, Row};
 
@@ -17,6 +19,7 @@ static ALLOCATOR: Counting = Counting;
 fn main() {
     let only = std::env::args().nth(1).unwrap_or_default();
     let mut rows = postgres::rows(&only);
+    rows.extend(mysql::rows(&only));
     if only.is_empty() || only == "lease" {
         rows.extend(pools::rows());
     }

@@ -4,16 +4,10 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 
-use api::{PoolMode, Verify};
-use bouncer::pg::client::{ClientId, ClientSession, ClientSetup};
-use bouncer::pg::link::{self, ClientNext, Gone, LinkLimits, Outputs, ServerNext, Shared};
-use bouncer::pg::server::{ServerSession, ServerSetup};
-use bouncer::pg::settings::{Parameters, Settings};
+use bouncer::link::{ClientLink, ClientNext, Gone, Links, Outputs, ServerLink, ServerNext};
 use bouncer::pg::statements::HashKey;
-use wire::pg::frame::TransactionStatus;
 
 use crate::pipe::End;
 
@@ -41,11 +35,14 @@ impl Reset {
     }
 }
 
-pub async fn run(client: End, server: End, reset: Reset) {
+/// A client and a server connection, logged in.
+pub type Sessions = (ClientLink, ServerLink);
+
+pub async fn run(client: End, server: End, reset: Reset, sessions: fn(Reset) -> Sessions) {
     if reset == Reset::Unseen {
         carry(&client, &server).await;
     } else {
-        Relay::new(reset).run(&client, &server).await;
+        Relay::new(reset, sessions(reset)).run(&client, &server).await;
     }
 }
 
@@ -80,9 +77,9 @@ fn either(
 
 struct Relay {
     reset: Reset,
-    shared: Shared,
-    client: ClientSession,
-    server: ServerSession,
+    links: Links,
+    client: ClientLink,
+    server: ServerLink,
     /// Whether the client holds the server connection.
     attached: bool,
     /// What the client said that has to wait, and whether for the server connection.
@@ -94,33 +91,11 @@ struct Relay {
 }
 
 impl Relay {
-    fn new(reset: Reset) -> Relay {
-        let shared = Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
-        // A session ends with a reset: with the other mode each transaction is one.
-        let mode = if reset == Reset::Always { PoolMode::Session } else { PoolMode::Transaction };
-        let parameters = || Parameters::of([("server_version", "15.0")]);
-        let none = || Settings::of([]);
-        let client = ClientSession::new(ClientSetup {
-            id: ClientId(1),
-            mode,
-            verify: Verify::Unknown,
-            read_only: false,
-            settings: none(),
-            forced: Arc::new(none()),
-            seen: Arc::new(parameters()),
-        });
-        let server = ServerSession::new(ServerSetup {
-            pid: 1,
-            key: Box::from([0, 0, 0, 2]),
-            parameters: parameters(),
-            settings: Arc::new(none()),
-            pool: 0,
-            user: Box::from("bench"),
-            limits: LinkLimits::default(),
-        });
+    fn new(reset: Reset, (client, server): Sessions) -> Relay {
+        let links = Links::new(&HashKey::new(), &[Arc::default(), Arc::default()]);
         Relay {
             reset,
-            shared,
+            links,
             client,
             server,
             attached: false,
@@ -176,17 +151,12 @@ impl Relay {
             let mut out =
                 Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
             let server = self.attached.then_some(&mut self.server);
-            let taken = link::from_client(
-                &mut self.shared,
-                &mut self.client,
-                server,
-                &bytes[consumed..],
-                &mut out,
-            );
+            let client = &mut self.client;
+            let taken = self.links.from_client(client, server, &bytes[consumed..], &mut out);
             consumed += taken.consumed;
             match taken.next {
                 ClientNext::NeedServer if self.server.is_idle() => {
-                    link::attach(&mut self.shared, &mut self.client, &mut self.server, &mut out);
+                    self.links.attach(&mut self.client, &mut self.server, &mut out);
                     self.attached = true;
                 }
                 ClientNext::NeedServer => {
@@ -222,13 +192,8 @@ impl Relay {
             let mut out =
                 Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
             let client = self.attached.then_some(&mut self.client);
-            let taken = link::from_server(
-                &mut self.shared,
-                &mut self.server,
-                client,
-                &bytes[consumed..],
-                &mut out,
-            );
+            let server = &mut self.server;
+            let taken = self.links.from_server(server, client, &bytes[consumed..], &mut out);
             consumed += taken.consumed;
             match taken.next {
                 ServerNext::Released => self.attached = false,
@@ -244,13 +209,12 @@ impl Relay {
     }
 
     fn reset_after_transaction(&mut self) {
-        let over = self.attached
-            && !self.server.has_client_entries()
-            && self.server.status() == TransactionStatus::Idle;
+        let over =
+            self.attached && !self.server.has_client_entries() && !self.client.is_in_transaction();
         if self.reset == Reset::Always && over {
             let mut out =
                 Outputs { to_client: &mut self.to_client, to_server: &mut self.to_server };
-            let gone = link::client_gone(&self.client, &mut self.server, &mut out);
+            let gone = self.links.client_gone(&self.client, &mut self.server, &mut out);
             assert_eq!(gone, Gone::Draining, "the reset is under way");
             self.client.server_lost();
             self.attached = false;
