@@ -96,6 +96,8 @@ pub(crate) struct Diagnostics {
     pub(crate) row_count: i64,
     /// What `FOUND_ROWS()` gives.
     pub(crate) found_rows: u64,
+    /// It asks for `LAST_INSERT_ID()` now and then.
+    pub(crate) asks_insert_id: bool,
     /// It had warnings that were not asked for yet.
     pub(crate) warned: bool,
     /// Its warnings, if it had any.

@@ -114,3 +114,6 @@ pub fn attach(
     prepared::trim(server, None, out);
     change::settings(shared, client, server, out);
 }
+
+#[cfg(test)]
+mod tests;

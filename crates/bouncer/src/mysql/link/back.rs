@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use wire::mysql::capabilities::Status;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
 use wire::mysql::packet::{ERR, ErrPacket};
-use wire::mysql::reply::{Event, Reply};
+use wire::mysql::reply::{Event, Reply, ReplyKind};
 
 use super::front::stream;
 use super::give::{Giving, packet};
@@ -18,6 +18,10 @@ use crate::mysql::server::{Audience, Body, Cleanup, Note, ServerSession};
 /// What a client is told whose server asks for a file that it may not have: MySQL's own number.
 const NO_FILES: (u16, &[u8; 5], &str) =
     (1148, b"42000", "loading local files is not allowed for this tenant");
+
+/// A packet that is not longer is not passed in parts, so that it can be looked at: rows of one
+/// number are not.
+const SHORT_BYTES: usize = 16;
 
 /// Deals with bytes of a server. `client` is the one that holds the connection, if one does; it is
 /// not looked at any more once the result is [`ServerNext::Released`].
@@ -78,7 +82,11 @@ impl Back<'_, '_> {
         let (kind, is_read) = (front.kind, is_read(&front.note));
         let mut reply = self.server.reply.take().unwrap_or_else(|| Reply::new(kind, caps));
         let first = part.first().copied().unwrap_or_default();
-        let held = is_read || reply.holds_whole(first, header.len);
+        // The last packet of a reply has to be there before the reply is over.
+        let held = is_read
+            || kind == ReplyKind::Text
+            || header.len <= SHORT_BYTES
+            || reply.holds_whole(first, header.len);
         if held && header.len > SERVER_PACKET_BYTES_MAX {
             return Err(Broken::Malformed { tag: first, bytes: header.len });
         }

@@ -86,6 +86,8 @@ impl Back<'_, '_> {
         if ok.last_insert_id != 0 {
             client.diagnostics.insert_id = ok.last_insert_id;
             self.server.insert_id = Some(ok.last_insert_id);
+            // It may be a value that was given, which is not what `LAST_INSERT_ID()` gives.
+            self.server.asks_insert_id |= client.diagnostics.asks_insert_id;
         }
     }
 

@@ -19,6 +19,7 @@ const EXPLAINED: Effects = SETTINGS
     .with(Effects::SQL_DEALLOCATE)
     .with(Effects::NEXT_TRANSACTION)
     .with(Effects::SET_FIXED)
+    .with(Effects::DDL)
     .with(Effects::ROLE);
 
 /// Settings that trackers tell one by one.

@@ -235,6 +235,7 @@ impl Link<'_, '_> {
             change::reset(self.server, self.out.to_server);
         }
         let id = self.client.diagnostics.insert_id;
+        self.client.diagnostics.asks_insert_id |= effects.intersects(Effects::LAST_INSERT_ID);
         if effects.intersects(Effects::LAST_INSERT_ID) && self.server.insert_id != Some(id) {
             let text = format!("\x03SET last_insert_id={id}");
             let what = (ReplyKind::Query, Note::InsertId);

@@ -1,0 +1,325 @@
+//! Why a connection stays with its client, and when it does not any more.
+
+use api::{PoolMode, Verify};
+
+use super::codec;
+use super::stage::{Setup, play};
+
+/// A statement that is answered by `reply`, and the pins that there are afterwards.
+fn steps(setup: &Setup, steps: &[(&str, &str, &str)]) {
+    let mut script = String::new();
+    for (text, reply, pins) in steps {
+        script += &format!("a> Q[{text}]\ns< Q[{text}]\ns> {reply}\ns: pins {pins}\n");
+        script += if pins.is_empty() { "a: free\n" } else { "a: held\n" };
+        // What it is told is looked at elsewhere.
+        script += "a< *\n";
+    }
+    play(setup, &script);
+}
+
+fn check(all: &[(&str, &str, &str)]) {
+    steps(&Setup::default(), all);
+}
+
+const ONE: &str = "COLS[1] DEF ROW[1] END";
+const ZERO: &str = "COLS[1] DEF ROW[0] END";
+
+#[test]
+fn what_cannot_be_moved_keeps_its_connection() {
+    check(&[
+        ("CREATE TEMPORARY TABLE t1 (a INT)", "OK[state]", "temp_table"),
+        ("CREATE TEMPORARY TABLE t2 (a INT)", "OK[state]", "temp_table"),
+        ("DROP TEMPORARY TABLE t1", "OK[state]", "temp_table"),
+        ("DROP TABLE t2", "ERR[1051]", "temp_table"),
+        ("DROP TABLE t2", "OK[state]", ""),
+    ]);
+    check(&[("SET @x = 1", "OK[state]", "user_variable"), ("SELECT @x", ONE, "user_variable")]);
+    check(&[("SELECT 1 INTO @x", "OK[n1,state]", "user_variable")]);
+    check(&[
+        ("SELECT GET_LOCK('a', 1)", ONE, "user_lock"),
+        ("SELECT GET_LOCK('b', 1)", ONE, "user_lock"),
+        ("SELECT GET_LOCK('c', 1)", ZERO, "user_lock"),
+        ("SELECT RELEASE_LOCK('x')", ZERO, "user_lock"),
+        ("SELECT RELEASE_LOCK('a')", ONE, "user_lock"),
+        ("SELECT RELEASE_LOCK('b')", ONE, ""),
+    ]);
+    check(&[("SELECT GET_LOCK('c', 0)", ZERO, "")]);
+    check(&[("SELECT GET_LOCK('c', 0)", "COLS[1] DEF ROW[NULL] END", "")]);
+    check(&[
+        ("SELECT GET_LOCK('a', 1)", ONE, "user_lock"),
+        ("SELECT GET_LOCK('b', 1)", ONE, "user_lock"),
+        ("DO RELEASE_ALL_LOCKS()", "OK", ""),
+    ]);
+    check(&[
+        ("LOCK TABLES t WRITE", "OK", "table_lock"),
+        ("UNLOCK TABLES", "ERR[1064]", "table_lock"),
+        ("UNLOCK TABLES", "OK", ""),
+    ]);
+    check(&[("FLUSH TABLES WITH READ LOCK", "OK", "table_lock"), ("UNLOCK TABLES", "OK", "")]);
+    check(&[("BACKUP STAGE START", "OK", "backup"), ("BACKUP STAGE END", "OK", "")]);
+    check(&[
+        ("HANDLER t OPEN", "OK", "handler"),
+        ("HANDLER t OPEN AS u", "OK", "handler"),
+        ("HANDLER t READ FIRST", ONE, "handler"),
+        ("HANDLER t CLOSE", "OK", "handler"),
+        ("HANDLER u CLOSE", "OK", ""),
+    ]);
+    check(&[
+        ("PREPARE s FROM 'SELECT 1'", "OK[state]", "sql_prepare"),
+        ("PREPARE `S2` FROM 'SELECT 1'", "OK[state]", "sql_prepare"),
+        ("EXECUTE s", ONE, "sql_prepare"),
+        ("DEALLOCATE PREPARE S", "OK[state]", "sql_prepare"),
+        ("DROP PREPARE s2", "OK[state]", ""),
+    ]);
+    check(&[
+        ("SET timestamp = 1", "OK[var:timestamp=1,state]", "variable"),
+        ("SELECT NOW()", ONE, "variable"),
+        ("SET timestamp = DEFAULT", "OK[var:timestamp=1,state]", ""),
+    ]);
+    check(&[("SET SESSION sql_log_bin = 0", "OK[var:sql_log_bin=OFF,state]", "variable")]);
+    check(&[("SET ROLE admin", "OK", "role")]);
+    check(&[("SELECT LASTVAL(s)", ONE, "sequence")]);
+    check(&[
+        ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "OK", "next_transaction"),
+        ("SELECT 1", ONE, "next_transaction"),
+        ("BEGIN", "OK[t]", "next_transaction"),
+        ("COMMIT", "OK", ""),
+    ]);
+    check(&[
+        ("SELECT SQL_CALC_FOUND_ROWS * FROM t LIMIT 1", ONE, "found_rows"),
+        ("SELECT FOUND_ROWS()", ONE, ""),
+    ]);
+    check(&[
+        ("SELECT SQL_CALC_FOUND_ROWS * FROM t LIMIT 1", ONE, "found_rows"),
+        ("SELECT 1", ONE, ""),
+    ]);
+    check(&[("SELECT ROW_COUNT() + 1", ONE, "diagnostics"), ("SELECT 1", ONE, "")]);
+    check(&[("XA START 'x'", "OK[t]", "xa"), ("XA END 'x'", "OK[t]", "xa")]);
+}
+
+#[test]
+fn what_failed_may_have_left_something_behind() {
+    check(&[("SELECT GET_LOCK('a', 1), 1 / f(x)", "ERR[1305]", "user_lock")]);
+    check(&[("CREATE TEMPORARY TABLE t1 AS SELECT nothing", "ERR[1054]", "temp_table")]);
+    // Of several statements nobody knows which came last.
+    check(&[
+        (
+            "SELECT GET_LOCK('a', 1); SELECT RELEASE_LOCK('a')",
+            "COLS[1] DEF ROW[1] END[m] COLS[1] DEF ROW[1] END",
+            "user_lock",
+        ),
+        ("DO RELEASE_ALL_LOCKS()", "OK", ""),
+    ]);
+}
+
+#[test]
+fn servers_tell_what_words_do_not() {
+    check(&[("UPDATE t SET a = 1", "OK[n1,state]", "state")]);
+    check(&[("CALL p()", "OK[state]", "state")]);
+    check(&[("SELECT f()", "COLS[1] DEF ROW[1] END[state]", "state")]);
+    check(&[("CALL p()", "OK[var:sql_log_bin=OFF]", "variable")]);
+    check(&[("CALL p()", "OK", "")]);
+    check(&[("INSERT INTO t VALUES (1)", "OK[n1,var:last_gtid=0-1-2]", "")]);
+    check(&[("USE other", "OK[schema:other,state]", "")]);
+    check(&[
+        ("DROP DATABASE db", "OK[schema:,state]", "schema"),
+        ("USE x", "OK[schema:x,state]", ""),
+    ]);
+    check(&[("SET time_zone = 'x'", "OK[var:time_zone=x,state]", "")]);
+}
+
+#[test]
+fn a_server_that_tells_nothing_is_understood_by_words() {
+    let setup = Setup { tracks: false, server: codec::OLD, ..Setup::default() };
+    let one = "COLS[1] DEF EOF ROW[1] END";
+    steps(
+        &setup,
+        &[
+            ("SET time_zone = '+01:00'", "OK", ""),
+            ("SET NAMES latin1", "OK", ""),
+            ("USE other", "OK", ""),
+        ],
+    );
+    steps(&setup, &[("SET time_zone = (SELECT x FROM t)", "OK", "settings")]);
+    steps(&setup, &[("CALL p()", "OK", "settings"), ("SELECT 1", one, "settings")]);
+}
+
+#[test]
+fn transactions_keep_their_connection() {
+    check(&[("SELECT 1", ONE, "")]);
+    play(
+        &Setup::default(),
+        "a> Q[BEGIN]
+         s< Q[BEGIN]
+         s> OK[t]
+         a< OK[t]
+         a: held
+         a> Q[SELECT broken]
+         s< Q[SELECT broken]
+         s> ERR[1054]
+         a< ERR[1054]
+         a: held
+         a> Q[COMMIT]
+         s< Q[COMMIT]
+         s> OK
+         a< OK
+         a: free
+         a> Q[BEGIN]
+         s< Q[BEGIN]
+         s> OK[t]
+         a< OK[t]
+         a> Q[UPDATE t SET a = 1]
+         s< Q[UPDATE t SET a = 1]
+         s> ERR[1205]
+         a< ERR[1205]
+         a: held
+         a> Q[UPDATE t SET a = 1]
+         s< Q[UPDATE t SET a = 1]
+         s> ERR[1213]
+         a< ERR[1213]
+         a: free
+         a> Q[SELECT broken]
+         s< Q[SELECT broken]
+         s> ERR[1054]
+         a< ERR[1054]
+         a: free",
+    );
+}
+
+#[test]
+fn without_autocommit_a_statement_begins_what_a_commit_ends() {
+    play(
+        &Setup::default(),
+        "a> Q[SET autocommit=0]
+         s< Q[SET autocommit=0]
+         s> OK[a,var:autocommit=OFF]
+         a< OK[a,var:autocommit=OFF]
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END[a]
+         a< COLS[1] DEF ROW[1] END[a]
+         a: held
+         a> Q[COMMIT]
+         s< Q[COMMIT]
+         s> OK[a]
+         a< OK[a]
+         a: free
+         b> Q[SELECT 2]
+         s< Q[SET autocommit=DEFAULT] Q[SELECT 2]
+         s> OK -- COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[2] END
+         b: free
+         a> Q[SELECT 3]
+         s< Q[SET autocommit='OFF'] Q[SELECT 3]
+         s> OK[a] -- COLS[1] DEF ROW[3] END[a]
+         a< COLS[1] DEF ROW[3] END[a]
+         a: held
+         a> Q[SET autocommit=1]
+         s< Q[SET autocommit=1]
+         s> OK[var:autocommit=ON]
+         a< OK[var:autocommit=ON]
+         a: free",
+    );
+}
+
+#[test]
+fn modes_decide_when_a_connection_is_given_back() {
+    let session = Setup { mode: PoolMode::Session, ..Setup::default() };
+    play(
+        &session,
+        "a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: held",
+    );
+    let statement = Setup { mode: PoolMode::Statement, ..Setup::default() };
+    play(
+        &statement,
+        "a> Q[BEGIN]
+         a< ERR[1235]
+         a: free
+         a> Q[SET autocommit=0]
+         a< ERR[1235]
+         a> Q[SET autocommit=1]
+         s< Q[SET autocommit=1]
+         s> OK[var:autocommit=ON]
+         a< OK[var:autocommit=ON]
+         a: free
+         a> Q[CALL begins()]
+         s< Q[CALL begins()]
+         s> OK[t]
+         a< OK[t] ERR[1235]
+         a: closed",
+    );
+    let always = Setup { verify: Verify::Always, ..Setup::default() };
+    play(
+        &always,
+        "a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: free
+         b> Q[SELECT 2]
+         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 2]
+         s> OK -- OK -- COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[2] END
+         b: free",
+    );
+}
+
+#[test]
+fn locks_that_nobody_saw_are_given_back_before_another_comes() {
+    play(
+        &Setup::default(),
+        "a> Q[CALL locks()]
+         s< Q[CALL locks()]
+         s> OK
+         a< OK
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         b> Q[SELECT 2]
+         s< Q[DO RELEASE_ALL_LOCKS()] Q[SELECT 2]
+         s> OK -- COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[2] END
+         b: free",
+    );
+    let never = Setup { verify: Verify::Never, ..Setup::default() };
+    play(
+        &never,
+        "a> Q[CALL locks()]
+         s< Q[CALL locks()]
+         s> OK
+         a< OK
+         b> Q[SELECT 2]
+         s< Q[SELECT 2]
+         s> COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[2] END",
+    );
+    // An old server has no such function: what cannot be given back is reset from then on.
+    play(
+        &Setup::default(),
+        "a> Q[CALL locks()]
+         s< Q[CALL locks()]
+         s> OK
+         a< OK
+         b> Q[CALL locks()]
+         s< Q[DO RELEASE_ALL_LOCKS()] Q[CALL locks()]
+         s> ERR[1305] -- OK
+         b< OK
+         b: free
+         a> Q[SELECT 1]
+         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 1]
+         s> OK -- OK -- COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END",
+    );
+}

@@ -1,0 +1,300 @@
+//! What a client's session is, wherever it goes on.
+
+use super::stage::{Setup, play};
+
+fn plays(script: &str) {
+    play(&Setup::default(), script);
+}
+
+#[test]
+fn settings_go_with_the_client() {
+    plays(
+        "a> Q[SET time_zone = '+01:00']
+         s< Q[SET time_zone = '+01:00']
+         s> OK[var:time_zone=+01:00,state]
+         a< OK[var:time_zone=+01:00,Change]
+         a: free
+         a> Q[SELECT NOW()]
+         s< Q[SELECT NOW()]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         b> Q[SELECT NOW()]
+         s< Q[SET time_zone=DEFAULT] Q[SELECT NOW()]
+         s> OK[var:time_zone=SYSTEM] -- COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[2] END
+         b: free
+         server 2
+         a> Q[SELECT NOW()]
+         s< Q[SET time_zone='+01:00'] Q[SELECT NOW()]
+         s> OK -- COLS[1] DEF ROW[3] END
+         a< COLS[1] DEF ROW[3] END
+         a: free",
+    );
+}
+
+#[test]
+fn the_schema_is_waited_for() {
+    plays(
+        "a> USE[other]
+         s< USE[other]
+         s> OK[schema:other,state]
+         a< OK[schema:other,Change]
+         a: free
+         server 2
+         a> Q[SELECT 1]
+         s< USE[other]
+         s> OK[schema:other]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: free
+         server 1
+         b> Q[SELECT 2]
+         s< USE[db]
+         s> ERR[1049]
+         b< ERR[1049]
+         b: closed
+         s: broken",
+    );
+}
+
+#[test]
+fn what_cannot_be_set_fails_the_client() {
+    plays(
+        "a> Q[SET time_zone = 'x']
+         s< Q[SET time_zone = 'x']
+         s> OK[var:time_zone=x]
+         a< OK[var:time_zone=x]
+         server 2
+         a> Q[SELECT 1]
+         s< Q[SET time_zone='x'] Q[SELECT 1]
+         s> ERR[1298]
+         a< ERR[1298]
+         a: closed
+         s: broken",
+    );
+}
+
+#[test]
+fn forced_settings_stay() {
+    let setup = Setup { forced: &[("max_statement_time", "5")], ..Setup::default() };
+    play(
+        &setup,
+        "a> Q[SET max_statement_time = 0]
+         s< Q[SET max_statement_time = 0]
+         s> OK[var:max_statement_time=0]
+         a< OK[var:max_statement_time=0]
+         a: free
+         a> Q[SELECT 1]
+         s< Q[SET max_statement_time=5] Q[SELECT 1]
+         s> OK -- COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END",
+    );
+}
+
+#[test]
+fn the_last_insert_id_is_the_clients_own() {
+    plays(
+        "a> Q[INSERT INTO t VALUES (NULL)]
+         s< Q[INSERT INTO t VALUES (NULL)]
+         s> OK[n1,i7]
+         a< OK[n1,i7]
+         b> Q[SELECT LAST_INSERT_ID()]
+         s< Q[SET last_insert_id=0] Q[SELECT LAST_INSERT_ID()]
+         s> OK -- COLS[1] DEF ROW[0] END
+         b< COLS[1] DEF ROW[0] END
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[0] END
+         b<
+         b: free
+         a> Q[SELECT LAST_INSERT_ID()]
+         s< Q[SET last_insert_id=7] Q[SELECT LAST_INSERT_ID()]
+         s> OK -- COLS[1] DEF ROW[7] END
+         a< COLS[1] DEF ROW[7] END
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[7] END
+         a: free
+         a> Q[SELECT LAST_INSERT_ID(9)]
+         s< Q[SELECT LAST_INSERT_ID(9)]
+         s> COLS[1] DEF ROW[9] END
+         a< COLS[1] DEF ROW[9] END
+         s< Q[SELECT LAST_INSERT_ID()]
+         s> COLS[1] DEF ROW[9] END
+         a: free
+         server 2
+         a> Q[SELECT LAST_INSERT_ID()]
+         s< Q[SET last_insert_id=9] Q[SELECT LAST_INSERT_ID()]
+         s> OK -- COLS[1] DEF ROW[9] END
+         a< COLS[1] DEF ROW[9] END",
+    );
+}
+
+#[test]
+fn warnings_are_kept_for_who_asks_later() {
+    plays(
+        "a> Q[INSERT INTO t VALUES ('x')]
+         s< Q[INSERT INTO t VALUES ('x')]
+         s> OK[n1,w1]
+         a< OK[w1,n1]
+         s< Q[SHOW WARNINGS]
+         a: held
+         s> COLS[3] DEF DEF DEF ROW[Warning|1366|bad] END
+         a<
+         a: free
+         b> Q[SHOW WARNINGS]
+         b< COLS[3] DEF DEF DEF END
+         a> Q[SHOW WARNINGS]
+         a< COLS[3] DEF DEF DEF ROW[Warning|1366|bad] END
+         a> Q[SHOW COUNT(*) WARNINGS]
+         a< COLS[1] DEF ROW[1] END
+         a> Q[SELECT @@warning_count]
+         a< COLS[1] DEF ROW[1] END
+         a> Q[SELECT broken]
+         s< Q[SELECT broken]
+         s> ERR[1054]
+         a< ERR[1054]
+         a: free
+         a> Q[SHOW ERRORS]
+         a< COLS[3] DEF DEF DEF ROW[Error|1054|no] END
+         a> Q[SELECT 1 FROM t]
+         s< Q[SELECT 1 FROM t]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a> Q[SHOW WARNINGS]
+         a< COLS[3] DEF DEF DEF END
+         A> Q[SHOW WARNINGS]
+         A< COLS[3] DEF DEF DEF EOF END",
+    );
+    // In a transaction the server knows best.
+    plays(
+        "a> Q[BEGIN]
+         s< Q[BEGIN]
+         s> OK[t]
+         a< OK[t]
+         a> Q[SHOW WARNINGS]
+         s< Q[SHOW WARNINGS]
+         s> COLS[3] DEF DEF DEF END[t]
+         a< COLS[3] DEF DEF DEF END[t]",
+    );
+}
+
+#[test]
+fn counts_are_kept_for_who_asks_later() {
+    plays(
+        "a> Q[UPDATE t SET a = 1]
+         s< Q[UPDATE t SET a = 1]
+         s> OK[n3]
+         a< OK[n3]
+         a> Q[SELECT ROW_COUNT()]
+         a< COLS[1] DEF ROW[3] END
+         a: free
+         a> Q[SELECT ROW_COUNT()]
+         a< COLS[1] DEF ROW[-1] END
+         a> Q[SELECT a FROM t]
+         s< Q[SELECT a FROM t]
+         s> COLS[1] DEF ROW[1] ROW[2] END
+         a< COLS[1] DEF ROW[1] ROW[2] END
+         A> Q[SELECT a FROM t]
+         s< Q[SELECT a FROM t]
+         s> COLS[1] DEF ROW[1] ROW[2] ROW[3] END
+         A< COLS[1] DEF EOF ROW[1] ROW[2] ROW[3] END
+         a> Q[select found_rows()]
+         a< COLS[1] DEF ROW[2] END
+         A> Q[select found_rows()]
+         A< COLS[1] DEF EOF ROW[3] END",
+    );
+}
+
+#[test]
+fn a_client_knows_its_own_number() {
+    plays(
+        "a> Q[SELECT CONNECTION_ID()]
+         s< Q[SELECT (97) AS `CONNECTION_ID()`]
+         s> COLS[1] DEF ROW[97] END
+         a< COLS[1] DEF ROW[97] END
+         a> Q[KILL 12]
+         a: kills 12
+         a< OK
+         a> Q[KILL QUERY 13]
+         a: kills 13 query
+         a< OK
+         a> KILL[14]
+         a: kills 14
+         a< OK
+         a> Q[KILL USER x]
+         a< ERR[1235]
+         a> Q[BEGIN]
+         s< Q[BEGIN]
+         s> OK[t]
+         a< OK[t]
+         a> Q[KILL QUERY 15]
+         a: kills 15 query
+         a< OK[t]",
+    );
+}
+
+#[test]
+fn several_statements_are_for_those_who_ask() {
+    plays(
+        "a> OPTION[1]
+         a< END
+         a> Q[SELECT 1]
+         s< Q[SELECT 1]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a> Q[SELECT 1; SELECT 2]
+         s< OPTION[1] Q[SELECT 1; SELECT 2]
+         s> END -- ERR[1064]
+         a< ERR[1064]
+         b> Q[SELECT 1; SELECT 2]
+         s< OPTION[0] Q[SELECT 1; SELECT 2]
+         s> END -- COLS[1] DEF ROW[1] END[m] COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[1] END[m] COLS[1] DEF ROW[2] END
+         b: free
+         A> OPTION[0]
+         A< END",
+    );
+}
+
+#[test]
+fn a_reset_is_answered_where_nothing_is_to_be_reset() {
+    plays(
+        "a> Q[SET time_zone = 'x']
+         s< Q[SET time_zone = 'x']
+         s> OK[var:time_zone=x]
+         a< OK[var:time_zone=x]
+         a> RESET
+         a< OK
+         a> Q[SELECT 1]
+         s< Q[SET time_zone=DEFAULT] Q[SELECT 1]
+         s> OK -- COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a> Q[SET @x = 1]
+         s< Q[SET @x = 1]
+         s> OK[state]
+         a< OK[Change]
+         a: held
+         a> RESET
+         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE']
+         s> OK -- OK
+         a< OK
+         a: free
+         s: pins",
+    );
+}
+
+#[test]
+fn sequences_are_not_read_by_others() {
+    plays(
+        "a> Q[SELECT NEXTVAL(s)]
+         s< Q[SELECT NEXTVAL(s)]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: free
+         b> Q[SELECT LASTVAL(s)]
+         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT LASTVAL(s)]
+         s> OK -- OK -- COLS[1] DEF ROW[NULL] END
+         b< COLS[1] DEF ROW[NULL] END
+         b: held",
+    );
+}
