@@ -15,3 +15,6 @@ pub mod settings;
 pub mod statements;
 pub mod texts;
 pub mod warnings;
+
+#[cfg(test)]
+mod hostile;

@@ -13,3 +13,6 @@ pub mod lenenc;
 pub mod packet;
 pub mod reply;
 pub mod sql;
+
+#[cfg(test)]
+mod hostile;
