@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use serde_json::Value;
 
-use crate::http::{Client, Request, Response, read_head, read_rest};
+use crate::http::{Client, READ_TIMEOUT, Request, Response, read_head, read_rest};
+use crate::wait::Stopwatch;
 
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,6 +80,7 @@ impl EventStream {
     /// When an event is not in JSON.
     pub fn try_next(&mut self) -> io::Result<Option<SentEvent>> {
         let (mut id, mut name, mut data) = (String::new(), String::new(), String::new());
+        let watch = Stopwatch::start();
         loop {
             let mut line = String::new();
             if self.lines.read_line(&mut line)? == 0 {
@@ -96,6 +98,9 @@ impl EventStream {
                 "event" => name = value.to_owned(),
                 "data" => data.push_str(value),
                 // A comment, which keeps the connection alive.
+                _ if watch.elapsed() > READ_TIMEOUT => {
+                    return Err(io::Error::other("nothing but comments came"));
+                }
                 _ => {}
             }
         }

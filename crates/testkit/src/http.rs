@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 /// Longest silence of the server that a test accepts.
-const READ_TIMEOUT: Duration = Duration::from_secs(90);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_secs(90);
 /// Largest response a test accepts.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 

@@ -101,6 +101,13 @@ pub fn with_marker(marker: &str) -> Vec<u32> {
         .collect()
 }
 
+/// Processes that call themselves `name`, with `marker` somewhere in their command line.
+#[must_use]
+pub fn named(name: &str, marker: &str) -> Vec<Process> {
+    let found = with_marker(marker).into_iter().filter(|pid| self::name(*pid) == name);
+    found.filter_map(|pid| Some(Process { pid, started: stat(pid)?.started })).collect()
+}
+
 /// Whether `needle` occurs in `haystack`; both are bytes, because neither need be text.
 #[must_use]
 pub fn contains(haystack: &[u8], needle: &[u8]) -> bool {
@@ -172,6 +179,14 @@ pub fn signal(pid: u32, name: &str) {
         .status()
         .expect("start a shell to send a signal");
     assert!(status.success(), "kill -{name} {pid}: {status}");
+}
+
+/// Kills a process, unless it has ended by itself.
+pub fn end(process: Process) {
+    let script = format!("kill -KILL {}", process.pid);
+    let mut shell = Command::new("/bin/sh");
+    let output = shell.args(["-c", &script]).output().expect("start a shell to kill a process");
+    assert!(output.status.success() || !process.is_alive(), "{script}: {output:?}");
 }
 
 #[cfg(test)]

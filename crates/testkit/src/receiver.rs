@@ -16,7 +16,7 @@ use crate::until;
 /// Largest request that a test accepts.
 const BODY_BYTES_MAX: usize = 8 << 20;
 /// How long a request is waited for.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// One request that a [`Receiver`] got.
 #[derive(Clone, Debug)]

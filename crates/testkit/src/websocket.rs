@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::http::{Client, Request, Response, read_head, read_rest};
+use crate::http::{Client, READ_TIMEOUT, Request, Response, read_head, read_rest};
+use crate::wait::Stopwatch;
 
 /// The nonce of RFC 6455 §1.3, and what a server must answer to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
@@ -139,10 +140,17 @@ impl WebSocket {
     pub fn try_message(&mut self) -> io::Result<Message> {
         let mut whole = Vec::new();
         let mut kind = None;
+        let watch = Stopwatch::start();
         loop {
             let (last, opcode, payload) = self.frame()?;
             match opcode {
-                PING => self.writer.frame(PONG, &payload)?,
+                PING => {
+                    self.writer.frame(PONG, &payload)?;
+                    // Whoever lives and has nothing to say would be waited for without an end.
+                    if watch.elapsed() > READ_TIMEOUT {
+                        return Err(io::Error::other("nothing but pings came"));
+                    }
+                }
                 PONG => {}
                 CLOSE => {
                     let code =
