@@ -8,10 +8,8 @@ use serde_json::{Value, json};
 use testkit::{Client, Response, Stopwatch, process, until};
 
 use crate::asynchronous::{ended, submit};
-use crate::support::{alone_on_host, beside_others, run, serve, serve_with, shell, warm_up};
+use crate::support::{SOON, alone_on_host, beside_others, run, serve, serve_with, shell, warm_up};
 
-/// Time for something that happens at once on a machine that may be busy.
-const SOON: Duration = Duration::from_secs(10);
 /// A run must be gone 100 ms after its client; the rest is this test looking for it.
 const KILLED: Duration = Duration::from_millis(400);
 

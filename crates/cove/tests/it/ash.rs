@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -13,14 +12,12 @@ use testkit::{Client, Request, Response, Scratch, Server, until};
 use crate::sessions_claude::Model;
 use crate::sessions_support::{config, serve_sessions};
 use crate::shared::{COMPAT, interpreter};
-use crate::support::{COVE, beside_others};
+use crate::support::{COVE, SOON, beside_others};
 
 /// The agent that says back what it hears, and how often.
 const ECHO: &str = include_str!("../../../../examples/agents/echo/agent.py");
 /// A session that nobody has.
 const NOBODY: &str = "00000000-0000-0000-0000-000000000000";
-/// Time for something that takes a moment on a machine that may be busy.
-const SOON: Duration = Duration::from_secs(60);
 
 fn call(client: &Client, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::new(method, path).header("content-type", "application/json");

@@ -1,12 +1,9 @@
 //! What the tests of asynchronous executions share.
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use testkit::{Client, Request, Response, WebSocket, until};
 
-/// Time for something that happens at once on a machine that may be busy.
-pub(crate) const SOON: Duration = Duration::from_secs(20);
+pub(crate) use crate::support::SOON;
 
 /// `POST target` with a JSON body.
 pub(crate) fn post(client: &Client, target: &str, body: &Value) -> Response {

@@ -11,7 +11,7 @@ use crate::asynchronous::{
     SOON, assert_error, delete, ended, figures, id, post_request, record, set_paused, submit,
     submit_all, wait_for_state,
 };
-use crate::support::{beside_others, serve_with, shell};
+use crate::support::{beside_others, held, serve_with, shell, wait_for_sleep, wake};
 
 /// Settings of a short lease: what another server had is taken over within it.
 const LEASE: &str = "jobs.lease_s = 3\n";
@@ -24,8 +24,9 @@ fn redis(server: &Redis) -> String {
     format!("{LEASE}jobs.redis = {:?}\n", server.url())
 }
 
-/// Everything that a caller does, and a server that dies in between.
-fn check(backend: &str, config: &str) {
+/// Everything that a caller does, and a server that dies in between. What runs then sleeps for
+/// `seconds`, which no other test does.
+fn check(backend: &str, seconds: &str, config: &str) {
     let mut server = serve_with(config);
     // One that has its store for itself knows at once; others when the lease has ended.
     server.expect_log("executions were cut off by the server's end");
@@ -80,9 +81,10 @@ fn check(backend: &str, config: &str) {
     }
 
     // What ran is run again, and ends once.
-    let lost = submit(&client, &shell("sleep 1.0642; echo end"));
-    wait_for_program("1.0642");
+    let lost = submit(&client, &held(&format!("sleep {seconds}; echo end")));
+    wait_for_sleep(seconds);
     server.restart();
+    wake(seconds);
     let client = server.client();
     let end = ended(&client, &lost);
     assert_eq!((&end["state"], &end["attempts"]), (&json!("finished"), &json!(2)), "{end}");
@@ -98,37 +100,32 @@ fn listed(client: &Client, query: &str) -> Vec<String> {
     page.json()["executions"].as_array().unwrap().iter().map(id).collect()
 }
 
-fn wait_for_program(marker: &str) {
-    until(&format!("the program {marker}"), SOON, || {
-        if process::with_marker(marker).is_empty() { Err("not there".to_owned()) } else { Ok(()) }
-    });
-}
-
 #[test]
 fn promises_are_kept_in_the_embedded_store() {
     let _guard = beside_others();
-    check("sqlite", LEASE);
+    check("sqlite", "64307", LEASE);
 }
 
 #[test]
 fn promises_are_kept_in_postgresql() {
     let _guard = beside_others();
     let database = Postgres::shared();
-    check("postgresql", &postgres(&database.database()));
+    check("postgresql", "64310", &postgres(&database.database()));
 }
 
 #[test]
 fn promises_are_kept_in_redis() {
     let _guard = beside_others();
     let server = Redis::start();
-    check("redis", &redis(&server));
+    check("redis", "64311", &redis(&server));
 }
 
-/// Which of the servers run something with this in its command line.
-fn busy<'a>(servers: &[&'a Server], marker: &str) -> Vec<&'a Server> {
-    let programs = process::with_marker(marker);
+/// Which of the servers run a `sleep` of so many seconds.
+fn busy<'a>(servers: &[&'a Server], seconds: &str) -> Vec<&'a Server> {
+    let sleeps = process::named("sleep", seconds);
     let is_busy = |server: &&&Server| {
-        process::descendants(server.pid()).iter().any(|one| programs.contains(&one.pid))
+        let family = process::descendants(server.pid());
+        sleeps.iter().any(|sleep| family.contains(sleep))
     };
     servers.iter().filter(is_busy).copied().collect()
 }
@@ -141,14 +138,21 @@ fn check_two(config: &str, marker: &str) {
     two.expect_log("its worker was lost; it is queued again");
     one.expect_log("its worker was lost; it is queued again");
     let script = format!("sleep {marker}; echo done");
-    let ids = submit_all(&one.client(), &[shell(&script), shell(&script)]);
+    let ids = submit_all(&one.client(), &[held(&script), held(&script)]);
     until("both to work", SOON, || {
         let busy = busy(&[&one, &two], marker).len();
         if busy == 2 { Ok(()) } else { Err(format!("{busy} busy")) }
     });
     one.signal("KILL");
     assert!(!one.wait(SOON).success());
+    // What it ran ends with it; what is left is run by the other one, one after the other.
+    until("one of them to be gone", SOON, || match process::named("sleep", marker).len() {
+        1 => Ok(()),
+        count => Err(format!("{count} run")),
+    });
     let client = two.client();
+    wake(marker);
+    wake(marker);
     let mut attempts: Vec<u64> = ids
         .iter()
         .map(|id| {
@@ -166,14 +170,14 @@ fn check_two(config: &str, marker: &str) {
 fn two_servers_share_the_work_in_postgresql() {
     let _guard = beside_others();
     let database = Postgres::shared();
-    check_two(&postgres(&database.database()), "2.0643");
+    check_two(&postgres(&database.database()), "64308");
 }
 
 #[test]
 fn two_servers_share_the_work_in_redis() {
     let _guard = beside_others();
     let server = Redis::start();
-    check_two(&redis(&server), "2.0644");
+    check_two(&redis(&server), "64309");
 }
 
 /// BullMQ, installed once below the target directory; what it is, is in `compat/bullmq`.

@@ -4,19 +4,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Certificate, Client, Request, Server, process, until};
+use testkit::{Certificate, Server, process, until};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ServerConfig, crypto};
 
-use crate::support::{COVE, beside_others, is_execution_id, serve, shell};
-
-/// Time for something that happens at once on a machine that may be busy.
-const SOON: Duration = Duration::from_secs(60);
+use crate::asynchronous::{id, submit, wait_for_state};
+use crate::support::{
+    COVE, SOON, beside_others, held, is_execution_id, serve, shell, wait_until_gone, wake,
+};
 
 /// `cove`, with a server's data directory as the only hint where the server is.
 fn command(server: &Server, arguments: &[&str]) -> Command {
@@ -67,14 +66,6 @@ fn done(server: &Server, arguments: &[&str]) -> String {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {stderr}");
     text(&output.stdout)
-}
-
-/// Submits a request without the command line.
-fn submit(client: &Client, request: &Value) -> String {
-    let post = Request::new("POST", "/v1/executions").header("content-type", "application/json");
-    let response = client.send(&post.body(request.to_string()));
-    assert_eq!(response.status, 202, "{request}: {}", response.text());
-    response.json()["id"].as_str().unwrap().to_owned()
 }
 
 #[test]
@@ -187,13 +178,6 @@ fn start_until_first(mut command: Command) -> (Child, BufReader<impl Read>) {
     (child, stdout)
 }
 
-fn wait_until_gone(marker: &str) {
-    until(&format!("no process {marker}"), SOON, || {
-        let left = process::with_marker(marker);
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    });
-}
-
 #[test]
 fn signals_to_run_cancel_and_signals_to_watch_do_not() {
     let _guard = beside_others();
@@ -207,8 +191,9 @@ fn signals_to_run_cancel_and_signals_to_watch_do_not() {
         process::signal(child.id(), signal);
         assert_eq!(child.wait().unwrap().code(), Some(code));
         wait_until_gone(marker);
+        // The program ends before its end is noted.
         let listed = client.get("/v1/executions?limit=1").json();
-        assert_eq!(listed["executions"][0]["state"], "cancelled", "{listed}");
+        wait_for_state(&client, &id(&listed["executions"][0]), "cancelled");
     }
     let id = submit(
         &client,
@@ -256,10 +241,11 @@ fn watching_survives_the_death_of_the_server() {
 fn a_program_that_is_started_again_says_so() {
     let _guard = beside_others();
     let mut server = serve();
-    let id = submit(&server.client(), &shell("echo first; sleep 2; echo last"));
+    let id = submit(&server.client(), &held("echo first; sleep 64104; echo last"));
     let (child, stdout) = start_until_first(command(&server, &["exec", "watch", &id]));
     server.expect_log("executions were cut off by the server's end");
     server.restart();
+    wake("64104");
     let lines: Vec<_> = stdout.lines().map(Result::unwrap).collect();
     assert_eq!(lines, ["first", "last"]);
     let output = child.wait_with_output().unwrap();

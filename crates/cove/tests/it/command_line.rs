@@ -5,15 +5,12 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use testkit::{Host, Scratch, Watch, process, until};
 
-use crate::support::{COVE, alone_on_host, beside_others};
+use crate::support::{COVE, SOON, alone_on_host, beside_others, wait_until_gone};
 
-/// Time for something that happens at once on a machine that may be busy.
-const SOON: Duration = Duration::from_secs(10);
 /// User and group of nobody in particular.
 const NOBODY: &str = "65534";
 
@@ -149,13 +146,6 @@ fn run_streams_output_as_it_comes() {
         other => Err(format!("{other:?}")),
     });
     wait_until_gone("64001");
-}
-
-fn wait_until_gone(marker: &str) {
-    until(&format!("no process {marker}"), SOON, || {
-        let left = process::with_marker(marker);
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    });
 }
 
 #[test]

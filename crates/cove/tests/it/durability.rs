@@ -10,7 +10,10 @@ use crate::asynchronous::{
     SOON, assert_error, ended, figures, path, post, record, set_paused, submit, submit_all,
     wait_for_state,
 };
-use crate::support::{COVE, beside_others, serve_with, shell};
+use crate::support::{
+    COVE, beside_others, held, serve_with, shell, wait_for_log, wait_for_program, wait_for_sleep,
+    wake,
+};
 use crate::webhooks::LOOPBACK;
 
 /// Jobs of the test that kills the server.
@@ -22,13 +25,6 @@ const DRAINED: Duration = Duration::from_secs(120);
 
 /// What a server says that finds executions which ran when the one before it died.
 const CUT_OFF: &str = "executions were cut off by the server's end";
-
-/// Waits until a process with this in its command line is there.
-fn wait_for_program(marker: &str) {
-    until(&format!("the program {marker}"), SOON, || {
-        if process::with_marker(marker).is_empty() { Err("not there".to_owned()) } else { Ok(()) }
-    });
-}
 
 /// Waits until so many jobs have ended, and none has in another way than it should.
 fn wait_for_finished(server: &Server, count: u64) {
@@ -111,12 +107,13 @@ fn what_ran_when_the_server_died_runs_again() {
     let mut server = serve_with("");
     server.expect_log(CUT_OFF);
     let client = server.client();
-    let id = submit(&client, &shell("echo begun; sleep 1.0643; echo end"));
+    let id = submit(&client, &held("echo begun; sleep 64303; echo end"));
     let mut events = client.events(&format!("{}/events", path(&id))).unwrap();
     let seen = events.by_ref().find(|event| event.name == "stdout").unwrap();
     let last: u64 = seen.id.parse().unwrap();
     server.restart();
     let client = server.client();
+    wake("64303");
     // Who comes back with the number it saw is told of the second attempt, with higher ones.
     let target = format!("{}/events?after={last}", path(&id));
     let events: Vec<Value> = client.events(&target).unwrap().map(|event| event.data).collect();
@@ -167,12 +164,18 @@ fn a_spawner_that_dies_costs_an_attempt_and_no_result() {
             server.expect_log(line);
         }
         let client = server.client();
-        let id = submit(&client, &shell("echo begun; sleep 1.0644; echo end"));
-        wait_for_program("1.0644");
+        let id = submit(&client, &held("echo begun; sleep 64304; echo end"));
+        let first = wait_for_sleep("64304");
         for child in process::children(server.pid()) {
             if process::name(child.pid) == "cove-spawner" {
                 process::signal(child.pid, "KILL");
             }
+        }
+        until("the end of what it ran", SOON, || {
+            if first.is_alive() { Err(format!("{first:?}")) } else { Ok(()) }
+        });
+        if state == "finished" {
+            wake("64304");
         }
         let record = ended(&client, &id);
         assert_eq!((&record["state"], &record["attempts"]), (&json!(state), &json!(attempts_max)));
@@ -184,6 +187,7 @@ fn a_spawner_that_dies_costs_an_attempt_and_no_result() {
         assert_eq!(record["result"], Value::Null);
         let retried = post(&client, "/v1/queue/retry", &Value::Null);
         assert_eq!(retried.json()["changed"], 1, "{}", retried.text());
+        wake("64304");
         let record = ended(&client, &id);
         assert_eq!((&record["state"], &record["attempts"]), (&json!("finished"), &json!(1)));
         let again = post(&client, &format!("{}/retry", path(&id)), &Value::Null);
@@ -194,17 +198,19 @@ fn a_spawner_that_dies_costs_an_attempt_and_no_result() {
 #[test]
 fn a_server_that_stops_lets_jobs_end_or_gives_them_back() {
     let _guard = beside_others();
-    for (drain_s, script, state) in
-        [(30, "sleep 0.8645; echo end", "finished"), (1, "sleep 64305", "running")]
-    {
+    for (drain_s, seconds, state) in [(300, "64306", "finished"), (1, "64305", "running")] {
         let config = format!("drain_s = {drain_s}\n[executions]\n");
         let mut server = Server::start_with(COVE, &[], Some(&config));
         server.expect_log("work was still in progress when the time to drain was up");
         server.expect_log("it is queued again");
-        let id = submit(&server.client(), &shell(script));
-        wait_for_program(script.split([' ', ';']).nth(1).unwrap());
+        let id = submit(&server.client(), &held(&format!("sleep {seconds}; echo end")));
+        wait_for_sleep(seconds);
         let waiting = submit(&server.client(), &json!({"argv": ["true"], "deadline_ms": 60_000}));
         server.signal("TERM");
+        if state == "finished" {
+            wait_for_log(&server, "draining");
+            wake(seconds);
+        }
         assert!(server.wait(SOON).success());
         server.restart();
         let client = server.client();

@@ -9,7 +9,10 @@ use crate::asynchronous::{
     SOON, assert_error, delete, ended, figures, id, path, post, post_request, record, set_paused,
     submit, submit_all, wait_for_state,
 };
-use crate::support::{alone_on_host, beside_others, is_execution_id, serve, serve_with, shell};
+use crate::support::{
+    alone_on_host, beside_others, is_execution_id, serve, serve_with, shell, wait_for_program,
+    wait_until_gone,
+};
 
 #[test]
 fn what_is_submitted_is_accepted_waited_for_and_kept() {
@@ -239,20 +242,15 @@ fn what_waits_and_what_runs_is_cancelled_and_what_ended_stays() {
     let _guard = beside_others();
     let server = serve();
     let client = server.client();
-    let running = submit(&client, &shell("echo begun; sleep 64001"));
+    let running = submit(&client, &shell("echo begun; sleep 64007"));
     wait_for_state(&client, &running, "running");
-    until("the program", SOON, || {
-        if process::with_marker("64001").is_empty() { Err("not there".to_owned()) } else { Ok(()) }
-    });
+    wait_for_program("64007");
     let response = delete(&client, &running);
     assert_eq!(response.status, 200, "{}", response.text());
     let record = ended(&client, &running);
     assert_eq!(record["state"], "cancelled", "{record}");
     assert!(record["message"].as_str().is_some_and(|it| it.contains("owner")), "{record}");
-    until("its end", SOON, || {
-        let left = process::with_marker("64001");
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    });
+    wait_until_gone("64007");
     set_paused(&client, true);
     let waiting = submit(&client, &shell("true"));
     let response = delete(&client, &waiting);

@@ -10,26 +10,19 @@ use serde_json::{Value, json};
 use testkit::{Client, Host, Watch, process, until};
 
 use crate::support::{
-    COVE, alone_on_host, beside_others, run, serve, serve_with, settle, shell, warm_up,
+    COVE, SOON, alone_on_host, beside_others, held, run, serve, serve_with, settle, shell,
+    wait_for_sleep, wake, warm_up,
 };
 
 /// Time for a Java program to be compiled and for interpreters to start.
 const WARM: Duration = Duration::from_secs(60);
-/// Time for something that happens at once on a machine that may be busy.
-const SOON: Duration = Duration::from_secs(10);
-
-fn wait_for_marker(marker: &str) {
-    until(&format!("a process {marker}"), SOON, || {
-        if process::with_marker(marker).is_empty() { Err("none".to_owned()) } else { Ok(()) }
-    });
-}
 
 /// Sends a request in a thread of its own.
 fn in_background(
     client: &Client,
     script: &str,
 ) -> std::thread::JoinHandle<Option<testkit::Response>> {
-    sent_in_background(client, &shell(script))
+    sent_in_background(client, &held(script))
 }
 
 fn sent_in_background(
@@ -44,8 +37,8 @@ fn sent_in_background(
 fn sigterm_lets_a_running_job_finish() {
     let _guard = beside_others();
     let mut server = serve();
-    let job = in_background(&server.client(), "sleep 1.063; echo finished");
-    wait_for_marker("1.063");
+    let job = in_background(&server.client(), "sleep 63010; echo finished");
+    wait_for_sleep("63010");
     server.signal("TERM");
     // New work is refused, one way or the other.
     until("new work to be refused", SOON, || {
@@ -60,6 +53,7 @@ fn sigterm_lets_a_running_job_finish() {
             Err(_) => Ok(()),
         }
     });
+    wake("63010");
     let response = job.join().unwrap().expect("an answer");
     assert_eq!(response.status, 200, "{}", response.text());
     assert_eq!(response.json()["stdout"], "finished\n");
@@ -101,7 +95,8 @@ fn warm_sleepers(seconds: &str) -> [Value; 3] {
         ("java", java),
     ]
     .map(|(language, source)| {
-        json!({"language": language, "source": source.replace("SECONDS", seconds)})
+        json!({"language": language, "source": source.replace("SECONDS", seconds),
+            "limits": {"wall_ms": 100_000}})
     })
 }
 
@@ -156,13 +151,21 @@ fn killing_a_spawner_costs_its_runs_and_nothing_else() {
     let spawners: Vec<_> = process::children(server.pid()).into_iter().filter(is_spawner).collect();
     assert!(!spawners.is_empty(), "no spawner");
     for spawner in spawners {
-        let [python, ..] = warm_sleepers("0.563");
+        let [python, ..] = warm_sleepers("63011");
         let jobs: Vec<_> = (0..3)
-            .map(|_| in_background(&client, "sleep 0.563; echo done"))
+            .map(|_| in_background(&client, "sleep 63011; echo done"))
             .chain((0..2).map(|_| sent_in_background(&client, &python)))
             .collect();
-        wait_for_marker("0.563");
+        wait_for_sleep("63011");
         process::signal(spawner.pid, "KILL");
+        until("every answer", SOON, || {
+            // Those that another spawner runs, and those that waited.
+            for sleep in process::named("sleep", "63011") {
+                process::end(sleep);
+            }
+            let open = jobs.iter().filter(|job| !job.is_finished()).count();
+            if open == 0 { Ok(()) } else { Err(format!("{open} are not there")) }
+        });
         for job in jobs {
             let response = job.join().unwrap().expect("an answer");
             let answer = response.json();

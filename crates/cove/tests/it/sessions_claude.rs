@@ -173,8 +173,15 @@ fn claude_never_sees_the_key() {
     );
     assert!(format!("{looked:?}").contains("looked"), "{looked:?}");
     assert!(!format!("{looked:?}").contains(KEY), "{looked:?}");
-    let found =
-        sessions.exec(&session, &format!("grep -rs {KEY} /workspace /home/user /tmp /etc /run"));
+    // Everything stands still meanwhile: what a program replaces while it is looked for is missing,
+    // and that is an end of its own.
+    let found = sessions.exec(
+        &session,
+        &format!(
+            "kill -STOP -1; grep -rs {KEY} /workspace /home/user /tmp /etc /run; code=$?; \
+             kill -CONT -1; exit $code"
+        ),
+    );
     assert_eq!(found["exit_code"], 1, "{found}");
     assert!(model.log().contains("\"status\": 200") || model.log().contains("\"status\":200"));
     // A session's own credential goes the same way, in place of the server's.

@@ -11,7 +11,7 @@ use testkit::{Client, Message, Request, Server, WebSocket, process, until};
 
 use crate::asynchronous::{assert_error, post, post_request};
 use crate::sessions_support::{SOON, Sessions, ok, path, probe, serve_sessions};
-use crate::support::{COVE, beside_others};
+use crate::support::{COVE, beside_others, wait_for_sleep, wait_until_gone};
 
 /// More than any JSON body may have, and less than a disk.
 const LARGE_BYTES: u64 = 40 << 20;
@@ -489,12 +489,10 @@ fn commands_are_followed_while_they_run() {
     let mut events =
         sessions.client.events_by(&post_request(&format!("{}/exec", path(&id)), &body)).unwrap();
     events.next().unwrap();
-    assert_eq!(process::with_marker(&marker).len(), 1);
+    // It is told of before it has become what it is to be.
+    wait_for_sleep(&marker);
     drop(events);
-    until("the end of a command that nobody follows", SOON, || {
-        let left = process::with_marker(&marker);
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    });
+    wait_until_gone(&marker);
 }
 
 /// Reads what a terminal shows until `wanted` is in it.
@@ -528,8 +526,10 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     socket.send(&json!({"type": "stdin", "data": "stty size\n"}));
     shown(&mut socket, "40 100");
     // Ctrl-C ends what runs, and not the shell.
-    socket.send(&json!({"type": "stdin", "data": "sleep 1000 || echo cut\n"}));
-    shown(&mut socket, "echo cut");
+    // Not before it runs: what is shown at first is only what was typed.
+    let held = format!("66{}.3", std::process::id());
+    socket.send(&json!({"type": "stdin", "data": format!("sleep {held} || echo cut\n")}));
+    wait_for_sleep(&held);
     socket.send(&json!({"type": "stdin", "data_base64": "Aw=="}));
     socket.send(&json!({"type": "stdin", "data": "echo at''er; exit 7\n"}));
     shown(&mut socket, "ater");
@@ -555,12 +555,9 @@ fn a_terminal_is_typed_at_and_resized_and_hangs_up() {
     // Who goes away hangs up.
     let marker = format!("66{}.2", std::process::id());
     let socket = open(&format!("?argv=sleep&argv={marker}"));
-    assert_eq!(process::with_marker(&marker).len(), 1);
+    wait_for_sleep(&marker);
     socket.cut();
-    until("the end of a program whose terminal is gone", SOON, || {
-        let left = process::with_marker(&marker);
-        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
-    });
+    wait_until_gone(&marker);
 }
 
 /// `cove`, with a server's data directory as the only hint where the server is.
@@ -707,10 +704,12 @@ fn a_chat_is_interrupted_and_goes_on() {
     let mut input = chat.stdin.take().unwrap();
     input.write_all(b"hold /tmp/never\n").unwrap();
     sessions.wait_for(&id, "active", "running");
-    until("the turn to be held", SOON, || {
-        let texts = sessions.kept(&id, 0);
-        let is_held = texts.iter().any(|event| event["type"] == "turn_start");
-        if is_held { Ok(()) } else { Err(format!("{texts:?}")) }
+    // A turn begins before its agent has heard of it, which may be interrupted as well, and knows
+    // nothing of it then.
+    until("the agent to hold its turn", SOON, || {
+        let events = sessions.kept(&id, 0);
+        let is_held = events.iter().any(|event| event["data"]["text"] == "holding");
+        if is_held { Ok(()) } else { Err(format!("{events:?}")) }
     });
     process::signal(chat.id(), "INT");
     sessions.wait_for(&id, "active", "waiting");

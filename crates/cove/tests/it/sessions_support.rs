@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use testkit::{Client, EventStream, Request, Response, Server, process, until};
 
 use crate::asynchronous::{assert_error, id, post, post_request};
-use crate::support::{COVE, LANGUAGES};
+use crate::support::{COVE, LANGUAGES, wait_for_sleep};
 
-/// Time for something that takes a moment on a machine that may be busy.
-pub(crate) const SOON: Duration = Duration::from_secs(60);
+pub(crate) use crate::support::SOON;
+
 /// Size of a session's disk in most tests, in bytes.
 pub(crate) const DISK_BYTES: u64 = 64 << 20;
 
@@ -343,11 +342,7 @@ pub(crate) fn start_inside(sessions: &Sessions, session: &str) -> u32 {
     let number = STARTED.fetch_add(1, Ordering::Relaxed);
     let marker = format!("77{}.{number}", std::process::id());
     sessions.out(session, &format!("setsid sleep {marker} > /dev/null 2>&1 < /dev/null &"));
-    until("a program in the sandbox", SOON, || {
-        let found =
-            process::with_marker(&marker).into_iter().find(|pid| process::name(*pid) == "sleep");
-        found.ok_or_else(|| "not there".to_owned())
-    })
+    wait_for_sleep(&marker).pid
 }
 
 /// The guest init of a session's sandbox, as the host sees it.

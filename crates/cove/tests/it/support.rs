@@ -4,6 +4,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testkit::process::{self, Process};
 use testkit::{Client, Server, until};
 
 pub(crate) use crate::shared::{COVE, LANGUAGES};
@@ -21,6 +22,9 @@ pub(crate) fn beside_others() -> RwLockReadGuard<'static, ()> {
     HOST.read().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Time for something that happens at once, on a machine that may be busy with anything: it is only
+/// there so that what never happens fails.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
 /// Time for sandboxes to be prepared, interpreters that start in them included.
 const SETTLED: Duration = Duration::from_secs(60);
 
@@ -38,6 +42,11 @@ pub(crate) fn serve_with(executions: &str) -> Server {
 /// A shell command as an execution request.
 pub(crate) fn shell(script: &str) -> Value {
     json!({"argv": ["/bin/sh", "-c", script]})
+}
+
+/// The same, of a script that a test holds up with a `sleep` for as long as it likes: see [`wake`].
+pub(crate) fn held(script: &str) -> Value {
+    json!({"argv": ["/bin/sh", "-c", script], "limits": {"wall_ms": 100_000}})
 }
 
 /// Runs a request that must be accepted.
@@ -72,4 +81,45 @@ pub(crate) fn is_execution_id(text: &str) -> bool {
         c.is_ascii_digit() || (c.is_ascii_alphabetic() && !"ILOU".contains(c.to_ascii_uppercase()))
     };
     text.strip_prefix("ex_").is_some_and(|rest| rest.len() == 26 && rest.chars().all(crockford))
+}
+
+/// Waits until a program with this in its command line is there.
+pub(crate) fn wait_for_program(marker: &str) {
+    until(&format!("the program {marker}"), SOON, || {
+        if process::with_marker(marker).is_empty() { Err("not there".to_owned()) } else { Ok(()) }
+    });
+}
+
+/// Waits until nothing with this in its command line runs.
+pub(crate) fn wait_until_gone(marker: &str) {
+    until(&format!("the end of {marker}"), SOON, || {
+        let left = process::with_marker(marker);
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+}
+
+/// Waits until a `sleep` of so many seconds sleeps.
+pub(crate) fn wait_for_sleep(seconds: &str) -> Process {
+    until(&format!("a sleep of {seconds} s"), SOON, || {
+        let found = process::named("sleep", seconds).into_iter().next();
+        found.ok_or_else(|| format!("{:?}", process::with_marker(seconds)))
+    })
+}
+
+/// Ends a `sleep` of so many seconds, once it is there, so that the script that waits for it goes
+/// on. So a test says how long a program runs, and no clock does.
+pub(crate) fn wake(seconds: &str) {
+    let sleep = wait_for_sleep(seconds);
+    process::end(sleep);
+    until(&format!("the end of a sleep of {seconds} s"), SOON, || {
+        if sleep.is_alive() { Err(format!("{sleep:?}")) } else { Ok(()) }
+    });
+}
+
+/// Waits until a server has logged this.
+pub(crate) fn wait_for_log(server: &Server, text: &str) {
+    until(&format!("{text:?} in the log"), SOON, || {
+        let log = server.log();
+        if log.contains(text) { Ok(()) } else { Err(log) }
+    });
 }
