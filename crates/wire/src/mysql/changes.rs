@@ -85,7 +85,9 @@ impl<'a> Changes<'a> {
                 self.variable()
             }
             SCHEMA => reader.lenenc_bytes().map(Change::Schema),
-            STATE_CHANGE => reader.lenenc_bytes().map(|state| Change::State(state != b"0")),
+            // One letter, without a length of its own, whatever the documents say: so MariaDB 10.11
+            // and MySQL write it.
+            STATE_CHANGE => Some(Change::State(data.last() != Some(&b'0'))),
             GTIDS => {
                 // How they are spelt; there is one way.
                 reader.u8()?;
@@ -114,7 +116,10 @@ pub fn put_change(out: &mut Vec<u8>, change: &Change<'_>) {
             SYSTEM_VARIABLES
         }
         Change::Schema(name) => with(&mut data, name, SCHEMA),
-        Change::State(changed) => with(&mut data, if changed { b"1" } else { b"0" }, STATE_CHANGE),
+        Change::State(changed) => {
+            data.push(if changed { b'1' } else { b'0' });
+            STATE_CHANGE
+        }
         Change::Gtid(text) => {
             data.push(0);
             with(&mut data, text, GTIDS)
@@ -156,6 +161,7 @@ mod tests {
                 vec![Ok(Change::Schema(b"test")), Ok(Change::State(true))],
             ),
             (b"\x02\x02\x010", vec![Ok(Change::State(false))]),
+            (b"\x02\x011\x02\x010", vec![Ok(Change::State(true)), Ok(Change::State(false))]),
             (b"\x01\x01\0", vec![Ok(Change::Schema(b""))]),
             (b"\x03\x05\0\x03a:1", vec![Ok(Change::Gtid(b"a:1"))]),
             (b"\x05\x09\x08T_______", vec![Ok(Change::Transaction(b"T_______"))]),
