@@ -213,6 +213,7 @@ fn table(answer: &MyAnswer) -> String {
 const SETTINGS: &[&str] = &[
     "bind-address=127.0.0.1",
     "skip-name-resolve",
+    "character-set-server=utf8mb4",
     "max-connections=300",
     "max-allowed-packet=256M",
     "innodb-buffer-pool-size=32M",

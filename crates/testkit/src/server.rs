@@ -16,7 +16,7 @@ use crate::{Client, Scratch, log, process, until};
 /// Time to start: languages are asked for their versions, and the machine may be busy.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Time to stop after SIGTERM with nothing to wait for.
-const STOP_LIMIT: Duration = Duration::from_secs(20);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
 
 /// A command that runs `binary` and inherits no setting of Cove from whoever runs the tests.
 pub fn command(binary: impl AsRef<OsStr>) -> Command {
@@ -76,7 +76,7 @@ impl Server {
     ) -> Server {
         let mut all = vec!["serve".into(), "--data-dir".into()];
         all.push(scratch.path().join("data").into_os_string());
-        for listener in ["--http", "--bouncer"] {
+        for listener in ["--http", "--bouncer", "--bouncer-mysql"] {
             all.extend([listener.into(), "127.0.0.1:0".into()]);
         }
         all.extend(arguments.iter().map(Into::into));

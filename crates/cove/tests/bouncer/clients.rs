@@ -77,44 +77,51 @@ pub(crate) fn check_output(what: &str, least: usize, output: &Output) {
     assert!(output.status.success() && lines.len() >= least, "{what}: {text}\n{errors}");
 }
 
-pub(crate) fn python(name: &str) -> Command {
+/// Runs a program of `compat`.
+pub(crate) fn python(path: &str) -> Command {
     let mut command = Command::new(interpreter());
     command.env("PYTHONDONTWRITEBYTECODE", "1");
-    command.arg(Path::new(COMPAT).join("postgres").join(name));
+    command.arg(Path::new(COMPAT).join(path));
     command
 }
 
 #[test]
 fn psycopg_sees_no_difference() {
-    check("psycopg", 22, || python("psycopg_client.py"));
+    check("psycopg", 22, || python("postgres/psycopg_client.py"));
 }
 
 #[test]
 fn psycopg2_sees_no_difference() {
-    check("psycopg2", 8, || python("psycopg2_client.py"));
+    check("psycopg2", 8, || python("postgres/psycopg2_client.py"));
 }
 
 #[test]
 fn asyncpg_sees_no_difference() {
-    check("asyncpg", 9, || python("asyncpg_client.py"));
+    check("asyncpg", 9, || python("postgres/asyncpg_client.py"));
 }
 
 #[test]
 fn clients_for_javascript_see_no_difference() {
-    let project = scratch("compat-postgres-js");
-    let files = ["package.json", "package-lock.json"];
-    let is_same = files.map(|file| copy(file, &project)) == [false, false];
-    copy("client.mjs", &project);
-    if !is_same || !project.join("node_modules/postgres").is_dir() {
-        let mut npm = Command::new("npm");
-        npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
-        step(npm.current_dir(&project));
-    }
+    let project = node_project("postgres");
     check("node", 12, || {
         let mut node = Command::new("node");
         node.arg("client.mjs").current_dir(&project);
         node
     });
+}
+
+/// Where `client.mjs` of a directory of `compat` can be run.
+pub(crate) fn node_project(of: &str) -> PathBuf {
+    let project = scratch(&format!("compat-{of}-js"));
+    let files = ["package.json", "package-lock.json"];
+    let is_same = files.map(|file| copy(of, file, &project)) == [false, false];
+    copy(of, "client.mjs", &project);
+    if !is_same || !project.join("node_modules/.package-lock.json").is_file() {
+        let mut npm = Command::new("npm");
+        npm.args(["ci", "--ignore-scripts", "--no-progress", "--no-audit", "--no-fund"]);
+        step(npm.current_dir(&project));
+    }
+    project
 }
 
 #[test]
@@ -129,26 +136,38 @@ fn jdbc_sees_no_difference() {
 
 #[test]
 fn clients_for_go_see_no_difference() {
-    let program = scratch("compat-postgres-go").join("clients");
+    let program = go_program("postgres", "go");
+    check("go", 10, || Command::new(&program));
+}
+
+/// Builds the program in a directory of `compat`.
+pub(crate) fn go_program(of: &str, directory: &str) -> PathBuf {
+    let program = scratch(&format!("compat-{of}-{directory}")).join("program");
     // Where Debian and others put it, too.
     let path = std::env::var_os("PATH").unwrap_or_default();
     let more = ["/usr/local/go/bin", "/usr/lib/go/bin"].map(PathBuf::from);
     let path = std::env::join_paths(std::env::split_paths(&path).chain(more)).unwrap();
     let mut build = Command::new("go");
     build.args(["build", "-o"]).arg(&program).arg(".").env("PATH", path);
-    step(build.current_dir(Path::new(COMPAT).join("postgres/go")));
-    check("go", 10, || Command::new(&program));
+    step(build.current_dir(Path::new(COMPAT).join(of).join(directory)));
+    program
 }
 
 #[test]
 fn clients_for_rust_see_no_difference() {
-    let target = scratch("compat-postgres-rust");
+    let program = rust_program("postgres");
+    check("rust", 9, || Command::new(&program));
+}
+
+/// Builds the program in `rust` of a directory of `compat`.
+pub(crate) fn rust_program(of: &str) -> PathBuf {
+    let target = scratch(&format!("compat-{of}-rust"));
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--quiet", "--locked", "--target-dir"]).arg(&target);
     // Not the flags and the directory of whoever runs the tests.
     build.env_remove("CARGO_TARGET_DIR").env_remove("RUSTFLAGS");
-    step(build.current_dir(Path::new(COMPAT).join("postgres/rust")));
-    check("rust", 9, || Command::new(target.join("debug/clients")));
+    step(build.current_dir(Path::new(COMPAT).join(of).join("rust")));
+    target.join("debug/clients")
 }
 
 /// A directory below the target directory, which stays.
@@ -158,9 +177,9 @@ fn scratch(name: &str) -> PathBuf {
     path
 }
 
-/// Copies a file of `compat/postgres`; whether it was another one.
-fn copy(name: &str, to: &Path) -> bool {
-    let content = fs::read(Path::new(COMPAT).join("postgres").join(name)).unwrap();
+/// Copies a file of a directory of `compat`; whether it was another one.
+fn copy(of: &str, name: &str, to: &Path) -> bool {
+    let content = fs::read(Path::new(COMPAT).join(of).join(name)).unwrap();
     let is_other = fs::read(to.join(name)).unwrap_or_default() != content;
     fs::write(to.join(name), content).unwrap();
     is_other
@@ -168,7 +187,7 @@ fn copy(name: &str, to: &Path) -> bool {
 
 fn step(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| {
-        panic!("clients of PostgreSQL need {command:?}: {error}; see scripts/test-deps.sh")
+        panic!("the tests of drivers need {command:?}: {error}; see scripts/test-deps.sh")
     });
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?} failed:\n{errors}");

@@ -7,6 +7,9 @@
 //! | `hostile.rs` | bytes that no client would send |
 //! | `dbbouncer.rs` | DBBouncer's REST interface, `cove tenant`, and `cove bouncer` alone |
 //! | `tls.rs` | encryption on both sides, and PostgreSQL 18 |
+//! | `mysql_state.rs` | what a client of MySQL leaves in its session is found again, by nobody else |
+//! | `mysql_protocol.rs` | statements, cursors, files, large rows and kills of MySQL |
+//! | `mysql_clients.rs` | drivers of MySQL see no difference |
 //! | `isolation.rs`, `model.rs`, `model/steps.rs` | nobody sees anything of anybody else, whatever breaks |
 #![allow(
     clippy::unwrap_used,
@@ -18,6 +21,11 @@ mod dbbouncer;
 mod hostile;
 mod isolation;
 mod model;
+mod mysql_clients;
+mod mysql_places;
+mod mysql_protocol;
+mod mysql_state;
+mod mysql_support;
 #[path = "../shared.rs"]
 mod shared;
 mod support;

@@ -43,12 +43,18 @@ fn run(bounced: &Bounced, program: &str, database: &str, root: &Path, least: usi
 fn clients_encrypt_in_every_way_that_a_new_server_knows() {
     let scratch = Scratch::new();
     let bounced = newer(&scratch, "encrypted", None);
-    run(&bounced, "tls_client.py", "encrypted", &scratch.path().join("certificate.pem"), 5);
+    run(
+        &bounced,
+        "postgres/tls_client.py",
+        "encrypted",
+        &scratch.path().join("certificate.pem"),
+        5,
+    );
     let mut client = bounced.login("encrypted");
     assert!(client.value("SHOW server_version").starts_with("18."));
     let sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
     assert_eq!(client.value(sql), "t");
-    run(&bounced, "psycopg_client.py", "encrypted", scratch.path(), 22);
+    run(&bounced, "postgres/psycopg_client.py", "encrypted", scratch.path(), 22);
 }
 
 #[test]
