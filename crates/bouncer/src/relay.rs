@@ -222,7 +222,12 @@ impl Relay {
         let count = threads.min(THREADS_MAX);
         let (common, threads) =
             start_threads(config, parts, listeners, count).map_err(StartError::Thread)?;
-        tracing::info!(?addresses, threads = count, ?descriptors, "bouncer listens");
+        let of = |engine| {
+            let of_engine = addresses.iter().filter(|(of, _)| *of == engine);
+            of_engine.map(|(_, address)| *address).collect::<Vec<SocketAddr>>()
+        };
+        let (pg, mysql) = (of(TenantEngine::Postgres), of(TenantEngine::Mysql));
+        tracing::info!(addresses = ?pg, ?mysql, threads = count, ?descriptors, "bouncer listens");
         let threads = Mutex::new(threads);
         let mut relay = Relay { common, addresses, threads, offers: None, former: None };
         if let Some(inherited) = inherited {

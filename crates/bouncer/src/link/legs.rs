@@ -257,6 +257,15 @@ impl ClientLink {
         }
     }
 
+    /// Whether a client that has said its last may still listen. MySQL's leave by a command, and
+    /// those that just close their connection are gone.
+    pub fn listens_on(&self) -> bool {
+        match self {
+            ClientLink::Pg(_) => true,
+            ClientLink::My(_) => false,
+        }
+    }
+
     /// Appends something that it knows already, where the protocol allows that unasked: whether the
     /// client is still there shows by that.
     pub fn probe(&self, out: &mut Vec<u8>) {

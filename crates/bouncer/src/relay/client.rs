@@ -344,7 +344,8 @@ impl Worker {
     fn client_ended(&mut self, place: u32) {
         let Worker { clients, servers, outbox, .. } = self;
         let Some(client) = clients.get_mut(place) else { return };
-        let is_there = !client.conn.is_gone() && !client.conn.socket.is_tls();
+        let may_listen = client.session().is_none_or(|session| session.link.listens_on());
+        let is_there = may_listen && !client.conn.is_gone() && !client.conn.socket.is_tls();
         let session = client.session().filter(|_| is_there);
         let server = session.as_ref().and_then(|session| match session.place {
             Place::Attached(server) => servers.get(server),

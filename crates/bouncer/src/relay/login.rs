@@ -46,6 +46,9 @@ pub(super) struct LoginPhase {
     pid: Option<u32>,
     /// The tenant of its listener.
     bound: Option<Arc<str>>,
+    /// The tenant whose client it was, of one that logs in anew: it names a schema there, unless it
+    /// names another tenant.
+    former: Option<Arc<str>>,
     /// Where it was led.
     route: Option<Route>,
     /// Whether it may replicate.
@@ -101,6 +104,7 @@ impl LoginPhase {
             login,
             pid,
             bound,
+            former: None,
             route: None,
             replication: ReplicationPolicy::Refused,
             visit: None,
@@ -166,6 +170,7 @@ impl Worker {
         let reached = reached(&client.conn.socket);
         let Some(session) = client.session() else { return };
         let (pid, bound, collation) = (session.pid, session.bound.clone(), session.collation);
+        let former = Some(Arc::clone(&session.route.tenant.name));
         let Some(link) = session.link.my_mut() else { return };
         let capabilities = link.capabilities;
         let (Some(payload), Ok(nonce)) = (link.take_change_user(), nonce()) else {
@@ -175,6 +180,7 @@ impl Worker {
         let out = &mut self.outbox.to_client;
         let (login, next) = mysql::login::Login::change_user(of, &payload, out);
         let phase = LoginPhase::new(LoginMachine::My(login), Some(pid), bound);
+        let phase = LoginPhase { former, ..phase };
         client.since_us = self.ground.now_us;
         let before = std::mem::replace(&mut client.phase, Phase::Login(Box::new(phase)));
         if let Phase::Session(session) = before {
@@ -327,13 +333,23 @@ impl Worker {
             transport,
             engine: asked.engine,
         };
-        let route = match self.routing.route(&request) {
+        let routed = match (self.routing.route(&request), &phase.former) {
+            (Err(error), Some(former)) if error.names_nobody() => {
+                self.routing.route(&RouteRequest { bound: Some(former), ..request })
+            }
+            (routed, _) => routed,
+        };
+        let route = match routed {
             Ok(route) => route,
             Err(error) => {
                 let database = asked.database.unwrap_or(asked.user);
-                let (code, message) = words.route(&error, database);
+                let (code, message) = match asked.engine {
+                    TenantEngine::Postgres => words.route(&error, database),
+                    TenantEngine::Mysql if error.names_nobody() => ("3D000", error.to_string()),
+                    TenantEngine::Mysql => (error.sqlstate(), error.to_string()),
+                };
                 let refusal = Refusal::new(code, message);
-                let hint = error.hint().map(str::to_owned);
+                let hint = error.hint(asked.engine).map(str::to_owned);
                 return Some(Err(Refusal { hint, ..refusal }));
             }
         };

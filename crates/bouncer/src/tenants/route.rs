@@ -119,13 +119,24 @@ impl RouteError {
         }
     }
 
+    /// Whether there is no tenant of the name that was said.
+    pub fn names_nobody(&self) -> bool {
+        matches!(self, RouteError::NoSuchTenant(_) | RouteError::Nothing(_))
+    }
+
     /// What a person can do about it.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self, engine: TenantEngine) -> Option<&'static str> {
         match self {
-            RouteError::NoSuchTenant(_) | RouteError::Nothing(_) => Some(
-                "A tenant is named by the database, by options='-c tenant_id=NAME', or by the \
-                 user NAME__user.",
-            ),
+            RouteError::NoSuchTenant(_) | RouteError::Nothing(_) => Some(match engine {
+                TenantEngine::Postgres => {
+                    "A tenant is named by the database, by options='-c tenant_id=NAME', or by the \
+                     user NAME__user."
+                }
+                TenantEngine::Mysql => {
+                    "A tenant is named by the database, by the connection attribute `tenant_id`, \
+                     or by the user NAME__user."
+                }
+            }),
             RouteError::Transport(_) => Some("Ask for TLS, or come by another listener."),
             RouteError::OtherTenant(_)
             | RouteError::Paused(_)
