@@ -236,3 +236,6 @@ pub fn with_value(text: &str, value: &str) -> String {
     let digits = node::hex::encode(value.as_bytes());
     text.replace('?', &format!("_utf8mb4 x'{digits}'"))
 }
+
+#[cfg(test)]
+mod tests;
