@@ -157,14 +157,25 @@ mod tests {
             (b"\0\x0f\x0aautocommit\x03OFF", vec![variable("autocommit", "OFF")]),
             (b"\0\x08\x01a\x01b\x01c\x01d", vec![variable("a", "b"), variable("c", "d")]),
             (
-                b"\x01\x05\x04test\x02\x02\x011",
+                b"\x01\x05\x04test\x02\x011",
                 vec![Ok(Change::Schema(b"test")), Ok(Change::State(true))],
             ),
-            (b"\x02\x02\x010", vec![Ok(Change::State(false))]),
             (b"\x02\x011\x02\x010", vec![Ok(Change::State(true)), Ok(Change::State(false))]),
             (b"\x01\x01\0", vec![Ok(Change::Schema(b""))]),
             (b"\x03\x05\0\x03a:1", vec![Ok(Change::Gtid(b"a:1"))]),
             (b"\x05\x09\x08T_______", vec![Ok(Change::Transaction(b"T_______"))]),
+            // As MariaDB 10.11 tells of `BEGIN` and of `SET NAMES`.
+            (
+                b"\x05\x09\x08T_______\x04\x13\x12START TRANSACTION;",
+                vec![
+                    Ok(Change::Transaction(b"T_______")),
+                    Ok(Change::Characteristics(b"START TRANSACTION;")),
+                ],
+            ),
+            (
+                b"\0\x1c\x14character_set_client\x06latin1\x02\x011",
+                vec![variable("character_set_client", "latin1"), Ok(Change::State(true))],
+            ),
             (b"\x04\x07\x06BEGIN;", vec![Ok(Change::Characteristics(b"BEGIN;"))]),
             (b"\x09\x02ab\x01\x02\x01x", vec![Ok(Change::Other(9)), Ok(Change::Schema(b"x"))]),
         ] {
@@ -186,7 +197,7 @@ mod tests {
         ] {
             assert_eq!(read(raw), [Err(Malformed)], "{raw:?}");
         }
-        assert_eq!(read(b"\x02\x02\x011\x01"), [Ok(Change::State(true)), Err(Malformed)]);
+        assert_eq!(read(b"\x02\x011\x01"), [Ok(Change::State(true)), Err(Malformed)]);
     }
 
     fn change_of(kind: u8, one: &'static str, other: &'static str) -> Change<'static> {
