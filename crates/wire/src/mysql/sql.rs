@@ -27,10 +27,6 @@ mod words;
 
 pub use effects::Effects;
 pub use mode::{Charset, SqlMode};
-pub use quote::{
-    VARIABLE_NAME_BYTES_MAX, is_variable_name, put_assignment, quote_identifier, quote_string,
-};
-
 pub use words::is_replayable_variable;
 
 /// What was found beyond the effects, in the order of the text.
@@ -64,7 +60,7 @@ pub struct Assignment {
     pub statement: usize,
     /// Where the value holds.
     pub scope: Scope,
-    /// In lower case; [`is_variable_name`] holds. `SET NAMES` and `SET CHARACTER SET` are said as
+    /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and `SET CHARACTER SET` are said as
     /// the variables they set, `SET SESSION TRANSACTION` as `transaction_isolation` and
     /// `transaction_read_only`.
     pub name: String,

@@ -129,6 +129,9 @@ effects! {
     MULTI = 51,
     /// The text, or a part that matters, was not understood: anything may happen.
     UNPARSED = 52,
+    /// Calls `GET_LOCK` more than once, or for each of several rows: how many locks there are then
+    /// is not known.
+    GET_LOCKS = 53,
 }
 
 impl Effects {

@@ -54,8 +54,15 @@ fn pass(text: &[u8], mode: SqlMode, reading: Reading, depth: Depth) -> (Effects,
     if scan.lexer.is_broken() {
         scan.effects |= Effects::UNPARSED;
     }
+    if scan.effects.contains(Effects::GET_LOCK) && scan.effects.intersects(REPEATS) {
+        scan.effects |= Effects::GET_LOCKS;
+    }
     (scan.effects, scan.lexer.conditions())
 }
+
+/// What can make one call in a text be several.
+const REPEATS: Effects =
+    Effects::TABLES.with(Effects::UNKNOWN).with(Effects::WRITES).with(Effects::SQL_PREPARE);
 
 /// The token before the present one, as far as it matters.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -410,7 +417,7 @@ impl<'a> Scan<'a> {
         let Before::Word(word) = self.before else { return };
         let Chain { parts, last, known, before } = self.chain;
         if parts == 1 && last.kind == Kind::Word {
-            self.effects |= called(known.call);
+            self.call(known.call);
             let spaced = known.no_space && last.end != token.start;
             match known.call {
                 Call::Unknown if word.never_a_function() => return,
@@ -422,12 +429,19 @@ impl<'a> Scan<'a> {
             // In quotes it can be that of the server as well as one of the database.
             let text = last.text(self.text);
             let inner = text.get(1..text.len().saturating_sub(1)).unwrap_or_default();
-            self.effects |= called(words::known(inner).call);
+            self.call(words::known(inner).call);
         }
         let first = self.position <= 1;
         if self.calls && !first && !self.is_no_function(before) {
             self.effects |= Effects::UNKNOWN_FUNCTION;
         }
+    }
+
+    fn call(&mut self, call: Call) {
+        if call == Call::GetLock && self.effects.contains(Effects::GET_LOCK) {
+            self.effects |= Effects::GET_LOCKS;
+        }
+        self.effects |= called(call);
     }
 
     /// Whether a name in this place is that of something else than a function that is called.

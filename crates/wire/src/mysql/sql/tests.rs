@@ -11,7 +11,7 @@ const PLAIN: SqlMode =
 
 /// What is said of `text`, but for what nearly every text does.
 fn found(text: &[u8], mode: SqlMode) -> Effects {
-    effects(text, mode).without(Effects::TABLES | Effects::USER_VARIABLE_READ)
+    effects(text, mode).without(Effects::TABLES | Effects::USER_VARIABLE_READ | Effects::GET_LOCKS)
 }
 
 fn check(text: &str, expected: Effects) {
@@ -156,6 +156,7 @@ const LEAVES: &[(&str, Effects)] = &[
     ("SET @@session.sql_log_bin = 0", Effects::SET.with(Effects::SET_FIXED)),
     ("SET `gtid_next` = 'x'", Effects::SET.with(Effects::SET_FIXED)),
     ("SET sql_mode = ANSI", Effects::SET),
+    ("SET profiling = 1", Effects::SET.with(Effects::SET_FIXED)),
     ("SET NAMES utf8mb4 COLLATE utf8mb4_bin, a = 1", Effects::SET.with(Effects::NAMES)),
     ("SET NAMES DEFAULT", Effects::SET.with(Effects::NAMES)),
     ("SET CHARACTER SET utf8mb4", CHARACTER_SET),
@@ -461,6 +462,21 @@ fn bodies_of_routines_are_not_run() {
         ("CREATE PROCEDURE p() SELECT t.case FROM t; SET a = 1", then),
     ] {
         assert_eq!(found(text.as_bytes(), PLAIN), expected, "{text}");
+    }
+}
+
+#[test]
+fn locks_that_cannot_be_counted_are_told_apart() {
+    for (text, expected) in [
+        ("SELECT GET_LOCK('a', 1)", false),
+        ("SELECT GET_LOCK('a', 1), get_lock('b', 1)", true),
+        ("DO GET_LOCK('a', 1); DO GET_LOCK('b', 1)", true),
+        ("SELECT GET_LOCK(a, 1) FROM t", true),
+        ("EXECUTE IMMEDIATE 'DO GET_LOCK(\"a\", 1)'", true),
+        ("SELECT 1", false),
+    ] {
+        let found = effects(text.as_bytes(), PLAIN).contains(Effects::GET_LOCKS);
+        assert_eq!(found, expected, "{text}");
     }
 }
 

@@ -297,33 +297,48 @@ fn enter(table: &mut [Option<Known>], text: &'static str, change: impl FnOnce(&m
 /// session goes on there. `lower` is the name in lower case.
 #[must_use]
 pub fn is_replayable_variable(lower: &[u8]) -> bool {
-    let prefixes: [&[u8]; 4] = [b"gtid_", b"debug", b"session_track_", b"pseudo_"];
+    let prefixes: [&[u8]; 5] = [b"gtid_", b"debug", b"session_track_", b"pseudo_", b"ndb_"];
     !prefixes.iter().any(|prefix| lower.starts_with(prefix)) && !FIXED.contains(&lower)
 }
 
-/// Variables that belong to one connection, or to its next statement.
+/// Variables that belong to one connection, or to its next statement, or follow from others.
 const FIXED: &[&[u8]] = &[
+    b"character_set_database",
+    b"collation_database",
+    b"default_master_connection",
     b"error_count",
     b"external_user",
     b"identity",
+    b"immediate_server_version",
     b"in_transaction",
     b"insert_id",
     b"last_gtid",
     b"last_insert_id",
+    b"max_allowed_packet",
+    b"max_user_connections",
+    b"net_buffer_length",
+    b"optimizer_trace",
     b"original_commit_timestamp",
     b"original_server_version",
+    b"profiling",
+    b"profiling_history_size",
     b"proxy_user",
-    b"immediate_server_version",
     b"rand_seed1",
     b"rand_seed2",
+    b"require_row_format",
+    b"resultset_metadata",
     b"server_id",
     b"skip_parallel_replication",
     b"skip_replication",
     b"sql_log_bin",
     b"sql_slave_skip_counter",
+    b"statement_id",
+    b"system_versioning_asof",
     b"timestamp",
+    b"transaction_allow_batching",
     b"warning_count",
     b"wsrep_gtid_seq_no",
+    b"wsrep_on",
 ];
 
 #[cfg(test)]
