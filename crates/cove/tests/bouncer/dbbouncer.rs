@@ -102,7 +102,7 @@ fn dbbouncers_clients_learn_what_is_wrong() {
     };
     check("id", json!("no name"));
     check("id", Value::Null);
-    check("db_type", json!("mysql"));
+    check("db_type", json!("oracle"));
     check("db_type", Value::Null);
     check("host", Value::Null);
     check("port", json!(70_000));
@@ -188,7 +188,7 @@ fn the_bouncer_works_alone_and_reads_its_file_again() {
         let address = testkit::pg::PgAddress::Unix(socket.join(".s.PGSQL.6432"));
         PgClient::login(&address, &parameters, PASSWORD)
     };
-    let soon = Duration::from_secs(20);
+    let soon = Duration::from_secs(60);
     until("a refusal for want of a tenant", soon, || match login() {
         Err(error) if error.to_string().contains("no tenant") => Ok(()),
         other => Err(format!("{:?}", other.map(drop))),

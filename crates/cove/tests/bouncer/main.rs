@@ -10,6 +10,7 @@
 //! | `mysql_state.rs` | what a client of MySQL leaves in its session is found again, by nobody else |
 //! | `mysql_protocol.rs` | statements, cursors, files, large rows and kills of MySQL |
 //! | `mysql_clients.rs` | drivers of MySQL see no difference |
+//! | `mysql_tenants.rs` | tenants, modes, limits and operation for MySQL; encryption |
 //! | `isolation.rs`, `model.rs`, `model/steps.rs` | nobody sees anything of anybody else, whatever breaks |
 #![allow(
     clippy::unwrap_used,
@@ -26,6 +27,7 @@ mod mysql_places;
 mod mysql_protocol;
 mod mysql_state;
 mod mysql_support;
+mod mysql_tenants;
 #[path = "../shared.rs"]
 mod shared;
 mod support;

@@ -41,7 +41,7 @@ fn fronted() -> Arc<Fronted> {
         maria.sql(&format!("CREATE DATABASE {program}_directly"));
     }
     // Fewer than all of them may have together: those that rest make room for those that work.
-    let limit = "server_connections_max = 60";
+    let limit = "server_connections_max = 100";
     let fronted = Arc::new(front(Arc::new(maria), limit, &tenants.collect::<Vec<_>>()));
     *shared = Arc::downgrade(&fronted);
     fronted

@@ -19,6 +19,8 @@ pub(crate) struct Place<'a> {
     pub(crate) fronted: Option<&'a Fronted>,
     /// Clients that let connections change hands, where they do.
     others: Vec<MyClient>,
+    /// What is being done, for whoever reads of a failure.
+    pub(crate) doing: String,
 }
 
 impl Place<'_> {
@@ -45,9 +47,12 @@ impl Place<'_> {
                 self.others.push(self.login());
             }
             for other in &mut self.others {
-                other.run("BEGIN");
-                other.run("SELECT 1");
-                other.run("COMMIT");
+                for sql in ["BEGIN", "SELECT 1", "COMMIT"] {
+                    let answer = other.query(sql).unwrap_or_else(|error| {
+                        panic!("somebody else {}: {sql}: {error}", self.doing)
+                    });
+                    assert_eq!(answer.error(), None, "somebody else {}: {sql}", self.doing);
+                }
             }
         }
     }
@@ -66,7 +71,8 @@ pub(crate) fn everywhere(name: &str, more: &str, run: impl Fn(&mut Place<'_>)) {
     let fronted = front(Arc::clone(&maria), "", &tenants);
     let place = |name, address, database, fronted| {
         let others = Vec::new();
-        run(&mut Place { name, address, database, fronted, others });
+        let doing = String::new();
+        run(&mut Place { name, address, database, fronted, others, doing });
     };
     place("directly", maria.address(), direct, None);
     place("session", fronted.address(), session, Some(&fronted));

@@ -44,6 +44,7 @@ fn run(
             "{what}, {}, step {at}: {letter}: {sql}\n  gave {seen:?}\n  not  {expected:?}\n  {answer:?}",
             place.name
         );
+        place.doing = format!("{what}, step {at}: {letter}: {sql}");
         place.stir();
     }
     // They leave without a word, whatever they have.

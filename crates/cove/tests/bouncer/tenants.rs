@@ -11,12 +11,13 @@ use crate::support::{
     Behind, Bounced, PASSWORD, USER, bounce, bounce_at, config, postgres, shared_postgres,
 };
 
-/// Time for something to become so.
-const SOON: Duration = Duration::from_secs(20);
+/// Time for something to become so, on a machine that may be busy.
+const SOON: Duration = Duration::from_secs(60);
 /// Long enough to see that nothing comes.
 const NOTHING: Duration = Duration::from_millis(400);
 
-fn send(client: &Client, method: &str, path: &str, body: &Value) -> Response {
+/// Sends a request with JSON, or without.
+pub(crate) fn send(client: &Client, method: &str, path: &str, body: &Value) -> Response {
     let request = Request::new(method, path).header("content-type", "application/json");
     match body {
         Value::Null => client.send(&Request::new(method, path)),
@@ -165,7 +166,7 @@ fn a_tenant_is_named_in_several_ways() {
 #[test]
 fn each_mode_gives_connections_back_when_it_says() {
     let tenants = ["session", "transaction", "statement"]
-        .map(|mode| Behind::new(&format!("mode_{mode}"), mode, 1).with("limits.wait_s = 0.5"));
+        .map(|mode| Behind::new(&format!("mode_{mode}"), mode, 1).with("limits.wait_s = 3"));
     let bounced = bounce(shared_postgres(), "", &tenants);
 
     let (mut a, mut b) = (bounced.login("mode_transaction"), bounced.login("mode_transaction"));
@@ -252,10 +253,10 @@ fn limits_end_what_takes_too_long_and_refuse_what_is_too_much() {
     let limits = [
         ("limit_clients", "limits.clients_max = 2"),
         ("limit_waiting", "limits.waiting_max = 1\nlimits.wait_s = 20"),
-        ("limit_query", "limits.query_s = 0.5"),
-        ("limit_transaction", "limits.transaction_s = 0.5"),
-        ("limit_idle_in_transaction", "limits.idle_in_transaction_s = 0.5"),
-        ("limit_idle", "limits.client_idle_s = 0.5"),
+        ("limit_query", "limits.query_s = 3"),
+        ("limit_transaction", "limits.transaction_s = 3"),
+        ("limit_idle_in_transaction", "limits.idle_in_transaction_s = 3"),
+        ("limit_idle", "limits.client_idle_s = 3"),
     ];
     let tenants = limits.map(|(name, limit)| Behind::new(name, "transaction", 1).with(limit));
     let bounced = bounce(shared_postgres(), "", &tenants);
@@ -379,7 +380,7 @@ fn tenants_change_without_a_client_noticing() {
     let mut leaving = bounced.login("reload_goes");
     leaving.run("BEGIN");
     let upstream = bounced.postgres.tcp().to_string();
-    let changed = [keeps.with("limits.query_s = 0.5"), comes];
+    let changed = [keeps.with("limits.query_s = 3"), comes];
     bounced.server.scratch().file("cove.toml", config(&upstream, "", &changed));
     let reloaded = act(&bounced, "POST", "/v1/bouncer/reload", &Value::Null);
     assert_eq!(reloaded["tenants"], 2, "{reloaded}");
@@ -532,8 +533,14 @@ fn what_one_side_does_not_read_the_other_does_not_send() {
         let event = event.first().and_then(|row| row[0].clone()).unwrap_or_default();
         if event == "ClientWrite" { Ok(()) } else { Err(event) }
     });
-    let held = testkit::process::resident_bytes(pid).saturating_sub(before);
-    assert!(held < 16 << 20, "{held} bytes are held");
+    // What was on its way for a moment is given back.
+    let flat = || {
+        until("memory to be as before", SOON, || {
+            let held = testkit::process::resident_bytes(pid).saturating_sub(before);
+            if held < 16 << 20 { Ok(()) } else { Err(format!("{held} bytes are held")) }
+        });
+    };
+    flat();
     // One value that is larger than anybody should hold.
     let mut large = bounced.login("pressure");
     let value = large.value("SELECT repeat('y', 64 << 20)");
@@ -545,8 +552,7 @@ fn what_one_side_does_not_read_the_other_does_not_send() {
         .execute("", 0)
         .sync();
     assert_eq!(large.ask(&batch).unwrap().value(), (48 << 20).to_string());
-    let held = testkit::process::resident_bytes(pid).saturating_sub(before);
-    assert!(held < 16 << 20, "{held} bytes are held");
+    flat();
     // Whoever leaves without reading is no burden to others.
     drop(client);
     assert_eq!(other.value("SELECT 1"), "1");
@@ -585,7 +591,7 @@ fn a_server_that_ends_says_goodbye_to_its_clients() {
 #[test]
 fn nobody_waits_for_those_who_do_not_log_in() {
     let bounced =
-        bounce(shared_postgres(), "login_s = 1", &[Behind::new("slow", "transaction", 2)]);
+        bounce(shared_postgres(), "login_s = 5", &[Behind::new("slow", "transaction", 2)]);
     let begun = startup(PROTOCOL_3_0, &[("user", USER), ("database", "slow")]);
     let mut slow: Vec<PgClient> = (0..60)
         .map(|number: usize| {
