@@ -60,6 +60,8 @@ pub struct Assignment {
     pub statement: usize,
     /// Where the value holds.
     pub scope: Scope,
+    /// Whether it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
+    pub is_untold: bool,
     /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and `SET CHARACTER SET` are said as
     /// the variables they set, `SET SESSION TRANSACTION` as `transaction_isolation` and
     /// `transaction_read_only`.

@@ -176,8 +176,13 @@ impl Details {
         if !is_variable_name(name.as_bytes()) || self.assignments.len() > DETAILS_MAX {
             return Err(Lost);
         }
-        let statement = self.statements;
-        self.assignments.push(Assignment { statement, scope, name: name.to_owned(), value });
+        self.assignments.push(Assignment {
+            statement: self.statements,
+            scope,
+            is_untold: false,
+            name: name.to_owned(),
+            value,
+        });
         Ok(())
     }
 
@@ -215,7 +220,11 @@ impl Details {
         };
         let name = String::from_utf8(name).map_err(|_| Lost)?;
         let value = reader.value();
-        self.assign(scope, &name, value)
+        self.assign(scope, &name, value)?;
+        if let Some(last) = self.assignments.last_mut() {
+            last.is_untold = held == Held::Unsaid && scope == Scope::Session;
+        }
+        Ok(())
     }
 
     /// `NAMES x [COLLATE y]`

@@ -132,6 +132,9 @@ effects! {
     /// Calls `GET_LOCK` more than once, or for each of several rows: how many locks there are then
     /// is not known.
     GET_LOCKS = 53,
+    /// Sets a variable of the session by `@@name` without a scope, of which `MariaDB`'s trackers do
+    /// not tell.
+    SET_UNTOLD = 54,
 }
 
 impl Effects {

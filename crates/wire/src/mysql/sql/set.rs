@@ -260,7 +260,8 @@ fn variable(held: Held, name: &Token, ahead: &mut Lexer<'_>) -> Assignment {
             return Assignment { effects, next: Next::Value, reads_differently: false };
         }
         Held::Unsaid if is_of_transaction(name) => Effects::NEXT_TRANSACTION,
-        Held::Session | Held::Unsaid | Held::Next => Effects::SET,
+        Held::Unsaid => Effects::SET | Effects::SET_UNTOLD,
+        Held::Session | Held::Next => Effects::SET,
     };
     if name.is_empty() {
         effects |= Effects::SET_UNKNOWN;

@@ -11,8 +11,14 @@ const PLAIN: SqlMode =
 
 /// What is said of `text`, but for what nearly every text does.
 fn found(text: &[u8], mode: SqlMode) -> Effects {
-    effects(text, mode).without(Effects::TABLES | Effects::USER_VARIABLE_READ | Effects::GET_LOCKS)
+    effects(text, mode).without(ELSEWHERE)
 }
+
+/// Said nearly everywhere, or tested on their own.
+const ELSEWHERE: Effects = Effects::TABLES
+    .with(Effects::USER_VARIABLE_READ)
+    .with(Effects::GET_LOCKS)
+    .with(Effects::SET_UNTOLD);
 
 fn check(text: &str, expected: Effects) {
     assert_eq!(found(text.as_bytes(), PLAIN), expected, "{text}");
@@ -462,6 +468,24 @@ fn bodies_of_routines_are_not_run() {
         ("CREATE PROCEDURE p() SELECT t.case FROM t; SET a = 1", then),
     ] {
         assert_eq!(found(text.as_bytes(), PLAIN), expected, "{text}");
+    }
+}
+
+#[test]
+fn variables_of_which_no_tracker_tells_are_told_apart() {
+    for (text, expected) in [
+        ("SET @@a = 1", true),
+        ("SET b = 1, @@`a` := 2", true),
+        ("SET a = 1", false),
+        ("SET @@session.a = 1, @@local.b = 2, SESSION c = 3", false),
+        ("SET @@global.a = 1, @a = 2", false),
+        ("SET @@tx_isolation = 'SERIALIZABLE'", false),
+        ("SELECT @@a", false),
+    ] {
+        let found = effects(text.as_bytes(), PLAIN).contains(Effects::SET_UNTOLD);
+        assert_eq!(found, expected, "{text}");
+        let details = details(text.as_bytes(), PLAIN);
+        assert_eq!(details.assignments.iter().any(|it| it.is_untold), expected, "{text}");
     }
 }
 
