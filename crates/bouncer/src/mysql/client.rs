@@ -250,6 +250,16 @@ impl ClientSession {
         }
     }
 
+    /// A session in which its texts are read with the server's own SQL mode says what that is.
+    #[inline]
+    pub(crate) fn read_as(&mut self, status: Status) {
+        const MODES: u16 = Status::ANSI_QUOTES.0 | Status::NO_BACKSLASH_ESCAPES.0;
+        if status.0 & MODES != 0 && self.wanted.value("sql_mode").is_none() {
+            self.sql_mode.ansi_quotes = status.contains(Status::ANSI_QUOTES);
+            self.sql_mode.no_backslash_escapes = status.contains(Status::NO_BACKSLASH_ESCAPES);
+        }
+    }
+
     /// It wants its session to be like this from now on.
     pub(crate) fn want(&mut self, wanted: Arc<Settings>) {
         self.sql_mode = wanted.mode();

@@ -111,6 +111,14 @@ pub fn attach(
         server.unlock_due = false;
         server.last_client = Some(client.id);
     }
+    if server.applied.value("sql_mode").is_none() {
+        let before = client.sql_mode;
+        client.read_as(server.status);
+        if client.sql_mode != before {
+            // The text that waits was not read as it will be.
+            client.looked = None;
+        }
+    }
     prepared::trim(server, None, out);
     change::settings(shared, client, server, out);
 }

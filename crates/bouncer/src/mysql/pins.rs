@@ -69,6 +69,10 @@ const PINS: [(Pin, &str); 19] = [
     (Pin::Backup, "backup"),
 ];
 
+/// What `COM_RESET_CONNECTION` leaves as it is (MariaDB 10.11): roles, and `BACKUP LOCK`. A routine
+/// may have changed the role.
+const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32 | 1 << Pin::Backup as u32;
+
 /// Names and locks that are told apart; beyond it nothing unpins but a reset.
 const NAMES_MAX: usize = 64;
 
@@ -96,7 +100,6 @@ impl Default for Names {
 
 impl Names {
     fn insert(&mut self, name: Option<&[u8]>) {
-        let name = name.map(<[u8]>::to_ascii_lowercase);
         match (&mut self.0, name) {
             (Some(names), Some(name)) if names.len() < NAMES_MAX => {
                 if !names.iter().any(|known| **known == *name) {
@@ -110,7 +113,6 @@ impl Names {
     /// Says whether nothing is left.
     fn remove(&mut self, name: &[u8]) -> bool {
         let Some(names) = &mut self.0 else { return false };
-        let name = name.to_ascii_lowercase();
         names.retain(|known| **known != *name);
         names.is_empty()
     }
@@ -147,9 +149,16 @@ impl Pins {
         self.bits &= !(1 << pin as u32);
     }
 
-    /// The session was reset: nothing of it is there any more.
-    pub(crate) fn clear(&mut self) {
+    /// The session was reset: nothing of it is there any more, but for what a reset leaves.
+    pub(crate) fn reset(&mut self) {
+        let left = self.bits & LASTING;
         *self = Pins::default();
+        self.bits = left;
+    }
+
+    /// Whether there is something that a reset leaves.
+    pub(crate) fn outlasts_reset(&self) -> bool {
+        self.bits & LASTING != 0
     }
 
     /// A named lock was taken.
@@ -228,8 +237,9 @@ mod tests {
         does(&mut pins);
         assert_eq!(pins.names().collect::<Vec<_>>(), left);
         assert_eq!(pins.is_empty(), left.is_empty());
-        pins.clear();
-        assert!(pins.is_empty());
+        let lasts = pins.outlasts_reset();
+        pins.reset();
+        assert_eq!(pins.is_empty(), !lasts);
     }
 
     #[test]
@@ -263,14 +273,14 @@ mod tests {
         check(
             |pins| {
                 pins.temp_table(Some(b"A"));
-                pins.temp_table(Some(b"b"));
+                pins.temp_table(Some(b"a"));
                 pins.dropped(b"a");
             },
             &["temp_table"],
         );
         check(
             |pins| {
-                pins.temp_table(Some(b"A"));
+                pins.temp_table(Some(b"a"));
                 pins.temp_table(Some(b"a"));
                 pins.dropped(b"other");
                 pins.dropped(b"a");
@@ -280,9 +290,9 @@ mod tests {
         check(
             |pins| {
                 pins.prepared(Some(b"s"));
-                pins.deallocated(b"S");
+                pins.deallocated(b"s");
                 pins.variable(b"timestamp");
-                pins.variable_default(b"TIMESTAMP");
+                pins.variable_default(b"timestamp");
             },
             &[],
         );

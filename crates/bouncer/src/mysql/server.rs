@@ -62,6 +62,8 @@ pub(crate) enum Note {
     Unlock,
     /// Has the server tell of changes again, after a reset.
     Trackers,
+    /// Has the server tell what it has not told yet.
+    Flush,
     /// Brings everything back to how it was.
     Reset,
 }
@@ -70,7 +72,7 @@ impl Note {
     /// Whether nothing of the client's may be sent before the reply has come.
     fn is_barrier(&self) -> bool {
         match self {
-            Note::Schema | Note::AskInsertId(_) | Note::AskWarnings(_) => true,
+            Note::Schema | Note::AskInsertId(_) | Note::AskWarnings(_) | Note::Flush => true,
             Note::Prepare(preparing) => preparing.is_injected(),
             _ => false,
         }
@@ -157,6 +159,8 @@ pub struct ServerSession {
     pub(crate) body: Body,
     /// What the first row of the reply is about a named lock, if it has one value: 1 or not.
     pub(crate) lock_row: Option<bool>,
+    /// Variables of which the reply has told.
+    pub(crate) told: Vec<Box<str>>,
     /// What the last reply said.
     pub(crate) status: Status,
     /// A statement ran without autocommit, and was not committed.
@@ -164,6 +168,8 @@ pub struct ServerSession {
     pub(crate) statements: ServerStatements,
     /// The settings that it has.
     pub(crate) applied: Arc<Settings>,
+    /// Those that a reset leaves.
+    pub(crate) fresh: Arc<Settings>,
     /// Several statements in a text are allowed.
     pub(crate) multi: bool,
     /// What `LAST_INSERT_ID()` gives, as far as that is known.
@@ -182,6 +188,8 @@ pub struct ServerSession {
     pub(crate) unlock_due: bool,
     /// It knows how to give back all locks.
     pub(crate) unlocks: bool,
+    /// Changes may be known to it that it has not told.
+    pub(crate) is_untold: bool,
     /// What `LAST_INSERT_ID()` gives has to be asked before the client leaves.
     pub(crate) asks_insert_id: bool,
     /// It is about to close.
@@ -226,10 +234,12 @@ impl ServerSession {
             columns: Columns::default(),
             body: Body::default(),
             lock_row: None,
+            told: Vec::new(),
             status: setup.status,
             uncommitted: false,
             statements: ServerStatements::default(),
             applied,
+            fresh: Arc::default(),
             multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
             insert_id: Some(0),
             pins: Pins::default(),
@@ -240,6 +250,7 @@ impl ServerSession {
             reset_due: false,
             unlock_due: false,
             unlocks: true,
+            is_untold: false,
             asks_insert_id: false,
             closing: false,
             wants_file: false,

@@ -20,6 +20,11 @@ session_track_system_variables='*',session_track_transaction_info='STATE'";
 /// Lets a session only read. The variable behind it has not the same name everywhere.
 const READ_ONLY: &[u8] = b"\x03SET SESSION TRANSACTION READ ONLY";
 
+/// Changes nothing; the server tells of it, and with it of all changes that it has not told: those
+/// of statements that failed, and values that a statement gives back behind its end. Seen with
+/// MariaDB 10.11.
+pub(super) const FLUSH: &[u8] = b"\x03SET session_track_schema=1";
+
 /// Gives back named locks that nobody knows of.
 pub(super) const UNLOCK: &[u8] = b"\x03DO RELEASE_ALL_LOCKS()";
 
@@ -84,13 +89,18 @@ pub(super) fn trackers(server: &mut ServerSession, out: &mut Vec<u8>) {
 
 /// The session is being reset: what is known of it holds for what comes behind that.
 pub(super) fn was_reset(server: &mut ServerSession) {
-    let mut applied = Settings::default();
-    if let Some(schema) = server.applied.schema() {
-        let _kept = applied.put_schema(schema);
+    if server.fresh.schema() != server.applied.schema() {
+        let mut fresh = Settings::default();
+        if let Some(schema) = server.applied.schema() {
+            let _kept = fresh.put_schema(schema);
+        }
+        server.fresh = Arc::new(fresh);
     }
-    server.applied = Arc::new(applied);
+    server.applied = server.fresh.clone();
     server.statements.clear();
-    server.pins.clear();
+    server.pins.reset();
+    server.is_untold = false;
+    server.has_sequences = false;
     server.insert_id = Some(0);
     server.uncommitted = false;
     server.reset_due = false;

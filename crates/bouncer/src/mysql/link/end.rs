@@ -13,6 +13,7 @@ use wire::mysql::reply::{Event, ReplyKind};
 use wire::mysql::sql::Effects;
 
 use super::back::{Back, has_more};
+use super::change::FLUSH;
 use super::front::shares;
 use super::prepared::{self, Prepared};
 use super::{commands, leaves};
@@ -31,6 +32,9 @@ const DEADLOCK: u16 = 1213;
 /// killed (MySQL's and MariaDB's number).
 const CLOSING: [u16; 3] = [1053, 1927, 3169];
 
+/// A cancellation that came too late for what it was meant for.
+const INTERRUPTED: u16 = 1317;
+
 /// There is no such function.
 const NO_FUNCTION: u16 = 1305;
 
@@ -44,6 +48,13 @@ const LASTING: u16 = Status::IN_TRANS.0
 /// Variables that no statement sets, and that servers tell of nevertheless.
 const READ_ONLY: [&str; 5] =
     ["error_count", "in_transaction", "last_gtid", "statement_id", "warning_count"];
+
+/// What takes the warnings of earlier statements away.
+const CLEARS_WARNINGS: Effects =
+    Effects::TABLES.with(Effects::WRITES).with(Effects::DDL).with(Effects::UNKNOWN);
+
+/// What we set ourselves, to hear of the rest.
+const OURS: (&str, &str) = ("session_track_schema", "ON");
 
 impl Back<'_, '_> {
     /// The end of a result that went well.
@@ -68,6 +79,7 @@ impl Back<'_, '_> {
             && let Some(client) = &mut self.client
         {
             client.status = Status(status.0 & LASTING);
+            client.read_as(status);
             client.diagnostics.warned = warnings > 0 && !has_more(status);
         }
         self.give(event, (header, part));
@@ -106,6 +118,7 @@ impl Back<'_, '_> {
             Note::Use(_) | Note::Plain | Note::Prepare(_) | Note::ResetStatement(_) => {
                 (Facts::NOTHING, true)
             }
+            Note::Flush => (Facts::NOTHING, false),
             _ => return,
         };
         let mut variables = Vec::new();
@@ -125,36 +138,51 @@ impl Back<'_, '_> {
                 Err(_) => self.server.pins.set(Pin::State),
             }
         }
-        self.told_variables(&variables, leaves::collation(&facts));
+        let is_flush = matches!(self.server.front(), Some(Entry { note: Note::Flush, .. }));
+        let names = |name: &str| variables.iter().any(|(told, _)| *told == name.as_bytes());
+        if facts.effects.intersects(Effects::UNKNOWN)
+            && names("character_set_connection")
+            && !names("collation_connection")
+        {
+            // A routine gave back what it was, and the collation with it, of which nothing is told.
+            self.server.pins.set(Pin::Settings);
+        }
+        let changed = self.told_variables(&variables, leaves::collation(&facts));
+        // What a statement sets for itself it gives back behind its end.
+        self.server.is_untold |= changed && !is_flush && !leaves::sets(facts.effects);
         if let Some(schema) = schema {
             self.told_schema(schema);
         }
     }
 
-    /// Variables of the session changed.
-    fn told_variables(&mut self, variables: &[(&[u8], &[u8])], collation: Option<&str>) {
+    /// Variables of the session changed; says whether any did that matters.
+    fn told_variables(&mut self, variables: &[(&[u8], &[u8])], collation: Option<&str>) -> bool {
         let server = &mut *self.server;
         let mut known = Vec::with_capacity(variables.len());
+        let mut pinned = false;
         for (name, value) in variables {
             let texts = (std::str::from_utf8(name), std::str::from_utf8(value));
             let (Ok(name), Ok(value)) = texts else {
                 server.pins.variable(name);
+                pinned = true;
                 continue;
             };
             let lower = name.to_ascii_lowercase();
-            if READ_ONLY.contains(&lower.as_str()) {
+            if READ_ONLY.contains(&lower.as_str()) || (lower.as_str(), value) == OURS {
                 continue;
             }
             if is_replayable(&lower) {
                 known.push((name, value));
+                server.told.push(lower.into());
             } else if is_harmless(&lower, value) {
                 server.pins.variable_default(lower.as_bytes());
             } else {
                 server.pins.variable(lower.as_bytes());
+                pinned = true;
             }
         }
         if known.is_empty() && collation.is_none() {
-            return;
+            return pinned;
         }
         let mut applied = (*server.applied).clone();
         if applied.told(known.iter().copied(), collation) != Put::Kept {
@@ -166,6 +194,7 @@ impl Back<'_, '_> {
             let _pinned = wanted.told(known.iter().copied(), collation);
             client.want(self.shared.settings.share(Arc::new(wanted.overlaid(&client.forced))));
         }
+        true
     }
 
     /// The session is in another schema.
@@ -212,7 +241,11 @@ impl Back<'_, '_> {
         let message = || String::from_utf8_lossy(error.message).into();
         match self.server.front().map(|front| &front.note) {
             Some(Note::Reset) => return Err(Broken::Reset { message: message() }),
+            Some(Note::Trackers) if error.code == INTERRUPTED => {
+                return Err(Broken::Reset { message: message() });
+            }
             Some(Note::Trackers) => self.server.tracks = false,
+            Some(Note::Flush) => self.server.is_untold = true,
             Some(Note::Unlock) if error.code == NO_FUNCTION => self.server.unlocks = false,
             Some(Note::Settings | Note::Schema | Note::Multi | Note::InsertId | Note::Unlock) => {
                 self.server.dirty = true;
@@ -232,7 +265,8 @@ impl Back<'_, '_> {
 
     /// The reply to the front request is complete.
     pub(super) fn done(&mut self, error: Option<&ErrPacket<'_>>) -> Result<(), Broken> {
-        let (heard, lock_row) = (self.is_heard(), self.server.lock_row);
+        let heard = self.is_heard();
+        let lock_row = self.server.lock_row.filter(|_| self.server.rows == 1);
         let Some(entry) = self.server.pop() else { return Ok(()) };
         let Entry { audience, note, .. } = entry;
         let is_asked = audience == Audience::Client;
@@ -313,6 +347,7 @@ impl Back<'_, '_> {
             | Note::InsertId
             | Note::Unlock
             | Note::Trackers
+            | Note::Flush
             | Note::Reset => {}
         }
         Ok(())
@@ -348,28 +383,36 @@ impl Back<'_, '_> {
         if let Some(client) = &mut self.client
             && went_well
             && heard
-            && !effects.intersects(Effects::SHOW_WARNINGS | Effects::DIAGNOSTICS)
+            && effects.intersects(CLEARS_WARNINGS)
         {
             client.diagnostics.warnings = None;
         }
+        server.is_untold |= !went_well && leaves::may_change_before_it_fails(effects);
         if !effects.is_empty() || !server.pins.is_empty() {
             let verify = self.client.as_ref().map_or(Verify::Always, |client| client.verify);
             leaves::behind(server, facts, (went_well, lock_row), verify);
             if went_well && effects.intersects(Effects::DDL) {
                 let _before = self.shared.schema.fetch_add(1, Ordering::Relaxed);
             }
-            if !server.tracks && went_well {
-                self.understood(facts);
-            }
+            self.understood(facts, went_well);
         }
     }
 
-    /// Settings that a text changed, where the server tells nothing of them.
+    /// Settings that a text changed, and of which the server has not told: some servers tell of
+    /// nothing, and MariaDB never of `SET @@name`.
     #[cold]
-    fn understood(&mut self, facts: &Facts) {
-        let Some(understood) = leaves::settings(facts) else {
+    fn understood(&mut self, facts: &Facts, went_well: bool) {
+        let told = std::mem::take(&mut self.server.told);
+        if !went_well && !facts.effects.intersects(Effects::MULTI) {
+            return;
+        }
+        let understood = leaves::settings(facts, self.server.tracks.then_some(&told));
+        let Some(understood) = understood.filter(|it| went_well || it.is_nothing()) else {
             return self.server.pins.set(Pin::Settings);
         };
+        if understood.is_nothing() {
+            return;
+        }
         if let Some(schema) = understood.schema {
             self.told_schema(schema.as_bytes());
         }
@@ -422,6 +465,10 @@ impl Back<'_, '_> {
         let Some(client) = &mut self.client else { return };
         if !shares(client.mode) || client.is_in_message() || client.statements.memory().is_any() {
             return;
+        }
+        if std::mem::take(&mut server.is_untold) && server.tracks {
+            let what = (ReplyKind::Query, Note::Flush);
+            return server.inject(what, FLUSH, self.out.to_server);
         }
         if std::mem::take(&mut client.diagnostics.warned) {
             let mut command = Vec::with_capacity(16);

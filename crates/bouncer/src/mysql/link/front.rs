@@ -245,7 +245,7 @@ impl Link<'_, '_> {
             Command::StmtReset => self.stmt_reset(header, rest),
             Command::StmtFetch => self.stmt_fetch(header, rest),
             Command::InitDb => self.init_db(header, rest),
-            Command::ResetConnection => self.reset_session(header),
+            Command::ResetConnection => self.reset_session(header, rest),
             _ => self.simple(command, header, rest),
         }
     }
@@ -278,13 +278,13 @@ impl Link<'_, '_> {
     }
 
     /// The client has its session made new.
-    fn reset_session(&mut self, header: Header) -> Taken {
+    fn reset_session(&mut self, header: Header, rest: &[u8]) -> Taken {
         let reply = Command::ResetConnection.reply();
         put_header(self.out.to_server, 1, 0);
         self.out.to_server.push(Command::ResetConnection.code());
         self.server.push(reply, Audience::Client, Note::ResetSession);
         change::trackers(self.server, self.out.to_server);
-        Taken::Bytes(header.total())
+        pass_over(self.client, (header, rest))
     }
 
     /// Makes the server's session what the client wants, as far as that was not done. False: an

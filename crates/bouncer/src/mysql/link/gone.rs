@@ -16,7 +16,8 @@ pub fn client_gone(
     server.body.pass = false;
     // Half a command is none; and of half a file the server would believe that it is a whole one.
     let is_half = client.body.pass && (client.body.left > 0 || client.body.goes_on);
-    if is_half || client.turn != Turn::Command || server.wants_file || server.closing {
+    let is_over = server.closing || server.pins.outlasts_reset();
+    if is_half || client.turn != Turn::Command || server.wants_file || is_over {
         return Gone::Close;
     }
     server.dirty |= !shares(client.mode);
@@ -38,8 +39,8 @@ pub fn client_gone(
 /// The next step of cleaning up, once nothing is outstanding; none while a step is under way.
 pub(super) fn clean(server: &mut ServerSession, out: &mut Outputs<'_>) -> Option<ServerNext> {
     debug_assert!(server.is_quiet(), "{server:?}");
-    if server.closing {
-        let message = "the server closes the connection".into();
+    if server.closing || server.pins.outlasts_reset() {
+        let message = "there is no way back from what its client did".into();
         return Some(ServerNext::Broken(Broken::Reset { message }));
     }
     let is_dirty = server.dirty || server.is_in_transaction() || !server.pins.is_empty();

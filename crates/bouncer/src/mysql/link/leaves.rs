@@ -2,7 +2,7 @@
 
 use api::Verify;
 use wire::mysql::capabilities::Status;
-use wire::mysql::sql::{Act, Assigned, Details, Effects, Scope};
+use wire::mysql::sql::{Act, Assigned, Details, Effects, Name, Scope};
 
 use crate::mysql::pins::Pin;
 use crate::mysql::server::ServerSession;
@@ -37,6 +37,18 @@ pub(super) fn explains(effects: Effects) -> bool {
         && !effects.intersects(Effects::WRITES)
 }
 
+/// Where a lock's function may run more or less often than it is told of.
+const LOCKS_UNSEEN: Effects = Effects::MULTI.with(Effects::TABLES).with(Effects::UNKNOWN);
+
+/// More locks than are ever given back one by one.
+const LOCKS_UNKNOWN: u32 = u32::MAX / 2;
+
+/// Whether a statement that failed may have changed something before, of which no server tells
+/// then.
+pub(super) fn may_change_before_it_fails(effects: Effects) -> bool {
+    effects.intersects(Effects::UNKNOWN | Effects::WRITES | Effects::TABLES | Effects::MULTI)
+}
+
 /// Whether a text gives settings values, and does nothing else: it begins no transaction.
 #[inline]
 pub(super) fn is_only_settings(effects: Effects) -> bool {
@@ -47,6 +59,12 @@ pub(super) fn is_only_settings(effects: Effects) -> bool {
         .with(Effects::READ_WRITE)
         .with(Effects::MULTI);
     !effects.is_empty() && ONLY.contains(effects)
+}
+
+/// Whether variables that a server tells of are those that the text sets. If not, they may have
+/// been set for the one statement, and be given back behind it.
+pub(super) fn sets(effects: Effects) -> bool {
+    effects.intersects(SETTINGS | Effects::SET_FIXED)
 }
 
 /// The collation that a `SET NAMES` named, of which no server tells.
@@ -72,11 +90,23 @@ pub(super) struct Understood<'a> {
     pub(super) schema: Option<&'a str>,
 }
 
-/// What a text does to settings; none if that cannot be told.
-pub(super) fn settings(facts: &Facts) -> Option<Understood<'_>> {
+impl Understood<'_> {
+    pub(super) fn is_nothing(&self) -> bool {
+        self.variables.is_empty() && self.schema.is_none()
+    }
+}
+
+/// What a text does to settings, but for those of which the server has told, if it tells; none if
+/// that cannot be understood.
+pub(super) fn settings<'a>(
+    facts: &'a Facts,
+    told: Option<&Vec<Box<str>>>,
+) -> Option<Understood<'a>> {
     let mut understood = Understood::default();
     let effects = facts.effects;
-    if effects.intersects(Effects::UNKNOWN | Effects::SET_EXPRESSION) {
+    // What runs elsewhere is told of, or cannot be known.
+    let unknown = if told.is_some() { Effects::SET_UNKNOWN } else { Effects::UNKNOWN };
+    if effects.intersects(unknown) {
         return None;
     }
     if !effects.intersects(SETTINGS) {
@@ -84,7 +114,10 @@ pub(super) fn settings(facts: &Facts) -> Option<Understood<'_>> {
     }
     let details = facts.details.as_deref().filter(|details| !details.lost)?;
     for assignment in &details.assignments {
-        if assignment.scope != Scope::Session || !is_replayable(&assignment.name) {
+        if assignment.scope != Scope::Session
+            || !is_replayable(&assignment.name)
+            || told.is_some_and(|told| is_told(&assignment.name, told, effects))
+        {
             continue;
         }
         let value = match &assignment.value {
@@ -94,8 +127,29 @@ pub(super) fn settings(facts: &Facts) -> Option<Understood<'_>> {
         };
         understood.variables.push((&assignment.name, value));
     }
-    understood.schema = details.use_database();
+    if told.is_none() {
+        understood.schema = details.use_database();
+    }
     Some(understood)
+}
+
+/// Whether a server has told of a variable, under whatever name.
+fn is_told(name: &str, told: &[Box<str>], effects: Effects) -> bool {
+    let alias = match name {
+        "transaction_isolation" => "tx_isolation",
+        "transaction_read_only" => "tx_read_only",
+        // All that it sets, or what says as much.
+        "character_set_client"
+        | "character_set_connection"
+        | "character_set_results"
+        | "collation_connection"
+            if effects.intersects(Effects::NAMES) =>
+        {
+            "character_set_client"
+        }
+        _ => name,
+    };
+    told.iter().any(|told| **told == *name || **told == *alias)
 }
 
 /// Pins and unpins. What a text takes, it may have taken even if it failed; what it gives back, it
@@ -146,9 +200,13 @@ pub(super) fn behind(
     if has(Effects::XA) && !(went_well && is_xa_over(server, effects)) {
         server.pins.set(Pin::Xa);
     }
-    // A lock that was not to be had is not there; of several texts' rows nothing is known.
-    if has(Effects::GET_LOCK) && (lock_row != Some(false) || has(Effects::MULTI)) {
-        server.pins.locked(1);
+    if has(Effects::GET_LOCK) {
+        match lock_row.filter(|_| !has(LOCKS_UNSEEN | Effects::GET_LOCKS)) {
+            // It was not to be had.
+            Some(false) => {}
+            Some(true) => server.pins.locked(1),
+            None => server.pins.locked(LOCKS_UNKNOWN),
+        }
     }
     server.has_sequences |= has(Effects::SEQUENCE_NEXT);
     server.asks_insert_id |= has(Effects::LAST_INSERT_ID);
@@ -172,9 +230,9 @@ fn ends(server: &mut ServerSession, facts: &Facts, lock_row: Option<bool>) {
     let has = |effect| effects.intersects(effect);
     if has(Effects::RELEASE_ALL_LOCKS) {
         pins.unlocked(u32::MAX);
-    } else if has(Effects::RELEASE_LOCK) && lock_row != Some(false) {
+    } else if has(Effects::RELEASE_LOCK) && !has(LOCKS_UNSEEN) && lock_row == Some(true) {
         pins.unlocked(1);
-        // A name that was not taken may have been counted.
+        // The value may be that of something else besides.
         server.unlock_due = true;
     }
     if has(Effects::UNLOCK_TABLES) {
@@ -213,11 +271,15 @@ fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
         return unnamed(server, effects);
     };
     let ends = went_well && !effects.intersects(Effects::MULTI);
+    let moves = effects.contains(Effects::MULTI | Effects::USE);
+    let schema = server.applied.schema().unwrap_or_default().to_owned();
     for name in &details.names {
         let bytes = name.name.as_bytes();
         match name.act {
-            Act::CreateTemporary => pins.temp_table(Some(bytes)),
-            Act::Drop if ends => pins.dropped(bytes),
+            // In which schema is not known.
+            Act::CreateTemporary if moves => pins.temp_table(None),
+            Act::CreateTemporary => pins.temp_table(Some(&table(name, &schema))),
+            Act::Drop if ends => pins.dropped(&table(name, &schema)),
             Act::Prepare => pins.prepared(Some(bytes)),
             Act::Deallocate if ends => pins.deallocated(bytes),
             Act::OpenHandler => pins.opened(Some(bytes)),
@@ -231,6 +293,12 @@ fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
         }
     }
     variables(server, details, ends);
+}
+
+/// A table by its full name.
+fn table(name: &Name, schema: &str) -> Vec<u8> {
+    let schema = name.schema.as_deref().unwrap_or(schema);
+    [schema.as_bytes(), b"\0", name.name.as_bytes()].concat()
 }
 
 /// Variables that cannot be given to another connection.

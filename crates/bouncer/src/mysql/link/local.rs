@@ -13,13 +13,11 @@ pub(super) fn answer(client: &mut ClientSession, asked: &Asked, out: &mut Vec<u8
         What::RowCount => {
             let value = client.diagnostics.row_count.to_string();
             number(client, asked, &value, out);
-            client.diagnostics.row_count = -1;
             client.diagnostics.found_rows = 1;
         }
         What::FoundRows => {
             let value = client.diagnostics.found_rows.to_string();
             number(client, asked, &value, out);
-            client.diagnostics.row_count = -1;
             client.diagnostics.found_rows = 1;
         }
         What::WarningCount => {
@@ -37,6 +35,7 @@ pub(super) fn answer(client: &mut ClientSession, asked: &Asked, out: &mut Vec<u8
             crate::mysql::warnings::put(warnings, (errors_only, limit), (caps, status), seq, out);
         }
     }
+    client.diagnostics.row_count = -1;
     client.seq = 0;
     true
 }

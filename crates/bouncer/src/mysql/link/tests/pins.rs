@@ -9,7 +9,7 @@ use super::stage::{Setup, play};
 fn steps(setup: &Setup, steps: &[(&str, &str, &str)]) {
     let mut script = String::new();
     for (text, reply, pins) in steps {
-        script += &format!("a> Q[{text}]\ns< Q[{text}]\ns> {reply}\ns: pins {pins}\n");
+        script += &format!("a> Q[{text}]\ns< Q[{text}]\ns> {reply}\ns~\ns: pins {pins}\n");
         script += if pins.is_empty() { "a: free\n" } else { "a: held\n" };
         // What it is told is looked at elsewhere.
         script += "a< *\n";
@@ -50,6 +50,19 @@ fn what_cannot_be_moved_keeps_its_connection() {
         ("SELECT GET_LOCK('b', 1)", ONE, "user_lock"),
         ("DO RELEASE_ALL_LOCKS()", "OK", ""),
     ]);
+    // How many locks there are is not known.
+    for text in ["SELECT GET_LOCK('a', 1), GET_LOCK('b', 1)", "DO GET_LOCK('a', 1)"] {
+        check(&[
+            (
+                text,
+                if text.starts_with("DO") { "OK" } else { "COLS[2] DEF DEF ROW[1|1] END" },
+                "user_lock",
+            ),
+            ("SELECT RELEASE_LOCK('a')", ONE, "user_lock"),
+            ("SELECT RELEASE_LOCK('b')", ONE, "user_lock"),
+            ("SELECT RELEASE_ALL_LOCKS()", ONE, ""),
+        ]);
+    }
     check(&[
         ("LOCK TABLES t WRITE", "OK", "table_lock"),
         ("UNLOCK TABLES", "ERR[1064]", "table_lock"),
@@ -129,6 +142,32 @@ fn servers_tell_what_words_do_not() {
 }
 
 #[test]
+fn what_servers_do_not_tell_is_understood_by_words() {
+    check(&[("SET @@lock_wait_timeout = 7", "OK", "")]);
+    check(&[("SET @@lock_wait_timeout = 7 + 1", "OK", "settings")]);
+    check(&[("SET @@session.lock_wait_timeout = 7 + 1", "OK[var:lock_wait_timeout=8]", "")]);
+    check(&[("SET SESSION TRANSACTION READ ONLY", "OK[var:tx_read_only=ON]", "")]);
+    check(&[("SET @@lock_wait_timeout = 7", "ERR[1193]", "")]);
+    check(&[("SET @@lock_wait_timeout = 7; SELECT broken", "OK[m] ERR[1054]", "settings")]);
+    play(
+        &Setup::default(),
+        "a> Q[SET a = 1, @@lock_wait_timeout = 7]
+         s< Q[SET a = 1, @@lock_wait_timeout = 7]
+         s> OK[var:a=1]
+         a< OK[var:a=1]
+         a: free
+         b> Q[SELECT 1]
+         s< Q[SET a=DEFAULT,lock_wait_timeout=DEFAULT] Q[SELECT 1]
+         s> OK -- COLS[1] DEF ROW[1] END
+         b< COLS[1] DEF ROW[1] END
+         a> Q[SELECT 1]
+         s< Q[SET a=1,lock_wait_timeout=7] Q[SELECT 1]
+         s> OK -- COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END",
+    );
+}
+
+#[test]
 fn a_server_that_tells_nothing_is_understood_by_words() {
     let setup = Setup { tracks: false, server: codec::OLD, ..Setup::default() };
     let one = "COLS[1] DEF EOF ROW[1] END";
@@ -177,6 +216,10 @@ fn transactions_keep_their_connection() {
          s< Q[UPDATE t SET a = 1]
          s> ERR[1213]
          a< ERR[1213]
+         a: held
+         s< Q[SET session_track_schema=1]
+         s> OK
+         a<
          a: free
          a> Q[SELECT broken]
          s< Q[SELECT broken]

@@ -246,6 +246,9 @@ fn several_statements_are_for_those_who_ask() {
          s< OPTION[1] Q[SELECT 1; SELECT 2]
          s> END -- ERR[1064]
          a< ERR[1064]
+         s< Q[SET session_track_schema=1]
+         s> OK
+         a: free
          b> Q[SELECT 1; SELECT 2]
          s< OPTION[0] Q[SELECT 1; SELECT 2]
          s> END -- COLS[1] DEF ROW[1] END[m] COLS[1] DEF ROW[2] END
@@ -296,5 +299,37 @@ fn sequences_are_not_read_by_others() {
          s> OK -- OK -- COLS[1] DEF ROW[NULL] END
          b< COLS[1] DEF ROW[NULL] END
          b: held",
+    );
+}
+
+#[test]
+fn what_a_server_has_not_told_is_asked_for() {
+    plays(
+        "a> Q[CALL p()]
+         s< Q[CALL p()]
+         s> ERR[1644]
+         a< ERR[1644]
+         s< Q[SET session_track_schema=1]
+         s> OK[var:session_track_schema=ON,var:time_zone=x]
+         a<
+         a: free
+         b> Q[SELECT 1]
+         s< Q[DO RELEASE_ALL_LOCKS()] Q[SET time_zone=DEFAULT] Q[SELECT 1]
+         s> OK -- OK -- COLS[1] DEF ROW[1] END
+         b< COLS[1] DEF ROW[1] END
+         a> Q[SET STATEMENT max_statement_time=1 FOR SELECT 1]
+         s< Q[SET time_zone='x'] Q[SET STATEMENT max_statement_time=1 FOR SELECT 1]
+         s> OK -- COLS[1] DEF ROW[1] END[var:max_statement_time=1]
+         a< COLS[1] DEF ROW[1] END[var:max_statement_time=1]
+         s< Q[SET session_track_schema=1]
+         s> OK[var:max_statement_time=0]
+         a: free",
+    );
+    plays(
+        "a> Q[CALL p()]
+         s< Q[CALL p()]
+         s> OK[var:character_set_connection=latin1]
+         s~
+         s: pins settings",
     );
 }
