@@ -2,7 +2,9 @@
 //!
 //! A client is given away when it holds no server connection and nothing of it is under way. What
 //! cannot be carried is told to connect again: who has an encrypted connection, listens to
-//! channels, or logs in at the server with what only it knows.
+//! channels, logs in at the server with what only it knows, or may still ask for warnings.
+
+mod mysql;
 
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -11,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 
+use api::TenantEngine;
 use mio::net::{TcpStream, UnixStream as MioUnixStream};
 use wire::pg::message::{ErrorFields, backend};
 
@@ -24,7 +27,7 @@ use super::pools::Terms;
 use super::socket::Socket;
 use super::takeover::{self, Carried, CarriedStatement, Parcel};
 use super::worker::Worker;
-use crate::link::{ClientId, ClientLink};
+use crate::link::{ClientId, ClientLink, put_mysql_error};
 use crate::pg::client::{ClientSession, ClientSetup};
 use crate::pg::settings::{Parameters, Settings};
 use crate::tenants::Route;
@@ -76,8 +79,8 @@ fn pass_on(stream: &mut UnixStream, parcels: &Receiver<Parcel>) {
             tracing::error!(error, "the process that takes over is gone");
             is_broken = true;
         }
-        if is_broken && let Parcel::Client(fd, _) = parcel {
-            farewell(fd);
+        if is_broken && let Parcel::Client(fd, carried) = parcel {
+            farewell(fd, carried.engine());
         }
     }
 }
@@ -115,9 +118,13 @@ fn deal(adopted: Adopted, common: &Common) {
 }
 
 /// Tells a client, as far as its socket takes it, to connect again.
-fn farewell(fd: OwnedFd) {
+fn farewell(fd: OwnedFd, engine: TenantEngine) {
     let mut bytes = Vec::new();
-    backend::error(&mut bytes, &ErrorFields::fatal("57P01", RECONNECT));
+    let fields = ErrorFields::fatal("57P01", RECONNECT);
+    match engine {
+        TenantEngine::Postgres => backend::error(&mut bytes, &fields),
+        TenantEngine::Mysql => put_mysql_error(&mut 0, &fields, &mut bytes),
+    }
     // One that does not take it sees the end of the connection.
     drop(std::fs::File::from(fd).write_all(&bytes));
 }
@@ -169,27 +176,26 @@ impl Worker {
         let Route { tenant, user } = &session.route;
         let is_known = self.common.keyrings.own_credentials(tenant, user).is_some();
         let key = self.common.keys.key(session.pid);
-        let carried = session.link.pg().and_then(|link| Some((link, link.statements()?)));
-        let carried = carried.filter(|_| is_known && !is_tls);
-        let (Some(key), Some((link, statements))) = (key, carried) else {
-            return self.expel(place, &ErrorFields::fatal("57P01", RECONNECT));
-        };
         let carried = Carried {
             tenant: tenant.name.as_ref().to_owned(),
             user: user.name.as_ref().to_owned(),
             is_unix,
             pid: session.pid,
-            key: key.into(),
-            requested: pairs(link.requested().iter()),
-            wanted: pairs(link.settings().iter()),
-            seen: pairs(link.seen().iter()),
-            statements: statements
-                .map(|(name, text, types)| CarriedStatement {
-                    name: name.into(),
-                    text: text.into(),
-                    types: types.into(),
-                })
-                .collect(),
+            key: key.map(Vec::from).unwrap_or_default(),
+            requested: Vec::new(),
+            wanted: Vec::new(),
+            seen: Vec::new(),
+            statements: Vec::new(),
+            mysql: None,
+        };
+        let carried = match &session.link {
+            ClientLink::Pg(link) => carried.of_pg(link),
+            ClientLink::My(link) => {
+                mysql::carried(session, link).map(|mysql| Carried { mysql: Some(mysql), ..carried })
+            }
+        };
+        let Some(carried) = carried.filter(|_| is_known && !is_tls) else {
+            return self.expel(place, &ErrorFields::fatal("57P01", RECONNECT));
         };
         let Some(client) = self.clients.get_mut(place) else { return };
         let fd = client.conn.leave(&self.ground.registry);
@@ -209,19 +215,23 @@ impl Worker {
     /// Takes a client in from the former process.
     pub(super) fn adopt(&mut self, Adopted(fd, carried): Adopted) {
         self.serial += 1;
-        if let Err((fd, error)) = self.settle(fd, *carried) {
+        let engine = carried.engine();
+        if let Err((fd, error)) = self.settle(fd, &carried) {
             tracing::warn!(error, "a client of the former process cannot go on");
             self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
             if let Some(fd) = fd {
-                farewell(fd);
+                farewell(fd, engine);
             }
         }
     }
 
-    fn settle(&mut self, fd: OwnedFd, it: Carried) -> Result<(), (Option<OwnedFd>, String)> {
+    fn settle(&mut self, fd: OwnedFd, it: &Carried) -> Result<(), (Option<OwnedFd>, String)> {
         let Some(tenant) = self.routing.named(&it.tenant).map(Arc::clone) else {
             return Err((Some(fd), format!("no tenant {}", it.tenant)));
         };
+        if tenant.engine != it.engine() {
+            return Err((Some(fd), format!("{} speaks something else now", it.tenant)));
+        }
         let user = tenant.user(&it.user);
         let Some(credentials) = self.common.keyrings.own_credentials(&tenant, &user) else {
             return Err((Some(fd), "nobody knows how it logs in".to_owned()));
@@ -261,27 +271,49 @@ impl Worker {
         stats.clients.add(1);
         self.books.stats.clients.add(1);
         self.common.keys.restore(it.pid, self.index, place, &it.key);
-        let setup = ClientSetup {
-            id: ClientId(it.pid),
-            mode: route.tenant.mode_of(&route.user),
-            verify: route.tenant.verify,
-            read_only: route.tenant.read_only,
-            settings: Settings::of(borrowed(&it.requested)),
-            forced: self.common.forced.of(&route.tenant),
-            seen: Arc::new(Parameters::of(borrowed(&it.seen))),
+        let session = match &it.mysql {
+            None => {
+                let link = ClientLink::Pg(self.restored(it, &route));
+                Session::new(link, route, head, pool, it.pid, stats)
+            }
+            Some(carried) => {
+                let owner = (route.tenant.id, Arc::clone(&route.user.name));
+                self.common.keys.own(it.pid, owner);
+                let ground = (&*self.common, self.link.my());
+                let link = ClientLink::My(mysql::restored(carried, it.pid, &route, ground));
+                let bound = carried.bound.as_deref().map(Arc::from);
+                Session::new(link, route, head, pool, it.pid, stats)
+                    .of_mysql(carried.collation, bound)
+            }
         };
-        let mut link = ClientSession::new(setup);
+        let client = Client::adopted(conn, session, self.serial, self.ground.now_us);
+        self.clients.occupy(place, client);
+        // It may come after all others were told.
+        if !self.see_off_one(place) {
+            self.watch_client(place);
+            self.queue_client(place);
+        }
+        Ok(())
+    }
+
+    /// The session of a client of PostgreSQL.
+    fn restored(&mut self, it: &Carried, route: &Route) -> ClientSession {
+        let Route { tenant, user } = route;
+        let mut link = ClientSession::new(ClientSetup {
+            id: ClientId(it.pid),
+            mode: tenant.mode_of(user),
+            verify: tenant.verify,
+            read_only: tenant.read_only,
+            settings: Settings::of(borrowed(&it.requested)),
+            forced: self.common.forced.of(tenant),
+            seen: Arc::new(Parameters::of(borrowed(&it.seen))),
+        });
         link.restore_settings(Settings::of(borrowed(&it.wanted)));
         for statement in &it.statements {
             let CarriedStatement { name, text, types } = statement;
             link.restore_statement(self.link.pg(), name, text, types);
         }
-        let session = Session::new(ClientLink::Pg(link), route, head, pool, it.pid, stats);
-        let client = Client::adopted(conn, session, self.serial, self.ground.now_us);
-        self.clients.occupy(place, client);
-        self.watch_client(place);
-        self.queue_client(place);
-        Ok(())
+        link
     }
 
     /// A client lives on elsewhere: undoes what it holds here.
@@ -293,6 +325,34 @@ impl Worker {
         }
         self.books.stats.clients.sub(1);
         self.common.peers[self.index].load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Carried {
+    /// What the client speaks.
+    fn engine(&self) -> TenantEngine {
+        match self.mysql {
+            Some(_) => TenantEngine::Mysql,
+            None => TenantEngine::Postgres,
+        }
+    }
+
+    /// With what is to be known of a session of PostgreSQL; nothing when that cannot be carried.
+    fn of_pg(self, link: &ClientSession) -> Option<Carried> {
+        let statements = link.statements()?.map(|(name, text, types)| CarriedStatement {
+            name: name.into(),
+            text: text.into(),
+            types: types.into(),
+        });
+        // Without a key nobody could cancel what it does.
+        (!self.key.is_empty()).then_some(())?;
+        Some(Carried {
+            requested: pairs(link.requested().iter()),
+            wanted: pairs(link.settings().iter()),
+            seen: pairs(link.seen().iter()),
+            statements: statements.collect(),
+            ..self
+        })
     }
 }
 

@@ -52,6 +52,38 @@ pub(super) struct Carried {
     pub(super) wanted: Vec<(String, String)>,
     pub(super) seen: Vec<(String, String)>,
     pub(super) statements: Vec<CarriedStatement>,
+    /// Of a session of MySQL, in place of what is said of PostgreSQL's.
+    #[serde(default)]
+    pub(super) mysql: Option<CarriedMysql>,
+}
+
+/// What is carried of a session of MySQL.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct CarriedMysql {
+    pub(super) capabilities: u64,
+    pub(super) collation: u16,
+    pub(super) bound: Option<String>,
+    pub(super) status: u16,
+    pub(super) multi: bool,
+    pub(super) insert_id: u64,
+    pub(super) row_count: i64,
+    pub(super) found_rows: u64,
+    pub(super) asks_insert_id: bool,
+    pub(super) requested: Vec<(String, String)>,
+    pub(super) requested_schema: Option<String>,
+    pub(super) wanted: Vec<(String, String)>,
+    pub(super) wanted_schema: Option<String>,
+    pub(super) statements: Vec<CarriedMysqlStatement>,
+}
+
+/// A statement that a client of MySQL has prepared.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct CarriedMysqlStatement {
+    pub(super) number: u32,
+    pub(super) text: Vec<u8>,
+    pub(super) columns: u16,
+    pub(super) params: u16,
+    pub(super) types: Option<Vec<u8>>,
 }
 
 /// A statement that a client has prepared by name.
@@ -67,6 +99,8 @@ impl Parcel {
         match self {
             Parcel::Listener(..) => b'L',
             Parcel::ListenersEnd => b'E',
+            // One that knows PostgreSQL only must not take it for one of its own.
+            Parcel::Client(_, carried) if carried.mysql.is_some() => b'M',
             Parcel::Client(..) => b'C',
         }
     }
@@ -167,7 +201,7 @@ pub(super) fn receive(stream: &mut UnixStream) -> io::Result<Option<Parcel>> {
     match (kind, fd) {
         (b'L', Some(fd)) => Ok(Some(Parcel::Listener(fd, serde_json::from_slice(&body)?))),
         (b'E', None) => Ok(Some(Parcel::ListenersEnd)),
-        (b'C', Some(fd)) => Ok(Some(Parcel::Client(fd, serde_json::from_slice(&body)?))),
+        (b'C' | b'M', Some(fd)) => Ok(Some(Parcel::Client(fd, serde_json::from_slice(&body)?))),
         _ => Err(bad("a frame of an unknown kind")),
     }
 }

@@ -98,7 +98,7 @@ fn play(client: &mut PgClient, batch: &PgBatch) {
 fn a_clients_connection_may_end_at_any_byte() {
     let server = Postgres::shared();
     let pooler = Pooler::start(1, vec![one_connection(&server)]);
-    let cutter = Cutter::start(pooler.relay.addresses()[0]);
+    let cutter = Cutter::start(pooler.relay.addresses()[0].1);
     let mut witness = pooler.client("t");
     let hello = startup(PROTOCOL_3_0, &[("user", "app"), ("database", "t")]);
     let mut number = 0;

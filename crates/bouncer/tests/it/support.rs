@@ -118,7 +118,7 @@ impl Pooler {
 
     /// Where it listens by TCP.
     pub(crate) fn tcp(&self) -> PgAddress {
-        self.relay.addresses()[0].into()
+        self.relay.addresses()[0].1.into()
     }
 
     /// Its Unix socket.

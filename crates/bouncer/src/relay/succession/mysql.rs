@@ -1,0 +1,93 @@
+//! What of a session of MySQL goes to the next process.
+
+use std::sync::Arc;
+
+use wire::mysql::capabilities::{Capabilities, Status};
+
+use super::super::client::Session;
+use super::super::common::Common;
+use super::super::takeover::{CarriedMysql, CarriedMysqlStatement};
+use super::{borrowed, pairs};
+use crate::link::ClientId;
+use crate::mysql::client::{ClientSession, ClientSetup};
+use crate::mysql::link::Shared;
+use crate::mysql::settings::Settings;
+use crate::mysql::statements::Counts;
+use crate::tenants::Route;
+
+/// What is carried of a session; nothing when it has warnings that its client may still ask for,
+/// or an answer that it has yet to get.
+pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<CarriedMysql> {
+    let told = &link.diagnostics;
+    if told.warned || told.warnings.is_some() || link.statements.failure.is_some() {
+        return None;
+    }
+    let statements = link.statements.iter().map(|(number, open)| CarriedMysqlStatement {
+        number,
+        text: open.statement.text.to_vec(),
+        columns: open.counts.columns,
+        params: open.counts.params,
+        types: open.types.as_ref().map(|types| types.to_vec()),
+    });
+    Some(CarriedMysql {
+        capabilities: link.capabilities.0,
+        collation: session.collation,
+        bound: session.bound.as_ref().map(|bound| bound.as_ref().to_owned()),
+        status: link.status.0,
+        multi: link.multi,
+        insert_id: told.insert_id,
+        row_count: told.row_count,
+        found_rows: told.found_rows,
+        asks_insert_id: told.asks_insert_id,
+        requested: pairs(link.requested().iter()),
+        requested_schema: link.requested().schema().map(str::to_owned),
+        wanted: pairs(link.settings().iter()),
+        wanted_schema: link.settings().schema().map(str::to_owned),
+        statements: statements.collect(),
+    })
+}
+
+/// The session, in this process.
+pub(super) fn restored(
+    it: &CarriedMysql,
+    pid: u32,
+    route: &Route,
+    (common, shared): (&Common, &mut Shared),
+) -> ClientSession {
+    let Route { tenant, user } = route;
+    let capabilities = Capabilities(it.capabilities);
+    let mut link = ClientSession::new(ClientSetup {
+        id: ClientId(pid),
+        mode: tenant.mode_of(user),
+        verify: tenant.verify,
+        read_only: tenant.read_only,
+        local_infile: tenant.local_infile && capabilities.contains(Capabilities::LOCAL_FILES),
+        capabilities,
+        settings: settings(&it.requested, it.requested_schema.as_deref()),
+        forced: common.mysql_forced.of(tenant),
+    });
+    link.restore_settings(settings(&it.wanted, it.wanted_schema.as_deref()));
+    link.status = Status(it.status);
+    link.multi = it.multi;
+    link.diagnostics.insert_id = it.insert_id;
+    link.diagnostics.row_count = it.row_count;
+    link.diagnostics.found_rows = it.found_rows;
+    link.diagnostics.asks_insert_id = it.asks_insert_id;
+    for statement in &it.statements {
+        let wanted = Arc::clone(link.settings());
+        let made = shared.texts.statement(&statement.text, &wanted);
+        let counts = Counts { columns: statement.columns, params: statement.params };
+        let types = statement.types.as_deref().map(Arc::from);
+        link.statements.restore(statement.number, made, counts, types);
+    }
+    link
+}
+
+fn settings(variables: &[(String, String)], schema: Option<&str>) -> Settings {
+    let mut settings = Settings::of(borrowed(variables));
+    if let Some(schema) = schema {
+        // It was one in the former process.
+        let _kept = settings.put_schema(schema);
+    }
+    settings
+}
