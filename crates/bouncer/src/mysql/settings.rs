@@ -118,6 +118,7 @@ const NOT_REPLAYED: &[&str] = &[
     "sql_log_bin",
     "sql_slave_skip_counter",
     "statement_id",
+    "system_versioning_asof",
     "timestamp",
     "transaction_allow_batching",
     "warning_count",
@@ -145,6 +146,7 @@ const HARMLESS: &[(&str, &str)] = &[
     ("skip_parallel_replication", "OFF"),
     ("skip_replication", "OFF"),
     ("sql_log_bin", "ON"),
+    ("system_versioning_asof", "DEFAULT"),
 ];
 
 /// What became of a setting.

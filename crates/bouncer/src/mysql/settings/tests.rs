@@ -1,5 +1,7 @@
 //! Tests of settings.
 
+mod real;
+
 use super::*;
 
 fn change(from: &Settings, to: &Settings) -> String {
