@@ -6,6 +6,11 @@ import re
 import time
 
 PROC = "/proc"
+# A server is idle when its processes used this little in that many seconds; long enough for a
+# runtime's collector that runs every few seconds to have been by.
+IDLE_CPU_SECONDS_MAX = 0.1
+IDLE_SECONDS = 6
+SETTLE_SECONDS_MAX = 180
 
 
 def read(path):
@@ -67,6 +72,20 @@ def background_busy(seconds=0.5):
     before = read(f"{PROC}/stat")
     time.sleep(seconds)
     return busy_percent(before, read(f"{PROC}/stat"))
+
+
+def settle(servers):
+    """Waits until process trees are idle: after how many seconds each was, none if it is not yet."""
+    start, took, left = time.monotonic(), {}, dict(servers)
+    while left and time.monotonic() - start < SETTLE_SECONDS_MAX:
+        before = {name: tree_cpu_seconds(pid) for name, pid in left.items()}
+        time.sleep(IDLE_SECONDS)
+        for name, pid in list(left.items()):
+            # A child that ended in between takes its time along, so less is not idle either.
+            if 0 <= tree_cpu_seconds(pid) - before[name] <= IDLE_CPU_SECONDS_MAX:
+                took[name] = round(time.monotonic() - start - IDLE_SECONDS)
+                del left[name]
+    return {**took, **dict.fromkeys(left)}
 
 
 def descendants(pid):

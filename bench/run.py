@@ -112,11 +112,6 @@ WARMUP_SECONDS = 0.2
 SEED_SECONDS_MAX = 120.0
 DURABILITY_JOBS_QUICK = 1000
 SLOW_READER_SECONDS_QUICK = 5.0
-# A server is idle when its processes used this little in that many seconds; long enough for a
-# runtime's collector that runs every few seconds to have been by.
-IDLE_CPU_SECONDS_MAX = 0.1
-IDLE_SECONDS = 6
-SETTLE_SECONDS_MAX = 180
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
 OTHERS = ("durability", "slow-reader", "memory", "pool", *sessions.NAMES, *bouncer.NAMES)
@@ -347,19 +342,12 @@ def settle(running):
     """Waits until the servers are idle: what one still prepares would be in everybody's figures."""
     names = (*SERVERS, COVE_20, GO_JUDGE_20)
     servers = {name: running[name]["pid"] for name in names if name in running}
-    start, took = time.monotonic(), {}
-    while servers and time.monotonic() - start < SETTLE_SECONDS_MAX:
-        before = {name: machine.tree_cpu_seconds(pid) for name, pid in servers.items()}
-        time.sleep(IDLE_SECONDS)
-        for name, pid in list(servers.items()):
-            # A child that ended in between takes its time along, so less is not idle either.
-            if 0 <= machine.tree_cpu_seconds(pid) - before[name] <= IDLE_CPU_SECONDS_MAX:
-                took[name] = round(time.monotonic() - start - IDLE_SECONDS)
-                del servers[name]
-    for name in servers:
-        say(f"{name} is not idle after {SETTLE_SECONDS_MAX} s; its figures are what they are")
+    took = machine.settle(servers)
+    for name in took:
+        if took[name] is None:
+            say(f"{name} is not idle yet; its figures are what they are")
     say(f"idle after seconds: {took}")
-    return {**took, **dict.fromkeys(servers)}
+    return took
 
 
 def memory_readings(running, when, readings):

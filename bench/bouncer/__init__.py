@@ -134,6 +134,9 @@ class Running:
             raise Unavailable(reason)
         if name not in self.endpoints:
             endpoint = self.stack.enter_context(self.maker(name))
+            if name in (COVE, mysql.COVE_MYSQL):
+                # What its other services prepare in the background is no work of the bouncer's.
+                machine.settle({name: endpoint.pid})
             self.endpoints[name] = endpoint
             self.found["versions"][name] = endpoint.version
         return self.endpoints[name]
