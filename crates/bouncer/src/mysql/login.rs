@@ -5,7 +5,8 @@
 //! capabilities and the nonce are the same for all tenants.
 //!
 //! ```text
-//! greet ─► input ─► More ─► … ─► StartTls ─► tls_started ─► … ─► Route ─► routed ─► … ─► Done ─► welcome
+//! greet ─► input ─► More ─► … ─► StartTls ─► tls_started ─► … ─► Route
+//!                                                   Route ─► routed ─► … ─► Done ─► welcome
 //! ```
 
 use std::sync::Arc;

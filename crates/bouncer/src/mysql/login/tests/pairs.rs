@@ -71,15 +71,7 @@ impl Pair {
                 DialNext::StartTls => {
                     assert!(at_client.is_empty() && to_client.is_empty());
                     at_server.append(&mut to_server);
-                    let step = login.input(&at_server, &mut to_client);
-                    assert!(matches!(step.next, LoginNext::StartTls));
-                    at_server.drain(..step.consumed);
-                    assert!(at_server.is_empty());
-                    let facts = TlsFacts::default();
-                    assert!(matches!(
-                        login.tls_started(facts, &mut to_client).next,
-                        LoginNext::More
-                    ));
+                    shake_hands(&mut login, &mut at_server, &mut to_client);
                     assert!(matches!(dial.tls_started(&mut to_server), DialNext::More));
                 }
                 DialNext::Ready(greeting) => {
@@ -149,6 +141,16 @@ impl Pair {
             packet::put_ok(to_client, &mut seq, &ok, OFFERED);
         }
     }
+}
+
+/// Gives a login all that came, which ends with a wish for TLS.
+fn shake_hands(login: &mut Login, at_server: &mut Vec<u8>, to_client: &mut Vec<u8>) {
+    let step = login.input(at_server, to_client);
+    assert!(matches!(step.next, LoginNext::StartTls));
+    assert_eq!(step.consumed, at_server.len());
+    at_server.clear();
+    let step = login.tls_started(TlsFacts::default(), to_client);
+    assert!(matches!(step.next, LoginNext::More));
 }
 
 fn password() -> Credentials {
