@@ -316,7 +316,9 @@ impl Known {
 #[must_use]
 pub fn request(tls: &ServerTls, address: &Address) -> TlsRequest {
     match (address, tls.mode) {
-        (Address::Unix { .. } | Address::Socket { .. }, _) | (_, TlsMode::Disable) => TlsRequest::Never,
+        (Address::Unix { .. } | Address::Socket { .. }, _) | (_, TlsMode::Disable) => {
+            TlsRequest::Never
+        }
         // libpq tries without TLS first; whoever allows it has no reason to prefer it.
         (_, TlsMode::Allow | TlsMode::Prefer) => TlsRequest::IfOffered,
         (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => TlsRequest::Must,

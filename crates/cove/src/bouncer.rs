@@ -165,6 +165,8 @@ impl Running {
             server_tls: Arc::clone(&server_tls),
             look_up: Arc::new(Background::new(queries, Handle::current())),
         };
+        // Before anybody can see that it is there: a signal that nobody listens to ends the process.
+        let hangups = Hangups::new().context("failed to listen to signals")?;
         let relay = match Relay::start_after(relay_config(config)?, relay_parts, succession) {
             Ok(relay) => Arc::new(relay),
             Err(error @ StartError::Listen(_)) if config.listen.is_default() => {
@@ -181,7 +183,6 @@ impl Running {
         let desk = FrontDesk::new(console, bouncer.clone(), resolver, Handle::current());
         relay.open_console(Arc::new(desk));
         metrics::register(&bouncer, registry);
-        let hangups = Hangups::new().context("failed to listen to signals")?;
         Ok(Some(Running { bouncer, relay, client_tls, server_tls, hangups }))
     }
 
@@ -321,12 +322,8 @@ fn relay_config(config: &Config) -> Result<RelayConfig> {
 fn listeners(config: &Config) -> Result<Vec<ListenerSpec>> {
     let mode = u32::from_str_radix(&config.unix_socket_mode, 8).ok().filter(|it| *it <= 0o777);
     let mode = mode.context("bouncer.unix_socket_mode: must be octal digits such as 0770")?;
-    let open = |address, engine, is_optional| ListenerSpec {
-        address,
-        engine,
-        is_optional,
-        tenant: None,
-    };
+    let open =
+        |address, engine, is_optional| ListenerSpec { address, engine, is_optional, tenant: None };
     let mut listeners = Vec::new();
     let mut port = PORT_DEFAULT;
     for (index, text) in config.listen.addresses().into_iter().enumerate() {

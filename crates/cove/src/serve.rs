@@ -259,9 +259,8 @@ fn addresses<const N: usize>(
 ) -> Vec<(&'static str, SocketAddr)> {
     let faces = faces.into_iter().filter_map(|(name, it)| Some((name, it.as_ref()?.0.address())));
     let engines = [("bouncer", TenantEngine::Postgres), ("mysql", TenantEngine::Mysql)];
-    let pooler = engines
-        .into_iter()
-        .filter_map(|(name, engine)| Some((name, pooler?.address(engine)?)));
+    let pooler =
+        engines.into_iter().filter_map(|(name, engine)| Some((name, pooler?.address(engine)?)));
     faces.chain(pooler).collect()
 }
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use api::{
-    BouncerClientList, BouncerServerList, Tenant, TenantAdmission, TenantHealth,
-    TenantEngine, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec, TenantStats,
+    BouncerClientList, BouncerServerList, Tenant, TenantAdmission, TenantEngine, TenantHealth,
+    TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec, TenantStats,
     TenantUserSpec,
 };
 use axum::http::Method;

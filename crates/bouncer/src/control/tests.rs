@@ -18,7 +18,8 @@ use crate::tenants::{ServerId, ServerTls};
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
 
 fn server(address: &str, tls: ServerTls) -> ServerAddress {
-    let address = Address::parse(address, api::TenantEngine::Postgres, "server").expect("an address");
+    let address =
+        Address::parse(address, api::TenantEngine::Postgres, "server").expect("an address");
     ServerAddress { id: ServerId(0), address, connections_max: 10, tls }
 }
 

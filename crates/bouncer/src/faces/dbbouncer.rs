@@ -10,7 +10,8 @@ mod duration;
 use std::collections::BTreeMap;
 
 use api::{
-    PoolMode, Tenant, TenantAdmission, TenantEngine, TenantHealth, TenantLimitsSpec, TenantSpec, TenantUserSpec,
+    PoolMode, Tenant, TenantAdmission, TenantEngine, TenantHealth, TenantLimitsSpec, TenantSpec,
+    TenantUserSpec,
 };
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};

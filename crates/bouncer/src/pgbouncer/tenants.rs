@@ -12,9 +12,7 @@ use api::{
 
 use super::ini::{Entry, Ini, IniError, connection_string};
 use super::settings::{Change, Values, find};
-use crate::config::{
-    Config, ConsoleTable, ConsoleUser, Listen, MysqlTable, ServerTable, TlsTable,
-};
+use crate::config::{Config, ConsoleTable, ConsoleUser, Listen, MysqlTable, ServerTable, TlsTable};
 
 /// Connections where PgBouncer knows no limit.
 const UNLIMITED: u32 = 100_000;
