@@ -138,6 +138,9 @@ unix_socket_dir = "{place.directory}"
 clients_max = {CLIENTS_MAX}
 [bouncer.mysql]
 listen = "127.0.0.1:{place.port}"
+# A check has a connection of its own, which would be counted with those of the pool.
+[bouncer.health]
+interval_s = 0
 [bouncer.defaults.limits]
 server_connections_max = {POOL}
 wait_s = {WAIT_SECONDS}
