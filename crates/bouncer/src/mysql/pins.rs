@@ -69,9 +69,9 @@ const PINS: [(Pin, &str); 19] = [
     (Pin::Backup, "backup"),
 ];
 
-/// What `COM_RESET_CONNECTION` leaves as it is (MariaDB 10.11): roles, and `BACKUP LOCK`. A routine
-/// may have changed the role.
-const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32 | 1 << Pin::Backup as u32;
+/// What `COM_RESET_CONNECTION` leaves as it is (MariaDB 10.11): roles. A routine may have changed
+/// the role.
+const LASTING: u32 = 1 << Pin::Role as u32 | 1 << Pin::State as u32;
 
 /// Names and locks that are told apart; beyond it nothing unpins but a reset.
 const NAMES_MAX: usize = 64;

@@ -190,6 +190,8 @@ pub struct ServerSession {
     pub(crate) unlocks: bool,
     /// Changes may be known to it that it has not told.
     pub(crate) is_untold: bool,
+    /// Variables whose values are among them.
+    pub(crate) asks_values: Vec<Box<str>>,
     /// What `LAST_INSERT_ID()` gives has to be asked before the client leaves.
     pub(crate) asks_insert_id: bool,
     /// It is about to close.
@@ -251,6 +253,7 @@ impl ServerSession {
             unlock_due: false,
             unlocks: true,
             is_untold: false,
+            asks_values: Vec::new(),
             asks_insert_id: false,
             closing: false,
             wants_file: false,

@@ -100,6 +100,7 @@ pub(super) fn was_reset(server: &mut ServerSession) {
     server.statements.clear();
     server.pins.reset();
     server.is_untold = false;
+    server.asks_values.clear();
     server.has_sequences = false;
     server.insert_id = Some(0);
     server.uncommitted = false;

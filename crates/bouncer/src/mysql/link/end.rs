@@ -20,7 +20,7 @@ use super::{commands, leaves};
 use crate::link::Broken;
 use crate::mysql::client::Turn;
 use crate::mysql::pins::Pin;
-use crate::mysql::server::{Audience, Entry, Note};
+use crate::mysql::server::{Audience, Entry, Note, ServerSession};
 use crate::mysql::settings::{Put, is_harmless, is_replayable};
 use crate::mysql::texts::Facts;
 use crate::mysql::warnings::Warnings;
@@ -52,6 +52,9 @@ const READ_ONLY: [&str; 5] =
 /// What takes the warnings of earlier statements away.
 const CLEARS_WARNINGS: Effects =
     Effects::TABLES.with(Effects::WRITES).with(Effects::DDL).with(Effects::UNKNOWN);
+
+/// Code that is not in the text.
+const HIDDEN: Effects = Effects::CALL.with(Effects::UNKNOWN_FUNCTION).with(Effects::SQL_EXECUTE);
 
 /// What we set ourselves, to hear of the rest.
 const OURS: (&str, &str) = ("session_track_schema", "ON");
@@ -118,7 +121,8 @@ impl Back<'_, '_> {
             Note::Use(_) | Note::Plain | Note::Prepare(_) | Note::ResetStatement(_) => {
                 (Facts::NOTHING, true)
             }
-            Note::Flush => (Facts::NOTHING, false),
+            // It is a `SET`, of which a server always says that it changes the session's state.
+            Note::Flush => (Facts::NOTHING, true),
             _ => return,
         };
         let mut variables = Vec::new();
@@ -387,7 +391,12 @@ impl Back<'_, '_> {
         {
             client.diagnostics.warnings = None;
         }
-        server.is_untold |= !went_well && leaves::may_change_before_it_fails(effects);
+        if !went_well {
+            server.is_untold |= leaves::may_change_before_it_fails(effects);
+            // User variables and temporary tables of what failed are never told of.
+            let verify = self.client.as_ref().map_or(Verify::Always, |client| client.verify);
+            server.reset_due |= effects.intersects(HIDDEN) && verify != Verify::Never;
+        }
         if !effects.is_empty() || !server.pins.is_empty() {
             let verify = self.client.as_ref().map_or(Verify::Always, |client| client.verify);
             leaves::behind(server, facts, (went_well, lock_row), verify);
@@ -406,11 +415,20 @@ impl Back<'_, '_> {
         if !went_well && !facts.effects.intersects(Effects::MULTI) {
             return;
         }
-        let understood = leaves::settings(facts, self.server.tracks.then_some(&told));
-        let Some(understood) = understood.filter(|it| went_well || it.is_nothing()) else {
+        let told = self.server.tracks.then_some(&told);
+        let Some(understood) = leaves::settings(facts, told) else {
             return self.server.pins.set(Pin::Settings);
         };
         if understood.is_nothing() {
+            return;
+        }
+        if understood.asks || !went_well {
+            if told.is_none() {
+                return self.server.pins.set(Pin::Settings);
+            }
+            let names = understood.variables.iter().map(|(name, _)| Box::from(*name));
+            self.server.asks_values.extend(names);
+            self.server.is_untold = true;
             return;
         }
         if let Some(schema) = understood.schema {
@@ -467,8 +485,7 @@ impl Back<'_, '_> {
             return;
         }
         if std::mem::take(&mut server.is_untold) && server.tracks {
-            let what = (ReplyKind::Query, Note::Flush);
-            return server.inject(what, FLUSH, self.out.to_server);
+            return flush(server, self.out.to_server);
         }
         if std::mem::take(&mut client.diagnostics.warned) {
             let mut command = Vec::with_capacity(16);
@@ -489,6 +506,18 @@ impl Back<'_, '_> {
         self.client = None;
         self.released = true;
     }
+}
+
+/// Asks for what a server knows of its session and has not told.
+#[cold]
+fn flush(server: &mut ServerSession, out: &mut Vec<u8>) {
+    let mut command = FLUSH.to_vec();
+    for name in std::mem::take(&mut server.asks_values) {
+        for part in [",SESSION ", &*name, "=@@", &*name] {
+            command.extend_from_slice(part.as_bytes());
+        }
+    }
+    server.inject((ReplyKind::Query, Note::Flush), &command, out);
 }
 
 /// How a statement went: the status of its last result, or the error.

@@ -88,6 +88,8 @@ pub(super) struct Understood<'a> {
     /// None: the default.
     pub(super) variables: Vec<(&'a str, Option<&'a str>)>,
     pub(super) schema: Option<&'a str>,
+    /// Some values are known to the server only.
+    pub(super) asks: bool,
 }
 
 impl Understood<'_> {
@@ -123,7 +125,10 @@ pub(super) fn settings<'a>(
         let value = match &assignment.value {
             Assigned::Literal(value) => Some(value.as_str()),
             Assigned::Default => None,
-            Assigned::Expression => return None,
+            Assigned::Expression => {
+                understood.asks = true;
+                None
+            }
         };
         understood.variables.push((&assignment.name, value));
     }

@@ -144,11 +144,29 @@ fn servers_tell_what_words_do_not() {
 #[test]
 fn what_servers_do_not_tell_is_understood_by_words() {
     check(&[("SET @@lock_wait_timeout = 7", "OK", "")]);
-    check(&[("SET @@lock_wait_timeout = 7 + 1", "OK", "settings")]);
     check(&[("SET @@session.lock_wait_timeout = 7 + 1", "OK[var:lock_wait_timeout=8]", "")]);
     check(&[("SET SESSION TRANSACTION READ ONLY", "OK[var:tx_read_only=ON]", "")]);
     check(&[("SET @@lock_wait_timeout = 7", "ERR[1193]", "")]);
-    check(&[("SET @@lock_wait_timeout = 7; SELECT broken", "OK[m] ERR[1054]", "settings")]);
+    for (text, reply) in [
+        ("SET @@lock_wait_timeout = 7 + 1", "OK"),
+        ("SET @@lock_wait_timeout = 7; SELECT broken", "OK[m] ERR[1054]"),
+    ] {
+        play(
+            &Setup::default(),
+            &format!(
+                "a> Q[{text}]
+                 s< Q[{text}]
+                 s> {reply}
+                 a< {reply}
+                 s< Q[SET session_track_schema=1,SESSION lock_wait_timeout=@@lock_wait_timeout]
+                 s> OK[var:lock_wait_timeout=8,state]
+                 a: free
+                 server 2
+                 a> Q[SELECT 1]
+                 s< Q[SET lock_wait_timeout=8] Q[SELECT 1]"
+            ),
+        );
+    }
     play(
         &Setup::default(),
         "a> Q[SET a = 1, @@lock_wait_timeout = 7]

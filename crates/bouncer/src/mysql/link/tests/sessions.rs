@@ -2,8 +2,11 @@
 
 use super::stage::{Setup, play};
 
+const TRACKERS: &str = "Q[SET session_track_schema=1,session_track_state_change=1,\
+session_track_system_variables='*',session_track_transaction_info='STATE']";
+
 fn plays(script: &str) {
-    play(&Setup::default(), script);
+    play(&Setup::default(), &script.replace("TRACKERS", TRACKERS));
 }
 
 #[test]
@@ -82,8 +85,8 @@ fn forced_settings_stay() {
         &setup,
         "a> Q[SET max_statement_time = 0]
          s< Q[SET max_statement_time = 0]
-         s> OK[var:max_statement_time=0]
-         a< OK[var:max_statement_time=0]
+         s> OK[var:max_statement_time=0,state]
+         a< OK[var:max_statement_time=0,Change]
          a: free
          a> Q[SELECT 1]
          s< Q[SET max_statement_time=5] Q[SELECT 1]
@@ -247,7 +250,7 @@ fn several_statements_are_for_those_who_ask() {
          s> END -- ERR[1064]
          a< ERR[1064]
          s< Q[SET session_track_schema=1]
-         s> OK
+         s> OK[state]
          a: free
          b> Q[SELECT 1; SELECT 2]
          s< OPTION[0] Q[SELECT 1; SELECT 2]
@@ -310,11 +313,11 @@ fn what_a_server_has_not_told_is_asked_for() {
          s> ERR[1644]
          a< ERR[1644]
          s< Q[SET session_track_schema=1]
-         s> OK[var:session_track_schema=ON,var:time_zone=x]
+         s> OK[var:session_track_schema=ON,var:time_zone=x,state]
          a<
          a: free
          b> Q[SELECT 1]
-         s< Q[DO RELEASE_ALL_LOCKS()] Q[SET time_zone=DEFAULT] Q[SELECT 1]
+         s< RESET TRACKERS Q[SELECT 1]
          s> OK -- OK -- COLS[1] DEF ROW[1] END
          b< COLS[1] DEF ROW[1] END
          a> Q[SET STATEMENT max_statement_time=1 FOR SELECT 1]
@@ -322,7 +325,7 @@ fn what_a_server_has_not_told_is_asked_for() {
          s> OK -- COLS[1] DEF ROW[1] END[var:max_statement_time=1]
          a< COLS[1] DEF ROW[1] END[var:max_statement_time=1]
          s< Q[SET session_track_schema=1]
-         s> OK[var:max_statement_time=0]
+         s> OK[var:max_statement_time=0,state]
          a: free",
     );
     plays(

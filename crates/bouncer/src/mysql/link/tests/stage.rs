@@ -143,7 +143,7 @@ impl Stage<'_> {
                 let said = self.said_to_server();
                 if !said.is_empty() {
                     assert_eq!(said, "Q[SET session_track_schema=1]", "{line} (chunk {chunk})");
-                    self.line("s> OK[var:session_track_schema=ON]");
+                    self.line("s> OK[var:session_track_schema=ON,state]");
                 }
             }
             ('s', ':') => {
