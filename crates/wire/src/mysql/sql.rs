@@ -62,9 +62,9 @@ pub struct Assignment {
     pub scope: Scope,
     /// Whether it is set by `@@name` without a scope, of which `MariaDB`'s trackers do not tell.
     pub is_untold: bool,
-    /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and `SET CHARACTER SET` are said as
-    /// the variables they set, `SET SESSION TRANSACTION` as `transaction_isolation` and
-    /// `transaction_read_only`.
+    /// In lower case: letters, digits and underscores, 64 at most. `SET NAMES` and
+    /// `SET CHARACTER SET` are said as the variables they set, `SET SESSION TRANSACTION` as
+    /// `transaction_isolation` and `transaction_read_only`.
     pub name: String,
     /// The value.
     pub value: Assigned,
