@@ -19,7 +19,8 @@ use crate::tenants::Route;
 /// or an answer that it has yet to get.
 pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<CarriedMysql> {
     let told = &link.diagnostics;
-    if told.warned || told.warnings.is_some() || link.statements.failure.is_some() {
+    let owes = link.statements.iter().any(|(number, _)| link.statements.has_failed(number));
+    if told.warned || told.warnings.is_some() || owes {
         return None;
     }
     let statements = link.statements.iter().map(|(number, open)| CarriedMysqlStatement {
