@@ -481,9 +481,12 @@ impl PgClient {
         self.stream.patience(Some(limit)).expect("limit the wait");
     }
 
-    /// Says that nothing more will be sent.
+    /// Says that nothing more will be sent; to a server that has gone already, nothing.
     pub fn finish(&self) {
-        self.stream.shutdown(Shutdown::Write).expect("end the way forth");
+        match self.stream.shutdown(Shutdown::Write) {
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => {}
+            done => done.expect("end the way forth"),
+        }
     }
 
     /// The next message. Changes of parameters, notifications and readiness are noted, too.

@@ -2,6 +2,7 @@
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use testkit::pg::{PROTOCOL_3_0, cancel_request, gss_request, ssl_request, startup};
@@ -10,10 +11,10 @@ use testkit::{PgBatch, PgClient, process, until};
 use crate::model::Random;
 use crate::support::{Behind, Bounced, USER, bounce, shared_postgres};
 
-/// Seconds that a login may take in these tests.
-const LOGIN: &str = "login_s = 2";
+/// Seconds that a login may take in these tests: more than an honest one does on a busy machine.
+const LOGIN: &str = "login_s = 10";
 /// How long an end may take: what is no message yet may become one until the login is too late.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What a server may hold more than before, which is room for buffers that it keeps.
 const SLACK_BYTES: u64 = 24 << 20;
 /// Runs of each kind of chance.
@@ -85,66 +86,77 @@ fn check(tenant: &str, run: impl FnOnce(&Hostile<'_>)) {
         let open = process::descriptors(pid);
         if open <= descriptors + 2 { Ok(()) } else { Err(format!("{open}, were {descriptors}")) }
     });
-    let held = process::resident_bytes(pid).saturating_sub(bytes);
-    assert!(held < SLACK_BYTES, "{held} bytes are held");
+    until("memory to be given back", PATIENCE, || {
+        let held = process::resident_bytes(pid).saturating_sub(bytes);
+        if held < SLACK_BYTES { Ok(()) } else { Err(format!("{held} bytes are held")) }
+    });
 }
 
 fn number(length: u32, rest: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes()[..], rest].concat()
 }
 
+/// What comes in place of a login.
+fn in_place_of_a_login() -> Vec<(&'static str, Vec<u8>)> {
+    let version = PROTOCOL_3_0.to_be_bytes();
+    let user = |more: &[u8]| {
+        let body = [&version[..], b"user\0ada\0database\0hostile_login\0", more].concat();
+        number(u32::try_from(body.len() + 4).unwrap(), &body)
+    };
+    let mut many = Vec::new();
+    for at in 0..40 {
+        many.extend(if at % 2 == 0 { ssl_request() } else { gss_request() });
+    }
+    let long = "x".repeat(9_000);
+    vec![
+        ("nothing but zeros", vec![0; 64]),
+        ("nothing but ones", vec![0xFF; 64]),
+        ("a length of 0", number(0, &version)),
+        ("a length of 3", number(3, &version)),
+        ("a length of 7", number(7, &version)),
+        ("a length that is negative", number(0x8000_0000, &version)),
+        ("a length that overflows", number(u32::MAX, &[0; 20_000])),
+        ("more than a startup may be", number(10_001, &[7; 10_001])),
+        ("a startup of 9 kB", startup(PROTOCOL_3_0, &[("user", &long)])),
+        ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
+        ("TLS where there is none", b"\x16\x03\x01\x00\xff\x01\x00\x00\xfb\x03\x03".to_vec()),
+        ("too many requests for encryption", many),
+        ("no user", startup(PROTOCOL_3_0, &[("database", "hostile_login")])),
+        ("an empty user", startup(PROTOCOL_3_0, &[("user", ""), ("database", "hostile_login")])),
+        ("the same user twice", startup(PROTOCOL_3_0, &[("user", USER), ("user", "x")])),
+        ("version 2", startup(2 << 16, &[("user", USER)])),
+        ("version 4", startup(4 << 16, &[("user", USER)])),
+        ("a parameter without a value", user(b"options\0")),
+        ("no end", user(b"")),
+        ("bytes that are no text", user(b"application_name\0\xff\xfe\0\0")),
+        ("options that end in the middle", user(b"options\0-c\\\0\0")),
+        ("options that set a role", user(b"options\0-c role=postgres\0\0")),
+        ("physical replication", user(b"replication\0true\0\0")),
+        ("a cancel without a key", cancel_request(1, &[])),
+        ("a cancel of nobody", cancel_request(u32::MAX, &[1, 2, 3, 4])),
+        ("a cancel with a long key", cancel_request(1, &[9; 300])),
+        ("a cancel with a very long key", cancel_request(1, &[9; 9_000])),
+    ]
+}
+
 #[test]
 fn nothing_but_a_login_logs_in() {
     check("hostile_login", |bounced| {
-        let version = PROTOCOL_3_0.to_be_bytes();
-        let user = |more: &[u8]| {
-            let body = [&version[..], b"user\0ada\0database\0hostile_login\0", more].concat();
-            number(u32::try_from(body.len() + 4).unwrap(), &body)
-        };
-        let mut many = Vec::new();
-        for at in 0..40 {
-            many.extend(if at % 2 == 0 { ssl_request() } else { gss_request() });
-        }
-        let long = "x".repeat(9_000);
-        let table: Vec<(&str, Vec<u8>)> = vec![
-            ("nothing but zeros", vec![0; 64]),
-            ("nothing but ones", vec![0xFF; 64]),
-            ("a length of 0", number(0, &version)),
-            ("a length of 3", number(3, &version)),
-            ("a length of 7", number(7, &version)),
-            ("a length that is negative", number(0x8000_0000, &version)),
-            ("a length that overflows", number(u32::MAX, &[0; 20_000])),
-            ("more than a startup may be", number(10_001, &[7; 10_001])),
-            ("a startup of 9 kB", startup(PROTOCOL_3_0, &[("user", &long)])),
-            ("HTTP", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec()),
-            ("TLS where there is none", b"\x16\x03\x01\x00\xff\x01\x00\x00\xfb\x03\x03".to_vec()),
-            ("too many requests for encryption", many),
-            ("no user", startup(PROTOCOL_3_0, &[("database", "hostile_login")])),
-            (
-                "an empty user",
-                startup(PROTOCOL_3_0, &[("user", ""), ("database", "hostile_login")]),
-            ),
-            ("the same user twice", startup(PROTOCOL_3_0, &[("user", USER), ("user", "x")])),
-            ("version 2", startup(2 << 16, &[("user", USER)])),
-            ("version 4", startup(4 << 16, &[("user", USER)])),
-            ("a parameter without a value", user(b"options\0")),
-            ("no end", user(b"")),
-            ("bytes that are no text", user(b"application_name\0\xff\xfe\0\0")),
-            ("options that end in the middle", user(b"options\0-c\\\0\0")),
-            ("options that set a role", user(b"options\0-c role=postgres\0\0")),
-            ("physical replication", user(b"replication\0true\0\0")),
-            ("a cancel without a key", cancel_request(1, &[])),
-            ("a cancel of nobody", cancel_request(u32::MAX, &[1, 2, 3, 4])),
-            ("a cancel with a long key", cancel_request(1, &[9; 300])),
-            ("a cancel with a very long key", cancel_request(1, &[9; 9_000])),
-        ];
-        for (what, bytes) in table {
-            let answer = bounced.until_end(what, &bytes);
-            let text = String::from_utf8_lossy(&answer);
-            // Nobody is let in; what is asked may be how it proves who it is.
-            assert!(!answer.contains(&b'Z') || text.contains("FATAL"), "{what}: {text:?}");
-            bounced.control(what);
-        }
+        let table = in_place_of_a_login();
+        // At the same time, because some are ended only when their login is too late; and while
+        // they are there, those who are honest come and go.
+        thread::scope(|scope| {
+            let end =
+                |(what, bytes): &(&'static str, Vec<u8>)| (*what, bounced.until_end(what, bytes));
+            let all: Vec<_> = table.iter().map(|one| scope.spawn(move || end(one))).collect();
+            for hostile in all {
+                let (what, answer) = hostile.join().unwrap();
+                let text = String::from_utf8_lossy(&answer);
+                // Nobody is let in; what is asked may be how it proves who it is.
+                assert!(!answer.contains(&b'Z') || text.contains("FATAL"), "{what}: {text:?}");
+                bounced.control(what);
+            }
+        });
         let mut random = Random::new(7);
         for run in 0..RUNS {
             let length = random.below(400);
@@ -154,7 +166,7 @@ fn nothing_but_a_login_logs_in() {
                 // So that more of it is looked at.
                 let all = u32::try_from(bytes.len()).unwrap();
                 bytes[..4].copy_from_slice(&all.to_be_bytes());
-                bytes[4..8].copy_from_slice(&version);
+                bytes[4..8].copy_from_slice(&PROTOCOL_3_0.to_be_bytes());
             }
             let mut stream = TcpStream::connect(bounced.bounced.tcp()).unwrap();
             stream.set_read_timeout(Some(PATIENCE)).unwrap();

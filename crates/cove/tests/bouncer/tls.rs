@@ -13,7 +13,7 @@ use crate::clients::{check_output, python};
 use crate::support::{Behind, Bounced, PASSWORD, USER, bounce_at, prepared};
 
 /// Time for something to become so.
-const SOON: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_secs(60);
 
 /// A tenant on an encrypted PostgreSQL 18, whose clients may encrypt, too.
 fn newer(scratch: &Scratch, name: &str, trusts: Option<&Path>) -> Bounced {

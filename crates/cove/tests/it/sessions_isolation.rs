@@ -3,13 +3,13 @@
 use std::fs;
 
 use serde_json::{Value, json};
-use testkit::{Receiver, Request, eventually, process};
+use testkit::{Receiver, Request, eventually, process, until};
 
 use crate::asynchronous::{assert_error, post_request};
 use crate::sessions_support::{
     SOON, Sessions, ok, path, probe, serve_sessions, start_inside, with,
 };
-use crate::support::beside_others;
+use crate::support::{beside_others, wait_until_gone};
 
 /// A secret of one session that no other one may find.
 const SECRET: &str = "the-secret-of-the-first-session";
@@ -488,12 +488,11 @@ fn floods_cost_the_server_nothing_that_lasts() {
     let marked = start_inside(&sessions, &session);
     sessions.exec(&session, "for i in $(seq 100); do setsid sleep 7766.5 & done; true");
     sessions.end(&session);
-    eventually(SOON, || match process::with_marker("7766.5").is_empty() {
-        true => Ok(()),
-        false => Err("they are there".to_owned()),
-    })
-    .unwrap();
-    assert_ne!(process::name(marked), "sleep");
+    wait_until_gone("7766.5");
+    until("the end of the one before", SOON, || match process::name(marked) {
+        name if name == "sleep" => Err(name),
+        _ => Ok(()),
+    });
 }
 
 #[test]
