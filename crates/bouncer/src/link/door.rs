@@ -119,7 +119,7 @@ impl Keyrings {
         let best = mysql::login::Method::Best;
         Keyrings {
             pg: Arc::new(pg::auth::Keyring::new(process_secret, method)),
-            my: Arc::new(mysql::auth::Keyring::new(process_secret, best, MYSQL_PLUGIN)),
+            my: Arc::new(mysql::auth::Keyring::new(process_secret, best)),
         }
     }
 

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use wire::mysql::auth::{Plugin, Secret, SecretError, Verifier};
+use wire::mysql::auth::{Secret, SecretError, SecretKind, Verifier};
 use zeroize::Zeroizing;
 
 use super::dial::Credentials;
 use super::login::{Authenticated, Method, Proof, Requested, Shown};
 use crate::pg::auth::uid_of;
 use crate::pg::login::{Reached, Refusal};
-use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantUser};
+use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantId, TenantUser};
 
 mod own_key;
 
@@ -30,9 +30,19 @@ const PREPARED_MAX: usize = 65_536;
 pub struct Keyring {
     process_secret: Zeroizing<[u8; 32]>,
     method: Method,
-    plugin: Plugin,
     verifiers: Mutex<HashMap<[u8; 32], Arc<Verifier>>>,
+    /// Of each tenant, the forms of the secrets that its users have.
+    kinds: Mutex<HashMap<TenantId, Kinds>>,
     key: Arc<OwnKey>,
+}
+
+/// Whether there are secrets of each form, in the order of [`SecretKind::ALL`].
+type Kinds = [bool; 3];
+
+fn put_kind(kinds: &mut Kinds, kind: SecretKind) {
+    for (is_there, one) in kinds.iter_mut().zip(SecretKind::ALL) {
+        *is_there |= one == kind;
+    }
 }
 
 /// What a client has to show.
@@ -46,14 +56,14 @@ pub enum Demand {
 
 impl Keyring {
     /// An empty one. `process_secret` should outlive the process: which method users are asked by
-    /// who do not exist comes from it. `plugin` is the method that clients are greeted with.
+    /// who do not exist comes from it.
     #[must_use]
-    pub fn new(process_secret: [u8; 32], method: Method, plugin: Plugin) -> Keyring {
+    pub fn new(process_secret: [u8; 32], method: Method) -> Keyring {
         Keyring {
             process_secret: Zeroizing::new(process_secret),
             method,
-            plugin,
             verifiers: Mutex::default(),
+            kinds: Mutex::default(),
             key: Arc::default(),
         }
     }
@@ -89,6 +99,9 @@ impl Keyring {
     /// secret that nobody could have is as good as none.
     #[must_use]
     pub fn found(&self, tenant: &Tenant, user: &TenantUser, secret: Option<&str>) -> Proof {
+        if let Some(Ok(secret)) = secret.map(Secret::parse) {
+            put_kind(self.kinds.lock().entry(tenant.id).or_default(), secret.kind());
+        }
         self.password(tenant, user, secret)
     }
 
@@ -125,33 +138,30 @@ impl Keyring {
     /// What a user who does not exist is asked for: the same as one of those who do, so that the
     /// method does not tell.
     fn nobody(&self, tenant: &Tenant, user: &TenantUser) -> Arc<Verifier> {
-        let mut plugins: Vec<Plugin> = tenant
-            .users
-            .values()
-            .filter_map(|user| match &user.auth {
-                ClientAuth::Secret(secret) => Secret::parse(secret.expose()).ok(),
-                _ => None,
-            })
-            .map(|secret| secret.plugin(self.plugin))
-            .collect();
-        plugins.sort_by_key(|plugin| plugin.name());
-        let [first, second, ..] = self.key(&["nobody", &tenant.name, &user.name]);
-        let place = usize::from(u16::from_be_bytes([first, second])) % plugins.len().max(1);
-        let plugin = plugins.get(place).copied().unwrap_or(self.plugin);
-        Arc::new(Verifier::mock(&user.name, &self.process_secret, plugin))
+        let kinds = self.kinds.lock().get(&tenant.id).copied().unwrap_or_default();
+        let known = SecretKind::ALL.into_iter().zip(kinds).filter(|(_, is_there)| *is_there);
+        let known: Vec<SecretKind> = known.map(|(kind, _)| kind).collect();
+        let [first, ..] = self.key(&["nobody", &tenant.name, &user.name]);
+        let place = usize::from(first) % known.len().max(1);
+        // Where there is nobody yet, as if the first one had what MariaDB stores.
+        let kind = known.get(place).copied().unwrap_or(SecretKind::Native);
+        Arc::new(Verifier::mock(&user.name, &self.process_secret, kind))
     }
 
-    /// Prepares what a tenant's clients may need: a key that takes some tenths of a second, if a
-    /// password may have to be sent. For the control plane.
+    /// Prepares what a tenant's clients may need: which secrets there are, and a key that takes
+    /// some tenths of a second if a password may have to be sent. For the control plane.
     pub fn prepare(&self, tenant: &Tenant) {
-        let needs_key = tenant.auth_query.is_some()
-            || tenant.users.values().any(|user| match &user.auth {
-                ClientAuth::Secret(secret) => {
-                    matches!(Secret::parse(secret.expose()), Ok(Secret::Sha2(_)))
-                }
-                _ => false,
-            });
-        if needs_key {
+        let mut kinds = Kinds::default();
+        for user in tenant.users.values() {
+            if let ClientAuth::Secret(secret) = &user.auth
+                && let Ok(secret) = Secret::parse(secret.expose())
+            {
+                put_kind(&mut kinds, secret.kind());
+            }
+        }
+        let [_, _, has_sha2] = kinds;
+        self.kinds.lock().insert(tenant.id, kinds);
+        if has_sha2 || tenant.auth_query.is_some() {
             self.key.prepare();
         }
     }
@@ -207,3 +217,6 @@ fn known(text: &str) -> Credentials {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroize;
 
 pub use crypt::Sha2Crypt;
-pub use secret::{Fast, Secret, SecretError, Verifier};
+pub use secret::{Fast, Secret, SecretError, SecretKind, Verifier};
 
 mod crypt;
 mod secret;

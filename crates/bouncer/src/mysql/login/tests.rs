@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use wire::mysql::auth::{NONCE_BYTES, Secret, Sha2Crypt};
+use wire::mysql::auth::{NONCE_BYTES, Secret, SecretKind, Sha2Crypt};
 use wire::mysql::handshake::{Attributes, Challenge, Response, put_ssl_request};
 use wire::mysql::packet::{ErrPacket, OkPacket};
 
@@ -189,24 +189,25 @@ fn a_proof_that_came_unasked_is_taken_where_it_says_something() {
 fn users_who_do_not_exist_are_asked_like_others_and_sent_away_like_others() {
     let wrong = NativeKey::of("wrong").answer(&nonce());
     let wrong_sha2 = Sha2Key::of("wrong").answer(&nonce());
-    for (plugin, real) in [(Plugin::Native, plain()), (Plugin::CachingSha2, sha2())] {
-        for greet in [Plugin::Native, Plugin::CachingSha2] {
-            let answer = match greet {
+    let secrets: [(SecretKind, fn() -> Verifier); 3] =
+        [(SecretKind::Plain, plain), (SecretKind::Native, native), (SecretKind::Sha2, sha2)];
+    for (kind, real) in secrets {
+        for (greet, plugin) in [Plugin::Native, Plugin::CachingSha2]
+            .map(|one| [(one, Plugin::Native), (one, Plugin::CachingSha2)])
+            .concat()
+        {
+            let answer = match plugin {
                 Plugin::CachingSha2 => &wrong_sha2[..],
                 _ => &wrong[..],
             };
-            let response = response(client_capabilities(), greet.name(), answer);
-            let mock = Verifier::mock("alice", &[7; 32], plugin);
+            let response = response(client_capabilities(), plugin.name(), answer);
             let of = |verifier| {
                 let (_, next, said) =
                     answered(policy(greet), Reached::Tcp, &response, proof(verifier));
                 (outcome(&next, &said), said)
             };
-            let real = match plugin {
-                Plugin::CachingSha2 => of(sha2()),
-                _ => of(Verifier::new(real.secret().expect("a secret").clone())),
-            };
-            assert_eq!(of(mock), real);
+            let (mock, real) = (of(Verifier::mock("alice", &[7; 32], kind)), of(real()));
+            assert_eq!(mock, real, "{kind:?} {greet:?} {plugin:?}");
         }
     }
 }

@@ -24,6 +24,22 @@ pub enum Secret {
     Sha2(Sha2Crypt),
 }
 
+/// The forms that a secret may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecretKind {
+    /// [`Secret::Plain`].
+    Plain,
+    /// [`Secret::Native`].
+    Native,
+    /// [`Secret::Sha2`].
+    Sha2,
+}
+
+impl SecretKind {
+    /// All of them.
+    pub const ALL: [SecretKind; 3] = [SecretKind::Plain, SecretKind::Native, SecretKind::Sha2];
+}
+
 /// Why a text is no secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SecretError {
@@ -58,6 +74,16 @@ impl Secret {
                 Some(hash) => Secret::Native(hash),
                 None => Secret::Plain(Password::new(text.to_owned())),
             }),
+        }
+    }
+
+    /// Its form.
+    #[must_use]
+    pub fn kind(&self) -> SecretKind {
+        match self {
+            Secret::Plain(_) => SecretKind::Plain,
+            Secret::Native(_) => SecretKind::Native,
+            Secret::Sha2(_) => SecretKind::Sha2,
         }
     }
 
@@ -113,22 +139,23 @@ impl Verifier {
     }
 
     /// For a user that does not exist or has no secret: asks for the same and costs the same as one
-    /// whose secret is for `plugin`, and accepts nothing, because nobody knows a password for it.
+    /// whose secret has this form, and accepts nothing, because nobody knows a password for it.
     #[must_use]
-    pub fn mock(user: &str, process_secret: &[u8; 32], plugin: Plugin) -> Verifier {
+    pub fn mock(user: &str, process_secret: &[u8; 32], kind: SecretKind) -> Verifier {
         let bytes = Sha256::new()
             .chain_update(b"mysql mock")
             .chain_update(process_secret)
             .chain_update(user)
             .finalize();
         let password: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let secret = match plugin {
-            Plugin::CachingSha2 => {
+        let secret = match kind {
+            SecretKind::Sha2 => {
                 let mut salt = [0; SALT_BYTES];
                 salt.iter_mut().zip(bytes).for_each(|(one, byte)| *one = byte & 0x7F);
                 Secret::Sha2(Sha2Crypt::unknown(salt, &bytes.into(), MOCK_ROUNDS))
             }
-            Plugin::Native | Plugin::Clear => Secret::Plain(Password::new(password)),
+            SecretKind::Native => Secret::Native(NativeKey::of(&password).hash()),
+            SecretKind::Plain => Secret::Plain(Password::new(password)),
         };
         Verifier { is_mock: true, ..Verifier::new(secret) }
     }

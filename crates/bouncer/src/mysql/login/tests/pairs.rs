@@ -212,7 +212,7 @@ fn both_sides_agree_on_a_method() {
         (
             Plugin::Native,
             password(),
-            || Some(Verifier::mock("alice", &[7; 32], Plugin::Native)),
+            || Some(Verifier::mock("alice", &[7; 32], SecretKind::Plain)),
             denied,
         ),
         (
