@@ -75,6 +75,8 @@ pub enum ClientNext {
     },
     /// It logs in anew on the same connection: the session keeps what it said of that.
     ChangeUser,
+    /// It does not hold its server connection any more, which is idle. Present the rest again.
+    Released,
     /// It said good bye.
     Terminate,
     /// It was told why it cannot stay: close it once that is sent.

@@ -221,6 +221,10 @@ impl Stage {
                     assert!(self.client.take_change_user().is_some());
                     self.client_closed = true;
                 }
+                ClientNext::Released => {
+                    assert!(self.attached && self.server.is_idle(), "it is the pool's again");
+                    self.attached = false;
+                }
                 ClientNext::Terminate | ClientNext::Refuse => self.client_closed = true,
                 ClientNext::NeedListener => panic!("there are no listeners"),
             }
@@ -458,7 +462,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(40000))]
     #[test]
     fn whatever_both_sides_say_the_link_goes_on_or_ends(
         acts in proptest::collection::vec(act(), 1..40),

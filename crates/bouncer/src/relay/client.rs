@@ -11,13 +11,13 @@ use super::console::Visitor;
 use super::leases::Leased;
 use super::leave::Leaving;
 use super::listen::{Heard, Hearing};
-use super::login::{Greeting, LoginPhase};
+use super::login::{Flow, Greeting, LoginPhase};
 use super::pools::{PoolRef, Ticket};
 use super::server::Server;
 use super::socket::{Received, Socket};
 use super::stats::TenantStats;
 use super::worker::{Look, READS_PER_TURN_MAX, Work, Worker};
-use crate::link::{ClientLink, ClientNext};
+use crate::link::{ClientLink, ClientNext, Links, Outputs, ServerLink};
 use crate::tenants::Route;
 
 /// A client connection.
@@ -150,6 +150,35 @@ impl Session {
     /// The same, of a client of MySQL that may log in anew.
     pub(super) fn of_mysql(self, collation: u16, bound: Option<Arc<str>>) -> Session {
         Session { collation, bound, ..self }
+    }
+
+    /// Tells the link of a server connection that is new, and takes the time of what begins: with
+    /// the first of its bytes, unless a reply is awaited yet.
+    #[inline]
+    fn begin(
+        &mut self,
+        links: &mut Links,
+        server: &mut Option<&mut ServerLink>,
+        (now_us, is_first): (u64, bool),
+        out: &mut Outputs<'_>,
+    ) {
+        match server {
+            Some(server) if self.is_fresh => {
+                self.is_fresh = false;
+                self.transaction_us = now_us;
+                self.attached_us = now_us;
+                links.attach(&mut self.link, server, out);
+            }
+            Some(server) if server.has_client_entries() => {}
+            // What begins now is something new.
+            Some(_) | None if is_first => {
+                self.request_us = now_us;
+                if !self.is_in_transaction() {
+                    self.transaction_us = now_us;
+                }
+            }
+            Some(_) | None => {}
+        }
     }
 
     /// Whether the client was last told that it is in a transaction.
@@ -477,23 +506,7 @@ impl Worker {
             };
             let mut server = server_place.and_then(|it| servers.get_mut(it)?.link());
             let mut outputs = outbox.both();
-            match &mut server {
-                Some(server) if session.is_fresh => {
-                    session.is_fresh = false;
-                    session.transaction_us = ground.now_us;
-                    session.attached_us = ground.now_us;
-                    link.attach(&mut session.link, server, &mut outputs);
-                }
-                Some(server) if server.has_client_entries() => {}
-                // What begins now is something new.
-                Some(_) | None if used == 0 => {
-                    session.request_us = ground.now_us;
-                    if !session.is_in_transaction() {
-                        session.transaction_us = ground.now_us;
-                    }
-                }
-                Some(_) | None => {}
-            }
+            session.begin(link, &mut server, (ground.now_us, used == 0), &mut outputs);
             let rest = &bytes[used..];
             let result = link.from_client(&mut session.link, server, rest, &mut outputs);
             used += result.consumed;
@@ -513,38 +526,59 @@ impl Worker {
                     }
                     Leased::No => return bytes.len(),
                 },
-                ClientNext::NeedListener => {
-                    self.send_outbox(Some(place), server_place);
-                    match self.hear(place) {
-                        Heard::Yes => {}
-                        Heard::Waits => return used,
-                        Heard::No => return bytes.len(),
-                    }
-                }
-                ClientNext::Kill { id, connection } => {
-                    self.send_outbox(Some(place), server_place);
-                    if !self.kill_asked(place, id, connection) {
-                        return bytes.len();
-                    }
-                }
                 ClientNext::ChangeUser => {
                     self.send_outbox(Some(place), server_place);
                     self.change_user(place, &bytes[used..]);
                     // It is somebody else by now, or nobody yet.
                     return used + self.feed_client(place, &bytes[used..]);
                 }
-                ClientNext::Terminate => {
-                    self.send_outbox(Some(place), server_place);
-                    self.client_gone(place, &Leaving::Terminate);
-                    return bytes.len();
-                }
-                ClientNext::Refuse => {
-                    // What is for the client goes with its dismissal.
-                    self.send_request(server_place);
-                    self.dismiss(place);
-                    return bytes.len();
+                next => match self.follow_client(place, server_place, next) {
+                    Flow::Again => {}
+                    Flow::Stop => return used,
+                    Flow::Took => return bytes.len(),
+                },
+            }
+        }
+    }
+
+    /// Does what a link asks for that is not asked for often.
+    fn follow_client(&mut self, place: u32, server: Option<u32>, next: ClientNext) -> Flow {
+        if next == ClientNext::Refuse {
+            // What is for the client goes with its dismissal.
+            self.send_request(server);
+            self.dismiss(place);
+            return Flow::Took;
+        }
+        self.send_outbox(Some(place), server);
+        match next {
+            ClientNext::NeedListener => match self.hear(place) {
+                Heard::Yes => Flow::Again,
+                Heard::Waits => Flow::Stop,
+                Heard::No => Flow::Took,
+            },
+            ClientNext::Kill { id, connection } => {
+                if self.kill_asked(place, id, connection) {
+                    Flow::Again
+                } else {
+                    Flow::Took
                 }
             }
+            ClientNext::Released => {
+                if let Some(server) = server {
+                    self.part(place, server);
+                    self.rest(server);
+                }
+                Flow::Again
+            }
+            ClientNext::Terminate => {
+                self.client_gone(place, &Leaving::Terminate);
+                Flow::Took
+            }
+            ClientNext::Read
+            | ClientNext::Wait
+            | ClientNext::NeedServer
+            | ClientNext::ChangeUser
+            | ClientNext::Refuse => Flow::Stop,
         }
     }
 

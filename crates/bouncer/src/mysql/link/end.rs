@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use api::{PoolMode, Verify};
 use wire::mysql::capabilities::Status;
 use wire::mysql::changes::{Change, changes};
-use wire::mysql::command::Command;
 use wire::mysql::frame::Header;
 use wire::mysql::packet::{ErrPacket, OkPacket};
 use wire::mysql::reply::{Event, ReplyKind};
@@ -18,7 +17,7 @@ use super::front::shares;
 use super::prepared::{self, Prepared};
 use super::{commands, leaves};
 use crate::link::Broken;
-use crate::mysql::client::Turn;
+use crate::mysql::client::{ClientSession, Turn};
 use crate::mysql::pins::Pin;
 use crate::mysql::server::{Audience, Entry, Note, ServerSession};
 use crate::mysql::settings::{Put, is_harmless, is_replayable};
@@ -55,6 +54,12 @@ const CLEARS_WARNINGS: Effects =
 
 /// Code that is not in the text.
 const HIDDEN: Effects = Effects::CALL.with(Effects::UNKNOWN_FUNCTION).with(Effects::SQL_EXECUTE);
+
+/// Asks for the warnings of the statement before.
+const SHOW_WARNINGS: &[u8] = b"\x03SHOW WARNINGS";
+
+/// Asks what was inserted last.
+const SELECT_INSERT_ID: &[u8] = b"\x03SELECT LAST_INSERT_ID()";
 
 /// What we set ourselves, to hear of the rest.
 const OURS: (&str, &str) = ("session_track_schema", "ON");
@@ -470,42 +475,51 @@ impl Back<'_, '_> {
     /// Takes the connection away from a client that does not need it any more.
     #[inline]
     fn release(&mut self) {
-        let server = &mut *self.server;
-        if !server.is_quiet()
-            || server.is_in_transaction()
-            || !server.pins.is_empty()
-            || server.closing
-            || server.dirty
-            || self.failed
-        {
-            return;
-        }
         let Some(client) = &mut self.client else { return };
-        if !shares(client.mode) || client.is_in_message() || client.statements.memory().is_any() {
-            return;
+        if !self.failed && release(client, self.server, self.out.to_server) {
+            self.client = None;
+            self.released = true;
         }
-        if std::mem::take(&mut server.is_untold) && server.tracks {
-            return flush(server, self.out.to_server);
-        }
-        if std::mem::take(&mut client.diagnostics.warned) {
-            let mut command = Vec::with_capacity(16);
-            command.push(Command::Query.code());
-            command.extend_from_slice(b"SHOW WARNINGS");
-            let note = Note::AskWarnings(Box::default());
-            return server.inject((ReplyKind::Query, note), &command, self.out.to_server);
-        }
-        if server.asks_insert_id {
-            server.asks_insert_id = false;
-            let command = b"\x03SELECT LAST_INSERT_ID()";
-            let note = Note::AskInsertId(None);
-            return server.inject((ReplyKind::Query, note), command, self.out.to_server);
-        }
-        server.reset_due |= client.verify == Verify::Always;
-        client.attached = false;
-        server.attached = None;
-        self.client = None;
-        self.released = true;
     }
+}
+
+/// Takes the connection away from a client that does not need it any more; says whether it did. If
+/// not, it may have asked the server for what the client has to know before that.
+#[inline]
+pub(super) fn release(
+    client: &mut ClientSession,
+    server: &mut ServerSession,
+    to_server: &mut Vec<u8>,
+) -> bool {
+    if !server.is_quiet()
+        || server.is_in_transaction()
+        || !server.pins.is_empty()
+        || server.closing
+        || server.dirty
+        || !shares(client.mode)
+        || client.is_in_message()
+        || client.statements.memory().is_any()
+    {
+        return false;
+    }
+    if std::mem::take(&mut server.is_untold) && server.tracks {
+        flush(server, to_server);
+        return false;
+    }
+    if std::mem::take(&mut client.diagnostics.warned) {
+        let note = Note::AskWarnings(Box::default());
+        server.inject((ReplyKind::Query, note), SHOW_WARNINGS, to_server);
+        return false;
+    }
+    if std::mem::take(&mut server.asks_insert_id) {
+        let note = Note::AskInsertId(None);
+        server.inject((ReplyKind::Query, note), SELECT_INSERT_ID, to_server);
+        return false;
+    }
+    server.reset_due |= client.verify == Verify::Always;
+    client.attached = false;
+    server.attached = None;
+    true
 }
 
 /// Asks for what a server knows of its session and has not told.

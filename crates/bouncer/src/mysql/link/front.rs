@@ -4,6 +4,7 @@ use api::PoolMode;
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
 
+use super::end::release;
 use super::{COMMAND_BYTES_MAX, Shared, change};
 use crate::link::{ClientNext, FromClient, Outputs};
 use crate::mysql::client::{ClientSession, Refusal, Turn};
@@ -40,8 +41,15 @@ pub fn from_client(
                 break (ClientNext::Read, 1);
             }
             ended(client, out.to_client);
-            continue;
         }
+        // What was answered here, or has no answer, may have been the last of what it needs.
+        if let Some(held) = server.as_deref_mut()
+            && consumed > 0
+            && release(client, held, out.to_server)
+        {
+            break (ClientNext::Released, 0);
+        }
+        let rest = input.get(consumed..).unwrap_or_default();
         let Some(header) = Header::parse(rest) else { break (ClientNext::Read, HEADER_BYTES) };
         if client.body.goes_on || client.turn != Turn::Command {
             follows(client, server.as_deref_mut(), header, out);

@@ -175,7 +175,8 @@ pub(super) fn behind(
         ends(server, facts, lock_row);
     }
     if has(Effects::UNKNOWN) {
-        server.unlock_due |= verify != Verify::Never;
+        // Locks, user variables and `SET @@x` in a routine are told by nobody.
+        server.reset_due |= verify != Verify::Never;
         server.has_sequences = true;
         server.insert_id = None;
     }

@@ -349,8 +349,8 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          s> COLS[1] DEF ROW[1] END
          a< COLS[1] DEF ROW[1] END
          b> Q[SELECT 2]
-         s< Q[DO RELEASE_ALL_LOCKS()] Q[SELECT 2]
-         s> OK -- COLS[1] DEF ROW[2] END
+         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 2]
+         s> OK -- OK -- COLS[1] DEF ROW[2] END
          b< COLS[1] DEF ROW[2] END
          b: free",
     );
@@ -369,18 +369,46 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
     // An old server has no such function: what cannot be given back is reset from then on.
     play(
         &Setup::default(),
-        "a> Q[CALL locks()]
-         s< Q[CALL locks()]
-         s> OK
-         a< OK
-         b> Q[CALL locks()]
-         s< Q[DO RELEASE_ALL_LOCKS()] Q[CALL locks()]
-         s> ERR[1305] -- OK
-         b< OK
+        "a> Q[SELECT RELEASE_LOCK('a')]
+         s< Q[SELECT RELEASE_LOCK('a')]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         b> Q[SELECT RELEASE_LOCK('b')]
+         s< Q[DO RELEASE_ALL_LOCKS()] Q[SELECT RELEASE_LOCK('b')]
+         s> ERR[1305] -- COLS[1] DEF ROW[1] END
+         b< COLS[1] DEF ROW[1] END
          b: free
          a> Q[SELECT 1]
          s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 1]
          s> OK -- OK -- COLS[1] DEF ROW[1] END
          a< COLS[1] DEF ROW[1] END",
+    );
+}
+
+#[test]
+fn what_is_answered_here_holds_no_connection() {
+    play(
+        &Setup::default(),
+        "a> PREPARE[SELECT 7]
+         s< PREPARE[SELECT 7]
+         s> PREPARED[5|1|0] DEF
+         a< PREPARED[1|1|0] DEF
+         a: free
+         b> PREPARE[SELECT 7]
+         b< PREPARED[1|1|0] DEF
+         b: free
+         s: idle
+         B> PREPARE[SELECT 7]
+         B< PREPARED[1|1|0] DEF EOF
+         B: free
+         a> EXECUTE[1|c]
+         s< EXECUTE[5|c]
+         s> COLS[1] DEF END[c]
+         a< COLS[1] DEF END[c]
+         a: held
+         a> CLOSE[1]
+         s< CLOSE[5]
+         a: free
+         s: idle",
     );
 }

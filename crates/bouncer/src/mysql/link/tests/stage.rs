@@ -290,6 +290,10 @@ impl Stage<'_> {
                     client.kills = format!("changes {}", String::from_utf8_lossy(&said[1..]));
                     return;
                 }
+                ClientNext::Released => {
+                    let number = self.client(who).server.take().unwrap();
+                    self.servers.get_mut(&number).unwrap().client = None;
+                }
                 ClientNext::Terminate | ClientNext::Refuse => {
                     self.client(who).closed = true;
                     return;

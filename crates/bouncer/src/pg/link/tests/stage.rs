@@ -240,7 +240,9 @@ impl Stage<'_> {
                     self.heard.push(channels);
                     client.session.channels_heard();
                 }
-                ClientNext::Kill { .. } | ClientNext::ChangeUser => panic!("{:?}", result.next),
+                ClientNext::Kill { .. } | ClientNext::ChangeUser | ClientNext::Released => {
+                    panic!("{:?}", result.next)
+                }
                 ClientNext::Terminate | ClientNext::Refuse => {
                     client.closed = true;
                     if client.server.is_some() {
