@@ -10,7 +10,7 @@ use wire::mysql::capabilities::{Capabilities, Status};
 use wire::pg::message::ErrorFields;
 
 use super::client::{Phase, Place, Session};
-use super::common::{Answer, Full, Head, Parameters};
+use super::common::{Answer, Common, Full, Head, Parameters};
 use super::console;
 use super::handshake::facts;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
@@ -92,6 +92,25 @@ impl LoginPhase {
     /// Whether somebody else finds out who it is.
     pub(super) fn is_looked_up(&self) -> bool {
         self.is_looked_up
+    }
+
+    /// What a client has to show that wants to the console; nothing of any other.
+    fn visit(&mut self, common: &Common) -> Option<Result<Proof, Refusal>> {
+        let requested = self.login.pg_requested()?;
+        let desk = common.console.get()?;
+        if requested.database_or_user() != console::DATABASE {
+            return None;
+        }
+        let (user, rights) = match desk.guest(requested) {
+            Ok(guest) => guest,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let demand = common.keyrings.pg.demand(&user, requested);
+        self.visit = Some((user.name, rights));
+        Some(match demand {
+            pg::auth::Demand::Known(answer) => answer.map(Proof::Pg),
+            pg::auth::Demand::Query => Err(Refusal::new("28000", "nobody knows this user")),
+        })
     }
 
     /// Of a client that has just connected, or begins again.
@@ -300,22 +319,8 @@ impl Worker {
         self.journal_login(place);
         let client = self.clients.get_mut(place)?;
         let Phase::Login(phase) = &mut client.phase else { return None };
-        if let Some(requested) = phase.login.pg_requested()
-            && requested.database_or_user() == console::DATABASE
-            && let Some(desk) = self.common.console.get()
-        {
-            let (user, rights) = match desk.guest(requested) {
-                Ok(guest) => guest,
-                Err(refusal) => return Some(Err(refusal)),
-            };
-            let demand = self.common.keyrings.pg.demand(&user, requested);
-            phase.visit = Some((user.name, rights));
-            return match demand {
-                pg::auth::Demand::Known(answer) => Some(answer.map(Proof::Pg)),
-                pg::auth::Demand::Query => {
-                    Some(Err(Refusal::new("28000", "nobody knows this user")))
-                }
-            };
+        if let Some(answer) = phase.visit(&self.common) {
+            return Some(answer);
         }
         let asked = phase.login.asked()?;
         let transport = match (asked.reached, asked.tls) {

@@ -393,8 +393,11 @@ fn check_engine(spec: &TenantSpec) -> Result<(), Refusal> {
     }
 }
 
+/// A role that all users are on the server, and its password.
+type ForcedRole = (Arc<str>, Option<Password>);
+
 /// Whom all users are on the server, where it is one.
-fn forced_role(spec: &TenantSpec) -> Result<Option<(Arc<str>, Option<Password>)>, Refusal> {
+fn forced_role(spec: &TenantSpec) -> Result<Option<ForcedRole>, Refusal> {
     match (&spec.server_user, &spec.server_password) {
         (Some(user), password) => {
             check_identifier(spec.engine, "server_user", user)?;

@@ -88,7 +88,7 @@ pub enum RouteError {
     #[error("tenant \"{0}\" does not take connections of this kind")]
     Transport(Arc<str>),
     /// Its server speaks something else.
-    #[error("tenant \"{tenant}\" is a database of {}, which has another port", database_of(*.engine))]
+    #[error("tenant \"{tenant}\" is a database of {}, which has another port", called(*.engine))]
     Engine {
         /// The tenant.
         tenant: Arc<str>,
@@ -149,7 +149,7 @@ impl RouteError {
 }
 
 /// What people call it.
-fn database_of(engine: TenantEngine) -> &'static str {
+fn called(engine: TenantEngine) -> &'static str {
     match engine {
         TenantEngine::Postgres => "PostgreSQL",
         TenantEngine::Mysql => "MySQL",
