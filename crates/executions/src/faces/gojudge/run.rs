@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use node::clock;
 use sandbox::{Command, Control, Exit, TerminalSize};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::config::Config;
@@ -101,12 +101,13 @@ impl From<Error> for RunError {
 }
 
 /// What a caller may want while programs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Asked {
     /// To end all of them.
     Cancel,
-    /// Another size for the terminal of one.
-    Resize(usize, TerminalSize),
+    /// Another size for the terminal of one. Whoever waits for the last part gives no input until
+    /// the size is where no input overtakes it.
+    Resize(usize, TerminalSize, oneshot::Sender<()>),
 }
 
 /// The caller's part in programs that run.
@@ -316,8 +317,9 @@ async fn until_cancelled(
     loop {
         match next(asked).await {
             Some(Asked::Cancel) => return,
-            Some(Asked::Resize(index, size)) => {
+            Some(Asked::Resize(index, size, noted)) => {
                 sizes.insert(index, size);
+                noted.send(()).ok();
             }
             None => *asked = None,
         }
@@ -332,11 +334,12 @@ fn heed(asked: Asked, controls: &[mpsc::Sender<Control>]) {
                 control.try_send(Control::Stop).ok();
             }
         }
-        Asked::Resize(index, size) => {
+        Asked::Resize(index, size, noted) => {
             // One place is kept for the end.
             if let Some(control) = controls.get(index).filter(|control| control.capacity() > 1) {
                 control.try_send(Control::Resize(size)).ok();
             }
+            noted.send(()).ok();
         }
     }
 }

@@ -20,7 +20,7 @@ use futures_util::{Stream, StreamExt as _};
 use node::auth::Principal;
 use node::drain::Drain;
 use sandbox::TerminalSize;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time;
 
 use super::inputs::Inputs;
@@ -299,8 +299,11 @@ impl Incoming {
                     return Err(format!("resize {index}/{fd}: stream is not a tty"));
                 }
                 let size = TerminalSize { rows, cols };
+                let (noted, is_noted) = oneshot::channel();
                 // Refused only after the end, which is as good.
-                self.ask.send(Asked::Resize(index, size)).await.ok();
+                self.ask.send(Asked::Resize(index, size, noted)).await.ok();
+                // Input has a way of its own, on which what comes next could be quicker.
+                is_noted.await.ok();
             }
             [CANCEL, ..] => {
                 self.ask.send(Asked::Cancel).await.ok();
@@ -346,7 +349,29 @@ mod tests {
         let stream = messages(vec![input(half), input(half), input(half), vec![CANCEL]]);
         tokio::select! {
             _ = incoming.run(stream) => panic!("it is not over"),
-            asked = asked.recv() => assert_eq!(asked, Some(Asked::Cancel)),
+            asked = asked.recv() => assert!(matches!(asked, Some(Asked::Cancel)), "{asked:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn input_does_not_overtake_a_size() {
+        let (sender, mut reader) = mpsc::channel(1);
+        let (mut incoming, mut asked) = incoming(sender);
+        incoming.terminals.insert(0);
+        let size = br#"{"index": 0, "fd": 0, "rows": 33, "cols": 101}"#;
+        let all = vec![[&[RESIZE][..], size].concat(), input(1)];
+        let runner = async {
+            let Some(Asked::Resize(0, _, noted)) = asked.recv().await else { panic!("no size") };
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+                assert!(reader.try_recv().is_err(), "the input is quicker");
+            }
+            noted.send(()).unwrap();
+            reader.recv().await
+        };
+        tokio::select! {
+            _ = incoming.run(messages(all)) => panic!("it is over"),
+            input = runner => assert_eq!(input.map(|bytes| bytes.len()), Some(1)),
         }
     }
 
