@@ -15,8 +15,9 @@ use super::find::Found;
 use super::table::{LoadError, ToolEntry, WayEntry};
 use super::template::{Located, Template, Values};
 
-/// Longer than a JVM needs on a busy machine.
-const VERSION_WAIT: Duration = Duration::from_secs(10);
+/// Only against a tool that hangs: whatever is asked too late is not there until the next start, and
+/// a JVM needs more than ten seconds on a machine that is busy enough.
+const VERSION_WAIT: Duration = Duration::from_secs(60);
 /// The Go standard library takes a minute of CPU.
 const PREPARE_WAIT: Duration = Duration::from_secs(1800);
 /// A version is a line, not a book.
