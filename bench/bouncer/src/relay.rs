@@ -163,6 +163,7 @@ impl Relay {
                     self.wants_server = true;
                     break;
                 }
+                ClientNext::Released => self.attached = false,
                 ClientNext::Read | ClientNext::Wait => break,
                 next => panic!("the client's queries are plain: {next:?}"),
             }
