@@ -185,7 +185,7 @@ fn what_a_client_shows_is_shown_to_the_server() {
         (Some("secret"), Shown::Native(native.clone()), Credentials::Password(password())),
         (Some("secret"), Shown::Sha2(sha2.clone()), Credentials::Password(password())),
         (Some(stored_native()), Shown::Native(native.clone()), Credentials::Native(native.clone())),
-        (Some(&*stored_sha2), Shown::Sha2(sha2.clone()), Credentials::Sha2(sha2.clone())),
+        (Some(&*stored_sha2), Shown::Sha2(sha2.clone()), Credentials::Sha2(sha2)),
         (Some(&*stored_sha2), Shown::Password(password()), Credentials::Password(password())),
         (None, Shown::Nothing, Credentials::None),
     ] {
