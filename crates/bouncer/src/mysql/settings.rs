@@ -344,6 +344,22 @@ impl Settings {
         settings
     }
 
+    /// These, but for what decides what a statement means: that is as in the others.
+    #[must_use]
+    pub(crate) fn planned_as(&self, others: &Settings) -> Settings {
+        let is_for_plans = |name: &str| NOT_FOR_PLANS.binary_search(&name).is_err();
+        let own = self.entries.iter().filter(|(name, _)| !is_for_plans(name));
+        let theirs = others.entries.iter().filter(|(name, _)| is_for_plans(name));
+        let mut settings = Settings {
+            entries: own.chain(theirs).cloned().collect(),
+            schema: others.schema.clone(),
+            ..Settings::default()
+        };
+        settings.entries.sort();
+        settings.seal();
+        settings
+    }
+
     /// The value of a variable; its name in lower case.
     pub fn value(&self, name: &str) -> Option<&str> {
         let at = self.entries.binary_search_by(|entry| entry.0.as_ref().cmp(name)).ok()?;

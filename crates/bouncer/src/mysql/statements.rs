@@ -15,6 +15,7 @@ use wire::mysql::reply::Event;
 
 use crate::pg::statements::{HashKey, HashedMap};
 
+use super::settings::Settings;
 use super::texts::Facts;
 
 /// Statements that one client may have.
@@ -41,12 +42,14 @@ pub struct Statement {
     pub(crate) text: Box<[u8]>,
     /// What the text does.
     pub(crate) facts: Facts,
+    /// Of the settings under which it means what it means.
+    pub(crate) plan_key: u64,
 }
 
 impl Statement {
     pub(crate) fn new(key: &HashKey, text: &[u8], plan_key: u64, facts: Facts) -> Statement {
         let id = StatementId(key.long(&[text, &plan_key.to_be_bytes()]));
-        Statement { id, text: text.into(), facts }
+        Statement { id, text: text.into(), facts, plan_key }
     }
 }
 
@@ -76,12 +79,16 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) statement: Arc<Statement>,
+    /// The client's settings as it was prepared: it means what it meant then, wherever it runs.
+    pub(crate) settings: Arc<Settings>,
     /// What it is at server connections: the statement's identity, unless it must not be shared.
     pub(crate) place: StatementId,
     pub(crate) counts: Counts,
     /// The types of its parameters as they were bound last: two bytes for each.
     pub(crate) types: Option<Arc<[u8]>>,
     pub(crate) memory: Memory,
+    /// The answer to its next execution.
+    failure: Option<Box<Failure>>,
 }
 
 /// The numbers that one client knows.
@@ -95,8 +102,6 @@ pub struct ClientStatements {
     bytes: usize,
     /// Those that have an open cursor or long data.
     remembering: usize,
-    /// The answer to the next execution of one of them.
-    pub(crate) failure: Option<Box<Failure>>,
 }
 
 impl ClientStatements {
@@ -132,7 +137,12 @@ impl ClientStatements {
     }
 
     /// Gives a statement a number.
-    pub(crate) fn put(&mut self, statement: Arc<Statement>, counts: Counts) -> u32 {
+    pub(crate) fn put(
+        &mut self,
+        statement: Arc<Statement>,
+        counts: Counts,
+        settings: &Arc<Settings>,
+    ) -> u32 {
         let mut number = self.last;
         loop {
             // Zero is no number, and the highest has a meaning of its own.
@@ -143,15 +153,23 @@ impl ClientStatements {
         }
         self.last = number;
         self.last_prepared = Some(number);
-        self.put_as(number, statement, counts);
+        self.put_as(number, statement, counts, settings);
         number
     }
 
-    fn put_as(&mut self, number: u32, statement: Arc<Statement>, counts: Counts) {
+    fn put_as(
+        &mut self,
+        number: u32,
+        statement: Arc<Statement>,
+        counts: Counts,
+        settings: &Arc<Settings>,
+    ) {
         self.bytes += statement.text.len();
         let place = statement.id;
         let memory = Memory::default();
-        let open = Open { statement, place, counts, types: None, memory };
+        let settings = settings.clone();
+        let types = None;
+        let open = Open { statement, settings, place, counts, types, memory, failure: None };
         drop(self.open.insert(number, open));
     }
 
@@ -159,7 +177,6 @@ impl ClientStatements {
     pub(crate) fn close(&mut self, number: u32) -> Option<Open> {
         let number = self.meant(number)?;
         let open = self.open.remove(&number)?;
-        self.forget_failure(number);
         self.bytes -= open.statement.text.len();
         self.remembering -= usize::from(open.memory.is_any());
         if self.last_prepared == Some(number) {
@@ -198,24 +215,32 @@ impl ClientStatements {
                 .any(|(other, it)| *other != number && it.place == place && it.memory.is_any())
     }
 
-    /// Whether the next execution of a statement fails, whatever it is.
+    /// The next execution of a statement fails, whatever it is.
+    pub(crate) fn fail(&mut self, number: u32, failure: Failure) {
+        if let Some(open) = self.open.get_mut(&number) {
+            open.failure = Some(Box::new(failure));
+        }
+    }
+
+    /// Whether the next execution of a statement fails.
     pub(crate) fn has_failed(&self, number: u32) -> bool {
-        self.failure.as_ref().is_some_and(|failure| failure.number == number)
+        self.open.get(&number).is_some_and(|open| open.failure.is_some())
     }
 
     /// Why the execution of a statement fails.
     pub(crate) fn take_failure(&mut self, number: u32) -> Option<Failure> {
-        let failure = self.failure.take_if(|failure| failure.number == number)?;
-        if failure.until_reset {
-            let again = Failure { message: failure.message.clone(), ..*failure };
-            self.failure = Some(Box::new(again));
+        let place = &mut self.open.get_mut(&number)?.failure;
+        match place {
+            Some(failure) if failure.until_reset => Some((**failure).clone()),
+            Some(_) | None => place.take().map(|failure| *failure),
         }
-        Some(*failure)
     }
 
     /// A statement was reset: it can be executed again.
     pub(crate) fn forget_failure(&mut self, number: u32) {
-        let _failure = self.failure.take_if(|failure| failure.number == number);
+        if let Some(open) = self.open.get_mut(&number) {
+            open.failure = None;
+        }
     }
 
     /// The server connection is another one from now on, or was brought back to how it was.
@@ -239,16 +264,21 @@ impl ClientStatements {
         self.open.iter().map(|(number, open)| (*number, open))
     }
 
-    /// It was prepared in another process.
+    /// Whether there is a statement that was prepared under other settings than these.
+    pub(crate) fn are_of_other_settings(&self, settings: &Settings) -> bool {
+        self.open.values().any(|open| open.statement.plan_key != settings.plan_key())
+    }
+
+    /// It was prepared in another process, under these settings.
     pub(crate) fn restore(
         &mut self,
         number: u32,
         statement: Arc<Statement>,
-        counts: Counts,
-        types: Option<Arc<[u8]>>,
+        (counts, types): (Counts, Option<Arc<[u8]>>),
+        settings: &Arc<Settings>,
     ) {
         drop(self.close(number));
-        self.put_as(number, statement, counts);
+        self.put_as(number, statement, counts, settings);
         if let Some(open) = self.open.get_mut(&number) {
             open.types = types;
         }
@@ -355,9 +385,8 @@ impl Executing {
 }
 
 /// Why a statement of a client's could not be prepared where it has to be: what the server said.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    pub(crate) number: u32,
     pub(crate) code: u16,
     pub(crate) state: [u8; 5],
     pub(crate) message: Box<[u8]>,
@@ -366,10 +395,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// What the server said as the statement of this number was prepared.
-    pub(crate) fn of(number: u32, error: &ErrPacket<'_>) -> Failure {
+    /// What the server said as the statement was prepared.
+    pub(crate) fn of(error: &ErrPacket<'_>) -> Failure {
         let (code, state, message) = (error.code, error.state, error.message.into());
-        Failure { number, code, state, message, until_reset: false }
+        Failure { code, state, message, until_reset: false }
     }
 }
 

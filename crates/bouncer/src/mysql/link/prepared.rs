@@ -191,19 +191,31 @@ impl Link<'_, '_> {
         let caps = server.capabilities;
         let Some(place) = server.statements.use_place(statement.id) else { return false };
         let Some(reply) = &place.reply else { return false };
-        let number = self.client.statements.put(statement.clone(), place.counts);
+        let wanted = &self.client.wanted;
+        let number = self.client.statements.put(statement.clone(), place.counts, wanted);
         let kind = (ReplyKind::Prepare, caps);
         play(self.client, kind, reply, Some(number), self.out.to_client);
         true
     }
 
-    /// Prepares at the server what a command of the client's needs there. The command waits.
-    fn prepare_for(&mut self, number: u32, statement: Arc<Statement>, place: StatementId) -> Taken {
-        let generation = self.shared.schema.load(Ordering::Relaxed);
-        put_prepare(&statement.text, self.out.to_server);
-        let preparing = Preparing::new(statement, place, Purpose::Needed(number), generation);
-        let note = Note::Prepare(Box::new(preparing));
-        self.server.push(ReplyKind::Prepare, Audience::Nobody, note);
+    /// Prepares at the server what a command of the client's needs there, under the settings under
+    /// which the client prepared it. The command waits.
+    fn prepare_for(&mut self, number: u32, place: StatementId) -> Taken {
+        let Some((_, open)) = self.client.statements.find(number) else { return Taken::Wait };
+        let statement = open.statement.clone();
+        let wanted = self.client.wanted.clone();
+        if statement.plan_key != wanted.plan_key() {
+            self.client.wanted = Arc::new(wanted.planned_as(&open.settings));
+        }
+        let settled = self.settle();
+        self.client.wanted = wanted;
+        if settled {
+            put_prepare(&statement.text, self.out.to_server);
+            let generation = self.shared.schema.load(Ordering::Relaxed);
+            let preparing = Preparing::new(statement, place, Purpose::Needed(number), generation);
+            let note = Note::Prepare(Box::new(preparing));
+            self.server.push(ReplyKind::Prepare, Audience::Nobody, note);
+        }
         Taken::Wait
     }
 
@@ -211,18 +223,18 @@ impl Link<'_, '_> {
     /// it has to be prepared first, which is under way.
     fn placed(&mut self, number: u32) -> Result<(StatementId, u32), Taken> {
         let Some((_, open)) = self.client.statements.find(number) else { return Err(Taken::Wait) };
-        let (mut place, statement) = (open.place, open.statement.clone());
+        let (mut place, statement) = (open.place, open.statement.id);
         let taken = self.client.statements.is_taken(place, number);
         // Settings that are not all known may be others than those it was prepared under.
-        if place == statement.id && (taken || self.server.has_unknown_settings()) {
-            place = private_place(&self.shared.key, statement.id, self.client.id.0, number);
+        if place == statement && (taken || self.server.has_unknown_settings()) {
+            place = private_place(&self.shared.key, statement, self.client.id.0, number);
             if let Some((_, open)) = self.client.statements.find_mut(number) {
                 open.place = place;
             }
         }
         match self.server.statements.use_place(place) {
             Some(found) => Ok((place, found.number)),
-            None => Err(self.prepare_for(number, statement, place)),
+            None => Err(self.prepare_for(number, place)),
         }
     }
 
@@ -252,22 +264,21 @@ impl Link<'_, '_> {
             // A server keeps the statement in error until it is reset; so do we, and spare the
             // others who use it.
             let failure = Failure {
-                number,
                 code: errors::WRONG_ARGUMENTS,
                 state: *b"HY000",
                 message: b"long data was sent for a parameter that there is not"[..].into(),
                 until_reset: true,
             };
-            self.client.statements.failure = Some(Box::new(failure));
+            self.client.statements.fail(number, failure);
             return pass_over(self.client, (header, rest));
-        }
-        if !self.settle() {
-            return Taken::Wait;
         }
         let (place, server_number) = match self.placed(number) {
             Ok(placed) => placed,
             Err(taken) => return taken,
         };
+        if !self.settle() {
+            return Taken::Wait;
+        }
         self.client.statements.set_memory(number, |memory| memory.long_data = true);
         self.server.statements.set_user(place, Some(number));
         self.pass_numbered(header, rest, server_number)
@@ -367,7 +378,7 @@ pub(super) enum Prepared {
 
 /// The number that the client gets for the statement that is prepared for it.
 pub(super) fn client_number(client: &mut ClientSession, preparing: &Preparing) -> u32 {
-    client.statements.put(preparing.statement.clone(), preparing.counts)
+    client.statements.put(preparing.statement.clone(), preparing.counts, &client.wanted)
 }
 
 /// The reply to a preparation has come in full.
@@ -382,7 +393,7 @@ pub(super) fn prepared(
     if let Some(error) = error {
         return match (purpose, client) {
             (Purpose::Needed(number), Some(client)) => {
-                client.statements.failure = Some(Box::new(Failure::of(number, error)));
+                client.statements.fail(number, Failure::of(error));
                 Prepared::Done
             }
             (Purpose::Again(_), _) => Prepared::Failed,
@@ -412,13 +423,12 @@ pub(super) fn prepared(
                 open.counts = counts;
             } else {
                 let failure = Failure {
-                    number,
                     code: errors::NEEDS_PREPARING,
                     state: *b"HY000",
                     message: b"the statement has to be prepared again"[..].into(),
                     until_reset: false,
                 };
-                client.statements.failure = Some(Box::new(failure));
+                client.statements.fail(number, failure);
             }
             Prepared::Done
         }
@@ -445,7 +455,11 @@ pub(super) fn again(
     // Long data is gone with the statement.
     let memory_lost =
         server.statements.place_mut(executing.place).is_some_and(|place| place.user.is_some());
-    if server.statements.kept.is_empty() || memory_lost || server.has_more_outstanding() {
+    if server.statements.kept.is_empty()
+        || memory_lost
+        || server.has_more_outstanding()
+        || executing.statement.plan_key != server.applied.plan_key()
+    {
         return false;
     }
     drop(server.pop());
@@ -533,3 +547,6 @@ fn forget(
         server.statements.set_user(open.place, None);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -206,6 +206,14 @@ fn plans_do_not_depend_on_timeouts() {
     assert_eq!(plain.plan_key(), patient.plan_key());
     assert_ne!(plain.fingerprint(), patient.fingerprint());
     assert_ne!(plain.plan_key(), Settings::of([("sql_mode", "ANSI")]).plan_key());
+    let mut now = Settings::of([("autocommit", "OFF"), ("sql_mode", "ANSI"), ("a", "1")]);
+    let _kept = now.put_schema("b");
+    let mut then = Settings::of([("autocommit", "ON"), ("sql_mode", ""), ("b", "2")]);
+    let _kept = then.put_schema("a");
+    let mut planned = Settings::of([("autocommit", "OFF"), ("sql_mode", ""), ("b", "2")]);
+    let _kept = planned.put_schema("a");
+    assert_eq!(now.planned_as(&then), planned);
+    assert_eq!(planned.plan_key(), then.plan_key());
 }
 
 #[test]

@@ -6,6 +6,11 @@ fn statement(key: &HashKey, text: &str) -> Arc<Statement> {
     Arc::new(Statement::new(key, text.as_bytes(), 0, Facts::NOTHING))
 }
 
+/// Prepares a statement under the same settings as all.
+fn put(client: &mut ClientStatements, statement: Arc<Statement>) -> u32 {
+    client.put(statement, COUNTS, &Arc::default())
+}
+
 const COUNTS: Counts = Counts { columns: 1, params: 2 };
 
 #[test]
@@ -13,19 +18,19 @@ fn numbers_are_given_in_turn() {
     let key = HashKey::new();
     let one = statement(&key, "SELECT 1");
     let mut client = ClientStatements::default();
-    assert_eq!(client.put(one.clone(), COUNTS), 1);
-    assert_eq!(client.put(one.clone(), COUNTS), 2);
+    assert_eq!(put(&mut client, one.clone()), 1);
+    assert_eq!(put(&mut client, one.clone()), 2);
     assert!(client.close(1).is_some() && client.close(1).is_none());
-    assert_eq!(client.put(one.clone(), COUNTS), 3);
+    assert_eq!(put(&mut client, one.clone()), 3);
     client.clear();
     assert!(client.is_empty());
-    assert_eq!(client.put(one.clone(), COUNTS), 4);
+    assert_eq!(put(&mut client, one.clone()), 4);
     // Behind the last comes the first that is free.
     client.last = LAST_PREPARED - 2;
-    assert_eq!(client.put(one.clone(), COUNTS), LAST_PREPARED - 1);
-    assert_eq!(client.put(one.clone(), COUNTS), 1);
+    assert_eq!(put(&mut client, one.clone()), LAST_PREPARED - 1);
+    assert_eq!(put(&mut client, one.clone()), 1);
     client.last = 3;
-    assert_eq!(client.put(one, COUNTS), 5);
+    assert_eq!(put(&mut client, one), 5);
 }
 
 #[test]
@@ -33,12 +38,12 @@ fn the_highest_number_means_the_last() {
     let key = HashKey::new();
     let mut client = ClientStatements::default();
     assert!(client.find(LAST_PREPARED).is_none());
-    let _first = client.put(statement(&key, "a"), COUNTS);
-    let second = client.put(statement(&key, "b"), COUNTS);
+    let _first = put(&mut client, statement(&key, "a"));
+    let second = put(&mut client, statement(&key, "b"));
     assert_eq!(client.find(LAST_PREPARED).map(|(number, _)| number), Some(second));
     client.last_prepared = None;
     assert!(client.find(LAST_PREPARED).is_none());
-    let third = client.put(statement(&key, "c"), COUNTS);
+    let third = put(&mut client, statement(&key, "c"));
     assert!(client.close(third).is_some());
     assert!(client.find(LAST_PREPARED).is_none());
 }
@@ -50,7 +55,7 @@ fn there_is_room_for_so_much_text() {
     let text = "x".repeat(CLIENT_STATEMENT_BYTES_MAX / 4);
     for _ in 0..4 {
         assert!(client.has_room_for(text.as_bytes()));
-        let _number = client.put(statement(&key, &text), COUNTS);
+        let _number = put(&mut client, statement(&key, &text));
     }
     assert!(!client.has_room_for(b"x"));
     assert!(client.close(2).is_some());
@@ -58,7 +63,7 @@ fn there_is_room_for_so_much_text() {
     client.clear();
     for _ in 0..CLIENT_STATEMENTS_MAX {
         assert!(client.has_room_for(b"x"));
-        let _number = client.put(statement(&key, "x"), COUNTS);
+        let _number = put(&mut client, statement(&key, "x"));
     }
     assert!(!client.has_room_for(b"x"));
 }
@@ -67,8 +72,7 @@ fn there_is_room_for_so_much_text() {
 fn what_statements_remember_is_counted() {
     let key = HashKey::new();
     let mut client = ClientStatements::default();
-    let (a, b) =
-        (client.put(statement(&key, "a"), COUNTS), client.put(statement(&key, "a"), COUNTS));
+    let (a, b) = (put(&mut client, statement(&key, "a")), put(&mut client, statement(&key, "a")));
     let place = client.find(a).unwrap().1.place;
     assert!(!client.memory().is_any() && !client.is_taken(place, a));
     client.set_memory(a, |memory| memory.cursor = true);
@@ -89,22 +93,23 @@ fn what_statements_remember_is_counted() {
 fn a_failure_is_one_statements() {
     let key = HashKey::new();
     let mut client = ClientStatements::default();
-    let number = client.put(statement(&key, "a"), COUNTS);
+    let number = put(&mut client, statement(&key, "a"));
+    let other = put(&mut client, statement(&key, "a"));
     let failure = |until_reset| Failure {
-        number,
         code: 1146,
         state: *b"42S02",
         message: b"no table"[..].into(),
         until_reset,
     };
-    client.failure = Some(Box::new(failure(false)));
-    assert!(client.has_failed(number) && client.take_failure(number + 1).is_none());
+    client.fail(number, failure(false));
+    client.fail(other, failure(true));
+    client.fail(77, failure(true));
+    assert!(client.has_failed(number) && !client.has_failed(77));
     assert_eq!(client.take_failure(number).unwrap().code, 1146);
-    assert!(!client.has_failed(number));
-    client.failure = Some(Box::new(failure(true)));
-    assert!(client.take_failure(number).is_some() && client.take_failure(number).is_some());
-    client.forget_failure(number);
-    assert!(client.take_failure(number).is_none());
+    assert!(!client.has_failed(number) && client.take_failure(number).is_none());
+    assert!(client.take_failure(other).is_some() && client.take_failure(other).is_some());
+    client.forget_failure(other);
+    assert!(client.take_failure(other).is_none());
 }
 
 #[test]

@@ -20,7 +20,9 @@ use crate::tenants::Route;
 pub(super) fn carried(session: &Session, link: &ClientSession) -> Option<CarriedMysql> {
     let told = &link.diagnostics;
     let owes = link.statements.iter().any(|(number, _)| link.statements.has_failed(number));
-    if told.warned || told.warnings.is_some() || owes {
+    // What was prepared under other settings cannot be told from them alone.
+    let elsewhere = link.statements.are_of_other_settings(link.settings());
+    if told.warned || told.warnings.is_some() || owes || elsewhere {
         return None;
     }
     let statements = link.statements.iter().map(|(number, open)| CarriedMysqlStatement {
@@ -79,7 +81,7 @@ pub(super) fn restored(
         let made = shared.texts.statement(&statement.text, &wanted);
         let counts = Counts { columns: statement.columns, params: statement.params };
         let types = statement.types.as_deref().map(Arc::from);
-        link.statements.restore(statement.number, made, counts, types);
+        link.statements.restore(statement.number, made, (counts, types), &wanted);
     }
     link
 }

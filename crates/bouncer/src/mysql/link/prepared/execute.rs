@@ -14,7 +14,8 @@ use crate::mysql::link::query::refusal;
 use crate::mysql::server::{Audience, Body, Note, ServerSession};
 use crate::mysql::statements::{Executing, StatementId};
 
-/// Bytes of an execution that is kept, to be sent once more if the server lost the statement.
+/// Bytes of an execution that is kept, to be sent once more if the server lost the statement: of
+/// the packet, without types that have to be put in.
 const KEPT_BYTES_MAX: usize = 4 * 1024;
 
 /// What every execution begins with: code, number, flags, and how often, which is always once.
@@ -68,6 +69,9 @@ impl Link<'_, '_> {
         let Some((number, open)) = self.client.statements.find(number) else {
             return self.refuse(header, rest, unknown_statement());
         };
+        if header.total() <= KEPT_BYTES_MAX && rest.len() < header.total() {
+            return Taken::More(header.total());
+        }
         let params = usize::from(open.counts.params);
         let statement = open.statement.clone();
         let head = match head(params, header, rest) {
@@ -80,10 +84,18 @@ impl Link<'_, '_> {
             return self.refuse(header, rest, wrong_arguments());
         }
         if let Some(failure) = self.client.statements.take_failure(number) {
+            if !failure.until_reset {
+                self.remember_types(number, head.types);
+            }
             return self.refuse(header, rest, Refusal::of(failure));
         }
         if let Some(refusal) = refusal(self.client, &statement.facts) {
             return self.refuse(header, rest, refusal);
+        }
+        // It may have to be prepared under other settings than those it is to run under; and what
+        // goes before it may be a reset, which takes it away again.
+        if let Err(taken) = self.placed(number) {
+            return taken;
         }
         if !self.before(&statement.facts) {
             return Taken::Wait;
@@ -101,11 +113,9 @@ impl Link<'_, '_> {
         if let Some(at) = self.out.to_server.get_mut(start + NUMBER_AT..start + NUMBER_AT + 4) {
             at.copy_from_slice(&server_number.to_le_bytes());
         }
-        let sent = self.out.to_server.get(start..).unwrap_or_default();
-        let kept = &mut self.server.statements.kept;
-        kept.clear();
-        if self.client.body.left == 0 && !self.client.body.goes_on && sent.len() <= KEPT_BYTES_MAX {
-            kept.extend_from_slice(sent);
+        self.server.statements.kept.clear();
+        if header.total() <= KEPT_BYTES_MAX {
+            self.keep(number, (header, rest), &head);
         }
         let executing = Executing { number, statement, place, is_second: false };
         let note = Note::Execute(executing);
@@ -113,15 +123,39 @@ impl Link<'_, '_> {
         taken
     }
 
-    /// Remembers the types of an execution, and those that the server will have; returns them if
-    /// the execution relies on the server having them, and it has not.
-    fn types(&mut self, number: u32, place: StatementId, told: Option<&[u8]>) -> Option<Arc<[u8]>> {
-        let (_, open) = self.client.statements.find_mut(number)?;
-        if let Some(told) = told
+    /// Keeps an execution for the case that it has to be sent once more: with its types, which the
+    /// server has not bound then.
+    fn keep(&mut self, number: u32, (header, rest): (Header, &[u8]), head: &Head<'_>) {
+        let types = match (head.types, self.client.statements.find(number)) {
+            (None, Some((_, open))) => open.types.as_deref().unwrap_or_default(),
+            (Some(_), _) | (None, None) => &[],
+        };
+        let kept = &mut self.server.statements.kept;
+        put_header(kept, header.len + types.len(), 0);
+        if types.is_empty() {
+            kept.extend_from_slice(rest.get(HEADER_BYTES..header.total()).unwrap_or_default());
+            return;
+        }
+        let (_flag, before_flag) = head.before_types.split_last().unwrap_or((&0, &[]));
+        let values = rest.get(HEADER_BYTES + head.len..header.total()).unwrap_or_default();
+        for part in [before_flag, &[1], types, values] {
+            kept.extend_from_slice(part);
+        }
+    }
+
+    fn remember_types(&mut self, number: u32, told: Option<&[u8]>) {
+        if let (Some(told), Some((_, open))) = (told, self.client.statements.find_mut(number))
             && open.types.as_deref() != Some(told)
         {
             open.types = Some(told.into());
         }
+    }
+
+    /// Remembers the types of an execution, and those that the server will have; returns them if
+    /// the execution relies on the server having them, and it has not.
+    fn types(&mut self, number: u32, place: StatementId, told: Option<&[u8]>) -> Option<Arc<[u8]>> {
+        self.remember_types(number, told);
+        let (_, open) = self.client.statements.find(number)?;
         let types = open.types.as_ref()?;
         let place = self.server.statements.place_mut(place)?;
         if place.bound.as_ref().is_some_and(|bound| Arc::ptr_eq(bound, types) || bound == types) {

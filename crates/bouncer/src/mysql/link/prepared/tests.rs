@@ -1,0 +1,328 @@
+//! Prepared statements of many clients at few server connections, against a model of both.
+//!
+//! The server of the model answers an execution with what it ran: the text, the types that it had
+//! bound, the values, and the long data. The client of the model knows what that must be.
+
+mod client;
+mod server;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use api::{PoolMode, Verify};
+use wire::mysql::capabilities::{Capabilities, Status};
+
+use client::Person;
+use server::Model;
+
+use crate::link::{ClientId, ClientNext, LinkLimits, Outputs, ServerNext};
+use crate::mysql::client::{ClientSession, ClientSetup};
+use crate::mysql::link::{Shared, attach, client_gone, from_client, from_server};
+use crate::mysql::server::{ServerSession, ServerSetup};
+use crate::mysql::settings::Settings;
+use crate::pg::statements::HashKey;
+
+const MODERN: Capabilities = Capabilities(
+    Capabilities::PROTOCOL_41.0
+        | Capabilities::TRANSACTIONS.0
+        | Capabilities::MULTI_STATEMENTS.0
+        | Capabilities::MULTI_RESULTS.0
+        | Capabilities::PS_MULTI_RESULTS.0
+        | Capabilities::SESSION_TRACK.0
+        | Capabilities::DEPRECATE_EOF.0,
+);
+
+const OLD: Capabilities =
+    Capabilities(MODERN.0 & !Capabilities::SESSION_TRACK.0 & !Capabilities::DEPRECATE_EOF.0);
+
+/// Statements that a server connection keeps: fewer than there are.
+const STATEMENTS_MAX: usize = 3;
+
+const SERVERS: usize = 2;
+
+const CLIENTS: usize = 4;
+
+/// Numbers from a seed.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
+    }
+
+    pub(super) fn is_one_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+}
+
+struct Server {
+    session: ServerSession,
+    /// What the link has said and the model has not read.
+    to_model: Vec<u8>,
+    /// What the model has said and the link has not read.
+    from_model: Vec<u8>,
+    model: Model,
+    client: Option<usize>,
+}
+
+struct Client {
+    session: ClientSession,
+    /// What it has sent and the link has not taken.
+    pending: Vec<u8>,
+    person: Person,
+    server: Option<usize>,
+    waits: bool,
+}
+
+struct World {
+    shared: Shared,
+    clients: Vec<Client>,
+    servers: Vec<Server>,
+    dice: Dice,
+    next_id: u32,
+    executions: usize,
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut world = World {
+            shared: Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0))),
+            clients: Vec::new(),
+            servers: Vec::new(),
+            dice: Dice(seed),
+            next_id: 1,
+            executions: 0,
+        };
+        for number in 0..SERVERS {
+            world.servers.push(Server {
+                session: ServerSession::new(ServerSetup {
+                    thread_id: u32::try_from(number).unwrap(),
+                    pool: 1,
+                    user: "user".into(),
+                    capabilities: MODERN,
+                    status: Status::AUTOCOMMIT,
+                    database: Some("db".into()),
+                    settings: Arc::new(Settings::default()),
+                    tracks: true,
+                    read_only: false,
+                    limits: LinkLimits { prepared_statements_max: STATEMENTS_MAX },
+                }),
+                to_model: Vec::new(),
+                from_model: Vec::new(),
+                model: Model::new(),
+                client: None,
+            });
+        }
+        for _ in 0..CLIENTS {
+            let client = world.newcomer();
+            world.clients.push(client);
+        }
+        world
+    }
+
+    fn newcomer(&mut self) -> Client {
+        let id = self.next_id;
+        self.next_id += 1;
+        let caps = if self.dice.is_one_in(2) { MODERN } else { OLD };
+        let mut settings = Settings::default();
+        let schema = if self.dice.is_one_in(4) { "other" } else { "db" };
+        let _kept = settings.put_schema(schema);
+        Client {
+            session: ClientSession::new(ClientSetup {
+                id: ClientId(id),
+                mode: PoolMode::Transaction,
+                verify: Verify::Unknown,
+                read_only: false,
+                local_infile: false,
+                capabilities: caps,
+                settings,
+                forced: Arc::new(Settings::default()),
+            }),
+            pending: Vec::new(),
+            person: Person::new(schema, caps),
+            server: None,
+            waits: false,
+        }
+    }
+
+    /// One thing happens somewhere.
+    fn step(&mut self) {
+        let who = self.dice.below(CLIENTS);
+        if self.dice.is_one_in(60) {
+            return self.leave(who);
+        }
+        let client = &mut self.clients[who];
+        if !client.person.awaits() && client.pending.is_empty() && self.dice.below(3) > 0 {
+            let bytes = client.person.acts(&mut self.dice);
+            self.executions += usize::from(client.person.executes());
+            for part in chunks(&bytes, &mut self.dice) {
+                self.clients[who].pending.extend(part);
+                self.feed(who);
+            }
+        }
+        let server = self.dice.below(SERVERS);
+        self.run_server(server);
+        self.wake();
+    }
+
+    /// The model reads and answers, and the link reads a part of the answer.
+    fn run_server(&mut self, number: usize) {
+        let server = &mut self.servers[number];
+        server.model.reads(&mut server.to_model, &mut server.from_model, &mut self.dice);
+        let bytes = std::mem::take(&mut server.from_model);
+        let mut held = Vec::new();
+        for part in chunks(&bytes, &mut self.dice) {
+            held.extend(part);
+            self.hear(number, &mut held);
+        }
+        self.servers[number].from_model.splice(0..0, held);
+    }
+
+    fn hear(&mut self, number: usize, held: &mut Vec<u8>) {
+        loop {
+            let server = &mut self.servers[number];
+            let who = server.client;
+            let mut to_client = Vec::new();
+            let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
+            let client = who.map(|who| &mut self.clients[who].session);
+            let result = from_server(&mut self.shared, &mut server.session, client, held, &mut out);
+            drop(held.drain(..result.consumed));
+            match who {
+                Some(who) => self.clients[who].person.hears(&to_client),
+                None => assert!(to_client.is_empty()),
+            }
+            match result.next {
+                ServerNext::Read => {
+                    if let Some(who) = who {
+                        self.feed(who);
+                    }
+                    return;
+                }
+                ServerNext::Released => {
+                    let who = self.servers[number].client.take().unwrap();
+                    self.clients[who].server = None;
+                    self.feed(who);
+                }
+                ServerNext::Idle => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn feed(&mut self, who: usize) {
+        loop {
+            let client = &mut self.clients[who];
+            let mut to_client = Vec::new();
+            let mut to_server = Vec::new();
+            let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+            let server = client.server.map(|number| &mut self.servers[number].session);
+            let (shared, session) = (&mut self.shared, &mut client.session);
+            let result = from_client(shared, session, server, &client.pending, &mut out);
+            drop(client.pending.drain(..result.consumed));
+            client.person.hears(&to_client);
+            if let Some(number) = client.server {
+                self.servers[number].to_model.append(&mut to_server);
+            }
+            assert!(to_server.is_empty());
+            client.waits = false;
+            match result.next {
+                ClientNext::Read | ClientNext::Wait => return,
+                ClientNext::NeedServer => {
+                    client.waits = true;
+                    if !self.lease(who) {
+                        return;
+                    }
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn lease(&mut self, who: usize) -> bool {
+        let first = self.dice.below(SERVERS);
+        let idle = (0..SERVERS)
+            .map(|at| (first + at) % SERVERS)
+            .find(|number| self.servers[*number].session.is_idle());
+        let Some(number) = idle else { return false };
+        let (server, client) = (&mut self.servers[number], &mut self.clients[who]);
+        server.client = Some(who);
+        client.server = Some(number);
+        let mut to_client = Vec::new();
+        let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
+        attach(&mut self.shared, &mut client.session, &mut server.session, &mut out);
+        assert!(to_client.is_empty());
+        true
+    }
+
+    /// Clients that wait for a server connection get one, if there is one.
+    fn wake(&mut self) {
+        for who in 0..CLIENTS {
+            if self.clients[who].waits {
+                self.feed(who);
+            }
+        }
+    }
+
+    fn leave(&mut self, who: usize) {
+        // Half a command is a matter of closing the connection, which there is a test for.
+        if self.clients[who].session.is_in_message() {
+            return;
+        }
+        let newcomer = self.newcomer();
+        let left = std::mem::replace(&mut self.clients[who], newcomer);
+        let Some(number) = left.server else { return };
+        let server = &mut self.servers[number];
+        server.client = None;
+        let mut to_client = Vec::new();
+        let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
+        let _gone = client_gone(&left.session, &mut server.session, &mut out);
+        assert!(to_client.is_empty());
+    }
+
+    /// Everything that is under way comes to its end.
+    fn settle(&mut self) {
+        for _ in 0..1_000 {
+            for number in 0..SERVERS {
+                self.run_server(number);
+            }
+            self.wake();
+            if self.clients.iter().all(|client| !client.person.awaits()) {
+                return;
+            }
+            // Who keeps its connection is made to let go of it.
+            for who in 0..CLIENTS {
+                if !self.clients[who].person.awaits() && self.clients[who].server.is_some() {
+                    self.leave(who);
+                }
+            }
+        }
+        panic!("somebody waits for ever: {:?}", self.clients[0].session);
+    }
+}
+
+/// The same bytes in parts.
+fn chunks(bytes: &[u8], dice: &mut Dice) -> Vec<Vec<u8>> {
+    let size = [1, 2, 5, 17, 1 << 20][dice.below(5)];
+    bytes.chunks(size).map(<[u8]>::to_vec).collect()
+}
+
+#[test]
+fn every_client_has_its_own_statements_wherever_they_run() {
+    let mut executions = 0;
+    for seed in 1..=60_u64 {
+        let mut world = World::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        for _ in 0..600 {
+            world.step();
+        }
+        world.settle();
+        executions += world.executions;
+        for server in &world.servers {
+            let private = server.model.len().saturating_sub(STATEMENTS_MAX);
+            assert!(private <= CLIENTS, "{} statements are left behind", server.model.len());
+        }
+    }
+    assert!(executions > 3_000, "{executions}");
+}
