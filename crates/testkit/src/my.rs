@@ -23,6 +23,8 @@ use bytes::{Bytes, put_counted, text};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is longer than this is nonsense in a test.
 const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// So much of a packet is shown that should not have come.
+const SHOWN_BYTES: usize = 80;
 /// The most that one packet holds; what is as long goes on in the next one.
 pub const PACKET_BYTES_MAX: usize = 0xFF_FFFF;
 
@@ -340,6 +342,8 @@ pub struct MyClient {
     /// Bytes that were read; those before `at` were looked at.
     input: Vec<u8>,
     at: usize,
+    /// How the last packet began, for whoever reads of a failure.
+    last: Vec<u8>,
     /// The number of the next packet, whoever sends it.
     pub sequence: u8,
     /// What the server said first.
@@ -367,6 +371,7 @@ impl MyClient {
             is_local: matches!(address, PgAddress::Unix(_)),
             input: Vec::new(),
             at: 0,
+            last: Vec::new(),
             sequence: 0,
             greeting: MyGreeting::default(),
             capabilities: 0,
@@ -558,6 +563,7 @@ impl MyClient {
                 return Err(nonsense());
             }
             if length < PACKET_BYTES_MAX {
+                self.last = message[..message.len().min(SHOWN_BYTES)].to_vec();
                 return Ok(message);
             }
         }

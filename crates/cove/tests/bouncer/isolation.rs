@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// A server that was gone is tried again so soon.
 const RETRY: &str = "limits.server_retry_s = 0.2";
 
-fn seed() -> u64 {
+/// What the steps of a run are drawn with.
+pub(crate) fn seed() -> u64 {
     match std::env::var_os("TEST_SEED") {
         Some(seed) => seed.to_str().unwrap().parse().unwrap(),
         // The library's own source of chance.
@@ -133,10 +134,40 @@ fn actors(seed: u64, address: &PgAddress, faults: bool) -> Vec<Actor> {
     .collect()
 }
 
+/// Who does at random what clients do.
+pub(crate) trait Plays: Send {
+    /// Steps that were done.
+    fn steps(&self) -> u64;
+    /// Does one thing.
+    fn step(&mut self) -> Result<(), Trouble>;
+    /// What it did last.
+    fn log(&self) -> String;
+    /// Leaves without a word.
+    fn hang_up(&mut self);
+}
+
+impl Plays for Actor {
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn step(&mut self) -> Result<(), Trouble> {
+        Actor::step(self)
+    }
+
+    fn log(&self) -> String {
+        Actor::log(self)
+    }
+
+    fn hang_up(&mut self) {
+        Actor::hang_up(self);
+    }
+}
+
 /// Lets all of them do what they like until `is_over`, while something happens to them.
-fn play(
+pub(crate) fn play<A: Plays>(
     seed: u64,
-    actors: &mut [Actor],
+    actors: &mut [A],
     is_over: impl Fn(u64) -> bool + Sync,
     happens: impl FnOnce(),
 ) {
@@ -147,9 +178,9 @@ fn play(
             .map(|actor| {
                 let (is_over, failed) = (&is_over, &failed);
                 scope.spawn(move || {
-                    let start = actor.steps;
+                    let start = actor.steps();
                     let mut failure = None;
-                    while !is_over(actor.steps - start) && !failed.load(Ordering::Relaxed) {
+                    while !is_over(actor.steps() - start) && !failed.load(Ordering::Relaxed) {
                         if let Err(Trouble::Wrong(what)) = actor.step() {
                             failed.store(true, Ordering::Relaxed);
                             failure = Some(format!("{what}\nafter{}", actor.log()));
@@ -168,17 +199,22 @@ fn play(
 }
 
 /// The same for a time, and until each has done something: the machine may be busy.
-fn play_for(seed: u64, actors: &mut [Actor], time: Duration, happens: impl FnOnce(&Stopwatch)) {
+pub(crate) fn play_for<A: Plays>(
+    seed: u64,
+    actors: &mut [A],
+    time: Duration,
+    happens: impl FnOnce(&Stopwatch),
+) {
     let watch = Stopwatch::start();
     play(seed, actors, |steps| watch.elapsed() > time && steps >= STEPS_MIN, || happens(&watch));
 }
 
 /// Blow after blow, while time lasts.
-fn storm(watch: &Stopwatch, mut blow: impl FnMut()) {
+pub(crate) fn storm(watch: &Stopwatch, time: Duration, mut blow: impl FnMut()) {
     let mut count = 0;
-    while watch.elapsed() < TIME {
+    while watch.elapsed() < time {
         let next = PAUSE * count;
-        until("the next blow", TIME, || {
+        until("the next blow", time, || {
             if watch.elapsed() >= next { Ok(()) } else { Err(String::new()) }
         });
         blow();
@@ -206,7 +242,7 @@ fn check_faults(warnings: &[&str], breaks: impl FnOnce(&Stage, u64), blow: impl 
     }
     let mut actors = stage.actors(seed, true);
     breaks(&stage, seed);
-    play_for(seed, &mut actors, TIME, |watch| storm(watch, || blow(&stage)));
+    play_for(seed, &mut actors, TIME, |watch| storm(watch, TIME, || blow(&stage)));
     stage.recover(&mut actors);
     play(seed, &mut actors, |steps| steps >= CALM_STEPS, || {});
     drop(actors);
@@ -214,7 +250,7 @@ fn check_faults(warnings: &[&str], breaks: impl FnOnce(&Stage, u64), blow: impl 
 }
 
 /// Cuts most connections after a random number of bytes, one way or the other.
-fn cuts(seed: u64, bytes_max: u64) -> impl FnMut(u64) -> Option<Cut> + Send + 'static {
+pub(crate) fn cuts(seed: u64, bytes_max: u64) -> impl FnMut(u64) -> Option<Cut> + Send + 'static {
     let mut random = Random::new(seed);
     move |_| {
         let way = if random.below(2) == 0 { Way::Forth } else { Way::Back };

@@ -11,6 +11,9 @@
 //! | `mysql_protocol.rs` | statements, cursors, files, large rows and kills of MySQL |
 //! | `mysql_clients.rs` | drivers of MySQL see no difference |
 //! | `mysql_tenants.rs` | tenants, modes, limits and operation for MySQL; encryption |
+//! | `mysql_hostile.rs` | bytes that no client of MySQL would send |
+//! | `mysql_versions.rs` | MariaDB 11.4, and a server that asks for caching_sha2_password |
+//! | `mysql_isolation.rs`, `mysql_model.rs`, `mysql_model/steps.rs` | nobody of MySQL sees anything of anybody else |
 //! | `isolation.rs`, `model.rs`, `model/steps.rs` | nobody sees anything of anybody else, whatever breaks |
 #![allow(
     clippy::unwrap_used,
@@ -23,11 +26,15 @@ mod hostile;
 mod isolation;
 mod model;
 mod mysql_clients;
+mod mysql_hostile;
+mod mysql_isolation;
+mod mysql_model;
 mod mysql_places;
 mod mysql_protocol;
 mod mysql_state;
 mod mysql_support;
 mod mysql_tenants;
+mod mysql_versions;
 #[path = "../shared.rs"]
 mod shared;
 mod support;

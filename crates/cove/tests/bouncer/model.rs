@@ -62,11 +62,11 @@ impl Random {
         (self.0 >> 11) % end
     }
 
-    fn one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 
-    fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         let at = self.below(u64::try_from(all.len()).unwrap());
         all[usize::try_from(at).unwrap()]
     }

@@ -89,6 +89,12 @@ impl MyClient {
             match self.result(form, &mut answer) {
                 Ok(true) => {}
                 Ok(false) => return Ok(answer),
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                    let last = String::from_utf8_lossy(&self.last);
+                    let what = format!("{error}; the last packet began with {last:?}");
+                    let error = io::Error::new(io::ErrorKind::InvalidData, what);
+                    return Err(MyFailure::Broken(answer, error));
+                }
                 Err(error) => return Err(MyFailure::Broken(answer, error)),
             }
         }

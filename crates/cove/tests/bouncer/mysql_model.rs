@@ -1,0 +1,377 @@
+//! A client of MySQL that does at random what clients do, and knows what it must see.
+//!
+//! Everything that it writes anywhere carries its mark: tenant, client, and how often it has logged
+//! in. So a row, a variable, a statement, a warning or a table of somebody else is noticed wherever
+//! it comes, and so is one of its own that should not be there any more.
+
+mod steps;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use testkit::my::{MyColumn, MyResult};
+use testkit::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement, PgAddress};
+
+use self::steps::STEPS;
+use crate::model::{Random, Trouble};
+use crate::support::{PASSWORD, USER};
+
+/// How long a client waits for an answer: others may hold all connections for some time.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What it did last, for whoever reads of a failure.
+const LOG_LINES: usize = 25;
+/// What SQL creates in each database before clients come, a statement each.
+pub(crate) const SCHEMA: [&str; 6] = [
+    "CREATE TABLE `lines` (mark VARCHAR(60), n INT, KEY (mark)) ENGINE=InnoDB",
+    "CREATE TABLE ids (id INT AUTO_INCREMENT PRIMARY KEY, mark VARCHAR(60)) ENGINE=InnoDB",
+    "CREATE PROCEDURE hidden_set(value INT) SET SESSION lock_wait_timeout = value",
+    "CREATE PROCEDURE hidden_variable(mark TEXT) SET @hidden = mark",
+    "CREATE PROCEDURE two(mark TEXT) BEGIN SELECT mark; SELECT '', mark; END",
+    "CREATE FUNCTION hidden_lock(name TEXT) RETURNS INT RETURN GET_LOCK(name, 0)",
+];
+
+type Outcome<T = ()> = Result<T, Trouble>;
+
+/// What a session has. None of it cares about transactions.
+#[derive(Clone, Debug, Default)]
+struct Session {
+    settings: BTreeMap<&'static str, String>,
+    database: String,
+    /// Variables by name, `hidden` among them.
+    variables: BTreeMap<String, String>,
+    /// Temporary tables, with what is in each.
+    tables: BTreeMap<String, String>,
+    /// Statements of SQL, with what each answers.
+    prepared: BTreeMap<String, String>,
+    /// Statements of the protocol, each with what it says beside its parameter, and whether its
+    /// parameter's type was told.
+    statements: Vec<(MyStatement, String, bool)>,
+    /// A statement with an open cursor, its columns, and the next row.
+    cursor: Option<(u32, Vec<MyColumn>, u64)>,
+    /// Locks by name, with how often each is held.
+    locks: BTreeMap<String, u32>,
+    last_id: u64,
+}
+
+/// Who a client is and what may happen to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Character {
+    pub(crate) tenant: usize,
+    pub(crate) number: usize,
+    pub(crate) address: PgAddress,
+    pub(crate) database: String,
+    /// Whether connections may be lost without its doing.
+    pub(crate) faults: bool,
+}
+
+/// A client.
+#[derive(Debug)]
+pub(crate) struct Actor {
+    character: Character,
+    random: Random,
+    /// How often it has logged in.
+    generation: u64,
+    client: Option<MyClient>,
+    session: Session,
+    /// Whether a transaction is open.
+    is_open: bool,
+    /// Lines that it has written, and how many there were when its transaction began.
+    lines: (u64, u64),
+    /// Its log.
+    log: VecDeque<String>,
+    /// Steps that were done, each of which looked at what came.
+    pub(crate) steps: u64,
+}
+
+impl Actor {
+    pub(crate) fn new(character: Character, seed: u64) -> Actor {
+        let who = u64::try_from(character.tenant * 1000 + character.number).unwrap();
+        Actor {
+            character,
+            random: Random::new(seed.wrapping_mul(1_000_003).wrapping_add(who)),
+            generation: 0,
+            client: None,
+            session: Session::default(),
+            is_open: false,
+            lines: (0, 0),
+            log: VecDeque::new(),
+            steps: 0,
+        }
+    }
+
+    /// What it did last.
+    pub(crate) fn log(&self) -> String {
+        self.log.iter().map(|line| format!("\n  {line}")).collect()
+    }
+
+    /// From now on nothing may go wrong. It logs in again.
+    pub(crate) fn calm(&mut self) {
+        self.character.faults = false;
+        self.hang_up();
+    }
+
+    /// Leaves without a word.
+    pub(crate) fn hang_up(&mut self) {
+        self.client = None;
+    }
+
+    /// Takes a connection to the server for itself, and looks whether anybody left something there.
+    pub(crate) fn occupy(&mut self) -> Outcome {
+        self.calm();
+        self.login()?;
+        self.run("BEGIN")?;
+        self.look()?;
+        self.look_at_variables()
+    }
+
+    /// Does one thing, logging in before when it is not.
+    pub(crate) fn step(&mut self) -> Outcome {
+        self.steps += 1;
+        if self.client.is_none() {
+            return self.login();
+        }
+        let total = STEPS.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.random.below(total);
+        let mut steps = STEPS.iter();
+        let step = loop {
+            let (weight, step) = steps.next().unwrap();
+            match at.checked_sub(*weight) {
+                Some(rest) => at = rest,
+                None => break step,
+            }
+        };
+        let mut outcome = step(self);
+        // Whoever holds a connection leaves sooner: others wait for it.
+        if outcome.is_ok() && self.holds() && self.random.one_in(8) {
+            outcome = self.leave();
+        }
+        if let Err(Trouble::Lost(why)) = &outcome {
+            self.note(&format!("lost: {why}"));
+            self.client = None;
+        }
+        outcome
+    }
+
+    /// Whether it has what only one connection has.
+    fn holds(&self) -> bool {
+        let Session { variables, tables, prepared, locks, cursor, .. } = &self.session;
+        self.is_open
+            || cursor.is_some()
+            || !(variables.is_empty() && tables.is_empty())
+            || !(prepared.is_empty() && locks.is_empty())
+    }
+
+    /// Its mark.
+    fn mark(&self) -> String {
+        let Character { tenant, number, .. } = self.character;
+        format!("[t{tenant}c{number}g{}]", self.generation)
+    }
+
+    fn note(&mut self, what: &str) {
+        if self.log.len() == LOG_LINES {
+            self.log.pop_front();
+        }
+        let mark = self.mark();
+        self.log.push_back(format!("{mark} {}", what.chars().take(240).collect::<String>()));
+    }
+
+    fn identity(&self) -> MyLogin {
+        MyLogin::new(USER, PASSWORD, &self.character.database)
+    }
+
+    fn login(&mut self) -> Outcome {
+        use testkit::my::capability::{DEPRECATE_EOF, SESSION_TRACK};
+        self.generation += 1;
+        self.lines = (0, 0);
+        self.begin_again();
+        let without = self.random.pick(&[0, 0, DEPRECATE_EOF, SESSION_TRACK]);
+        self.note(&format!("login without {without:x}"));
+        match MyClient::login(&self.character.address, &self.identity().without(without)) {
+            Ok(client) => {
+                client.patience(PATIENCE);
+                self.client = Some(client);
+            }
+            Err(failure) => return Err(self.broken(failure)),
+        }
+        self.look()
+    }
+
+    /// What a session has that has just begun.
+    fn begin_again(&mut self) {
+        self.is_open = false;
+        self.lines.1 = self.lines.0;
+        let settings = BTreeMap::from([
+            ("lock_wait_timeout", "86400"),
+            ("sort_buffer_size", "2097152"),
+            ("time_zone", "SYSTEM"),
+            ("sql_mode", DEFAULT_MODE),
+            ("collation_connection", "utf8mb4_general_ci"),
+            ("autocommit", "1"),
+        ]);
+        self.session = Session {
+            settings: settings.into_iter().map(|(name, value)| (name, value.to_owned())).collect(),
+            database: self.character.database.clone(),
+            ..Session::default()
+        };
+    }
+
+    /// What a failure means. The last words of a connection tell why it ended.
+    fn broken(&self, failure: MyFailure) -> Trouble {
+        let text = failure.to_string();
+        if failure.is_timeout() {
+            return Trouble::Wrong(format!("no answer: {text}"));
+        }
+        if failure.is_nonsense() || !self.character.faults {
+            return Trouble::Wrong(format!("the connection broke: {text}"));
+        }
+        match failure.error() {
+            Some(error) if !is_lost(&error) && !matches!(failure, MyFailure::Broken(..)) => {
+                Trouble::Wrong(format!("the connection broke: {text}"))
+            }
+            _ => Trouble::Lost(text),
+        }
+    }
+
+    fn client(&mut self) -> &mut MyClient {
+        self.client.as_mut().unwrap()
+    }
+
+    /// Takes an answer, of which everything that came is looked at.
+    fn seen(&mut self, answer: Result<MyAnswer, MyFailure>) -> Outcome<MyAnswer> {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failure) => {
+                if let MyFailure::Broken(answer, _) = &failure {
+                    self.own(answer)?;
+                }
+                return Err(self.broken(failure));
+            }
+        };
+        self.own(&answer)?;
+        if let Some(error) = answer.error()
+            && is_lost(&error)
+            && self.character.faults
+        {
+            return Err(Trouble::Lost(error.to_string()));
+        }
+        Ok(answer)
+    }
+
+    /// Looks for marks of others in everything that came.
+    fn own(&self, answer: &MyAnswer) -> Outcome {
+        for result in &answer.results {
+            match result {
+                MyResult::Ok(ok) => self.without_strangers(&ok.info)?,
+                MyResult::Error(error) => self.without_strangers(&error.message)?,
+                MyResult::Rows(rows) => {
+                    for column in &rows.columns {
+                        self.without_strangers(&column.name)?;
+                    }
+                    for value in rows.rows.iter().flatten().flatten() {
+                        self.without_strangers(&String::from_utf8_lossy(value))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn without_strangers(&self, text: &str) -> Outcome {
+        let mark = self.mark();
+        // Whatever repeats a mark repeats one.
+        for at in text.match_indices("[t").map(|(at, _)| at).take(3) {
+            let found = text[at..].split_inclusive(']').next().unwrap_or_default();
+            // A text may have been cut.
+            if !mark.starts_with(found) {
+                return Err(Trouble::Wrong(format!("{found} in {text:.200?}, seen by {mark}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs SQL, whatever comes of it.
+    fn ask(&mut self, sql: &str) -> Outcome<MyAnswer> {
+        self.note(sql);
+        let answer = self.client().query(sql);
+        self.seen(answer)
+    }
+
+    /// Runs SQL that must not fail.
+    fn run(&mut self, sql: &str) -> Outcome<MyAnswer> {
+        let answer = self.ask(sql)?;
+        match answer.error() {
+            None => Ok(answer),
+            Some(error) => Err(Trouble::Wrong(format!("{sql:.200}: {error}"))),
+        }
+    }
+
+    /// Runs SQL that must answer rows of these values, NULL as nothing.
+    fn expect(&mut self, sql: &str, rows: &[&[&str]]) -> Outcome {
+        let answer = self.run(sql)?;
+        equal(sql, &values(&answer), &rows.iter().map(|row| owned(row)).collect())
+    }
+
+    /// Runs SQL that must fail.
+    fn refuse(&mut self, sql: &str, code: u16) -> Outcome {
+        let answer = self.ask(sql)?;
+        failed(sql, &answer, code)
+    }
+
+    /// Looks at everything that a session has, but for what makes it hold a connection.
+    fn look(&mut self) -> Outcome {
+        let mut sql = "SELECT DATABASE(), LAST_INSERT_ID(), CONNECTION_ID()".to_owned();
+        let id = self.client().greeting.thread_id;
+        let Session { database, last_id, settings, .. } = &self.session;
+        let mut expected = vec![database.clone(), last_id.to_string(), id.to_string()];
+        for (name, value) in settings {
+            sql.push_str(&format!(", @@{name}"));
+            expected.push(value.clone());
+        }
+        let answer = self.run(&sql)?;
+        equal(&sql, &values(&answer), &vec![expected])
+    }
+
+    /// Looks at the rest.
+    fn look_at_variables(&mut self) -> Outcome {
+        let names = ["a", "b", "c", "hidden"];
+        let sql = format!("SELECT @{}", names.join(", @"));
+        let expected = names.map(|name| self.session.variables.get(name).cloned());
+        let expected = expected.map(Option::unwrap_or_default).to_vec();
+        let answer = self.run(&sql)?;
+        equal(&sql, &values(&answer), &vec![expected])
+    }
+}
+
+/// What MariaDB has unless it is told otherwise.
+const DEFAULT_MODE: &str =
+    "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_AUTO_CREATE_USER,NO_ENGINE_SUBSTITUTION";
+
+/// Whether an error tells of the end of a connection.
+fn is_lost(error: &MyError) -> bool {
+    [1040, 1053, 1152, 1158, 1317, 1927, 2003, 2006, 2013, 3032].contains(&error.code)
+}
+
+fn values(answer: &MyAnswer) -> Vec<Vec<String>> {
+    let row = |row: Vec<Option<String>>| row.into_iter().map(Option::unwrap_or_default).collect();
+    answer.rows().into_iter().map(row).collect()
+}
+
+fn owned(row: &[&str]) -> Vec<String> {
+    row.iter().map(|&value| value.to_owned()).collect()
+}
+
+/// Takes note of an error that must have come.
+fn failed(what: &str, answer: &MyAnswer, code: u16) -> Outcome {
+    match answer.error() {
+        Some(error) if error.code == code => Ok(()),
+        error => Err(differs(what, &error, &code)),
+    }
+}
+
+fn equal<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, expected: &T) -> Outcome {
+    if seen == expected { Ok(()) } else { Err(differs(what, seen, expected)) }
+}
+
+fn differs(what: &str, seen: &impl std::fmt::Debug, expected: &impl std::fmt::Debug) -> Trouble {
+    Trouble::Wrong(format!("{what:.300}\n  is {seen:.1200?}\n  not {expected:.1200?}"))
+}
