@@ -165,7 +165,7 @@ impl Running {
             server_tls: Arc::clone(&server_tls),
             look_up: Arc::new(Background::new(queries, Handle::current())),
         };
-        // Before anybody can see that it is there: a signal that nobody listens to ends the process.
+        // Before anybody can see that it is there: a signal that nobody heeds ends the process.
         let hangups = Hangups::new().context("failed to listen to signals")?;
         let relay = match Relay::start_after(relay_config(config)?, relay_parts, succession) {
             Ok(relay) => Arc::new(relay),

@@ -416,7 +416,7 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
         let script = "i=0; while [ $i -lt 100 ]; do head -c 1048576 /dev/zero | tr '\\0' x; \
             i=$((i+1)); done";
         let mut request = if attached { interactive(script) } else { shell(script) };
-        request["limits"] = json!({"output_bytes": 16 << 20, "wall_ms": 20_000, "cpu_ms": 10_000});
+        request["limits"] = json!({"output_bytes": 16 << 20, "wall_ms": 100_000, "cpu_ms": 10_000});
         request
     };
     let before = process::resident_bytes(server.pid());
@@ -433,13 +433,15 @@ fn a_flood_waits_for_a_slow_reader_and_memory_stays_flat() {
     slow.cut();
     wait_for_state(&client, &id, "cancelled");
 
-    // One that reads nothing at all, attached or not: the program is not held by who only watches.
-    let held = submit(&client, &flood(true));
-    let never = socket(&client, &held);
+    // One that reads nothing at all: the program is not held by who only watches, and is by who is
+    // attached. That one comes second, because who reads nothing for half a minute is cut off.
     let free = submit(&client, &flood(false));
     let watching = socket(&client, &free);
     let record = ended(&client, &free);
     assert_eq!(record["result"]["verdict"], "OLE", "{}", record["result"]["message"]);
+    let held = submit(&client, &flood(true));
+    let never = socket(&client, &held);
+    wait_for_state(&client, &held, "running");
     // The kept result and the latest events of the one that ran to its end are among it. While a
     // result is written and sent, there are copies of it for a moment, at its end here, too.
     until("memory of a result that was sent to be given back", SOON, || {

@@ -509,7 +509,7 @@ fn a_listener_that_does_not_read_does_not_slow_the_agent() {
     let session = sessions.probe();
     let request = crate::asynchronous::post_request(
         &format!("{}/messages", path(&session)),
-        // More than the buffers of a connection take: 4 MiB on the server's side, and a little here.
+        // More than the buffers of a connection take: 4 MiB on the server's side, and little here.
         &json!({"content": "flood 60 100000"}),
     );
     let mut unread = server.client().events_by(&request).unwrap();

@@ -15,7 +15,7 @@ use super::find::Found;
 use super::table::{LoadError, ToolEntry, WayEntry};
 use super::template::{Located, Template, Values};
 
-/// Only against a tool that hangs: whatever is asked too late is not there until the next start, and
+/// Only against a tool that hangs: one that answers too late is not there until the next start, and
 /// a JVM needs more than ten seconds on a machine that is busy enough.
 const VERSION_WAIT: Duration = Duration::from_secs(60);
 /// The Go standard library takes a minute of CPU.
