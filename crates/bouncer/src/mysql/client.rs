@@ -96,12 +96,26 @@ pub(crate) struct Diagnostics {
     pub(crate) row_count: i64,
     /// What `FOUND_ROWS()` gives.
     pub(crate) found_rows: u64,
+    /// The server connection that the client holds knows that as well, or better.
+    pub(crate) found_here: bool,
+    /// The same of its warnings.
+    pub(crate) warnings_here: bool,
     /// It asks for `LAST_INSERT_ID()` now and then.
     pub(crate) asks_insert_id: bool,
     /// It had warnings that were not asked for yet.
     pub(crate) warned: bool,
     /// Its warnings, if it had any.
     pub(crate) warnings: Option<Box<Warnings>>,
+}
+
+impl Diagnostics {
+    /// A statement failed: at the connection that the client holds, or without one.
+    pub(crate) fn failed(&mut self, code: u16, message: &[u8], here: bool) {
+        self.row_count = -1;
+        self.warned = false;
+        self.warnings = Some(Box::new(Warnings::of_error(code, message)));
+        self.warnings_here = here;
+    }
 }
 
 /// One client's side of the protocol.
@@ -233,6 +247,7 @@ impl ClientSession {
         if found {
             let ok = OkPacket { status: self.status, ..OkPacket::default() };
             packet::put_ok(out, &mut self.seq, &ok, self.capabilities);
+            self.diagnostics.row_count = 0;
         } else {
             self.put_error(1094, b"HY000", "there is no such connection", out);
         }

@@ -99,6 +99,8 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     client.is_new_here = true;
+    client.diagnostics.found_here = false;
+    client.diagnostics.warnings_here = false;
     server.attached = Some(client.id);
     if server.last_client != Some(client.id) {
         if server.reset_due || (server.unlock_due && !server.unlocks) {

@@ -1,7 +1,5 @@
 //! Commands that are answered here, or not at all.
 
-use std::sync::Arc;
-
 use wire::mysql::capabilities::Status;
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header};
@@ -115,12 +113,18 @@ fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
     let ok = OkPacket { status: client.status, ..OkPacket::default() };
     packet::put_ok(to_client, &mut client.seq, &ok, client.capabilities);
     client.seq = 0;
+    client.diagnostics.row_count = 0;
 }
 
 /// The client's session begins anew.
 pub(super) fn forget(client: &mut ClientSession) {
     client.statements.clear();
-    client.want(Arc::clone(&client.startup));
+    let mut wanted = (*client.startup).clone();
+    // Servers keep the schema.
+    if let Some(schema) = client.wanted.schema() {
+        let _kept = wanted.put_schema(schema);
+    }
+    client.want(if wanted == *client.startup { client.startup.clone() } else { wanted.into() });
     client.diagnostics = Diagnostics::default();
     client.status = Status::AUTOCOMMIT;
 }

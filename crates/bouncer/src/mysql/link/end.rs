@@ -22,7 +22,6 @@ use crate::mysql::pins::Pin;
 use crate::mysql::server::{Audience, Entry, Note, ServerSession};
 use crate::mysql::settings::{Put, is_harmless, is_replayable};
 use crate::mysql::texts::Facts;
-use crate::mysql::warnings::Warnings;
 
 /// A deadlock: the server has rolled the transaction back, and says so in no other way.
 const DEADLOCK: u16 = 1213;
@@ -49,8 +48,15 @@ const READ_ONLY: [&str; 5] =
     ["error_count", "in_transaction", "last_gtid", "statement_id", "warning_count"];
 
 /// What takes the warnings of earlier statements away.
-const CLEARS_WARNINGS: Effects =
-    Effects::TABLES.with(Effects::WRITES).with(Effects::DDL).with(Effects::UNKNOWN);
+const CLEARS_WARNINGS: Effects = Effects::TABLES
+    .with(Effects::WRITES)
+    .with(Effects::DDL)
+    .with(Effects::TEMP_CREATE)
+    .with(Effects::TEMP_DROP)
+    .with(Effects::TEMP_RENAME)
+    .with(Effects::LOCK_TABLES)
+    .with(Effects::HANDLER)
+    .with(Effects::UNKNOWN);
 
 /// Code that is not in the text.
 const HIDDEN: Effects = Effects::CALL.with(Effects::UNKNOWN_FUNCTION).with(Effects::SQL_EXECUTE);
@@ -62,7 +68,7 @@ const SHOW_WARNINGS: &[u8] = b"\x03SHOW WARNINGS";
 const SELECT_INSERT_ID: &[u8] = b"\x03SELECT LAST_INSERT_ID()";
 
 /// What we set ourselves, to hear of the rest.
-const OURS: (&str, &str) = ("session_track_schema", "ON");
+const OURS: &str = "session_track_schema";
 
 impl Back<'_, '_> {
     /// The end of a result that went well.
@@ -81,6 +87,7 @@ impl Back<'_, '_> {
             && let Some(client) = &mut self.client
         {
             client.diagnostics.found_rows = self.server.rows;
+            client.diagnostics.found_here = true;
             client.diagnostics.row_count = -1;
         }
         if self.is_heard()
@@ -89,6 +96,7 @@ impl Back<'_, '_> {
             client.status = Status(status.0 & LASTING);
             client.read_as(status);
             client.diagnostics.warned = warnings > 0 && !has_more(status);
+            client.diagnostics.warnings_here |= warnings > 0;
         }
         self.give(event, (header, part));
         if has_more(status) {
@@ -98,6 +106,9 @@ impl Back<'_, '_> {
 
     /// What the client may ask about a statement without rows.
     fn counted(&mut self, ok: &OkPacket<'_>) {
+        if ok.last_insert_id != 0 {
+            self.server.insert_id = Some(ok.last_insert_id);
+        }
         if !self.is_heard() {
             return;
         }
@@ -105,7 +116,6 @@ impl Back<'_, '_> {
         client.diagnostics.row_count = i64::try_from(ok.affected_rows).unwrap_or(i64::MAX);
         if ok.last_insert_id != 0 {
             client.diagnostics.insert_id = ok.last_insert_id;
-            self.server.insert_id = Some(ok.last_insert_id);
             // It may be a value that was given, which is not what `LAST_INSERT_ID()` gives.
             self.server.asks_insert_id |= client.diagnostics.asks_insert_id;
         }
@@ -177,7 +187,7 @@ impl Back<'_, '_> {
                 continue;
             };
             let lower = name.to_ascii_lowercase();
-            if READ_ONLY.contains(&lower.as_str()) || (lower.as_str(), value) == OURS {
+            if READ_ONLY.contains(&lower.as_str()) || (lower == OURS && value != "OFF") {
                 continue;
             }
             if is_replayable(&lower) {
@@ -242,10 +252,7 @@ impl Back<'_, '_> {
         self.give(Event::Error, (header, part));
         if heard && let Some(client) = &mut self.client {
             client.status = Status(self.server.status.0 & LASTING);
-            client.diagnostics.row_count = -1;
-            client.diagnostics.warned = false;
-            let warnings = Warnings::of_error(error.code, error.message);
-            client.diagnostics.warnings = Some(Box::new(warnings));
+            client.diagnostics.failed(error.code, error.message, true);
         }
         let message = || String::from_utf8_lossy(error.message).into();
         match self.server.front().map(|front| &front.note) {
@@ -395,6 +402,7 @@ impl Back<'_, '_> {
             && effects.intersects(CLEARS_WARNINGS)
         {
             client.diagnostics.warnings = None;
+            client.diagnostics.warnings_here = true;
         }
         if !went_well {
             server.is_untold |= leaves::may_change_before_it_fails(effects);
@@ -502,13 +510,13 @@ pub(super) fn release(
     {
         return false;
     }
-    if std::mem::take(&mut server.is_untold) && server.tracks {
-        flush(server, to_server);
-        return false;
-    }
     if std::mem::take(&mut client.diagnostics.warned) {
         let note = Note::AskWarnings(Box::default());
         server.inject((ReplyKind::Query, note), SHOW_WARNINGS, to_server);
+        return false;
+    }
+    if std::mem::take(&mut server.is_untold) && server.tracks {
+        flush(server, to_server);
         return false;
     }
     if std::mem::take(&mut server.asks_insert_id) {

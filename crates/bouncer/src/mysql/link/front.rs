@@ -102,6 +102,7 @@ fn ended(client: &mut ClientSession, to_client: &mut Vec<u8>) {
     if let Some(refusal) = client.refused.take() {
         client.put_error(refusal.code, &refusal.state, &refusal.message, to_client);
         client.seq = 0;
+        client.diagnostics.failed(refusal.code, refusal.message.as_bytes(), false);
     }
 }
 

@@ -215,7 +215,8 @@ pub(super) fn behind(
         }
     }
     server.has_sequences |= has(Effects::SEQUENCE_NEXT);
-    server.asks_insert_id |= has(Effects::LAST_INSERT_ID);
+    // A procedure's values are its caller's, and no reply tells of them.
+    server.asks_insert_id |= has(Effects::LAST_INSERT_ID | Effects::CALL);
     server.closing |= went_well && has(Effects::CLOSES);
     names(server, facts, went_well);
 }

@@ -6,6 +6,18 @@ use wire::mysql::sql::{Asked, What};
 
 use crate::mysql::client::ClientSession;
 
+/// Whether the connection that the client holds knows less about what is asked than is known here:
+/// what was said elsewhere, and nothing since then has taken away.
+pub(super) fn is_known(client: &ClientSession, asked: &Asked) -> bool {
+    match asked.what {
+        What::RowCount => false,
+        What::FoundRows => !client.diagnostics.found_here,
+        What::WarningCount | What::ErrorCount | What::Warnings(_) | What::Errors(_) => {
+            !client.diagnostics.warnings_here
+        }
+    }
+}
+
 /// Answers a question; says whether it could.
 pub(super) fn answer(client: &mut ClientSession, asked: &Asked, out: &mut Vec<u8>) -> bool {
     let warnings = client.diagnostics.warnings.as_deref();

@@ -153,6 +153,12 @@ impl Link<'_, '_> {
         if facts.effects.intersects(Effects::KILL) {
             return kill(self.client, &facts, (header, rest), self.out);
         }
+        if let Some(asked) = &facts.asked
+            && local::is_known(self.client, asked)
+            && local::answer(self.client, asked, self.out.to_client)
+        {
+            return pass_over(self.client, (header, rest));
+        }
         if !self.before(&facts) {
             self.client.looked = Some(facts);
             return Taken::Wait;

@@ -2,6 +2,7 @@
 
 mod codec;
 mod commands;
+mod large;
 mod pins;
 mod sessions;
 mod stage;
@@ -46,6 +47,7 @@ fn old_drivers_get_their_ends_of_lists() {
          s< Q[CALL p()]
          s> COLS[1] DEF ROW[1] END[m] COLS[1] DEF ROW[2] END[m] OK
          A< COLS[1] DEF EOF ROW[1] END[m] COLS[1] DEF EOF ROW[2] END[m] OK
+         s~
          A: free
          A> FIELDS[t]
          s< FIELDS[t]

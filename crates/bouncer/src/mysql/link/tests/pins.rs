@@ -343,6 +343,7 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          s< Q[CALL locks()]
          s> OK
          a< OK
+         s~
          a: free
          a> Q[SELECT 1]
          s< Q[SELECT 1]
@@ -361,6 +362,7 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          s< Q[CALL locks()]
          s> OK
          a< OK
+         s~
          b> Q[SELECT 2]
          s< Q[SELECT 2]
          s> COLS[1] DEF ROW[2] END

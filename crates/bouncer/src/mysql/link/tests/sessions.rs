@@ -168,16 +168,65 @@ fn warnings_are_kept_for_who_asks_later() {
          A> Q[SHOW WARNINGS]
          A< COLS[3] DEF DEF DEF EOF END",
     );
-    // In a transaction the server knows best.
+    // What came before a transaction, and nothing in it has taken away.
+    plays(
+        "a> Q[SELECT broken]
+         s< Q[SELECT broken]
+         s> ERR[1054]
+         a< ERR[1054]
+         a: free
+         a> Q[BEGIN]
+         s< Q[BEGIN]
+         s> OK[t]
+         a< OK[t]
+         a> Q[SHOW WARNINGS]
+         a< COLS[3] DEF DEF DEF ROW[Error|1054|no] END[t]
+         a> Q[INSERT INTO t VALUES (1)]
+         s< Q[INSERT INTO t VALUES (1)]
+         s> OK[t,n1]
+         a< OK[t,n1]
+         a> Q[SHOW WARNINGS]
+         s< Q[SHOW WARNINGS]
+         s> COLS[3] DEF DEF DEF END[t]
+         a< COLS[3] DEF DEF DEF END[t]",
+    );
     plays(
         "a> Q[BEGIN]
          s< Q[BEGIN]
          s> OK[t]
          a< OK[t]
          a> Q[SHOW WARNINGS]
-         s< Q[SHOW WARNINGS]
-         s> COLS[3] DEF DEF DEF END[t]
          a< COLS[3] DEF DEF DEF END[t]",
+    );
+}
+
+#[test]
+fn what_nobody_waits_for_leaves_nothing_to_others() {
+    plays(
+        "a> Q[INSERT INTO t VALUES (NULL)]
+         s< Q[INSERT INTO t VALUES (NULL)]
+         a gone: cancel
+         s> OK[n1,i7]
+         s: idle
+         b> Q[SELECT LAST_INSERT_ID()]
+         s< Q[SET last_insert_id=0] Q[SELECT LAST_INSERT_ID()]
+         s> OK -- COLS[1] DEF ROW[0] END
+         b< COLS[1] DEF ROW[0] END",
+    );
+}
+
+#[test]
+fn a_reset_keeps_the_schema() {
+    plays(
+        "a> USE[other]
+         s< USE[other]
+         s> OK[schema:other,state]
+         a< OK[schema:other,Change]
+         a> RESET
+         a< OK
+         server 2
+         a> Q[SELECT DATABASE()]
+         s< USE[other]",
     );
 }
 
@@ -315,6 +364,7 @@ fn what_a_server_has_not_told_is_asked_for() {
          s< Q[SET session_track_schema=1]
          s> OK[var:session_track_schema=ON,var:time_zone=x,state]
          a<
+         s~
          a: free
          b> Q[SELECT 1]
          s< RESET TRACKERS Q[SELECT 1]

@@ -1,7 +1,8 @@
 //! A stage for scenarios: clients and servers that say what a script tells them.
 //!
 //! A script is lines. `a> Q[SELECT 1]`: client a sends this. `s< …`: the server has been sent
-//! exactly this since it was asked last; `s~`: nothing, or a question for untold changes. `s> …`: the server sends. `a< …`: client a has been sent
+//! exactly this since it was asked last; `s~`: nothing, or questions for
+//! what it has not told. `s> …`: the server sends. `a< …`: client a has been sent
 //! exactly this. `a: free`, `a: held`, `a: closed`, `a: kills 7`, `s: idle`, `s: broken`, `s: pins
 //! x,y`: so it stands now. `server 2`: who needs one from now on gets that server. `a gone:
 //! cancel`: the client leaves, and this is what has to happen. Clients in capitals speak as drivers
@@ -139,11 +140,17 @@ impl Stage<'_> {
                 assert_eq!(said, rest, "{line} (chunk {chunk})");
             }
             ('s', '~') => {
-                // It may have been asked what it has not told.
-                let said = self.said_to_server();
-                if !said.is_empty() {
-                    assert_eq!(said, "Q[SET session_track_schema=1]", "{line} (chunk {chunk})");
-                    self.line("s> OK[var:session_track_schema=ON,state]");
+                // It may have been asked what it has not told, and what it inserted.
+                loop {
+                    let said = self.said_to_server();
+                    self.line(match said.as_str() {
+                        "" => return,
+                        "Q[SET session_track_schema=1]" => {
+                            "s> OK[var:session_track_schema=ON,state]"
+                        }
+                        "Q[SELECT LAST_INSERT_ID()]" => "s> COLS[1] DEF ROW[0] END",
+                        _ => panic!("{line} (chunk {chunk}): {said}"),
+                    });
                 }
             }
             ('s', ':') => {
