@@ -59,10 +59,18 @@ impl Worker {
             return;
         }
         self.journal_client(place, fields.message);
-        let Worker { clients, outbox, .. } = self;
+        let Worker { clients, servers, outbox, .. } = self;
         let out = &mut outbox.to_client;
         match clients.get_mut(place).map(|client| &mut client.phase) {
-            Some(Phase::Session(session)) => session.link.put_farewell(fields, out),
+            Some(Phase::Session(session)) => {
+                let server = match session.place {
+                    Place::Attached(server) if !session.is_fresh => servers.get(server),
+                    Place::Attached(_) | Place::Idle | Place::Waiting(_) => None,
+                };
+                if server.is_none_or(|server| session.link.takes_words(server.live())) {
+                    session.link.put_farewell(fields, out);
+                }
+            }
             Some(Phase::Login(login)) => login.put_farewell(fields, out),
             Some(Phase::Greeting(_) | Phase::Console(_)) => backend::error(out, fields),
             // It was told already.

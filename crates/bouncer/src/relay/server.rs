@@ -208,6 +208,14 @@ impl Server {
         }
     }
 
+    /// Its session, once it has logged in, to look at.
+    pub(super) fn live(&self) -> Option<&ServerLink> {
+        match &self.phase {
+            ServerPhase::Live(link) => Some(link),
+            ServerPhase::Opening(_) => None,
+        }
+    }
+
     /// Its session, once it has logged in.
     pub(super) fn link(&mut self) -> Option<&mut ServerLink> {
         match &mut self.phase {
@@ -417,6 +425,10 @@ impl Worker {
         }
         let is_told = server.link().is_some_and(|link| link.is_closing());
         let client = server.client.take();
+        let session = client.and_then(|client| self.clients.get_mut(client)?.session());
+        // Half a packet cannot be followed by words of ours.
+        let is_told =
+            is_told || session.is_some_and(|session| !session.link.takes_words(server.live()));
         self.close_server(place, closing);
         let Some(client_place) = client else { return };
         if self.server_taken(client_place) {
