@@ -75,7 +75,7 @@ def background_busy(seconds=0.5):
 
 
 def settle(servers):
-    """Waits until process trees are idle: after how many seconds each was, none if it is not yet."""
+    """Waits until process trees are idle: after how many seconds each was, none if it is not."""
     start, took, left = time.monotonic(), {}, dict(servers)
     while left and time.monotonic() - start < SETTLE_SECONDS_MAX:
         before = {name: tree_cpu_seconds(pid) for name, pid in left.items()}
