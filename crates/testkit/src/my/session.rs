@@ -142,6 +142,11 @@ impl MyClient {
         let mut columns = Vec::new();
         for _ in 0..count {
             let packet = self.packet()?;
+            // Drivers take an error wherever it comes: that of a connection that is lost, here.
+            if packet.first() == Some(&0xFF) {
+                let error = MyClient::error(&packet)?;
+                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()));
+            }
             columns.push(MyColumn::parse(&packet).ok_or_else(nonsense)?);
         }
         if !self.can(capability::DEPRECATE_EOF) && count > 0 {
