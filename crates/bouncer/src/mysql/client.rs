@@ -94,6 +94,8 @@ pub(crate) struct Diagnostics {
     pub(crate) insert_id: u64,
     /// What `ROW_COUNT()` gives.
     pub(crate) row_count: i64,
+    /// The server connection that the client holds knows that as well.
+    pub(crate) rows_here: bool,
     /// What `FOUND_ROWS()` gives.
     pub(crate) found_rows: u64,
     /// The server connection that the client holds knows that as well, or better.
@@ -109,9 +111,17 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
+    /// What `ROW_COUNT()` gives from now on, at the connection that the client holds as well or
+    /// here only.
+    #[inline]
+    pub(crate) fn counted(&mut self, rows: i64, here: bool) {
+        self.row_count = rows;
+        self.rows_here = here;
+    }
+
     /// A statement failed: at the connection that the client holds, or without one.
     pub(crate) fn failed(&mut self, code: u16, message: &[u8], here: bool) {
-        self.row_count = -1;
+        self.counted(-1, here);
         self.warned = false;
         self.warnings = Some(Box::new(Warnings::of_error(code, message)));
         self.warnings_here = here;
@@ -247,7 +257,7 @@ impl ClientSession {
         if found {
             let ok = OkPacket { status: self.status, ..OkPacket::default() };
             packet::put_ok(out, &mut self.seq, &ok, self.capabilities);
-            self.diagnostics.row_count = 0;
+            self.diagnostics.counted(0, false);
         } else {
             self.put_error(1094, b"HY000", "there is no such connection", out);
         }

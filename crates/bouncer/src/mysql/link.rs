@@ -99,6 +99,7 @@ pub fn attach(
     debug_assert!(server.is_idle(), "{server:?}");
     client.attached = true;
     client.is_new_here = true;
+    client.diagnostics.rows_here = false;
     client.diagnostics.found_here = false;
     client.diagnostics.warnings_here = false;
     server.attached = Some(client.id);

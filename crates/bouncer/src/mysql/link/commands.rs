@@ -113,7 +113,7 @@ fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
     let ok = OkPacket { status: client.status, ..OkPacket::default() };
     packet::put_ok(to_client, &mut client.seq, &ok, client.capabilities);
     client.seq = 0;
-    client.diagnostics.row_count = 0;
+    client.diagnostics.counted(0, false);
 }
 
 /// The client's session begins anew.

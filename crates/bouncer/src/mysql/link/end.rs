@@ -88,7 +88,7 @@ impl Back<'_, '_> {
         {
             client.diagnostics.found_rows = self.server.rows;
             client.diagnostics.found_here = true;
-            client.diagnostics.row_count = -1;
+            client.diagnostics.counted(-1, true);
         }
         if self.is_heard()
             && let Some(client) = &mut self.client
@@ -113,7 +113,8 @@ impl Back<'_, '_> {
             return;
         }
         let Some(client) = &mut self.client else { return };
-        client.diagnostics.row_count = i64::try_from(ok.affected_rows).unwrap_or(i64::MAX);
+        let rows = i64::try_from(ok.affected_rows).unwrap_or(i64::MAX);
+        client.diagnostics.counted(rows, true);
         if ok.last_insert_id != 0 {
             client.diagnostics.insert_id = ok.last_insert_id;
             // It may be a value that was given, which is not what `LAST_INSERT_ID()` gives.

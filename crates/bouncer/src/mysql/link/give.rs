@@ -89,12 +89,11 @@ impl Giving<'_> {
         columns.left = std::mem::take(&mut columns.behind);
         let is_missing = self.caps.contains(Capabilities::DEPRECATE_EOF)
             && !client.capabilities.contains(Capabilities::DEPRECATE_EOF);
-        if !is_missing {
-        } else if self.kind == ReplyKind::Prepare {
+        if is_missing && self.kind == ReplyKind::Prepare {
             eof(client, to);
         } else {
             // A cursor's result has just the one at its end.
-            columns.owes_eof = true;
+            columns.owes_eof = is_missing;
         }
     }
 

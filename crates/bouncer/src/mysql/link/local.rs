@@ -10,7 +10,7 @@ use crate::mysql::client::ClientSession;
 /// what was said elsewhere, and nothing since then has taken away.
 pub(super) fn is_known(client: &ClientSession, asked: &Asked) -> bool {
     match asked.what {
-        What::RowCount => false,
+        What::RowCount => !client.diagnostics.rows_here,
         What::FoundRows => !client.diagnostics.found_here,
         What::WarningCount | What::ErrorCount | What::Warnings(_) | What::Errors(_) => {
             !client.diagnostics.warnings_here
@@ -47,7 +47,7 @@ pub(super) fn answer(client: &mut ClientSession, asked: &Asked, out: &mut Vec<u8
             crate::mysql::warnings::put(warnings, (errors_only, limit), (caps, status), seq, out);
         }
     }
-    client.diagnostics.row_count = -1;
+    client.diagnostics.counted(-1, false);
     client.seq = 0;
     true
 }

@@ -3,8 +3,10 @@
 mod codec;
 mod commands;
 mod large;
+mod model;
 mod pins;
 mod sessions;
+mod simulation;
 mod stage;
 
 use stage::{Setup, play};

@@ -3,11 +3,8 @@
 use super::codec;
 use super::stage::{Setup, play};
 
-const TRACKERS: &str = "Q[SET session_track_schema=1,session_track_state_change=1,\
-session_track_system_variables='*',session_track_transaction_info='STATE']";
-
 fn plays(script: &str) {
-    play(&Setup::default(), &script.replace("TRACKERS", TRACKERS));
+    play(&Setup::default(), script);
 }
 
 #[test]
@@ -139,14 +136,13 @@ fn who_leaves_leaves_nothing() {
     let session = Setup { mode: api::PoolMode::Session, ..Setup::default() };
     play(
         &session,
-        &"a> Q[SELECT 1]
+        "a> Q[SELECT 1]
          s< Q[SELECT 1]
          s> COLS[1] DEF ROW[1] END
          a gone: draining
          s< RESET TRACKERS
          s> OK -- OK
-         s: idle"
-            .replace("TRACKERS", TRACKERS),
+         s: idle",
     );
 }
 

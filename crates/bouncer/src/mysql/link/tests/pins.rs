@@ -328,7 +328,7 @@ fn modes_decide_when_a_connection_is_given_back() {
          a< COLS[1] DEF ROW[1] END
          a: free
          b> Q[SELECT 2]
-         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 2]
+         s< RESET TRACKERS Q[SELECT 2]
          s> OK -- OK -- COLS[1] DEF ROW[2] END
          b< COLS[1] DEF ROW[2] END
          b: free",
@@ -350,7 +350,7 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          s> COLS[1] DEF ROW[1] END
          a< COLS[1] DEF ROW[1] END
          b> Q[SELECT 2]
-         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 2]
+         s< RESET TRACKERS Q[SELECT 2]
          s> OK -- OK -- COLS[1] DEF ROW[2] END
          b< COLS[1] DEF ROW[2] END
          b: free",
@@ -381,7 +381,7 @@ fn locks_that_nobody_saw_are_given_back_before_another_comes() {
          b< COLS[1] DEF ROW[1] END
          b: free
          a> Q[SELECT 1]
-         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT 1]
+         s< RESET TRACKERS Q[SELECT 1]
          s> OK -- OK -- COLS[1] DEF ROW[1] END
          a< COLS[1] DEF ROW[1] END",
     );

@@ -2,11 +2,8 @@
 
 use super::stage::{Setup, play};
 
-const TRACKERS: &str = "Q[SET session_track_schema=1,session_track_state_change=1,\
-session_track_system_variables='*',session_track_transaction_info='STATE']";
-
 fn plays(script: &str) {
-    play(&Setup::default(), &script.replace("TRACKERS", TRACKERS));
+    play(&Setup::default(), script);
 }
 
 #[test]
@@ -330,7 +327,7 @@ fn a_reset_is_answered_where_nothing_is_to_be_reset() {
          a< OK[Change]
          a: held
          a> RESET
-         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE']
+         s< RESET TRACKERS
          s> OK -- OK
          a< OK
          a: free
@@ -347,7 +344,7 @@ fn sequences_are_not_read_by_others() {
          a< COLS[1] DEF ROW[1] END
          a: free
          b> Q[SELECT LASTVAL(s)]
-         s< RESET Q[SET session_track_schema=1,session_track_state_change=1,session_track_system_variables='*',session_track_transaction_info='STATE'] Q[SELECT LASTVAL(s)]
+         s< RESET TRACKERS Q[SELECT LASTVAL(s)]
          s> OK -- OK -- COLS[1] DEF ROW[NULL] END
          b< COLS[1] DEF ROW[NULL] END
          b: held",

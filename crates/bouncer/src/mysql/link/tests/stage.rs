@@ -88,8 +88,13 @@ struct Stage<'a> {
     chunk: usize,
 }
 
+/// What a server is asked for after a reset; `TRACKERS` in a script.
+const TRACKERS: &str = "Q[SET session_track_schema=1,session_track_state_change=1,\
+session_track_system_variables='*',session_track_transaction_info='STATE']";
+
 /// Plays a script with the bytes cut in several ways.
 pub(crate) fn play(setup: &Setup, script: &str) {
+    let script = script.replace("TRACKERS", TRACKERS);
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
             setup,
