@@ -41,7 +41,8 @@ fn run(
         let is_right = seen == *expected || (*expected == "*" && !seen.starts_with('!'));
         assert!(
             is_right,
-            "{what}, {}, step {at}: {letter}: {sql}\n  gave {seen:?}\n  not  {expected:?}\n  {answer:?}",
+            "{what}, {}, step {at}: {letter}: {sql}\n  gave {seen:?}\n  not  \
+             {expected:?}\n  {answer:?}",
             place.name
         );
         place.doing = format!("{what}, step {at}: {letter}: {sql}");
@@ -94,7 +95,8 @@ fn settings_of_every_kind() {
                     ('a', "SELECT @@sort_buffer_size", "131072"),
                     (
                         'b',
-                        "SET sort_buffer_size = 262144, @@lock_wait_timeout = 77, LOCAL max_statement_time = 9.5",
+                        "SET sort_buffer_size = 262144, @@lock_wait_timeout = 77, \
+                         LOCAL max_statement_time = 9.5",
                         "*",
                     ),
                     ('a', "SELECT @@sort_buffer_size, @@lock_wait_timeout", "131072\t86400"),
@@ -178,7 +180,8 @@ fn settings_of_every_kind() {
                     ),
                     (
                         'a',
-                        "SET optimizer_switch = 'index_merge=off', unique_checks = OFF, foreign_key_checks = 0",
+                        "SET optimizer_switch = 'index_merge=off', unique_checks = OFF, \
+                         foreign_key_checks = 0",
                         "*",
                     ),
                     (
@@ -194,7 +197,8 @@ fn settings_of_every_kind() {
                     ('a', "SET init_connect = 'x'", "!1229"),
                     (
                         'a',
-                        "SET character_set_client = utf8mb4, collation_connection = 'utf8mb4_unicode_ci'",
+                        "SET character_set_client = utf8mb4, \
+                         collation_connection = 'utf8mb4_unicode_ci'",
                         "*",
                     ),
                     ('a', "SELECT @@collation_connection", "utf8mb4_unicode_ci"),
@@ -577,14 +581,16 @@ fn locks_and_transactions() {
                     ('a', "SELECT 1; SELECT nothing; SELECT 3", "!1054"),
                     (
                         'a',
-                        "CREATE PROCEDURE two(n INT) BEGIN SELECT n; SELECT '' FROM seq_1_to_2; SELECT n * 2; END",
+                        "CREATE PROCEDURE two(n INT) BEGIN SELECT n; SELECT '' FROM seq_1_to_2; \
+                         SELECT n * 2; END",
                         "*",
                     ),
                     ('a', "CALL two(5)", "5\n\n\n10"),
                     ('b', "CALL two(6); SELECT 'end'", "6\n\n\n12\nend"),
                     (
                         'b',
-                        "CREATE PROCEDURE leaves() BEGIN SET @mine = 5; CREATE TEMPORARY TABLE hid AS SELECT 1; END",
+                        "CREATE PROCEDURE leaves() BEGIN SET @mine = 5; \
+                         CREATE TEMPORARY TABLE hid AS SELECT 1; END",
                         "*",
                     ),
                     ('b', "CALL leaves()", "*"),
@@ -593,7 +599,8 @@ fn locks_and_transactions() {
                     ('a', "SELECT * FROM hid", "!1146"),
                     (
                         'a',
-                        "CREATE PROCEDURE fails() BEGIN SELECT 1; SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 3333; END",
+                        "CREATE PROCEDURE fails() BEGIN SELECT 1; \
+                         SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = 3333; END",
                         "*",
                     ),
                     ('a', "CALL fails()", "!3333"),
@@ -612,7 +619,8 @@ fn locks_and_transactions() {
                     ('a', "SELECT COUNT(*) FROM pt", "0"),
                     (
                         'a',
-                        "DROP PROCEDURE two; DROP PROCEDURE leaves; DROP PROCEDURE fails; DROP PROCEDURE begins",
+                        "DROP PROCEDURE two; DROP PROCEDURE leaves; \
+                         DROP PROCEDURE fails; DROP PROCEDURE begins",
                         "*",
                     ),
                     ('a', "DROP TABLE pt", "*"),

@@ -80,11 +80,6 @@ pub(crate) fn address(server: &Server) -> SocketAddr {
 }
 
 impl Fronted {
-    /// Looks again where clients are taken, after the server has started again.
-    pub(crate) fn moved(&mut self) {
-        self.address = address(&self.server);
-    }
-
     /// Where clients are taken.
     pub(crate) fn tcp(&self) -> SocketAddr {
         self.address

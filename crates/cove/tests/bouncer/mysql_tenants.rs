@@ -327,7 +327,8 @@ fn passwords_of_mysql_may_be_hashes_and_users_others_there() {
     let upstream = maria.tcp();
     maria.sql("CREATE DATABASE myhashes");
     let tenant = format!(
-        "[[bouncer.tenants]]\nname = \"myhashes\"\nengine = \"mysql\"\nserver = \"{upstream}\"\n{users}\n"
+        "[[bouncer.tenants]]\nname = \"myhashes\"\nengine = \"mysql\"\n\
+         server = \"{upstream}\"\n{users}\n"
     );
     let server = Server::start_with(COVE, &[], Some(&config("", &tenant, &[])));
     let at: PgAddress = address(&server).into();

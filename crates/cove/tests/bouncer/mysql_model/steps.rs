@@ -282,7 +282,8 @@ impl Actor {
         let (tenant, database) = (character.tenant, character.database.clone());
         let sql = format!(
             "SELECT COUNT(*), (SELECT COUNT(*) FROM `{database}`.`lines` \
-             WHERE mark NOT LIKE '[t{tenant}c%') AS strangers FROM `{database}`.`lines` WHERE mark = '{mark}'"
+             WHERE mark NOT LIKE '[t{tenant}c%') AS strangers \
+             FROM `{database}`.`lines` WHERE mark = '{mark}'"
         );
         self.expect(&sql, &[&[&count, "0"]])
     }
