@@ -207,8 +207,6 @@ pub struct ServerSession {
     pub(crate) capabilities: Capabilities,
     pub(crate) tracks: bool,
     pub(crate) read_only: bool,
-    pub(crate) pool: u32,
-    pub(crate) user: Box<str>,
     pub(crate) limits: LinkLimits,
     /// Replies to commands of clients'.
     pub(crate) queries: u64,
@@ -263,8 +261,6 @@ impl ServerSession {
             capabilities: setup.capabilities,
             tracks: setup.tracks,
             read_only: setup.read_only,
-            pool: setup.pool,
-            user: setup.user,
             limits: setup.limits,
             queries: 0,
             transactions: 0,
@@ -389,13 +385,6 @@ impl ServerSession {
         self.asked += u32::from(audience == Audience::Client);
         self.barriers += u32::from(note.is_barrier());
         self.queue.push_back(Entry { kind, audience, note });
-    }
-
-    /// The front request is sent once more, ahead of all others: its reply comes next.
-    pub(crate) fn push_front(&mut self, kind: ReplyKind, audience: Audience, note: Note) {
-        self.asked += u32::from(audience == Audience::Client);
-        self.barriers += u32::from(note.is_barrier());
-        self.queue.push_front(Entry { kind, audience, note });
     }
 
     /// The front request was answered in full.

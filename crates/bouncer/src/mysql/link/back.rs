@@ -124,7 +124,7 @@ impl Back<'_, '_> {
             goes_on: header.is_continued(),
         };
         match event {
-            Event::LocalInfile => return self.file(reply, header, part),
+            Event::LocalInfile => self.file(reply, header, part),
             Event::Ok(status) | Event::End(status) => {
                 self.server.status = status;
                 let is_done = reply.is_done();

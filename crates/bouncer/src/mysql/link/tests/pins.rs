@@ -35,6 +35,10 @@ fn what_cannot_be_moved_keeps_its_connection() {
     ]);
     check(&[("SET @x = 1", "OK[state]", "user_variable"), ("SELECT @x", ONE, "user_variable")]);
     check(&[("SELECT 1 INTO @x", "OK[n1,state]", "user_variable")]);
+}
+
+#[test]
+fn locks_keep_their_connection() {
     check(&[
         ("SELECT GET_LOCK('a', 1)", ONE, "user_lock"),
         ("SELECT GET_LOCK('b', 1)", ONE, "user_lock"),
@@ -63,6 +67,10 @@ fn what_cannot_be_moved_keeps_its_connection() {
             ("SELECT RELEASE_ALL_LOCKS()", ONE, ""),
         ]);
     }
+}
+
+#[test]
+fn locks_of_tables_and_open_ones_keep_their_connection() {
     check(&[
         ("LOCK TABLES t WRITE", "OK", "table_lock"),
         ("UNLOCK TABLES", "ERR[1064]", "table_lock"),

@@ -123,41 +123,12 @@ impl Stage<'_> {
         }
         let (what, rest) = (line.chars().nth(1).unwrap(), line[2..].trim());
         match (who, what) {
-            ('s', '>') => {
-                let mut bytes = Vec::new();
-                let caps = self.setup.server;
-                let mut seq = self.server(self.server).seq;
-                for (name, inside) in words(rest) {
-                    // Each reply begins with 1.
-                    if name == "--" {
-                        seq = 1;
-                    } else {
-                        codec::put(name, inside, caps, &mut seq, &mut bytes);
-                    }
-                }
-                self.server(self.server).seq = seq;
-                for part in bytes.chunks(chunk) {
-                    self.server_sends(part);
-                }
-            }
+            ('s', '>') => self.answers(rest),
             ('s', '<') => {
                 let said = self.said_to_server();
                 assert_eq!(said, rest, "{line} (chunk {chunk})");
             }
-            ('s', '~') => {
-                // It may have been asked what it has not told, and what it inserted.
-                loop {
-                    let said = self.said_to_server();
-                    self.line(match said.as_str() {
-                        "" => return,
-                        "Q[SET session_track_schema=1]" => {
-                            "s> OK[var:session_track_schema=ON,state]"
-                        }
-                        "Q[SELECT LAST_INSERT_ID()]" => "s> COLS[1] DEF ROW[0] END",
-                        _ => panic!("{line} (chunk {chunk}): {said}"),
-                    });
-                }
-            }
+            ('s', '~') => self.tells_the_rest(),
             ('s', ':') => {
                 let number = self.server;
                 let server = self.server(number);
@@ -200,6 +171,38 @@ impl Stage<'_> {
                 };
                 assert!(is, "{line} (chunk {chunk}): {:?} {}", client.session, client.kills);
             }
+        }
+    }
+
+    /// The current server sends what the words say.
+    fn answers(&mut self, rest: &str) {
+        let mut bytes = Vec::new();
+        let caps = self.setup.server;
+        let mut seq = self.server(self.server).seq;
+        for (name, inside) in words(rest) {
+            // Each reply begins with 1.
+            if name == "--" {
+                seq = 1;
+            } else {
+                codec::put(name, inside, caps, &mut seq, &mut bytes);
+            }
+        }
+        self.server(self.server).seq = seq;
+        for part in bytes.chunks(self.chunk) {
+            self.server_sends(part);
+        }
+    }
+
+    /// It may have been asked what it has not told, and what it inserted.
+    fn tells_the_rest(&mut self) {
+        loop {
+            let said = self.said_to_server();
+            self.answers(match said.as_str() {
+                "" => return,
+                "Q[SET session_track_schema=1]" => "OK[var:session_track_schema=ON,state]",
+                "Q[SELECT LAST_INSERT_ID()]" => "COLS[1] DEF ROW[0] END",
+                _ => panic!("{said} (chunk {})", self.chunk),
+            });
         }
     }
 
