@@ -29,8 +29,8 @@ const RECOVERY: Duration = Duration::from_secs(60);
 const LIMITS: &str = "limits.server_retry_s = 0.2\nlimits.wait_s = 55";
 
 fn time() -> Duration {
-    let seconds = std::env::var("TEST_SECONDS").ok();
-    seconds.map_or(TIME, |seconds| Duration::from_secs(seconds.parse().unwrap()))
+    let seconds = std::env::var_os("TEST_SECONDS");
+    seconds.map_or(TIME, |it| Duration::from_secs(it.to_str().unwrap().parse().unwrap()))
 }
 
 fn database(tenant: usize) -> String {

@@ -237,7 +237,7 @@ impl Actor {
     }
 
     /// Takes an answer, of which everything that came is looked at.
-    fn seen(&mut self, answer: Result<MyAnswer, MyFailure>) -> Outcome<MyAnswer> {
+    fn seen(&self, answer: Result<MyAnswer, MyFailure>) -> Outcome<MyAnswer> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(failure) => {

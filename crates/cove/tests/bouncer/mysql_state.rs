@@ -83,6 +83,7 @@ const LOOK: &str = "SELECT DATABASE(), @@sql_mode, @@time_zone, @@character_set_
      UNIX_TIMESTAMP(SYSDATE()) - 60 AND UNIX_TIMESTAMP(SYSDATE()) + 60, @@insert_id";
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of what is tried")]
 fn settings_of_every_kind() {
     check(
         "set",
@@ -264,6 +265,7 @@ fn settings_of_every_kind() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of what is tried")]
 fn what_ends_with_the_session() {
     check(
         "state",
@@ -444,6 +446,7 @@ fn what_ends_with_the_session() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table of what is tried")]
 fn locks_and_transactions() {
     check(
         "locks",
