@@ -74,12 +74,14 @@ impl Link<'_, '_> {
         }
         let params = usize::from(open.counts.params);
         let statement = open.statement.clone();
+        let types = open.types.is_some();
+        self.client.statements.waits = false;
         let head = match head(params, header, rest) {
             Ok(head) => head,
             Err(Ok(taken)) => return taken,
             Err(Err(())) => return self.refuse(header, rest, malformed()),
         };
-        if params > 0 && head.types.is_none() && open.types.is_none() {
+        if params > 0 && head.types.is_none() && !types {
             // The server may know types, but they are another client's.
             return self.refuse(header, rest, wrong_arguments());
         }

@@ -15,7 +15,7 @@ use wire::mysql::capabilities::{Capabilities, Status};
 use client::Person;
 use server::Model;
 
-use crate::link::{ClientId, ClientNext, LinkLimits, Outputs, ServerNext};
+use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
 use crate::mysql::client::{ClientSession, ClientSetup};
 use crate::mysql::link::{Shared, attach, client_gone, from_client, from_server};
 use crate::mysql::server::{ServerSession, ServerSetup};
@@ -68,6 +68,29 @@ struct Server {
     client: Option<usize>,
 }
 
+impl Server {
+    fn new(number: usize) -> Server {
+        Server {
+            session: ServerSession::new(ServerSetup {
+                thread_id: u32::try_from(number).unwrap(),
+                pool: 1,
+                user: "user".into(),
+                capabilities: MODERN,
+                status: Status::AUTOCOMMIT,
+                database: Some("db".into()),
+                settings: Arc::new(Settings::default()),
+                tracks: true,
+                read_only: false,
+                limits: LinkLimits { prepared_statements_max: STATEMENTS_MAX },
+            }),
+            to_model: Vec::new(),
+            from_model: Vec::new(),
+            model: Model::new(),
+            client: None,
+        }
+    }
+}
+
 struct Client {
     session: ClientSession,
     /// What it has sent and the link has not taken.
@@ -97,24 +120,7 @@ impl World {
             executions: 0,
         };
         for number in 0..SERVERS {
-            world.servers.push(Server {
-                session: ServerSession::new(ServerSetup {
-                    thread_id: u32::try_from(number).unwrap(),
-                    pool: 1,
-                    user: "user".into(),
-                    capabilities: MODERN,
-                    status: Status::AUTOCOMMIT,
-                    database: Some("db".into()),
-                    settings: Arc::new(Settings::default()),
-                    tracks: true,
-                    read_only: false,
-                    limits: LinkLimits { prepared_statements_max: STATEMENTS_MAX },
-                }),
-                to_model: Vec::new(),
-                from_model: Vec::new(),
-                model: Model::new(),
-                client: None,
-            });
+            world.servers.push(Server::new(number));
         }
         for _ in 0..CLIENTS {
             let client = world.newcomer();
@@ -236,6 +242,10 @@ impl World {
                         return;
                     }
                 }
+                ClientNext::Released => {
+                    let number = client.server.take().unwrap();
+                    self.servers[number].client = None;
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -278,8 +288,11 @@ impl World {
         server.client = None;
         let mut to_client = Vec::new();
         let mut out = Outputs { to_client: &mut to_client, to_server: &mut server.to_model };
-        let _gone = client_gone(&left.session, &mut server.session, &mut out);
+        let gone = client_gone(&left.session, &mut server.session, &mut out);
         assert!(to_client.is_empty());
+        if gone == Gone::Close {
+            self.servers[number] = Server::new(number);
+        }
     }
 
     /// Everything that is under way comes to its end.
@@ -299,7 +312,8 @@ impl World {
                 }
             }
         }
-        panic!("somebody waits for ever: {:?}", self.clients[0].session);
+        let servers: Vec<_> = self.servers.iter().map(|server| &server.session).collect();
+        panic!("somebody waits for ever: {servers:?}");
     }
 }
 

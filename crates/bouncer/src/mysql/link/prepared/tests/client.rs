@@ -303,7 +303,12 @@ impl Person {
                 let is_select = open.text.starts_with("SELECT");
                 open.cursor = if cursor && is_select { CURSOR_ROWS } else { 0 };
                 if let Some(code) = error {
-                    assert!(code == 1062 && open.text.contains("fails"), "{code}");
+                    open.cursor = 0;
+                    // It is not prepared anew behind its client's back where it would mean
+                    // something else: the next execution does that.
+                    let elsewhere = open.schema != self.schema && matches!(code, 1243 | 1615);
+                    let fails = code == 1062 && open.text.contains("fails");
+                    assert!(elsewhere || fails, "{code}");
                 } else if open.cursor > 0 {
                     assert!(said.is_empty());
                 } else {
