@@ -130,7 +130,7 @@ impl Back<'_, '_> {
         let (facts, explains) = match &front.note {
             Note::Text(facts) => (facts.clone(), leaves::explains(facts.effects)),
             Note::Execute(executing) => {
-                let facts = executing.statement.facts.clone();
+                let facts = executing.facts().clone();
                 let explains = leaves::explains(facts.effects);
                 (facts, explains)
             }
@@ -320,7 +320,7 @@ impl Back<'_, '_> {
                 let (client, result) =
                     (self.client.as_deref_mut(), outcome(self.server.status, error));
                 prepared::executed(client, self.server, &executing, result, self.out);
-                self.ran(&executing.statement.facts, error.is_none(), lock_row, heard);
+                self.ran(executing.facts(), error.is_none(), lock_row, heard);
             }
             Note::Prepare(preparing) => {
                 let client = self.client.as_deref_mut();
@@ -508,6 +508,7 @@ pub(super) fn release(
         || !shares(client.mode)
         || client.is_in_message()
         || client.statements.memory().is_any()
+        || client.statements.waits
     {
         return false;
     }
