@@ -479,8 +479,8 @@ impl ServerStatements {
         self.places.insert(id, place).map(|before| before.number)
     }
 
-    /// The attached client's statement of this number remembers something at this place, or nobody's
-    /// does.
+    /// The attached client's statement of this number remembers something at this place; none:
+    /// nobody's does.
     pub(crate) fn set_user(&mut self, id: StatementId, user: Option<u32>) {
         if let Some(place) = self.places.get_mut(&id) {
             place.user = user;

@@ -85,6 +85,11 @@ mod tests {
         lens
     }
 
+    /// What stands at a place of the payload.
+    fn byte(at: usize) -> u8 {
+        u8::try_from(at % 251).unwrap()
+    }
+
     fn check(client: usize, put_in: usize, step: usize) {
         let mut reframe = Reframe::default();
         let mut out = Vec::new();
@@ -95,7 +100,7 @@ mod tests {
             let ends = at + 1 == lens.len();
             let bytes = len + if at == 0 { put_in } else { 0 };
             reframe.packet(bytes, ends, &mut out);
-            let body: Vec<u8> = (sent..sent + bytes).map(|n| (n % 251) as u8).collect();
+            let body: Vec<u8> = (sent..sent + bytes).map(byte).collect();
             sent += bytes;
             for part in body.chunks(step) {
                 reframe.bytes(part, &mut out);
@@ -108,7 +113,7 @@ mod tests {
         while let Some(header) = Header::parse(rest) {
             assert_eq!(usize::from(header.seq), found.len());
             let body = &rest[HEADER_BYTES..header.total()];
-            assert!(body.iter().enumerate().all(|(n, b)| ((payload + n) % 251) as u8 == *b));
+            assert!(body.iter().enumerate().all(|(n, b)| byte(payload + n) == *b));
             payload += body.len();
             found.push(header.len);
             rest = &rest[header.total()..];
