@@ -150,6 +150,8 @@ pub struct ClientSession {
     pub(crate) attached: bool,
     /// No command of it has run at the connection that it holds.
     pub(crate) is_new_here: bool,
+    /// Which of its sessions this is; zero until it has a server connection.
+    pub(crate) serial: u64,
     /// What it was last told of its session's state.
     pub(crate) status: Status,
     /// What the text does that waits for a server connection.
@@ -189,6 +191,7 @@ impl ClientSession {
             reframe: None,
             attached: false,
             is_new_here: true,
+            serial: 0,
             status: Status::AUTOCOMMIT,
             looked: None,
             statements: ClientStatements::default(),

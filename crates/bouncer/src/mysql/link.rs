@@ -70,6 +70,8 @@ pub struct Shared {
     pub(crate) schema: Arc<AtomicU64>,
     /// Where statements of our own are put together.
     pub(crate) scratch: Vec<u8>,
+    /// Numbers sessions: a client has another one after each login and reset.
+    serial: u64,
 }
 
 impl Shared {
@@ -81,6 +83,7 @@ impl Shared {
             settings: Interner::default(),
             schema,
             scratch: Vec::new(),
+            serial: 0,
         }
     }
 
@@ -103,7 +106,14 @@ pub fn attach(
     client.diagnostics.found_here = false;
     client.diagnostics.warnings_here = false;
     server.attached = Some(client.id);
-    if server.last_client != Some(client.id) {
+    server.insert_id_is_own = false;
+    server.asks_insert_id = false;
+    if client.serial == 0 {
+        shared.serial += 1;
+        client.serial = shared.serial;
+    }
+    let holder = Some((client.id, client.serial));
+    if server.last_session != holder {
         if server.reset_due || (server.unlock_due && !server.unlocks) {
             change::reset(server, out.to_server);
         } else if server.unlock_due {
@@ -113,6 +123,7 @@ pub fn attach(
         server.reset_due = false;
         server.unlock_due = false;
         server.last_client = Some(client.id);
+        server.last_session = holder;
     }
     if server.applied.value("sql_mode").is_none() {
         let before = client.sql_mode;

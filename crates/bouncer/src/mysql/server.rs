@@ -174,11 +174,15 @@ pub struct ServerSession {
     pub(crate) multi: bool,
     /// What `LAST_INSERT_ID()` gives, as far as that is known.
     pub(crate) insert_id: Option<u64>,
+    /// It is what the client that holds it has to see.
+    pub(crate) insert_id_is_own: bool,
     pub(crate) pins: Pins,
     /// Who holds it.
     pub(crate) attached: Option<ClientId>,
     /// Who held it last.
     pub(crate) last_client: Option<ClientId>,
+    /// And in which of its sessions.
+    pub(crate) last_session: Option<(ClientId, u64)>,
     pub(crate) cleanup: Cleanup,
     /// It must be reset before anybody has it.
     pub(crate) dirty: bool,
@@ -242,9 +246,11 @@ impl ServerSession {
             fresh: Arc::default(),
             multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
             insert_id: Some(0),
+            insert_id_is_own: false,
             pins: Pins::default(),
             attached: None,
             last_client: None,
+            last_session: None,
             cleanup: Cleanup::None,
             dirty: false,
             reset_due: false,

@@ -76,12 +76,13 @@ impl OwnKey {
         }
     }
 
-    /// What was encrypted with the public key; none when it was not. About a millisecond.
+    /// What was encrypted with the public key; none when it was not, or the key was used too often.
+    /// About a millisecond.
     #[must_use]
     pub fn decrypt(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         let private = {
             let mut made = self.0.lock();
-            let made = made.as_mut()?;
+            let made = made.as_mut().filter(|made| made.uses < USES_MAX)?;
             made.uses = made.uses.saturating_add(1);
             Arc::clone(&made.private)
         };
@@ -134,6 +135,7 @@ mod tests {
             assert!(encrypt(pem, &vec![b'x'; plain]).is_err());
         }
         key.0.lock().as_mut().expect("a key").uses = USES_MAX;
+        assert!(key.decrypt(&hidden).is_none());
         assert_ne!(key.public_pem().expect("the next"), pem);
     }
 }

@@ -103,6 +103,8 @@ pub(super) fn was_reset(server: &mut ServerSession) {
     server.asks_values.clear();
     server.has_sequences = false;
     server.insert_id = Some(0);
+    server.insert_id_is_own = false;
+    server.asks_insert_id = false;
     server.uncommitted = false;
     server.reset_due = false;
     server.unlock_due = false;

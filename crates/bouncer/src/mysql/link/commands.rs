@@ -126,6 +126,7 @@ pub(super) fn forget(client: &mut ClientSession) {
     }
     client.want(if wanted == *client.startup { client.startup.clone() } else { wanted.into() });
     client.diagnostics = Diagnostics::default();
+    client.serial = 0;
     client.status = Status::AUTOCOMMIT;
 }
 

@@ -107,7 +107,8 @@ impl Back<'_, '_> {
     /// What the client may ask about a statement without rows.
     fn counted(&mut self, ok: &OkPacket<'_>) {
         if ok.last_insert_id != 0 {
-            self.server.insert_id = Some(ok.last_insert_id);
+            // It may be a value that was given, which is not what `LAST_INSERT_ID()` gives.
+            self.server.insert_id = None;
         }
         if !self.is_heard() {
             return;
@@ -117,7 +118,6 @@ impl Back<'_, '_> {
         client.diagnostics.counted(rows, true);
         if ok.last_insert_id != 0 {
             client.diagnostics.insert_id = ok.last_insert_id;
-            // It may be a value that was given, which is not what `LAST_INSERT_ID()` gives.
             self.server.asks_insert_id |= client.diagnostics.asks_insert_id;
         }
     }
@@ -246,8 +246,10 @@ impl Back<'_, '_> {
         if CLOSING.contains(&error.code) {
             self.server.closing = true;
         }
-        if error.code == DEADLOCK {
+        if error.code == DEADLOCK && self.server.tracks {
+            // Whoever can `SIGNAL` can say so too: the server is asked before anybody believes it.
             self.server.status = self.server.status.without(Status::IN_TRANS);
+            self.server.is_untold = true;
         }
         let heard = self.is_heard();
         self.give(Event::Error, (header, part));
@@ -262,7 +264,8 @@ impl Back<'_, '_> {
                 return Err(Broken::Reset { message: message() });
             }
             Some(Note::Trackers) => self.server.tracks = false,
-            Some(Note::Flush) => self.server.is_untold = true,
+            // What it was to tell is not known, and it may fail as often as it is asked.
+            Some(Note::Flush) => self.server.pins.set(Pin::Settings),
             Some(Note::Unlock) if error.code == NO_FUNCTION => self.server.unlocks = false,
             Some(Note::Settings | Note::Schema | Note::Multi | Note::InsertId | Note::Unlock) => {
                 self.server.dirty = true;
@@ -299,6 +302,7 @@ impl Back<'_, '_> {
             self.server.transactions += u64::from(is_over);
         }
         self.noted(note, error, lock_row, heard)?;
+        self.server.told.clear();
         if is_asked {
             self.refuse_transaction();
         }
@@ -521,7 +525,7 @@ pub(super) fn release(
         flush(server, to_server);
         return false;
     }
-    if std::mem::take(&mut server.asks_insert_id) {
+    if std::mem::take(&mut server.asks_insert_id) && server.insert_id_is_own {
         let note = Note::AskInsertId(None);
         server.inject((ReplyKind::Query, note), SELECT_INSERT_ID, to_server);
         return false;

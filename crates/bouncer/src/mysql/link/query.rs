@@ -224,25 +224,35 @@ impl Link<'_, '_> {
     #[inline]
     #[must_use]
     pub(super) fn before(&mut self, facts: &Facts) -> bool {
-        const SESSION: Effects = Effects::LAST_INSERT_ID.with(Effects::SEQUENCE);
-        if facts.effects.intersects(SESSION) {
-            self.prepare_session(facts.effects);
-        }
-        self.settle()
-    }
-
-    /// What a text asks of its session has to be the client's own.
-    #[cold]
-    fn prepare_session(&mut self, effects: Effects) {
-        if effects.intersects(Effects::SEQUENCE)
+        const SESSION: Effects = Effects::LAST_INSERT_ID.with(Effects::UNKNOWN);
+        if facts.effects.intersects(Effects::SEQUENCE)
             && self.server.has_sequences
             && self.client.is_new_here
         {
             change::reset(self.server, self.out.to_server);
         }
+        if !self.settle() {
+            return false;
+        }
+        let writes = self.client.diagnostics.asks_insert_id
+            && facts.effects.intersects(Effects::WRITES);
+        if writes || facts.effects.intersects(SESSION) {
+            self.prepare_session(facts.effects);
+        }
+        true
+    }
+
+    /// What a text asks of its session has to be the client's own.
+    #[cold]
+    fn prepare_session(&mut self, effects: Effects) {
         let id = self.client.diagnostics.insert_id;
         self.client.diagnostics.asks_insert_id |= effects.intersects(Effects::LAST_INSERT_ID);
-        if effects.intersects(Effects::LAST_INSERT_ID) && self.server.insert_id != Some(id) {
+        if self.server.insert_id_is_own {
+            return;
+        }
+        // Code that is not in the text may ask for it as well; and an insert may leave it as it is.
+        self.server.insert_id_is_own = true;
+        if self.server.insert_id != Some(id) {
             let text = format!("\x03SET last_insert_id={id}");
             let what = (ReplyKind::Query, Note::InsertId);
             self.server.inject(what, text.as_bytes(), self.out.to_server);
