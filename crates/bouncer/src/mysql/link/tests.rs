@@ -4,6 +4,7 @@ mod codec;
 mod commands;
 mod large;
 mod model;
+mod others;
 mod pins;
 mod sessions;
 mod simulation;
