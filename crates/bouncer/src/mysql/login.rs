@@ -185,8 +185,8 @@ enum State {
     Routing,
     /// A proof by this method. It is not looked at when there is nothing to prove.
     Proof(Plugin, Option<Expected>),
-    /// The password, encrypted in some way.
-    Full(Expected),
+    /// The password, encrypted in some way; and whether the key for that was given.
+    Full(Expected, bool),
     /// Nothing any more.
     Over,
 }
@@ -299,7 +299,9 @@ impl Login {
             State::Proof(plugin, expected) => {
                 self.proof(plugin, expected, payload, header.total(), out)
             }
-            State::Full(expected) => self.full(expected, payload, header.total(), out),
+            State::Full(expected, has_key) => {
+                self.full((expected, has_key), payload, header.total(), out)
+            }
             State::Handshake | State::Routing | State::Over => LoginStep::new(0, LoginNext::More),
         }
     }
@@ -460,7 +462,7 @@ impl Login {
                 Fast::Wrong => None,
                 Fast::Unknown => {
                     self.more(&[auth::FULL], out);
-                    self.state = State::Full(expected);
+                    self.state = State::Full(expected, false);
                     return LoginStep::new(consumed, LoginNext::More);
                 }
             },
@@ -475,7 +477,7 @@ impl Login {
     /// Takes the password of `caching_sha2_password`, or gives the key to encrypt it with.
     fn full(
         &mut self,
-        expected: Expected,
+        (expected, has_key): (Expected, bool),
         payload: &[u8],
         consumed: usize,
         out: &mut Vec<u8>,
@@ -483,12 +485,16 @@ impl Login {
         let is_secret = self.reached != Reached::Tcp || self.tls.is_some();
         let shown = if is_secret {
             accepts(&expected.verifier, payload)
+        } else if payload == [auth::PUBLIC_KEY] && has_key {
+            // Who asks again and again, and reads nothing, would have us keep all the answers.
+            let refusal = Refusal::new("08P01", "the public key was given already");
+            return self.fail(consumed, refusal, out);
         } else if payload == [auth::PUBLIC_KEY] {
             let text = expected.key.public_pem();
             return match text {
                 Ok(text) => {
                     self.more(text.as_bytes(), out);
-                    self.state = State::Full(expected);
+                    self.state = State::Full(expected, true);
                     LoginStep::new(consumed, LoginNext::More)
                 }
                 Err(error) => {

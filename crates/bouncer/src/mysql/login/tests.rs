@@ -288,6 +288,21 @@ fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
 }
 
 #[test]
+fn the_key_to_encrypt_with_is_given_once() {
+    let response = response(client_capabilities(), "caching_sha2_password", &[7; 32]);
+    let plugin = policy(Plugin::CachingSha2);
+    let (mut login, next, said) = answered(plugin, Reached::Tcp, &response, proof(sha2()));
+    assert_eq!(outcome(&next, &said), "more 4, waits");
+    let mut out = Vec::new();
+    let next = login.input(&packet(3, &[2]), &mut out).next;
+    assert!(matches!(next, LoginNext::More), "{next:?}");
+    assert!(payloads(&out, 4).concat().starts_with(b"\x01-----BEGIN PUBLIC KEY"));
+    out.clear();
+    let next = login.input(&packet(5, &[2]), &mut out).next;
+    assert_eq!(outcome(&next, &payloads(&out, 6)), "error 1043, out");
+}
+
+#[test]
 fn what_does_not_keep_to_the_protocol_is_sent_away() {
     let whole = response(client_capabilities(), "mysql_native_password", b"");
     let mut tls = Vec::new();
