@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use api::TenantEngine;
+use wire::mysql::command::Command;
 use wire::mysql::frame;
 use wire::mysql::packet;
 use wire::pg::frame::TransactionStatus;
@@ -293,7 +294,8 @@ impl ClientLink {
         }
     }
 
-    /// Bytes of the request at the front of what it has sent; nothing when it is not all there.
+    /// Bytes of the request at the front of what it has sent; nothing when it is not all there, or
+    /// no answer to it is awaited.
     pub fn request_bytes(&self, bytes: &[u8]) -> Option<usize> {
         match self {
             ClientLink::Pg(_) => pg_request_bytes(bytes),
@@ -452,6 +454,11 @@ fn my_request_bytes(bytes: &[u8]) -> Option<usize> {
     let mut end = 0;
     loop {
         let header = frame::Header::parse(bytes.get(end..)?)?;
+        let first = bytes.get(frame::HEADER_BYTES).filter(|_| end == 0 && header.len > 0);
+        // What it is told unasked would be taken for the answer to what comes next.
+        if first.and_then(|first| Command::of(*first)).is_some_and(Command::is_without_reply) {
+            return None;
+        }
         end += header.total();
         if end > bytes.len() {
             return None;
@@ -505,6 +512,23 @@ mod tests {
         check(&[frame::PAYLOAD_MAX], 0, None);
         check(&[frame::PAYLOAD_MAX, 0], 0, Some(frame::PAYLOAD_MAX + 8));
         check(&[], 0, None);
+    }
+
+    #[test]
+    fn a_command_without_an_answer_cannot_be_answered() {
+        for (payload, expected) in [
+            (&[0x03, b'x'][..], Some(6)),
+            (&[0x17, 1, 0, 0, 0], Some(9)),
+            (&[0x18, 1, 0, 0, 0, 0, 0, b'x'], None),
+            (&[0x19, 1, 0, 0, 0], None),
+            (&[], Some(4)),
+        ] {
+            let mut bytes = Vec::new();
+            frame::put_packet(&mut bytes, &mut 0, payload);
+            // The command behind it is another request.
+            frame::put_packet(&mut bytes, &mut 0, &[0x18]);
+            assert_eq!(my_request_bytes(&bytes), expected, "{payload:?}");
+        }
     }
 
     #[test]
