@@ -28,7 +28,8 @@ pub enum Pin {
     Role,
     /// A distributed transaction is under way.
     Xa,
-    /// A sequence's value of the session may be asked for.
+    /// A value was taken from a sequence, or the last one asked for: the session remembers it, and
+    /// nothing can have another session do so.
     Sequence,
     /// The server says that the session changed, and the text does not tell how.
     State,

@@ -80,9 +80,13 @@ impl Worker {
                 Phase::Greeting(greeting) => &mut greeting.route,
                 Phase::Login(_) | Phase::Console(_) | Phase::Closing => continue,
             };
-            if let Some(tenant) = self.routing.tenant(route.tenant.id) {
-                route.tenant = Arc::clone(tenant);
-                route.user = tenant.user(&route.user.name);
+            let Some(tenant) = self.routing.tenant(route.tenant.id) else { continue };
+            route.tenant = Arc::clone(tenant);
+            route.user = tenant.user(&route.user.name);
+            if let Phase::Session(session) = &mut client.phase {
+                session.is_timed = tenant.limits.limit_clients_times();
+                // What it does already, or does not, may have a limit now.
+                self.watch_client(place);
             }
         }
         self.see_off(None);

@@ -11,9 +11,9 @@ use crate::model::Random;
 use crate::mysql_support::{Fronted, behind, front, login, shared_maria};
 
 /// Seconds that a login may take in these tests.
-const LOGIN: &str = "login_s = 2";
+const LOGIN: &str = "login_s = 10";
 /// How long an end may take: what is no message yet may become one until the login is too late.
-const PATIENCE: Duration = Duration::from_secs(15);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// What a server may hold more than before, which is room for buffers that it keeps.
 const SLACK_BYTES: u64 = 24 << 20;
 /// Runs of each kind of chance.

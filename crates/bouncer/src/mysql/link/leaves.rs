@@ -193,7 +193,7 @@ pub(super) fn behind(
         (Effects::BACKUP_LOCK, Pin::Backup),
         (Effects::NEXT_TRANSACTION, Pin::NextTransaction),
         (Effects::ROLE, Pin::Role),
-        (Effects::SEQUENCE, Pin::Sequence),
+        (Effects::SEQUENCE.with(Effects::SEQUENCE_NEXT), Pin::Sequence),
         (Effects::CALC_FOUND_ROWS, Pin::FoundRows),
         (Effects::ROW_COUNT, Pin::Diagnostics),
         (Effects::FOUND_ROWS, Pin::Diagnostics),
@@ -214,7 +214,8 @@ pub(super) fn behind(
             None => server.pins.locked(LOCKS_UNKNOWN),
         }
     }
-    server.has_sequences |= has(Effects::SEQUENCE_NEXT);
+    // A column's default may be a sequence's next value.
+    server.has_sequences |= has(Effects::SEQUENCE_NEXT | Effects::WRITES);
     // A procedure's values are its caller's, and no reply tells of them.
     server.asks_insert_id |= has(Effects::LAST_INSERT_ID | Effects::CALL);
     server.closing |= went_well && has(Effects::CLOSES);

@@ -99,6 +99,15 @@ fn locks_of_tables_and_open_ones_keep_their_connection() {
     ]);
     check(&[("SET SESSION sql_log_bin = 0", "OK[var:sql_log_bin=OFF,state]", "variable")]);
     check(&[("SET ROLE admin", "OK", "role")]);
+    for text in ["SELECT NEXTVAL(s)", "SELECT NEXT VALUE FOR s", "INSERT INTO t VALUES (s.nextval)"]
+    {
+        let reply = if text.starts_with("INSERT") { "OK[n1]" } else { ONE };
+        check(&[
+            (text, reply, "sequence"),
+            ("SELECT 1", ONE, "sequence"),
+            ("SELECT LASTVAL(s)", ONE, "sequence"),
+        ]);
+    }
     check(&[("SELECT LASTVAL(s)", ONE, "sequence")]);
     check(&[
         ("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "OK", "next_transaction"),

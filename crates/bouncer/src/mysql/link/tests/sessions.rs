@@ -338,10 +338,10 @@ fn a_reset_is_answered_where_nothing_is_to_be_reset() {
 #[test]
 fn sequences_are_not_read_by_others() {
     plays(
-        "a> Q[SELECT NEXTVAL(s)]
-         s< Q[SELECT NEXTVAL(s)]
-         s> COLS[1] DEF ROW[1] END
-         a< COLS[1] DEF ROW[1] END
+        "a> Q[INSERT INTO t VALUES (DEFAULT)]
+         s< Q[INSERT INTO t VALUES (DEFAULT)]
+         s> OK[n1]
+         a< OK[n1]
          a: free
          b> Q[SELECT LASTVAL(s)]
          s< RESET TRACKERS Q[SELECT LASTVAL(s)]
