@@ -51,22 +51,27 @@ pub struct Facts {
     pub(crate) details: Option<Arc<Details>>,
     /// The one question that it is, if it can be answered here.
     pub(crate) asked: Option<Arc<Asked>>,
+    /// It takes a named lock and does nothing else: the one value says whether it was to be had.
+    pub(crate) is_lock_alone: bool,
 }
 
 impl Facts {
     /// Of a text that was not looked at.
     pub(crate) const UNKNOWN: Facts =
-        Facts { effects: Effects::UNPARSED, details: None, asked: None };
+        Facts { effects: Effects::UNPARSED, ..Facts::NOTHING };
 
     /// Of a command that leaves nothing behind.
-    pub(crate) const NOTHING: Facts = Facts { effects: Effects::NONE, details: None, asked: None };
+    pub(crate) const NOTHING: Facts =
+        Facts { effects: Effects::NONE, details: None, asked: None, is_lock_alone: false };
 
     /// Looks at a text.
     fn of(text: &[u8], mode: SqlMode) -> Facts {
         let effects = sql::effects(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
         let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
-        Facts { effects, details, asked: asked.map(Arc::new) }
+        let is_lock_alone =
+            effects.intersects(Effects::GET_LOCK) && sql::is_lock_alone(text, mode);
+        Facts { effects, details, asked: asked.map(Arc::new), is_lock_alone }
     }
 }
 

@@ -207,6 +207,12 @@ pub fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
     asked::asked(text, mode)
 }
 
+/// Whether a text is `SELECT GET_LOCK(…)` and nothing else, so that its value is that of the call.
+#[must_use]
+pub fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
+    asked::is_lock_alone(text, mode)
+}
+
 /// Appends `text` to `out`, with `id` in place of every question for the number of its connection;
 /// columns keep their names. Appends nothing and says `false` when there is none, when it would be
 /// stored (`CREATE VIEW`, `CREATE PROCEDURE`), or when the text is not understood: it then has to

@@ -209,9 +209,10 @@ pub(super) fn behind(
     if has(Effects::GET_LOCK) {
         match lock_row.filter(|_| !has(LOCKS_UNSEEN | Effects::GET_LOCKS)) {
             // It was not to be had.
-            Some(false) => {}
+            Some(false) if facts.is_lock_alone => {}
             Some(true) => server.pins.locked(1),
-            None => server.pins.locked(LOCKS_UNKNOWN),
+            // The value is that of something else: `GET_LOCK('a', 1) = 0`.
+            Some(false) | None => server.pins.locked(LOCKS_UNKNOWN),
         }
     }
     // A column's default may be a sequence's next value.
@@ -238,6 +239,8 @@ fn ends(server: &mut ServerSession, facts: &Facts, lock_row: Option<bool>) {
     let has = |effect| effects.intersects(effect);
     if has(Effects::RELEASE_ALL_LOCKS) {
         pins.unlocked(u32::MAX);
+        // It may not have been called: `IF(0, RELEASE_ALL_LOCKS(), 1)`.
+        server.unlock_due = true;
     } else if has(Effects::RELEASE_LOCK) && !has(LOCKS_UNSEEN) && lock_row == Some(true) {
         pins.unlocked(1);
         // The value may be that of something else besides.

@@ -29,6 +29,42 @@ pub(super) fn asked(text: &[u8], mode: SqlMode) -> Option<Asked> {
     reader.lexer.next().is_none().then_some(asked)
 }
 
+/// Whether a text is nothing but `SELECT GET_LOCK(…)`, whatever is in the parentheses.
+pub(super) fn is_lock_alone(text: &[u8], mode: SqlMode) -> bool {
+    let lexer = Lexer::new(text, mode, Reading::Code);
+    let mut all = lexer.clone();
+    let _tokens = all.by_ref().count();
+    if all.is_broken() || all.conditions() != Conditions::None {
+        return false;
+    }
+    let mut reader = Reader { lexer };
+    if !reader.eat(Word::Select) {
+        return false;
+    }
+    let is_lock = reader.lexer.next().is_some_and(|it| {
+        it.kind == Kind::Word && words::known(it.text(text)).call == Call::GetLock
+    });
+    if !is_lock || !reader.eat_mark(b'(') {
+        return false;
+    }
+    let mut depth = 1usize;
+    for token in reader.lexer.by_ref() {
+        match token.kind {
+            Kind::Mark(b'(') => depth += 1,
+            Kind::Mark(b')') => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+    }
+    if depth > 0 || alias(&mut reader).is_none() {
+        return false;
+    }
+    while reader.eat_mark(b';') {}
+    reader.lexer.next().is_none()
+}
+
 /// `SHOW WARNINGS LIMIT 1`, `SHOW COUNT(*) ERRORS`
 fn show(reader: &mut Reader<'_>) -> Option<Asked> {
     if reader.eat(Word::Count) {

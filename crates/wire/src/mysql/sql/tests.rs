@@ -505,6 +505,35 @@ fn locks_that_cannot_be_counted_are_told_apart() {
 }
 
 #[test]
+fn a_lock_alone_is_told_from_what_only_calls_for_one() {
+    for (text, expected) in [
+        ("SELECT GET_LOCK('a', 1)", true),
+        ("select /* ) */ get_lock (CONCAT('a', (?)), 1) AS `x`;", true),
+        ("SELECT GET_LOCK('a', 1) x", true),
+        ("SELECT GET_LOCK('a', 1) 'x'", true),
+        ("SELECT IF(GET_LOCK('a', 0) = 1, 0, 1)", false),
+        ("SELECT GET_LOCK('a', 5) = 0", false),
+        ("SELECT GET_LOCK('a', 5) + 1", false),
+        ("SELECT GET_LOCK('a', 5) IS NULL", false),
+        ("SELECT NOT GET_LOCK('a', 0)", false),
+        ("SELECT -GET_LOCK('a', 0)", false),
+        ("SELECT (GET_LOCK('a', 0))", false),
+        ("SELECT GET_LOCK('a', 0), 0", false),
+        ("SELECT GET_LOCK('a', 0) LIMIT 1", false),
+        ("SELECT GET_LOCK('a', 0) UNION SELECT 0", false),
+        ("SELECT GET_LOCK('a', 0); SELECT 0", false),
+        ("SELECT GET_LOCK('a', 0) /*!50000 = 0 */", false),
+        ("SELECT x.GET_LOCK('a', 0)", false),
+        ("SELECT GET_LOCK", false),
+        ("SELECT GET_LOCK('a', 0", false),
+        ("DO GET_LOCK('a', 0)", false),
+        ("", false),
+    ] {
+        assert_eq!(is_lock_alone(text.as_bytes(), PLAIN), expected, "{text}");
+    }
+}
+
+#[test]
 fn statements_that_use_tables_say_so() {
     for (text, expected) in [
         ("SELECT 1", false),

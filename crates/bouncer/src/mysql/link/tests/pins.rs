@@ -70,6 +70,44 @@ fn locks_keep_their_connection() {
 }
 
 #[test]
+fn a_value_that_is_not_the_locks_says_nothing_of_it() {
+    for text in [
+        "SELECT IF(GET_LOCK('a', 0) = 1, 0, 1)",
+        "SELECT GET_LOCK('a', 5) = 0",
+        "SELECT NOT GET_LOCK('a', 0)",
+        "SELECT NULLIF(GET_LOCK('a', 0), 1)",
+    ] {
+        for reply in [ZERO, "COLS[1] DEF ROW[NULL] END"] {
+            check(&[
+                (text, reply, "user_lock"),
+                ("SELECT RELEASE_LOCK('a')", ONE, "user_lock"),
+                ("DO RELEASE_ALL_LOCKS()", "OK", ""),
+            ]);
+        }
+    }
+    check(&[("SELECT GET_LOCK('a', 0) + 1", "COLS[1] DEF ROW[2] END", "user_lock")]);
+    check(&[("SELECT GET_LOCK('a', 0) AS got", ZERO, "")]);
+    // Whether they were given back is not known either.
+    play(
+        &Setup::default(),
+        "a> Q[SELECT GET_LOCK('a', 0)]
+         s< Q[SELECT GET_LOCK('a', 0)]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: held
+         a> Q[SELECT IF(0, RELEASE_ALL_LOCKS(), 1)]
+         s< Q[SELECT IF(0, RELEASE_ALL_LOCKS(), 1)]
+         s> COLS[1] DEF ROW[1] END
+         a< COLS[1] DEF ROW[1] END
+         a: free
+         b> Q[SELECT 2]
+         s< Q[DO RELEASE_ALL_LOCKS()] Q[SELECT 2]
+         s> OK -- COLS[1] DEF ROW[2] END
+         b< COLS[1] DEF ROW[2] END",
+    );
+}
+
+#[test]
 fn locks_of_tables_and_open_ones_keep_their_connection() {
     check(&[
         ("LOCK TABLES t WRITE", "OK", "table_lock"),
