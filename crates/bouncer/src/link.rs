@@ -60,6 +60,8 @@ pub enum ClientNext {
     Read,
     /// Present the rest again after the server has said something; reading on makes no progress.
     Wait,
+    /// It was answered much without a server: present the rest again once it has taken that.
+    Drain,
     /// It needs a server connection: attach one, then present the rest.
     NeedServer,
     /// The relay's listener has to hear the session's `wanted_channels` first; then present the

@@ -216,6 +216,7 @@ impl Stage {
                     attach(&mut self.shared, &mut self.client, &mut self.server, &mut out);
                     self.attached = true;
                 }
+                ClientNext::Drain => {}
                 ClientNext::Kill { .. } => self.client.kill_answered(false, &mut to_client),
                 ClientNext::ChangeUser => {
                     assert!(self.client.take_change_user().is_some());

@@ -64,6 +64,8 @@ pub(super) struct Session {
     pub(super) is_fresh: bool,
     /// Whether the link takes nothing more before the server has said something.
     pub(super) is_stalled: bool,
+    /// Whether it has to take what it was answered before it may ask more.
+    is_full: bool,
     /// What it listens to; none if it never did.
     pub(super) hearing: Option<Box<Hearing>>,
     /// Whether its tenant limits the times of clients.
@@ -125,6 +127,7 @@ impl Session {
             place: Place::Idle,
             is_fresh: false,
             is_stalled: false,
+            is_full: false,
             hearing: None,
             is_timed,
             want: 0,
@@ -214,6 +217,14 @@ impl Client {
             },
             Phase::Login(_) | Phase::Greeting(_) | Phase::Console(_) | Phase::Closing => None,
         }
+    }
+
+    /// Whether it has yet to take what it was answered. If not, it is not full any more.
+    fn is_still_full(&mut self) -> bool {
+        let is_clogged = self.conn.is_clogged();
+        let Some(session) = self.session() else { return false };
+        session.is_full &= is_clogged;
+        session.is_full
     }
 
     /// Whether what it sends has to wait until something else has happened.
@@ -313,7 +324,8 @@ impl Worker {
         if let Some(server) = client.server() {
             ground.work.push_back(Work::Server(server));
         }
-        if client.conn.is_readable() {
+        let is_full = client.session().is_some_and(|session| session.is_full);
+        if is_full || client.conn.is_readable() {
             self.queue_client(place);
         }
         self.heed(place);
@@ -344,10 +356,12 @@ impl Worker {
         let Some(client) = self.clients.get_mut(place) else { return false };
         let server = client.server().and_then(|server| self.servers.get(server));
         let is_held_up = client.is_held_up();
+        let is_full = client.session().is_some_and(|session| session.is_full);
         // It asks and does not take the answers, or its server does not take what it says. A server
         // without us would not read it either.
-        let is_stopped =
-            client.conn.is_clogged() || server.is_some_and(|server| server.conn.is_clogged());
+        let is_stopped = is_full
+            || client.conn.is_clogged()
+            || server.is_some_and(|server| server.conn.is_clogged());
         if !is_held_up && !is_stopped {
             return true;
         }
@@ -429,6 +443,7 @@ impl Worker {
             self.greet_by(place, server);
         }
         if let Some(client) = self.clients.get_mut(place)
+            && !client.is_still_full()
             && !client.conn.input.is_empty()
             && !client.is_held_up()
         {
@@ -514,6 +529,12 @@ impl Worker {
                     self.watch_client(place);
                     return used;
                 }
+                ClientNext::Drain => {
+                    self.send_outbox(Some(place), server_place);
+                    self.watch_client(place);
+                    self.fill(place);
+                    return used;
+                }
                 ClientNext::NeedServer => match self.lease(place) {
                     Leased::Yes => {}
                     Leased::Waits => {
@@ -554,7 +575,7 @@ impl Worker {
             },
             ClientNext::Kill { id, connection } => {
                 if self.kill_asked(place, id, connection) {
-                    Flow::Again
+                    self.again(place)
                 } else {
                     Flow::Took
                 }
@@ -564,7 +585,7 @@ impl Worker {
                     self.part(place, server);
                     self.rest(server);
                 }
-                Flow::Again
+                self.again(place)
             }
             ClientNext::Terminate => {
                 self.client_gone(place, &Leaving::Terminate);
@@ -572,10 +593,33 @@ impl Worker {
             }
             ClientNext::Read
             | ClientNext::Wait
+            | ClientNext::Drain
             | ClientNext::NeedServer
             | ClientNext::ChangeUser
             | ClientNext::Refuse => Flow::Stop,
         }
+    }
+
+    /// Goes on with a client after its turn, once it has taken what it was answered.
+    fn fill(&mut self, place: u32) {
+        let Some(client) = self.clients.get_mut(place) else { return };
+        let is_clogged = client.conn.is_clogged();
+        if let Some(session) = client.session() {
+            session.is_full = true;
+        }
+        // Otherwise it is queued when there is room.
+        if !is_clogged {
+            self.queue_client(place);
+        }
+    }
+
+    /// Goes on with a client at once, unless it has to take first what it was answered.
+    fn again(&mut self, place: u32) -> Flow {
+        if self.clients.get(place).is_none_or(|client| !client.conn.is_clogged()) {
+            return Flow::Again;
+        }
+        self.fill(place);
+        Flow::Stop
     }
 
     /// The server has said something: a client whose link waited for that may go on, and one that

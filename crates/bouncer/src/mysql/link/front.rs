@@ -10,6 +10,10 @@ use crate::link::{ClientNext, FromClient, Outputs};
 use crate::mysql::client::{ClientSession, Refusal, Turn};
 use crate::mysql::server::{Audience, Body, Note, ServerSession};
 
+/// Bytes of answers of our own after which a client has to take them first, before it gets more: a
+/// question is much shorter than what it may be answered.
+pub(super) const ANSWERED_BYTES_MAX: usize = 64 * 1024;
+
 /// What became of one packet.
 pub(super) enum Taken {
     /// So many bytes are dealt with; the packet's rest streams.
@@ -33,6 +37,7 @@ pub fn from_client(
 ) -> FromClient {
     debug_assert_eq!(client.attached, server.is_some());
     let mut consumed = 0;
+    let begun = out.to_client.len();
     let (next, want) = loop {
         let rest = input.get(consumed..).unwrap_or_default();
         if client.body.left > 0 {
@@ -55,6 +60,9 @@ pub fn from_client(
             follows(client, server.as_deref_mut(), header, out);
             consumed += HEADER_BYTES;
             continue;
+        }
+        if out.to_client.len() - begun >= ANSWERED_BYTES_MAX {
+            break (ClientNext::Drain, 0);
         }
         let taken = command(shared, client, server.as_deref_mut(), (header, rest), out);
         match taken {
@@ -327,5 +335,71 @@ pub(super) fn shares(mode: PoolMode) -> bool {
     match mode {
         PoolMode::Session => false,
         PoolMode::Transaction | PoolMode::Statement => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use api::Verify;
+    use wire::mysql::capabilities::Capabilities;
+    use wire::mysql::frame::put_packet;
+
+    use super::*;
+    use crate::link::ClientId;
+    use crate::mysql::client::ClientSetup;
+    use crate::mysql::settings::Settings;
+    use crate::mysql::warnings::{WARNING_BYTES_MAX, Warnings};
+    use crate::pg::statements::HashKey;
+
+    /// What one call makes of these bytes.
+    fn once(
+        shared: &mut Shared,
+        client: &mut ClientSession,
+        input: &[u8],
+    ) -> (FromClient, Vec<u8>) {
+        let (mut to_client, mut to_server) = (Vec::new(), Vec::new());
+        let mut out = Outputs { to_client: &mut to_client, to_server: &mut to_server };
+        let result = from_client(shared, client, None, input, &mut out);
+        assert!(to_server.is_empty());
+        (result, to_client)
+    }
+
+    #[test]
+    fn who_asks_much_is_answered_as_fast_as_it_takes_the_answers() {
+        const QUESTIONS: usize = 1_000;
+        let mut shared = Shared::new(HashKey::new(), Arc::new(AtomicU64::new(0)));
+        let mut client = ClientSession::new(ClientSetup {
+            id: ClientId(1),
+            mode: PoolMode::Transaction,
+            verify: Verify::Unknown,
+            read_only: false,
+            local_infile: false,
+            capabilities: Capabilities::NONE,
+            settings: Settings::default(),
+            forced: Arc::new(Settings::default()),
+        });
+        let message = vec![b'x'; WARNING_BYTES_MAX / 2];
+        client.diagnostics.warnings = Some(Box::new(Warnings::of_error(1054, &message)));
+        let mut question = Vec::new();
+        put_packet(&mut question, &mut 0, b"\x03SHOW WARNINGS");
+        let (result, answer) = once(&mut shared, &mut client, &question);
+        assert_eq!((result.consumed, result.next), (question.len(), ClientNext::Read));
+        assert!(answer.len() > message.len());
+
+        let questions = question.repeat(QUESTIONS);
+        let (mut asked, mut answered) = (0, 0);
+        while asked < questions.len() {
+            let (result, answers) = once(&mut shared, &mut client, &questions[asked..]);
+            assert!(answers.len() < ANSWERED_BYTES_MAX + answer.len());
+            assert_eq!(answers.len(), answer.len() * (result.consumed / question.len()));
+            (asked, answered) = (asked + result.consumed, answered + answers.len());
+            let is_last = asked == questions.len();
+            assert_eq!(result.next, if is_last { ClientNext::Read } else { ClientNext::Drain });
+            assert_eq!(result.want, if is_last { HEADER_BYTES } else { 0 });
+        }
+        assert_eq!(answered, answer.len() * QUESTIONS);
     }
 }

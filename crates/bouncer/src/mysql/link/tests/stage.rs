@@ -287,6 +287,7 @@ impl Stage<'_> {
             assert!(to_server.is_empty());
             match result.next {
                 ClientNext::Read | ClientNext::Wait => return,
+                ClientNext::Drain => {}
                 ClientNext::NeedServer => {
                     if !self.lease(who, current) {
                         return;

@@ -240,7 +240,10 @@ impl Stage<'_> {
                     self.heard.push(channels);
                     client.session.channels_heard();
                 }
-                ClientNext::Kill { .. } | ClientNext::ChangeUser | ClientNext::Released => {
+                ClientNext::Drain
+                | ClientNext::Kill { .. }
+                | ClientNext::ChangeUser
+                | ClientNext::Released => {
                     panic!("{:?}", result.next)
                 }
                 ClientNext::Terminate | ClientNext::Refuse => {
