@@ -205,6 +205,13 @@ impl Reply {
         self.kind
     }
 
+    /// Whether nothing of a reply of results has come. Behind a first result, the status of its OK
+    /// or EOF says at least that another follows.
+    #[inline]
+    pub const fn is_before_first_result(&self) -> bool {
+        matches!(self.place, Place::Result) && self.status.0 == 0
+    }
+
     /// Whether nothing more comes.
     #[inline]
     pub const fn is_done(&self) -> bool {

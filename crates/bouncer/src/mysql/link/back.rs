@@ -94,11 +94,15 @@ impl Back<'_, '_> {
             self.server.reply = Some(reply);
             return Ok(Some(0));
         }
+        let is_first = reply.is_before_first_result();
         let event = reply
             .packet(part, header.len)
             .map_err(|error| Broken::Protocol(error.to_string().into()))?;
         if event == Event::Row && !is_read && self.is_heard() {
             return Ok(Some(self.rows(reply, header, rest)));
+        }
+        if event == Event::Error && is_first && self.is_sent_again(part) {
+            return Ok(Some(HEADER_BYTES + part.len()));
         }
         self.event(reply, event, header, part)?;
         if self.server.closing && self.client.is_none() {
@@ -134,9 +138,6 @@ impl Back<'_, '_> {
                 if is_done { self.done(None) } else { Ok(()) }
             }
             Event::Error => {
-                if self.is_sent_again(part) {
-                    return Ok(());
-                }
                 let error = ErrPacket::parse(part)
                     .ok_or(Broken::Malformed { tag: ERR, bytes: header.len })?;
                 self.failed(&error, (header, part))?;
@@ -323,10 +324,10 @@ impl Back<'_, '_> {
     }
 
     /// Whether a prepared statement is not at the server any more, or does not fit, and was sent
-    /// again.
+    /// again. The server says so before anything else; later it is something else that failed.
     fn is_sent_again(&mut self, part: &[u8]) -> bool {
         let Some(error) = ErrPacket::parse(part) else { return false };
-        if !self.is_heard() || self.server.rows > 0 {
+        if !self.is_heard() {
             return false;
         }
         let generation = self.shared.schema.load(Ordering::Relaxed);

@@ -47,6 +47,20 @@ fn check_refused(kind: ReplyKind, caps: Capabilities, packets: &[&[u8]], wanted:
 }
 
 #[test]
+fn only_before_its_first_packet_a_reply_is_before_its_first_result() {
+    for caps in BOTH {
+        for before in [&[OK_MORE][..], &[b"\x01"], &[b"\x01", COLUMN], &[OK_PACKET], &[ERROR]] {
+            let mut reply = Reply::new(ReplyKind::Execute, caps);
+            assert!(reply.is_before_first_result());
+            for payload in before {
+                reply.packet(payload, payload.len()).unwrap();
+                assert!(!reply.is_before_first_result(), "{caps:?}: {before:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn simple_commands_are_answered_by_one_packet() {
     for caps in BOTH {
         check(ReplyKind::Simple, caps, &[(OK_PACKET, Event::Ok(PLAIN))]);

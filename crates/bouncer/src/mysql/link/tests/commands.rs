@@ -38,6 +38,50 @@ fn some_commands_need_no_server() {
 }
 
 #[test]
+fn only_what_has_not_begun_is_executed_again() {
+    let prepared = |text: &str, columns: &str| {
+        format!(
+            "a> PREPARE[{text}]
+             s< PREPARE[{text}]
+             s> PREPARED[5{columns}
+             a< PREPARED[1{columns}
+             a> EXECUTE[1]
+             s< EXECUTE[5]\n"
+        )
+    };
+    for code in [1243, 1615] {
+        let begun = prepared("SELECT a FROM v", "|1|0] DEF");
+        plays(&format!(
+            "{begun}
+             s> ERR[{code}]
+             a<
+             s< CLOSE[5] PREPARE[SELECT a FROM v]
+             s> PREPARED[6|1|0] DEF
+             s< EXECUTE[6]
+             s> COLS[1] DEF BIN[1] END
+             a< COLS[1] DEF BIN[1] END"
+        ));
+        // The view has a function in it that failed so.
+        plays(&format!(
+            "{begun}
+             s> COLS[1] DEF ERR[{code}]
+             a< COLS[1] DEF ERR[{code}]
+             s< CLOSE[5] Q[SET session_track_schema=1]"
+        ));
+        // A procedure may have done half of what it does.
+        for before in ["", "COLS[1] DEF BIN[1] END[m] ", "OK[m] "] {
+            plays(&format!(
+                "{}
+                 s> {before}ERR[{code}]
+                 a< {before}ERR[{code}]
+                 s< CLOSE[5] Q[SET session_track_schema=1]",
+                prepared("CALL p()", "|0|0]")
+            ));
+        }
+    }
+}
+
+#[test]
 fn what_is_not_for_sharing_is_refused() {
     // Replication, shutdown, and what is no command at all.
     for code in ["00", "08", "0B", "0D", "0F", "12", "13", "15", "1D", "1E", "20", "FA"] {
