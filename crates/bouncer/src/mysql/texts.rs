@@ -57,8 +57,7 @@ pub struct Facts {
 
 impl Facts {
     /// Of a text that was not looked at.
-    pub(crate) const UNKNOWN: Facts =
-        Facts { effects: Effects::UNPARSED, ..Facts::NOTHING };
+    pub(crate) const UNKNOWN: Facts = Facts { effects: Effects::UNPARSED, ..Facts::NOTHING };
 
     /// Of a command that leaves nothing behind.
     pub(crate) const NOTHING: Facts =
@@ -69,8 +68,7 @@ impl Facts {
         let effects = sql::effects(text, mode);
         let details = effects.intersects(WITH_DETAILS).then(|| Arc::new(sql::details(text, mode)));
         let asked = effects.intersects(WITH_QUESTION).then(|| sql::asked(text, mode)).flatten();
-        let is_lock_alone =
-            effects.intersects(Effects::GET_LOCK) && sql::is_lock_alone(text, mode);
+        let is_lock_alone = effects.intersects(Effects::GET_LOCK) && sql::is_lock_alone(text, mode);
         Facts { effects, details, asked: asked.map(Arc::new), is_lock_alone }
     }
 }
@@ -114,10 +112,16 @@ impl Texts {
         }
     }
 
-    /// The statement that preparing a text makes in a session with these settings.
-    pub(crate) fn statement(&mut self, text: &[u8], settings: &Settings) -> Arc<Statement> {
+    /// The statement that preparing a text makes in a session with these settings, which reads it
+    /// so: without a SQL mode of its own, it has the server's.
+    pub(crate) fn statement(
+        &mut self,
+        text: &[u8],
+        mode: SqlMode,
+        settings: &Settings,
+    ) -> Arc<Statement> {
         let key = self.key.clone();
-        let (mode, plan_key) = (settings.mode(), settings.plan_key());
+        let plan_key = settings.plan_key();
         let Some(known) = self.known(text, mode) else {
             return Arc::new(Statement::new(&key, text, plan_key, Facts::of(text, mode)));
         };
@@ -193,25 +197,27 @@ mod tests {
     fn a_text_is_kept_when_it_comes_again() {
         let mut texts = Texts::new(HashKey::new());
         let plain = settings("");
-        let first = texts.statement(b"SELECT 1", &plain);
-        let second = texts.statement(b"SELECT 1", &plain);
+        let first = texts.statement(b"SELECT 1", plain.mode(), &plain);
+        let second = texts.statement(b"SELECT 1", plain.mode(), &plain);
         assert_eq!(first.id, second.id);
         assert!(!Arc::ptr_eq(&first, &second));
-        assert!(Arc::ptr_eq(&second, &texts.statement(b"SELECT 1", &plain)));
+        assert!(Arc::ptr_eq(&second, &texts.statement(b"SELECT 1", plain.mode(), &plain)));
     }
 
     #[test]
     fn settings_make_other_statements() {
         let mut texts = Texts::new(HashKey::new());
-        let plain = texts.statement(b"SELECT ?", &settings("")).id;
+        let mut id =
+            |text: &[u8], settings: &Settings| texts.statement(text, settings.mode(), settings).id;
+        let plain = id(b"SELECT ?", &settings(""));
         let patient = settings("").overlaid(&Settings::of([("lock_wait_timeout", "1")]));
         let mut elsewhere = settings("");
         let _kept = elsewhere.put_schema("elsewhere");
-        assert_eq!(plain, texts.statement(b"SELECT ?", &patient).id);
-        assert_ne!(plain, texts.statement(b"SELECT ?", &elsewhere).id);
-        assert_ne!(plain, texts.statement(b"SELECT ?", &settings("ANSI_QUOTES")).id);
-        assert_ne!(plain, texts.statement(b"SELECT ? ", &settings("")).id);
-        assert_eq!(plain, texts.statement(b"SELECT ?", &settings("")).id);
+        assert_eq!(plain, id(b"SELECT ?", &patient));
+        assert_ne!(plain, id(b"SELECT ?", &elsewhere));
+        assert_ne!(plain, id(b"SELECT ?", &settings("ANSI_QUOTES")));
+        assert_ne!(plain, id(b"SELECT ? ", &settings("")));
+        assert_eq!(plain, id(b"SELECT ?", &settings("")));
     }
 
     #[test]
@@ -223,6 +229,21 @@ mod tests {
             }
         }
         assert_eq!(texts.young.len(), 3);
+    }
+
+    /// The server has an SQL mode that nobody has set in the session.
+    #[test]
+    fn statements_are_read_as_the_server_reads_them() {
+        let mut texts = Texts::new(HashKey::new());
+        let settings = Settings::default();
+        let text = br#"SELECT '\', GET_LOCK("k", 0) /* ' */"#;
+        for _ in 0..3 {
+            for no_backslash_escapes in [false, true] {
+                let mode = SqlMode { no_backslash_escapes, ..settings.mode() };
+                let effects = texts.statement(text, mode, &settings).facts.effects;
+                assert_eq!(effects.intersects(Effects::GET_LOCK), no_backslash_escapes);
+            }
+        }
     }
 
     #[test]

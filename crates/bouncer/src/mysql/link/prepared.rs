@@ -12,6 +12,7 @@ use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
 use wire::mysql::packet::{self, ErrPacket, OkPacket};
 use wire::mysql::reply::ReplyKind;
+use wire::mysql::sql::Effects;
 
 use super::front::{Link, Taken, pass_over, refuse};
 use super::give::play;
@@ -168,7 +169,8 @@ impl Link<'_, '_> {
             let refusal = Refusal::new(errors::TOO_MANY, b"42000", message);
             return self.refuse(header, rest, refusal);
         }
-        let statement = self.shared.texts.statement(text, &self.client.wanted);
+        let (mode, wanted) = (self.client.sql_mode, &self.client.wanted);
+        let statement = self.shared.texts.statement(text, mode, wanted);
         self.client.statements.last_prepared = None;
         let generation = self.shared.schema.load(Ordering::Relaxed);
         if self.prepare_here(&statement, generation) {
@@ -454,6 +456,10 @@ pub(super) fn again(
         Some(Note::Execute(executing)) if !executing.is_second => executing.clone(),
         _ => return false,
     };
+    // What runs within may have failed so, and what it did before that is not done twice.
+    if executing.facts().effects.intersects(Effects::UNKNOWN) {
+        return false;
+    }
     // Long data is gone with the statement.
     let memory_lost =
         server.statements.place_mut(executing.place).is_some_and(|place| place.user.is_some());

@@ -71,6 +71,7 @@ pub(super) fn restored(
     });
     link.restore_settings(settings(&it.wanted, it.wanted_schema.as_deref()));
     link.status = Status(it.status);
+    link.read_as(link.status);
     link.multi = it.multi;
     link.diagnostics.insert_id = it.insert_id;
     link.diagnostics.row_count = it.row_count;
@@ -78,7 +79,7 @@ pub(super) fn restored(
     link.diagnostics.asks_insert_id = it.asks_insert_id;
     for statement in &it.statements {
         let wanted = Arc::clone(link.settings());
-        let made = shared.texts.statement(&statement.text, &wanted);
+        let made = shared.texts.statement(&statement.text, link.sql_mode, &wanted);
         let counts = Counts { columns: statement.columns, params: statement.params };
         let types = statement.types.as_deref().map(Arc::from);
         link.statements.restore(statement.number, made, (counts, types), &wanted);
