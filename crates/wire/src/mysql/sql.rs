@@ -119,10 +119,15 @@ pub enum Act {
     ExecuteImmediate,
     /// `DEALLOCATE PREPARE name`, `DROP PREPARE name`
     Deallocate,
-    /// `CREATE TEMPORARY TABLE name`, `CREATE TEMPORARY SEQUENCE name`
+    /// `CREATE TEMPORARY TABLE name`
     CreateTemporary,
-    /// `DROP [TEMPORARY] TABLE name`, `DROP [TEMPORARY] SEQUENCE name`, for each of its names.
+    /// `CREATE TEMPORARY SEQUENCE name`
+    CreateTemporarySequence,
+    /// `DROP [TEMPORARY] TABLE name`, for each of its names.
     Drop,
+    /// `DROP [TEMPORARY] SEQUENCE name`, for each of its names. It leaves a temporary table of that
+    /// name where it is.
+    DropSequence,
     /// `HANDLER table OPEN [AS name]`: the alias, if there is one.
     OpenHandler,
     /// `HANDLER name CLOSE`

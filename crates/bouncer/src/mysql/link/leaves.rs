@@ -224,7 +224,7 @@ pub(super) fn behind(
 }
 
 fn is_xa_over(server: &ServerSession, effects: Effects) -> bool {
-    effects.intersects(Effects::COMMIT | Effects::ROLLBACK)
+    effects.intersects(Effects::XA_END)
         && !effects.intersects(Effects::MULTI)
         && !server.status.contains(Status::IN_TRANS)
 }
@@ -288,14 +288,17 @@ fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
         let bytes = name.name.as_bytes();
         match name.act {
             // In which schema is not known.
-            Act::CreateTemporary if moves => pins.temp_table(None),
+            Act::CreateTemporary | Act::CreateTemporarySequence if moves => pins.temp_table(None),
             Act::CreateTemporary => pins.temp_table(Some(&table(name, &schema))),
+            Act::CreateTemporarySequence => pins.temp_table(Some(&sequence(name, &schema))),
             Act::Drop if ends => pins.dropped(&table(name, &schema)),
+            Act::DropSequence if ends => pins.dropped(&sequence(name, &schema)),
             Act::Prepare => pins.prepared(Some(bytes)),
             Act::Deallocate if ends => pins.deallocated(bytes),
             Act::OpenHandler => pins.opened(Some(bytes)),
             Act::CloseHandler if ends => pins.closed(bytes),
             Act::Drop
+            | Act::DropSequence
             | Act::Deallocate
             | Act::CloseHandler
             | Act::Use
@@ -310,6 +313,11 @@ fn names(server: &mut ServerSession, facts: &Facts, went_well: bool) {
 fn table(name: &Name, schema: &str) -> Vec<u8> {
     let schema = name.schema.as_deref().unwrap_or(schema);
     [schema.as_bytes(), b"\0", name.name.as_bytes()].concat()
+}
+
+/// A sequence by its full name, which is no table's: dropping one does not drop the other.
+fn sequence(name: &Name, schema: &str) -> Vec<u8> {
+    [&table(name, schema)[..], b"\0"].concat()
 }
 
 /// Variables that cannot be given to another connection.

@@ -117,15 +117,17 @@ impl Details {
         if !reader.eat(Word::Temporary) {
             return Ok(());
         }
-        if !reader.eat(Word::Table) && !reader.eat(Word::Sequence) {
-            return Err(Lost);
-        }
+        let act = match () {
+            () if reader.eat(Word::Table) => Act::CreateTemporary,
+            () if reader.eat(Word::Sequence) => Act::CreateTemporarySequence,
+            () => return Err(Lost),
+        };
         if reader.eat(Word::If) {
             reader.word(Word::Not)?;
             reader.word(Word::Exists)?;
         }
         let (schema, name) = reader.qualified()?;
-        self.act(Act::CreateTemporary, schema, name);
+        self.act(act, schema, name);
         Ok(())
     }
 
@@ -135,15 +137,18 @@ impl Details {
             return self.deallocate(reader);
         }
         let temporary = reader.eat(Word::Temporary);
-        if !reader.eat(Word::Table) && !reader.eat(Word::Tables) && !reader.eat(Word::Sequence) {
-            return if temporary { Err(Lost) } else { Ok(()) };
-        }
+        let act = match () {
+            () if reader.eat(Word::Table) || reader.eat(Word::Tables) => Act::Drop,
+            () if reader.eat(Word::Sequence) => Act::DropSequence,
+            () if temporary => return Err(Lost),
+            () => return Ok(()),
+        };
         if reader.eat(Word::If) {
             reader.word(Word::Exists)?;
         }
         loop {
             let (schema, name) = reader.qualified()?;
-            self.act(Act::Drop, schema, name);
+            self.act(act, schema, name);
             if !reader.eat_mark(b',') {
                 return Ok(());
             }

@@ -135,6 +135,9 @@ effects! {
     /// Sets a variable of the session by `@@name` without a scope, of which `MariaDB`'s trackers do
     /// not tell.
     SET_UNTOLD = 54,
+    /// `XA COMMIT`, `XA ROLLBACK`. Of a session without autocommit they end no transaction but
+    /// their own.
+    XA_END = 55,
 }
 
 impl Effects {

@@ -137,7 +137,9 @@ const LEAVES: &[(&str, Effects)] = &[
     ("SAVEPOINT a", Effects::SAVEPOINT),
     ("RELEASE SAVEPOINT a", Effects::SAVEPOINT),
     ("XA START 'a'", Effects::XA),
-    ("XA COMMIT 'a' ONE PHASE", Effects::XA),
+    ("XA COMMIT 'a' ONE PHASE", Effects::XA.with(Effects::XA_END)),
+    ("XA ROLLBACK 'a'", Effects::XA.with(Effects::XA_END)),
+    ("XA PREPARE 'commit'", Effects::XA),
     // Variables of the server.
     ("SET a = 1", Effects::SET),
     ("SET SESSION a = 1", Effects::SET),

@@ -90,7 +90,10 @@ pub(super) fn begins(word: Word, lexer: &Lexer<'_>) -> Effects {
         Word::Commit => end(ahead, Effects::COMMIT),
         Word::Rollback => end(ahead, Effects::ROLLBACK),
         Word::Savepoint | Word::Release => Effects::SAVEPOINT,
-        Word::Xa => Effects::XA,
+        Word::Xa => match peek(&mut ahead) {
+            Word::Commit | Word::Rollback => Effects::XA | Effects::XA_END,
+            _ => Effects::XA,
+        },
         Word::Create | Word::Alter | Word::Truncate | Word::Grant | Word::Revoke => {
             Effects::DDL | Effects::TABLES
         }

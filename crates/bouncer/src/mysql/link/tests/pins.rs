@@ -33,6 +33,15 @@ fn what_cannot_be_moved_keeps_its_connection() {
         ("DROP TABLE t2", "ERR[1051]", "temp_table"),
         ("DROP TABLE t2", "OK[state]", ""),
     ]);
+    check(&[
+        ("CREATE TEMPORARY TABLE t (a INT)", "OK[state]", "temp_table"),
+        // That of the database.
+        ("DROP SEQUENCE t", "OK", "temp_table"),
+        ("CREATE TEMPORARY SEQUENCE s", "OK[state]", "temp_table"),
+        ("DROP TABLE t", "OK[state]", "temp_table"),
+        ("DROP TABLE s", "OK", "temp_table"),
+        ("DROP SEQUENCE s", "OK[state]", ""),
+    ]);
     check(&[("SET @x = 1", "OK[state]", "user_variable"), ("SELECT @x", ONE, "user_variable")]);
     check(&[("SELECT 1 INTO @x", "OK[n1,state]", "user_variable")]);
 }
@@ -162,7 +171,16 @@ fn locks_of_tables_and_open_ones_keep_their_connection() {
         ("SELECT 1", ONE, ""),
     ]);
     check(&[("SELECT ROW_COUNT() + 1", ONE, "diagnostics"), ("SELECT 1", ONE, "")]);
-    check(&[("XA START 'x'", "OK[t]", "xa"), ("XA END 'x'", "OK[t]", "xa")]);
+    for end in ["XA COMMIT 'x'", "XA ROLLBACK 'x'"] {
+        check(&[
+            ("XA START 'x'", "OK[t]", "xa"),
+            ("XA END 'x'", "OK[t]", "xa"),
+            ("XA PREPARE 'x'", "OK[t]", "xa"),
+            ("COMMIT", "ERR[1399]", "xa"),
+            (end, "ERR[1402]", "xa"),
+            (end, "OK", ""),
+        ]);
+    }
 }
 
 #[test]

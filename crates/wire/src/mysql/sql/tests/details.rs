@@ -133,7 +133,12 @@ fn names_are_read() {
         ("CREATE OR REPLACE TEMPORARY TABLE IF NOT EXISTS `D`.T (a int)", {
             vec![(Act::CreateTemporary, Some("D"), "T")]
         }),
-        ("CREATE TEMPORARY SEQUENCE s", vec![(Act::CreateTemporary, None, "s")]),
+        ("CREATE TEMPORARY SEQUENCE s", vec![(Act::CreateTemporarySequence, None, "s")]),
+        ("DROP TEMPORARY SEQUENCE s", vec![(Act::DropSequence, None, "s")]),
+        (
+            "DROP SEQUENCE IF EXISTS s, d.r",
+            vec![(Act::DropSequence, None, "s"), (Act::DropSequence, Some("d"), "r")],
+        ),
         ("CREATE TABLE t (a int)", vec![]),
         ("DROP TEMPORARY TABLE IF EXISTS a, d.b RESTRICT", {
             vec![(Act::Drop, None, "a"), (Act::Drop, Some("d"), "b")]
