@@ -44,9 +44,9 @@ pub use session::{
 };
 pub use tenant::{
     AuthQuerySpec, BouncerClient, BouncerClientList, BouncerReloaded, BouncerServer,
-    BouncerServerList, Percentiles, PoolMode, Tenant, TenantAdmission, TenantDefaults, TenantEngine,
-    TenantHealth, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin, TenantSpec,
-    TenantStats, TenantUserSpec, TlsMode, Transport, UserAuth, Verify,
+    BouncerServerList, Percentiles, PoolMode, Tenant, TenantAdmission, TenantDefaults,
+    TenantEngine, TenantHealth, TenantHealthReport, TenantLimitsSpec, TenantList, TenantOrigin,
+    TenantSpec, TenantStats, TenantUserSpec, TlsMode, Transport, UserAuth, Verify,
 };
 pub use workspace::{
     AgentFileEntry, AgentFileList, ArchiveImported, CreateCredential, CredentialList, FileChange,

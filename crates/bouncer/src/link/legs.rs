@@ -258,8 +258,8 @@ impl ClientLink {
         }
     }
 
-    /// Whether it can be told something while its server connection is in this state. Of MySQL, what
-    /// follows a part of a packet would be taken for the rest of it.
+    /// Whether it can be told something while its server connection is in this state. Of MySQL,
+    /// what follows a part of a packet would be taken for the rest of it.
     pub fn takes_words(&self, server: Option<&ServerLink>) -> bool {
         match self {
             ClientLink::Pg(_) => true,

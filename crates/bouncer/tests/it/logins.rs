@@ -87,8 +87,7 @@ impl Gate {
         let definitions = definitions.expect("definitions");
         let routing = Book::default().build(&Settings::new(&config), &definitions);
         let engine = TenantEngine::Postgres;
-        let listener =
-            |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
+        let listener = |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
         let socket = scratch.path().join(".s.PGSQL.6432");
         let relay_config = RelayConfig {
             mysql_version: "5.5.5-10.11.0-MariaDB".into(),

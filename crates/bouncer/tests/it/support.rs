@@ -91,8 +91,7 @@ impl Pooler {
         let current = Arc::new(Current::new(build(&mut book, &config)));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let engine = TenantEngine::Postgres;
-        let listener =
-            |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
+        let listener = |address| ListenerSpec { address, engine, is_optional: false, tenant: None };
         let unix = ListenAddress::Unix { path: socket.clone(), mode: 0o777 };
         let relay_config = RelayConfig {
             mysql_version: "5.5.5-10.11.0-MariaDB".into(),

@@ -318,11 +318,7 @@ impl Link<'_, '_> {
         match self.numbered(Command::StmtReset, header, rest) {
             Ok((number, server_number)) => {
                 self.client.statements.forget_failure(number);
-                self.server.push(
-                    ReplyKind::Simple,
-                    Audience::Client,
-                    Note::ResetStatement(number),
-                );
+                self.server.push(ReplyKind::Simple, Audience::Client, Note::ResetStatement(number));
                 self.pass_numbered(header, rest, server_number)
             }
             Err(taken) => taken,

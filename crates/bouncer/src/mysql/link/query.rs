@@ -234,8 +234,8 @@ impl Link<'_, '_> {
         if !self.settle() {
             return false;
         }
-        let writes = self.client.diagnostics.asks_insert_id
-            && facts.effects.intersects(Effects::WRITES);
+        let writes =
+            self.client.diagnostics.asks_insert_id && facts.effects.intersects(Effects::WRITES);
         if writes || facts.effects.intersects(SESSION) {
             self.prepare_session(facts.effects);
         }
