@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::{ErrorCode, ErrorDetail};
+use node::store::StoreError;
 
 use crate::queue::QueueError;
 
@@ -76,7 +77,13 @@ impl From<QueueError> for Error {
                 Refusal::new(ErrorCode::Conflict, IDEMPOTENCY_KEY, message).into()
             }
             QueueError::Unavailable(cause) => {
-                tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
+                if matches!(cause.downcast_ref(), Some(StoreError::Closed)) {
+                    // Only the end of the server closes it: whoever is still being answered then
+                    // has been told, and nothing failed.
+                    tracing::debug!("the queue was asked behind the end of its store");
+                } else {
+                    tracing::error!(error = &*cause as &dyn std::error::Error, "the queue failed");
+                }
                 Error::Unavailable
             }
         }
