@@ -289,7 +289,8 @@ impl Worker {
             let Some(ear) = self.ears.get_mut(ear) else { return };
             let Some(channel) = ear.channels.remove(name) else { continue };
             for client in channel.clients {
-                self.expel(client, &ErrorFields::fatal("58000", &message));
+                // It is the connection that listens for it which failed: drivers log in again.
+                self.expel(client, &ErrorFields::fatal("08006", &message));
             }
         }
     }

@@ -56,7 +56,7 @@ pub(crate) enum Lesson {
 struct Shape {
     /// 0 is a free place; a fingerprint of 0 is taken for 1.
     fingerprint: u64,
-    /// How often it was considered and could be checked.
+    /// How often it was checked, or could have been.
     runs: u32,
     /// How often settings had other values afterwards.
     changes: u8,
@@ -88,7 +88,8 @@ impl Lessons {
         }
     }
 
-    /// Whether a text of this shape is checked this time. Counts it.
+    /// Whether a text of this shape is checked this time. Counts it if not: a check counts when it
+    /// has told something. One whose transaction is rolled back never does.
     pub(crate) fn is_due(&mut self, subject: Subject, fingerprint: u64) -> bool {
         let (first, every) = match subject {
             Subject::Function => (VERIFY_FIRST, VERIFY_EVERY),
@@ -101,10 +102,10 @@ impl Lessons {
         }
         let due = shape.runs < first || shape.runs.is_multiple_of(every);
         let postponed = due && subject == Subject::Hidden && since < HIDDEN_APART;
-        if !postponed {
+        let checked = due && !postponed;
+        if !due {
             shape.runs = shape.runs.saturating_add(1);
         }
-        let checked = due && !postponed;
         if subject == Subject::Hidden {
             self.since_hidden = Some(if checked { 0 } else { since });
         }
@@ -115,13 +116,13 @@ impl Lessons {
     pub(crate) fn learn(&mut self, fingerprint: u64, lesson: Lesson) {
         let shape = self.shape(fingerprint);
         match lesson {
-            Lesson::Nothing => {}
+            Lesson::Nothing => shape.runs = shape.runs.saturating_add(1),
             Lesson::Unclear => shape.runs = 0,
             Lesson::Changed if shape.changes < CHANGED_MAX => {
                 shape.changes += 1;
                 shape.runs = 0;
             }
-            Lesson::Changed => {}
+            Lesson::Changed => shape.runs = shape.runs.saturating_add(1),
             Lesson::Left => shape.is_dirty = true,
         }
     }
@@ -156,13 +157,28 @@ mod tests {
     use super::*;
 
     fn due(lessons: &mut Lessons, subject: Subject, times: u32) -> Vec<u32> {
-        (0..times).filter(|_| lessons.is_due(subject, 7)).collect()
+        let checked = |_: &u32| {
+            let due = lessons.is_due(subject, 7);
+            if due {
+                lessons.learn(7, Lesson::Nothing);
+            }
+            due
+        };
+        (0..times).filter(checked).collect()
     }
 
     #[test]
     fn a_function_is_checked_at_first_and_then_now_and_then() {
         let mut lessons = Lessons::default();
         assert_eq!(due(&mut lessons, Subject::Function, 200), [0, 1, 2, 64, 128, 192]);
+    }
+
+    #[test]
+    fn what_is_rolled_back_again_and_again_is_checked_once_it_is_not() {
+        let mut lessons = Lessons::default();
+        assert!((0..100).all(|_| lessons.is_due(Subject::Function, 7)));
+        lessons.learn(7, Lesson::Left);
+        assert!((0..100).all(|_| lessons.is_due(Subject::Function, 7)));
     }
 
     #[test]
