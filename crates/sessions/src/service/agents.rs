@@ -42,6 +42,8 @@ const ARGV_MAX: usize = 256;
 const ARGV_BYTES_MAX: usize = 64 << 10;
 /// What is kept of the output of `install.sh`: the end.
 const INSTALL_OUTPUT_BYTES: usize = 16 << 10;
+/// How long the last output of `install.sh` is waited for, if what it started holds it open.
+const INSTALL_LAST_WORDS: Duration = Duration::from_secs(1);
 /// The file that is run when a version is made.
 const INSTALL: &str = "install.sh";
 /// The file that makes an agent Claude's.
@@ -502,7 +504,7 @@ async fn install(process: sandbox::Process, time_max: Duration) -> Result<String
     };
     let mut output = Vec::new();
     let ended = {
-        let read = async {
+        let mut read = std::pin::pin!(async {
             let mut buf = vec![0; 16 << 10];
             while let Ok(count @ 1..) = pipes.stdout.read(&mut buf).await {
                 output.extend_from_slice(buf.get(..count).unwrap_or_default());
@@ -510,28 +512,37 @@ async fn install(process: sandbox::Process, time_max: Duration) -> Result<String
                     output.drain(..output.len() - INSTALL_OUTPUT_BYTES);
                 }
             }
-            // What it left behind closed its streams; the program itself decides when it is over.
-            std::future::pending::<()>().await;
+        });
+        let mut is_read = false;
+        let mut end = std::pin::pin!(time::timeout(time_max, handle.wait()));
+        // What it left behind may have closed its streams; the program itself decides when it is
+        // over.
+        let ended = loop {
+            tokio::select! {
+                () = &mut read, if !is_read => is_read = true,
+                ended = &mut end => break ended,
+            }
         };
-        tokio::select! {
-            () = read => None,
-            end = time::timeout(time_max, handle.wait()) => Some(end),
+        if !is_read && ended.is_ok() {
+            // Its last words may be on their way; what it left behind may never close them.
+            let _left_open = time::timeout(INSTALL_LAST_WORDS, read).await;
         }
+        ended
     };
     let keep = output.len().saturating_sub(INSTALL_OUTPUT_BYTES);
     let text = String::from_utf8_lossy(output.get(keep..).unwrap_or_default()).into_owned();
     let failed = |how: &str| Error::Agent(format!("install.sh {how}; it wrote: {}", text.trim()));
     match ended {
-        Some(Ok(Ok(end))) if end.code == Some(0) => Ok(text),
-        Some(Ok(Ok(end))) => match (end.code, end.signal) {
+        Ok(Ok(end)) if end.code == Some(0) => Ok(text),
+        Ok(Ok(end)) => match (end.code, end.signal) {
             (Some(code), _) => Err(failed(&format!("exited with code {code}"))),
             (None, Some(signal)) => {
                 Err(failed(&format!("was killed by {}", super::exec::signal_name(signal))))
             }
             (None, None) => Err(failed("could not be started")),
         },
-        Some(Ok(Err(error))) => Err(error.into()),
-        Some(Err(_)) | None => {
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => {
             let _gone = handle.signal(SIGKILL).await;
             Err(failed(&format!("took longer than {} s", time_max.as_secs())))
         }
