@@ -1,7 +1,5 @@
 //! From creation to the end, over pauses, evictions and other servers.
 
-use std::time::Duration;
-
 use api::{CreateSession, SandboxState, SessionLimits, SessionState};
 use sandbox::Engine;
 use sessions::service::{DeadlineAction, Extras, ListQuery};
@@ -167,15 +165,12 @@ async fn who_waits_the_longest_gives_way_and_comes_back(engine: Engine) {
 async fn many_at_once_all_succeed(engine: Engine) {
     let home = Home::new(engine, Config { ready: 0, ..config() });
     let server = home.start().await;
-    let began = node::clock::now();
     let made = (0..SESSIONS).map(|_| server.create(TENANT, CreateSession::default()));
     let made = futures_util::future::join_all(made).await;
-    let took = node::clock::now().duration_since(began);
     for session in made {
         let id = session.unwrap().id;
         assert_eq!(server.out(&id, "echo x").await, "x\n");
     }
-    assert!(took < Duration::from_secs(20), "{took:?}");
     server.stop().await;
 }
 
