@@ -286,6 +286,8 @@ def databases_are_the_session_s():
 
 @check
 def temporary_tables_and_locks_are_the_session_s():
+    # Such a name is one for the whole server, where this program runs in other databases, too.
+    lock = f"py_lock {DATABASE}"
     with connect() as c, connect() as d:
         for number, one in enumerate((c, d)):
             run(one, f"CREATE TEMPORARY TABLE py_temp AS SELECT {number} AS who")
@@ -295,12 +297,12 @@ def temporary_tables_and_locks_are_the_session_s():
         run(c, "DROP TEMPORARY TABLE py_temp")
         raises(1146, ERRORS.ProgrammingError, lambda: run(c, "SELECT * FROM py_temp"))
         equal(value(d, "SELECT who FROM py_temp"), 1)
-        equal(value(c, "SELECT GET_LOCK('py_lock', 0)"), 1)
-        equal(value(d, "SELECT GET_LOCK('py_lock', 0)"), 0)
-        equal(value(c, "SELECT RELEASE_LOCK('py_lock')"), 1)
-        equal(value(d, "SELECT GET_LOCK('py_lock', 0)"), 1)
+        equal(value(c, f"SELECT GET_LOCK('{lock}', 0)"), 1)
+        equal(value(d, f"SELECT GET_LOCK('{lock}', 0)"), 0)
+        equal(value(c, f"SELECT RELEASE_LOCK('{lock}')"), 1)
+        equal(value(d, f"SELECT GET_LOCK('{lock}', 0)"), 1)
     with connect() as c:
-        equal(value(c, "SELECT GET_LOCK('py_lock', 10)"), 1)
+        equal(value(c, f"SELECT GET_LOCK('{lock}', 10)"), 1)
         raises(1146, ERRORS.ProgrammingError, lambda: run(c, "SELECT * FROM py_temp"))
 
 
@@ -321,7 +323,7 @@ def a_statement_is_killed_and_only_that():
                 with connect() as watch:
                     # Until it has begun there is nothing to kill.
                     while value(watch, "SELECT COUNT(*) FROM information_schema.processlist WHERE info ="
-                                       " 'SELECT SLEEP(60)'") == 0:
+                                       " 'SELECT SLEEP(60)' AND db = DATABASE()") == 0:
                         pass
                     run(watch, f"KILL QUERY {c.thread_id()}")
 

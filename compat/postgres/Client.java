@@ -264,7 +264,8 @@ public class Client {
                 ExecutorService other = Executors.newSingleThreadExecutor();
                 Future<?> cancelled = other.submit(() -> {
                     until("the statement to run", () -> !value(watch,
-                        "SELECT count(*) FROM pg_stat_activity WHERE query = ? AND wait_event = 'PgSleep'", sql)
+                        "SELECT count(*) FROM pg_stat_activity WHERE query = ? AND wait_event = 'PgSleep'"
+                                + " AND datname = current_database()", sql)
                         .equals("0"));
                     sleep.cancel();
                     return null;

@@ -164,7 +164,8 @@ async def a_statement_is_cancelled():
     c, watch = await connect(), await connect()
     query = "SELECT pg_sleep(60) AS apg_cancelled"
     task = asyncio.create_task(c.execute(query))
-    running = "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND wait_event = 'PgSleep'"
+    running = ("SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND datname = current_database()"
+               " AND wait_event = 'PgSleep'")
     await until("the statement to run", lambda: watch.fetchval(running, query))
     task.cancel()
     await raises(asyncio.CancelledError, task)

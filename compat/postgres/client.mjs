@@ -129,7 +129,8 @@ check("pg: a statement is cancelled by another's request", () =>
   connected(2, async (c, watch) => {
     const text = "SELECT pg_sleep(60) AS njs_cancelled";
     const over = assert.rejects(c.query(text), { code: "57014" });
-    const running = "SELECT count(*)::int FROM pg_stat_activity WHERE query = $1 AND wait_event = 'PgSleep'";
+    const running = "SELECT count(*)::int FROM pg_stat_activity WHERE query = $1"
+      + " AND wait_event = 'PgSleep' AND datname = current_database()";
     await until("the statement to run", () => value(watch, running, [text]));
     const other = new pg.Client({ host, port, database, user, password });
     other.on("error", () => {});
@@ -229,7 +230,8 @@ check("postgres: notifications and cancelling", async () => {
   const query = db`SELECT pg_sleep(60) AS pjs_cancelled`.execute();
   const over = assert.rejects(query, { code: "57014" });
   await until("the statement to run", async () =>
-    (await db`SELECT FROM pg_stat_activity WHERE query LIKE '%AS pjs_cancelled' AND wait_event = 'PgSleep'`).length);
+    (await db`SELECT FROM pg_stat_activity WHERE query LIKE '%AS pjs_cancelled'
+      AND wait_event = 'PgSleep' AND datname = current_database()`).length);
   query.cancel();
   await over;
   assert.equal((await db`SELECT 1 AS x`)[0].x, 1);

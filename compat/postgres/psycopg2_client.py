@@ -127,7 +127,8 @@ def a_statement_is_cancelled():
     query = "SELECT pg_sleep(60) AS p2_cancelled"
 
     def work():
-        running = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND wait_event = 'PgSleep'"
+        running = ("SELECT count(*) FROM pg_stat_activity WHERE query = %s AND datname = current_database()"
+                   " AND wait_event = 'PgSleep'")
         until("the statement to run", lambda: value(watch, running, (query,)))
         c.cancel()
 
@@ -149,14 +150,16 @@ def two_phases_commit_elsewhere():
     all_of(a, "DROP TABLE IF EXISTS p2_phases")
     all_of(a, "CREATE TABLE p2_phases (x int)")
     a.commit()
-    a.tpc_begin(a.xid(1, "p2", "one"))
+    # Such a name is one for the whole server, where this program runs in other databases, too.
+    name = "p2 " + DATABASE
+    a.tpc_begin(a.xid(1, name, "one"))
     all_of(a, "INSERT INTO p2_phases VALUES (1)")
     a.tpc_prepare()
     a.reset()
     b = connect()
     equal(value(b, "SELECT count(*) FROM p2_phases"), 0)
     b.rollback()
-    b.tpc_commit([xid for xid in b.tpc_recover() if xid.gtrid == "p2"][0])
+    b.tpc_commit([xid for xid in b.tpc_recover() if xid.gtrid == name][0])
     equal(value(b, "SELECT count(*) FROM p2_phases"), 1)
     all_of(b, "DROP TABLE p2_phases")
     b.commit()

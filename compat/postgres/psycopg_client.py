@@ -220,7 +220,8 @@ def cancel_when_seen(watch, connection, query):
     """Cancels what a connection does, once the server does it."""
 
     def work():
-        running = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND wait_event = 'PgSleep'"
+        running = ("SELECT count(*) FROM pg_stat_activity WHERE query = %s AND datname = current_database()"
+                   " AND wait_event = 'PgSleep'")
         until("the statement to run", lambda: value(watch, running, (query,)))
         connection.cancel_safe(timeout=20)
 

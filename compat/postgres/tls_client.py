@@ -75,7 +75,8 @@ def cancelling_is_encrypted_too():
             query = f"SELECT pg_sleep(60) AS tls_cancelled_{len(more)}"
 
             def cancel():
-                running = "SELECT count(*) FROM pg_stat_activity WHERE query = %s AND wait_event = 'PgSleep'"
+                running = ("SELECT count(*) FROM pg_stat_activity WHERE query = %s AND datname = current_database()"
+                           " AND wait_event = 'PgSleep'")
                 until("the statement to run", lambda: watch.execute(running, (query,)).fetchone()[0])
                 c.cancel_safe(timeout=20)
 

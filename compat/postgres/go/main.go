@@ -341,7 +341,9 @@ func cancelling(ctx context.Context) error {
 	go func() { over <- value(ctx, a, "", text) }()
 	err = until("the statement to run", func() (bool, error) {
 		var count int
-		err := b.QueryRow(ctx, "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND wait_event = 'PgSleep'", text).Scan(&count)
+		running := `SELECT count(*) FROM pg_stat_activity
+			WHERE query = $1 AND wait_event = 'PgSleep' AND datname = current_database()`
+		err := b.QueryRow(ctx, running, text).Scan(&count)
 		return count > 0, err
 	})
 	if err != nil {

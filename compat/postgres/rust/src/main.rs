@@ -211,7 +211,8 @@ async fn tokio_cancels_what_it_does() -> Result {
     let running = until("the statement to run", || async {
         let seen = b
             .query_one(
-                "SELECT count(*) FROM pg_stat_activity WHERE query = $1 AND wait_event = 'PgSleep'",
+                "SELECT count(*) FROM pg_stat_activity WHERE query = $1 \
+                 AND wait_event = 'PgSleep' AND datname = current_database()",
                 &[&text],
             )
             .await?;
