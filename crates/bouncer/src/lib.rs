@@ -21,6 +21,7 @@ pub mod secrets;
 pub mod service;
 mod store;
 pub mod tenants;
+mod texts;
 pub mod tls;
 
 pub use error::Error;

@@ -1,8 +1,6 @@
 //! What is known of the texts that clients send, so that a text is looked at once.
 //!
-//! A text is kept when it is seen for the second time; texts with values in them come once and
-//! leave nothing behind but a number. Two generations of a bounded table forget what is out of
-//! use. The same text means different things under different SQL modes, and is kept for each.
+//! The same text means different things under different SQL modes, and is kept for each.
 
 use std::sync::Arc;
 
@@ -10,16 +8,8 @@ use wire::mysql::sql::{self, Asked, Charset, Details, Effects, SqlMode};
 
 use super::settings::Settings;
 use super::statements::Statement;
-use crate::pg::statements::{HashKey, HashedMap};
-
-/// Texts in one generation of the table.
-const TEXTS_MAX: usize = 4_096;
-
-/// Bytes of texts in one generation of the table.
-const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Hashes of texts that were seen once; a power of two.
-const SEEN_ONCE: usize = 4_096;
+use crate::pg::statements::HashKey;
+use crate::texts::TextTable;
 
 /// What is looked at closer: there are names or values in it.
 const WITH_DETAILS: Effects = Effects::SET
@@ -75,8 +65,6 @@ impl Facts {
 
 #[derive(Debug)]
 struct Known {
-    text: Box<[u8]>,
-    mode: SqlMode,
     facts: Facts,
     /// The statement of this text that was prepared last, with the settings it depends on.
     statement: Option<(u64, Arc<Statement>)>,
@@ -84,24 +72,12 @@ struct Known {
 
 /// The table; one for each thread.
 #[derive(Debug)]
-pub struct Texts {
-    key: HashKey,
-    young: HashedMap<u64, Known>,
-    old: HashedMap<u64, Known>,
-    young_bytes: usize,
-    seen_once: Box<[u64]>,
-}
+pub struct Texts(TextTable<Known>);
 
 impl Texts {
     /// An empty table, whose hashes nobody outside can foresee.
     pub fn new(key: HashKey) -> Texts {
-        Texts {
-            key,
-            young: HashedMap::default(),
-            old: HashedMap::default(),
-            young_bytes: 0,
-            seen_once: vec![0; SEEN_ONCE].into_boxed_slice(),
-        }
+        Texts(TextTable::new(key))
     }
 
     /// What a text does in a session that reads it so.
@@ -120,7 +96,7 @@ impl Texts {
         mode: SqlMode,
         settings: &Settings,
     ) -> Arc<Statement> {
-        let key = self.key.clone();
+        let key = self.0.key().clone();
         let plan_key = settings.plan_key();
         let Some(known) = self.known(text, mode) else {
             return Arc::new(Statement::new(&key, text, plan_key, Facts::of(text, mode)));
@@ -135,48 +111,14 @@ impl Texts {
         statement
     }
 
-    /// The place of a text that was seen before.
     fn known(&mut self, text: &[u8], mode: SqlMode) -> Option<&mut Known> {
-        let hash = self.key.short(text) ^ salt(mode);
-        if !self.young.contains_key(&hash) {
-            let known = match self.old.remove(&hash) {
-                Some(known) => known,
-                None if self.was_seen(hash) => {
-                    Known { text: text.into(), mode, facts: Facts::of(text, mode), statement: None }
-                }
-                None => return None,
-            };
-            self.keep(hash, known);
-        }
-        // Two texts of one hash: the second is looked at every time.
-        self.young.get_mut(&hash).filter(|known| known.mode == mode && *known.text == *text)
-    }
-
-    fn keep(&mut self, hash: u64, known: Known) {
-        if self.young.len() >= TEXTS_MAX || self.young_bytes >= TEXT_BYTES_MAX {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        self.young_bytes += known.text.len();
-        drop(self.young.insert(hash, known));
-    }
-
-    /// Whether a hash was seen before; remembers it if not.
-    fn was_seen(&mut self, hash: u64) -> bool {
-        let at = usize::try_from(hash % 4_096).unwrap_or_default();
-        match self.seen_once.get_mut(at) {
-            Some(slot) if *slot == hash => true,
-            Some(slot) => {
-                *slot = hash;
-                false
-            }
-            None => false,
-        }
+        let look = || Known { facts: Facts::of(text, mode), statement: None };
+        self.0.known(text, reading(mode), look)
     }
 }
 
-/// Keeps the places of one text under different modes apart.
-fn salt(mode: SqlMode) -> u64 {
+/// Another number for each mode.
+fn reading(mode: SqlMode) -> u64 {
     let charset = match mode.charset {
         Charset::Utf8 => 0,
         Charset::AsciiSafe => 1,
@@ -223,12 +165,16 @@ mod tests {
     #[test]
     fn modes_have_places_of_their_own() {
         let mut texts = Texts::new(HashKey::new());
-        for _ in 0..3 {
-            for sql_mode in ["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"] {
-                let _facts = texts.facts(b"SELECT 1", settings(sql_mode).mode());
-            }
+        let mut kept = || {
+            ["", "ANSI_QUOTES", "NO_BACKSLASH_ESCAPES"].map(|sql_mode| {
+                let settings = settings(sql_mode);
+                texts.statement(b"SELECT 1", settings.mode(), &settings)
+            })
+        };
+        let [_first, second, third] = [kept(), kept(), kept()];
+        for (second, third) in second.iter().zip(&third) {
+            assert!(Arc::ptr_eq(second, third));
         }
-        assert_eq!(texts.young.len(), 3);
     }
 
     /// The server has an SQL mode that nobody has set in the session.
@@ -244,17 +190,5 @@ mod tests {
                 assert_eq!(effects.intersects(Effects::GET_LOCK), no_backslash_escapes);
             }
         }
-    }
-
-    #[test]
-    fn the_table_is_bounded() {
-        let mut texts = Texts::new(HashKey::new());
-        for number in 0..3 * TEXTS_MAX {
-            let text = format!("SELECT {number}");
-            texts.facts(text.as_bytes(), SqlMode::default());
-            texts.facts(text.as_bytes(), SqlMode::default());
-        }
-        assert!(texts.young.len() <= TEXTS_MAX && texts.old.len() <= TEXTS_MAX);
-        assert!(!texts.young.is_empty());
     }
 }

@@ -1,23 +1,11 @@
 //! What is known of the texts that clients send, so that a text is looked at once.
-//!
-//! A text is kept when it is seen for the second time; texts with values in them come once and
-//! leave nothing behind but a number. Two generations of a bounded table forget what is out of
-//! use.
 
 use std::sync::Arc;
 
 use wire::pg::sql::{self, Change, Effects, Look, Verb};
 
-use super::statements::{HashKey, HashedMap, Statement};
-
-/// Texts in one generation of the table.
-const TEXTS_MAX: usize = 4_096;
-
-/// Bytes of texts in one generation of the table.
-const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
-
-/// Hashes of texts that were seen once; a power of two.
-const SEEN_ONCE: usize = 4_096;
+use super::statements::{HashKey, Statement};
+use crate::texts::TextTable;
 
 /// What changes settings in a way that is known at the end of the transaction only.
 const CHANGES_SETTINGS: Effects = Effects::SET
@@ -180,7 +168,6 @@ fn mentions_in(values: &[u8]) -> Vec<String> {
 
 #[derive(Debug)]
 struct Known {
-    text: Box<[u8]>,
     facts: Facts,
     /// The statement of this text that was prepared last, with the settings it depends on.
     statement: Option<(u64, Arc<Statement>)>,
@@ -188,23 +175,11 @@ struct Known {
 
 /// The table; one for each thread.
 #[derive(Debug)]
-pub struct Texts {
-    key: HashKey,
-    young: HashedMap<u64, Known>,
-    old: HashedMap<u64, Known>,
-    young_bytes: usize,
-    seen_once: Box<[u64]>,
-}
+pub struct Texts(TextTable<Known>);
 
 impl Texts {
     pub(crate) fn new(key: HashKey) -> Texts {
-        Texts {
-            key,
-            young: HashedMap::default(),
-            old: HashedMap::default(),
-            young_bytes: 0,
-            seen_once: vec![0; SEEN_ONCE].into_boxed_slice(),
-        }
+        Texts(TextTable::new(key))
     }
 
     /// What a text of the simple protocol does.
@@ -222,7 +197,7 @@ impl Texts {
         types: &[u8],
         plan_key: u64,
     ) -> (Arc<Statement>, bool) {
-        let key = self.key.clone();
+        let key = self.0.key().clone();
         let Some(known) = self.known(text) else {
             return (Statement::new(&key, text, types, plan_key, Facts::of(text)), false);
         };
@@ -237,43 +212,8 @@ impl Texts {
         (statement, true)
     }
 
-    /// The place of a text that was seen before.
     fn known(&mut self, text: &[u8]) -> Option<&mut Known> {
-        let hash = self.key.short(text);
-        if !self.young.contains_key(&hash) {
-            let known = match self.old.remove(&hash) {
-                Some(known) => known,
-                None if self.was_seen(hash) => {
-                    Known { text: text.into(), facts: Facts::of(text), statement: None }
-                }
-                None => return None,
-            };
-            self.keep(hash, known);
-        }
-        // Two texts of one hash: the second is looked at every time.
-        self.young.get_mut(&hash).filter(|known| *known.text == *text)
-    }
-
-    fn keep(&mut self, hash: u64, known: Known) {
-        if self.young.len() >= TEXTS_MAX || self.young_bytes >= TEXT_BYTES_MAX {
-            self.old = std::mem::take(&mut self.young);
-            self.young_bytes = 0;
-        }
-        self.young_bytes += known.text.len();
-        drop(self.young.insert(hash, known));
-    }
-
-    /// Whether a hash was seen before; remembers it if not.
-    fn was_seen(&mut self, hash: u64) -> bool {
-        let at = usize::try_from(hash % 4_096).unwrap_or_default();
-        match self.seen_once.get_mut(at) {
-            Some(slot) if *slot == hash => true,
-            Some(slot) => {
-                *slot = hash;
-                false
-            }
-            None => false,
-        }
+        self.0.known(text, 0, || Known { facts: Facts::of(text), statement: None })
     }
 }
 
@@ -320,17 +260,5 @@ mod tests {
         let facts = Facts::of(b"SELECT f($1)").with_values(&values);
         assert_eq!(facts.look.unwrap().mentions, ["app.user", "x.y"]);
         assert!(Facts::of(b"SELECT $1").with_values(&values).look.is_none());
-    }
-
-    #[test]
-    fn the_table_is_bounded() {
-        let mut texts = Texts::new(HashKey::new());
-        for number in 0..3 * TEXTS_MAX {
-            let text = format!("SELECT {number}");
-            texts.facts(text.as_bytes());
-            texts.facts(text.as_bytes());
-        }
-        assert!(texts.young.len() <= TEXTS_MAX && texts.old.len() <= TEXTS_MAX);
-        assert!(!texts.young.is_empty());
     }
 }

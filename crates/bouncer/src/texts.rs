@@ -1,0 +1,149 @@
+//! A bounded table of what is known of the texts that clients send, for either protocol.
+//!
+//! A text is kept when it is seen for the second time; texts with values in them come once and
+//! leave nothing behind but a number. Two generations of the table forget what is out of use.
+
+use crate::pg::statements::{HashKey, HashedMap};
+
+/// Texts in one generation of the table.
+const TEXTS_MAX: usize = 4_096;
+
+/// Bytes of texts in one generation of the table.
+const TEXT_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Hashes of texts that were seen once; a power of two.
+const SEEN_ONCE: usize = 4_096;
+
+#[derive(Debug)]
+struct Known<V> {
+    text: Box<[u8]>,
+    reading: u64,
+    value: V,
+}
+
+/// What is known of texts; one table for each thread.
+#[derive(Debug)]
+pub(crate) struct TextTable<V> {
+    key: HashKey,
+    young: HashedMap<u64, Known<V>>,
+    old: HashedMap<u64, Known<V>>,
+    young_bytes: usize,
+    seen_once: Box<[u64]>,
+}
+
+impl<V> TextTable<V> {
+    /// An empty table, whose hashes nobody outside can foresee.
+    pub(crate) fn new(key: HashKey) -> TextTable<V> {
+        TextTable {
+            key,
+            young: HashedMap::default(),
+            old: HashedMap::default(),
+            young_bytes: 0,
+            seen_once: vec![0; SEEN_ONCE].into_boxed_slice(),
+        }
+    }
+
+    /// What the texts are hashed with.
+    pub(crate) fn key(&self) -> &HashKey {
+        &self.key
+    }
+
+    /// What is known of a text that was seen before. The same text has a place for each
+    /// `reading`, the number of the way in which it is read; `look` is called when it gets one.
+    pub(crate) fn known(
+        &mut self,
+        text: &[u8],
+        reading: u64,
+        look: impl FnOnce() -> V,
+    ) -> Option<&mut V> {
+        let hash = self.key.short(text) ^ reading;
+        if !self.young.contains_key(&hash) {
+            let known = match self.old.remove(&hash) {
+                Some(known) => known,
+                None if self.was_seen(hash) => Known { text: text.into(), reading, value: look() },
+                None => return None,
+            };
+            self.keep(hash, known);
+        }
+        // Two texts of one hash: the second is looked at every time.
+        let known = self.young.get_mut(&hash)?;
+        (known.reading == reading && *known.text == *text).then_some(&mut known.value)
+    }
+
+    fn keep(&mut self, hash: u64, known: Known<V>) {
+        if self.young.len() >= TEXTS_MAX || self.young_bytes >= TEXT_BYTES_MAX {
+            self.old = std::mem::take(&mut self.young);
+            self.young_bytes = 0;
+        }
+        self.young_bytes += known.text.len();
+        drop(self.young.insert(hash, known));
+    }
+
+    /// Whether a hash was seen before; remembers it if not.
+    fn was_seen(&mut self, hash: u64) -> bool {
+        let at = usize::try_from(hash % 4_096).unwrap_or_default();
+        match self.seen_once.get_mut(at) {
+            Some(slot) if *slot == hash => true,
+            Some(slot) => {
+                *slot = hash;
+                false
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_kept_for_each_reading_when_it_comes_again() {
+        let mut texts = TextTable::new(HashKey::new());
+        for reading in 0..3 {
+            assert_eq!(texts.known(b"SELECT 1", reading, || reading), None);
+        }
+        for _ in 0..2 {
+            for reading in 0..3 {
+                assert_eq!(texts.known(b"SELECT 1", reading, || reading).copied(), Some(reading));
+            }
+        }
+        let look_again = || unreachable!("it is known");
+        assert_eq!(texts.known(b"SELECT 1", 0, look_again).copied(), Some(0));
+        assert_eq!(texts.known(b"SELECT 2", 0, look_again), None);
+    }
+
+    #[test]
+    fn what_is_in_use_outlives_a_generation() {
+        let mut texts = TextTable::new(HashKey::new());
+        let mut looks = 0;
+        for number in 0..3 * TEXTS_MAX {
+            for _ in 0..2 {
+                let text = format!("SELECT {number}");
+                let _value = texts.known(text.as_bytes(), 0, || ());
+                let _value = texts.known(b"SELECT NULL", 0, || looks += 1);
+            }
+        }
+        assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn the_table_is_bounded() {
+        let check = |texts_wanted: usize, length: usize| {
+            let mut texts = TextTable::new(HashKey::new());
+            for number in 0..texts_wanted {
+                let text = format!("SELECT {number} {}", "x".repeat(length));
+                for _ in 0..2 {
+                    let _value = texts.known(text.as_bytes(), 0, || ());
+                }
+            }
+            for generation in [&texts.young, &texts.old] {
+                let bytes: usize = generation.values().map(|known| known.text.len()).sum();
+                assert!((1..=TEXTS_MAX).contains(&generation.len()));
+                assert!(bytes < TEXT_BYTES_MAX + 2 * length.max(100));
+            }
+        };
+        check(2 * TEXTS_MAX + 1, 0);
+        check(12, TEXT_BYTES_MAX / 4);
+    }
+}
