@@ -1,0 +1,11 @@
+//! An Iceberg REST catalog: which tables and views there are, and which metadata each has now.
+//!
+//! It never reads or writes data: only metadata documents, and manifests where a scan is planned.
+//! It never rebuilds what a client wrote: a document is ids and the bytes of its parts, so that
+//! what nobody here knows comes back as it came.
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod ident;
+
+pub use error::{Error, Kind, Result};
