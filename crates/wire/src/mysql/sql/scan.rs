@@ -297,6 +297,8 @@ impl<'a> Scan<'a> {
                 self.effects |= Effects::SHOW_WARNINGS;
             }
             Word::Local if self.verb == Word::Load => self.effects |= Effects::LOCAL_INFILE,
+            // It is nobody's name without quotes: within a block it is that statement.
+            Word::Kill => self.effects |= Effects::KILL,
             Word::Rename if self.verb == Word::Alter => self.effects |= Effects::TEMP_RENAME,
             Word::For if self.assigning == Assigning::StatementValue && self.depth == 0 => {
                 self.assigning = Assigning::No;
@@ -495,10 +497,11 @@ impl<'a> Scan<'a> {
             return unseen;
         }
         let inner = within(inner, self.lexer.mode(), Depth::Inner);
+        // What is prepared here is run by an `EXECUTE` that does not say what it is.
+        let kept = Effects::READ_WRITE.with(Effects::KILL);
         match word {
             Word::Execute => inner,
-            _ if inner.contains(Effects::READ_WRITE) => unseen,
-            _ => Effects::NONE,
+            _ => inner.without(inner.without(kept)),
         }
     }
 }

@@ -280,6 +280,17 @@ const LEAVES: &[(&str, Effects)] = &[
     ("SELECT CONNECTION_ID()", Effects::CONNECTION_ID),
     ("SELECT @@pseudo_thread_id", Effects::CONNECTION_ID),
     ("KILL QUERY 5", Effects::KILL),
+    ("PREPARE s FROM 'KILL 7'", Effects::SQL_PREPARE.with(Effects::KILL)),
+    ("PREPARE s FROM 'SELECT `kill`, t.kill'", Effects::SQL_PREPARE),
+    ("EXECUTE IMMEDIATE 'KILL 7'", Effects::SQL_EXECUTE.with(Effects::KILL)),
+    ("SET STATEMENT max_statement_time = 1 FOR KILL 7", Effects::KILL),
+    ("CREATE PROCEDURE p() KILL 7", Effects::DDL.with(Effects::ROUTINE)),
+    ("BEGIN NOT ATOMIC IF 1 THEN KILL 7", {
+        Effects::TRANSACTION_BEGIN.with(Effects::UNPARSED).with(Effects::KILL)
+    }),
+    ("SELECT GET_LOCK ('x', 1)", Effects::GET_LOCK),
+    ("SELECT GET_LOCK\n/* */ ('x', 1)", Effects::GET_LOCK),
+    ("SELECT RELEASE_ALL_LOCKS ()", Effects::RELEASE_ALL_LOCKS),
     ("KILL CONNECTION_ID()", Effects::KILL.with(Effects::CONNECTION_ID)),
     ("SELECT NEXTVAL(s)", Effects::SEQUENCE_NEXT),
     ("SELECT NEXT VALUE FOR s", Effects::SEQUENCE_NEXT),
