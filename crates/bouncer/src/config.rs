@@ -137,6 +137,9 @@ pub struct ServerTable {
     pub cert: Option<PathBuf>,
     /// The key of that, PEM.
     pub key: Option<PathBuf>,
+    /// Whether a key that nobody vouches for is believed to be the server's when it asks for a
+    /// password.
+    pub trust_server_key: bool,
 }
 
 /// The `[bouncer.health]` table.

@@ -14,8 +14,8 @@ use wire::pg::scram::NONCE_BYTES;
 use wire::pg::startup::Version;
 
 use crate::mysql;
-use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams, Exposure};
-use crate::tenants::{Address, ServerAddress};
+use crate::pg::dial::{Credentials, Dial, DialError, DialNext, DialParams};
+use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide, TlsError};
 
 pub(crate) use line::Line;
@@ -104,10 +104,7 @@ impl Control {
                     of("client_encoding", "UTF8"),
                 ],
                 tls: tls::request(&errand.server.tls, address),
-                exposure: match address {
-                    Address::Unix { .. } | Address::Socket { .. } => Exposure::Private,
-                    Address::Tcp { .. } => Exposure::Public,
-                },
+                assurance: tls::assurance(&errand.server.tls, address.socket_path().is_some()),
                 version: Version::V3_0,
             },
             nonce,

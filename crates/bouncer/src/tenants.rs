@@ -88,6 +88,22 @@ pub struct ServerTls {
     pub cert: Option<PathBuf>,
     /// The key of that.
     pub key: Option<PathBuf>,
+    /// Whether a key that nobody vouches for is believed to be the server's when it asks for a
+    /// password: that of its certificate, or without TLS one that a server of MySQL sends.
+    pub trust_server_key: bool,
+}
+
+impl ServerTls {
+    /// Whether only the server itself gets through a handshake. Any authority of the system's
+    /// vouches for anybody's name, so that without names these prove nothing.
+    #[must_use]
+    pub fn is_verified(&self) -> bool {
+        match self.mode {
+            TlsMode::VerifyFull => true,
+            TlsMode::VerifyCa | TlsMode::Require => self.ca.is_some(),
+            TlsMode::Prefer | TlsMode::Allow | TlsMode::Disable => false,
+        }
+    }
 }
 
 /// A tenant at one time.

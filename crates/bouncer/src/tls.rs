@@ -24,7 +24,7 @@ use tokio_rustls::rustls::{
     ServerConnection,
 };
 
-use crate::pg::dial::TlsRequest;
+use crate::pg::dial::{Assurance, TlsRequest};
 use crate::pg::login::{TlsFacts, TlsPolicy};
 use crate::tenants::{Address, ServerTls};
 
@@ -322,6 +322,17 @@ pub fn request(tls: &ServerTls, address: &Address) -> TlsRequest {
         // libpq tries without TLS first; whoever allows it has no reason to prefer it.
         (_, TlsMode::Allow | TlsMode::Prefer) => TlsRequest::IfOffered,
         (_, TlsMode::Require | TlsMode::VerifyCa | TlsMode::VerifyFull) => TlsRequest::Must,
+    }
+}
+
+/// What is known of who answers there, before it has proved anything.
+#[must_use]
+pub fn assurance(tls: &ServerTls, is_unix: bool) -> Assurance {
+    match (is_unix, tls.is_verified(), tls.trust_server_key) {
+        (true, ..) => Assurance::Private,
+        (false, true, _) => Assurance::Verified,
+        (false, false, true) => Assurance::Trusted,
+        (false, false, false) => Assurance::Unknown,
     }
 }
 

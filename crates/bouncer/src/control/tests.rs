@@ -11,8 +11,8 @@ use wire::pg::scram::{ScramKeys, ScramSecret};
 use wire::pg::secret::Password;
 
 use super::*;
-use crate::pg::dial::{Greeting, TlsRequest};
-use crate::tenants::{ServerId, ServerTls};
+use crate::pg::dial::{Assurance, Greeting, TlsRequest};
+use crate::tenants::{Address, ServerId, ServerTls};
 
 /// More than anything here takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(30);
@@ -96,7 +96,8 @@ async fn every_way_to_prove_who_we_are() {
     assert_eq!(ask(&tcp, "alice", Credentials::None).await, fails(error));
     postgres.require("password");
     assert_eq!(ask(&unix, "alice", password("secret")).await, known);
-    let error = "the server asks for the password without encryption, which is not possible here";
+    let error = "the server asks for the password itself, and could be anybody: \
+                 `tls = \"verify-full\"` is missing in its table of `bouncer.servers`";
     assert_eq!(ask(&tcp, "alice", password("secret")).await, fails(error));
 
     postgres.sql("SET password_encryption = md5; ALTER ROLE alice PASSWORD 'secret'");
@@ -131,11 +132,24 @@ async fn every_way_to_encrypt() {
         let expected = expected.map(|ssl| format!("alice {ssl} pg_catalog"));
         assert_eq!(answer, expected.map_err(str::to_owned), "{mode:?}");
     }
-    // A password as it is may be asked for where nobody can listen.
+    // A password as it is may be asked for by a server that is known.
     postgres.require("password");
-    let tls = ServerTls { mode: TlsMode::Require, ..ServerTls::default() };
-    let answer = ask(&server(&tcp(&postgres), tls), "alice", password("secret")).await;
-    assert_eq!(answer, Ok("alice true pg_catalog".to_owned()));
+    let unknown = "the server asks for the password itself, and could be anybody: \
+                   `tls = \"verify-full\"`, or else `trust_server_key = true`, is missing in its \
+                   table of `bouncer.servers`";
+    for (mode, ca, trust_server_key, expected) in [
+        (TlsMode::Prefer, None, false, Err(unknown)),
+        (TlsMode::Require, None, false, Err(unknown)),
+        (TlsMode::Prefer, None, true, Ok("true")),
+        (TlsMode::Require, None, true, Ok("true")),
+        (TlsMode::Require, ca.clone(), false, Ok("true")),
+        (TlsMode::VerifyFull, ca, false, Ok("true")),
+    ] {
+        let tls = ServerTls { mode, ca, trust_server_key, ..ServerTls::default() };
+        let answer = ask(&server(&tcp(&postgres), tls), "alice", password("secret")).await;
+        let expected = expected.map(|ssl| format!("alice {ssl} pg_catalog"));
+        assert_eq!(answer, expected.map_err(str::to_owned), "{mode:?} {trust_server_key}");
+    }
 
     let plain = Postgres::start();
     let must = ServerTls { mode: TlsMode::Require, ..ServerTls::default() };
@@ -162,7 +176,8 @@ async fn our_own_certificate_says_who_we_are() {
     });
     let key = Some(file.with_file_name("key.pem"));
     let ca = Some(file.clone());
-    let own = ServerTls { mode: TlsMode::VerifyFull, ca, cert: Some(file), key };
+    let own =
+        ServerTls { mode: TlsMode::VerifyFull, ca, cert: Some(file), key, ..ServerTls::default() };
     let server = server(&tcp(&postgres), own);
     let answer = ask(&server, "localhost", Credentials::None).await;
     assert_eq!(answer, Ok("localhost true pg_catalog".to_owned()));
@@ -202,7 +217,7 @@ fn greeted(
         credentials: Arc::new(Credentials::None),
         parameters: Vec::new(),
         tls: TlsRequest::Never,
-        exposure: Exposure::Private,
+        assurance: Assurance::Private,
         version,
     };
     let mut dial = Dial::new(params, [1; NONCE_BYTES]);

@@ -14,8 +14,7 @@ use wire::mysql::reply::{Event, Reply, ReplyKind};
 
 use super::dial::{Credentials, Dial, DialNext, DialParams};
 use crate::control::{ANSWER_BYTES_MAX, ControlError, Line, ROWS_MAX, Rows};
-use crate::pg::dial::Exposure;
-use crate::tenants::{Address, ServerAddress};
+use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide};
 
 /// `utf8mb4_general_ci`, which both MySQL and MariaDB have.
@@ -58,11 +57,7 @@ impl Control {
             database: errand.database.map(str::to_owned),
             credentials: errand.credentials,
             tls: tls::request(&errand.server.tls, address),
-            exposure: match address {
-                Address::Unix { .. } | Address::Socket { .. } => Exposure::Private,
-                Address::Tcp { .. } => Exposure::Public,
-            },
-            trusts_server_key: false,
+            assurance: tls::assurance(&errand.server.tls, address.socket_path().is_some()),
             more: Capabilities::NONE,
             collation: COLLATION,
             attributes: vec![("program_name".to_owned(), errand.application.to_owned())],

@@ -2,8 +2,8 @@
 //! as all are, or to the end of an errand that kills what another session does.
 //!
 //! Pure, like [`pg::dial`](crate::pg::dial), whose words for encryption it has. The server may be
-//! hostile or somebody in between: it is told a password as it is only where nobody can listen, and
-//! nothing that it says before encryption can make us do without.
+//! hostile or somebody in between: it is told a password as it is only where it is known who reads
+//! it, and nothing that it says before encryption can make us do without.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use wire::mysql::packet::{ErrPacket, OkPacket};
 pub use credentials::{Credentials, CredentialsError};
 
 use super::auth::{KeyError, encrypt};
-use crate::pg::dial::{Exposure, TlsRequest};
+use crate::pg::dial::{Assurance, TlsRequest, Unverified, VERIFY_OR_TRUST};
 
 mod credentials;
 
@@ -63,11 +63,9 @@ pub struct DialParams {
     pub credentials: Arc<Credentials>,
     /// Encryption.
     pub tls: TlsRequest,
-    /// Who could listen without it.
-    pub exposure: Exposure,
-    /// Whether the password may be encrypted with a key that the server sends over a connection
-    /// that is not encrypted. Somebody in between can send a key of its own.
-    pub trusts_server_key: bool,
+    /// Who may see the password, and whether it may be encrypted with a key that the server sends
+    /// over a connection without TLS.
+    pub assurance: Assurance,
     /// Capabilities beyond [`WANTED`]: `FOUND_ROWS`, `LOCAL_FILES`.
     pub more: Capabilities,
     /// The collation, and so the character set, to begin with.
@@ -118,6 +116,9 @@ pub enum DialError {
     /// The key that it sent does not do.
     #[error("encrypt the password")]
     Key(#[from] KeyError),
+    /// It asks for the password itself, and is not known.
+    #[error(transparent)]
+    Unverified(#[from] Unverified),
 }
 
 impl DialError {
@@ -136,7 +137,10 @@ impl DialError {
                 1053 => "57P01",
                 _ => "08006",
             },
-            DialError::Unsupported(_) | DialError::Credentials(_) | DialError::Key(_) => "28000",
+            DialError::Unsupported(_)
+            | DialError::Credentials(_)
+            | DialError::Key(_)
+            | DialError::Unverified(_) => "28000",
             DialError::NoTls | DialError::Protocol(_) | DialError::Greeting(_) => "08001",
         }
     }
@@ -478,10 +482,7 @@ impl Dial {
                 (nonce, self.params.credentials.answer(plugin, &nonce)?)
             }
             Plugin::Clear => {
-                if !self.is_private() {
-                    let what = "the password without encryption".to_owned();
-                    return Err(DialError::Unsupported(what));
-                }
+                self.params.assurance.show_password(self.greeting.is_encrypted)?;
                 let password = self.params.credentials.password(plugin)?;
                 (Nonce::new([0; auth::NONCE_BYTES]), with_nul(password))
             }
@@ -494,15 +495,18 @@ impl Dial {
     /// The server has not seen the password yet, and wants to.
     fn show_password(&mut self, offer: Offer, out: &mut Vec<u8>) -> Result<(), DialError> {
         let password = self.params.credentials.password(offer.plugin)?;
-        if self.is_private() {
-            frame::put_packet(out, &mut self.seq, &with_nul(password));
-            self.state = State::Verdict(offer);
-        } else if self.params.trusts_server_key {
-            frame::put_packet(out, &mut self.seq, &[auth::PUBLIC_KEY]);
-            self.state = State::PublicKey(offer.nonce);
-        } else {
-            let what = "the password (caching_sha2_password) without encryption".to_owned();
-            return Err(DialError::Unsupported(what));
+        let is_encrypted = self.greeting.is_encrypted;
+        match (self.params.assurance, self.params.assurance.show_password(is_encrypted)) {
+            (_, Ok(())) => {
+                frame::put_packet(out, &mut self.seq, &with_nul(password));
+                self.state = State::Verdict(offer);
+            }
+            // With TLS servers take no other encryption: the key of TLS has to do.
+            (Assurance::Trusted, Err(_)) => {
+                frame::put_packet(out, &mut self.seq, &[auth::PUBLIC_KEY]);
+                self.state = State::PublicKey(offer.nonce);
+            }
+            (_, Err(_)) => return Err(Unverified(VERIFY_OR_TRUST).into()),
         }
         Ok(())
     }
@@ -571,11 +575,6 @@ impl Dial {
             self.state = State::Over;
             DialNext::Ready(Box::new(self.greeting.clone()))
         })
-    }
-
-    /// Whether nobody can listen.
-    fn is_private(&self) -> bool {
-        self.greeting.is_encrypted || self.params.exposure == Exposure::Private
     }
 }
 

@@ -19,7 +19,7 @@ use super::login::{Login, LoginNext, LoginPolicy, Method, Proof};
 use super::server::{ServerSession, ServerSetup};
 use super::settings::Settings;
 use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
-use crate::pg::dial::{Exposure, TlsRequest};
+use crate::pg::dial::{Assurance, TlsRequest};
 use crate::pg::login::{CleartextPolicy, Reached, TlsPolicy};
 use crate::pg::statements::HashKey;
 
@@ -309,8 +309,7 @@ fn params() -> DialParams {
         database: None,
         credentials: Arc::new(Credentials::Password(Password::new("secret".to_owned()))),
         tls: TlsRequest::Never,
-        exposure: Exposure::Public,
-        trusts_server_key: true,
+        assurance: Assurance::Trusted,
         more: Capabilities::NONE,
         collation: 45,
         attributes: Vec::new(),

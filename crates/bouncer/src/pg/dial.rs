@@ -2,8 +2,8 @@
 //! a cancel request.
 //!
 //! Pure, like [`login`](super::login). The server may be hostile or somebody in between: it is
-//! told a password as it is only where nobody can listen, does not choose how much we hash beyond
-//! a bound, and whatever it says before encryption is not believed.
+//! told a password as it is only where it is known who reads it, does not choose how much we hash
+//! beyond a bound, and whatever it says before encryption is not believed.
 
 use std::sync::Arc;
 
@@ -37,14 +37,49 @@ pub enum TlsRequest {
     Must,
 }
 
-/// Whether others could read what is sent unencrypted.
+/// What is known of who answers at a server's address before it has proved anything, and so whether
+/// it may see a password as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exposure {
-    /// A Unix socket, or a network that the operator vouches for.
+pub enum Assurance {
+    /// A Unix socket: nobody is in between.
     Private,
-    /// Any other network.
-    Public,
+    /// The handshake of TLS finds out whether it is the server.
+    Verified,
+    /// Nobody vouches for the key that it shows, and the operator believes it
+    /// (`trust_server_key`).
+    Trusted,
+    /// Somebody in between could answer in its place, with TLS as well.
+    Unknown,
 }
+
+impl Assurance {
+    /// Lets a password be shown as it is, or says what would have to be set for that.
+    ///
+    /// # Errors
+    /// When it could be read by somebody else.
+    pub fn show_password(self, is_encrypted: bool) -> Result<(), Unverified> {
+        match (self, is_encrypted) {
+            (Assurance::Private, _) | (Assurance::Verified | Assurance::Trusted, true) => Ok(()),
+            (Assurance::Unknown, true) => Err(Unverified(VERIFY_OR_TRUST)),
+            (Assurance::Trusted, false) => Err(Unverified("`tls = \"require\"`")),
+            (Assurance::Verified | Assurance::Unknown, false) => {
+                Err(Unverified("`tls = \"verify-full\"`"))
+            }
+        }
+    }
+}
+
+/// What helps where the server's key is not known.
+pub(crate) const VERIFY_OR_TRUST: &str =
+    "`tls = \"verify-full\"`, or else `trust_server_key = true`,";
+
+/// Nobody knows who would read the password. It names the setting to change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the server asks for the password itself, and could be anybody: {0} is missing in its table of \
+     `bouncer.servers`"
+)]
+pub struct Unverified(pub(crate) &'static str);
 
 /// How to log in.
 #[derive(Clone, Debug)]
@@ -59,8 +94,8 @@ pub struct DialParams {
     pub parameters: Vec<(String, String)>,
     /// Encryption.
     pub tls: TlsRequest,
-    /// Who could listen without it.
-    pub exposure: Exposure,
+    /// Who may see the password.
+    pub assurance: Assurance,
     /// [`Version::V3_0`], which everybody speaks, or [`Version::V3_2`] for long keys; servers since
     /// PostgreSQL 9.3 that do not know it say so and go on with 3.0.
     pub version: Version,
@@ -99,6 +134,9 @@ pub enum DialError {
     /// There is nothing to answer with.
     #[error(transparent)]
     Credentials(#[from] CredentialsError),
+    /// It asks for the password itself, and is not known.
+    #[error(transparent)]
+    Unverified(#[from] Unverified),
 }
 
 impl DialError {
@@ -107,7 +145,10 @@ impl DialError {
     pub fn code(&self) -> &str {
         match self {
             DialError::Refused { code, .. } => code,
-            DialError::Scram(_) | DialError::Unsupported(_) | DialError::Credentials(_) => "28000",
+            DialError::Scram(_)
+            | DialError::Unsupported(_)
+            | DialError::Credentials(_)
+            | DialError::Unverified(_) => "28000",
             DialError::NoTls | DialError::Protocol(_) => "08001",
         }
     }
@@ -373,9 +414,7 @@ impl Dial {
         match (u32::from_be_bytes(*kind), state) {
             (0, State::Challenge | State::Verdict) => Ok(Flow::Go(State::Greeting)),
             (3, State::Challenge) => {
-                if !self.is_encrypted && params.exposure == Exposure::Public {
-                    return Err(DialError::Unsupported("the password without encryption"));
-                }
+                params.assurance.show_password(self.is_encrypted)?;
                 frontend::password(out, params.credentials.password()?.as_bytes());
                 Ok(Flow::Go(State::Verdict))
             }

@@ -262,10 +262,14 @@ impl Translator<'_> {
 
     fn server(&self, address: String) -> ServerTable {
         let file = |key| path(self.values.text(key));
+        let tls = tls_mode(self.values.text("server_tls_sslmode"));
         ServerTable {
             address,
             connections_max: Some(UNLIMITED),
-            tls: tls_mode(self.values.text("server_tls_sslmode")),
+            // Whoever says that it has to be encrypted, and no more, has decided whom to believe;
+            // whoever says nothing gets `prefer`.
+            trust_server_key: tls == TlsMode::Require,
+            tls,
             ca: file("server_tls_ca_file"),
             cert: file("server_tls_cert_file"),
             key: file("server_tls_key_file"),
@@ -469,6 +473,22 @@ mod tests {
             };
             let error = translated(&text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_must_encrypt_is_shown_a_password_as_there() {
+        for (mode, expected) in [
+            ("", (TlsMode::Prefer, false)),
+            ("server_tls_sslmode=disable\n", (TlsMode::Disable, false)),
+            ("server_tls_sslmode=prefer\n", (TlsMode::Prefer, false)),
+            ("server_tls_sslmode=require\n", (TlsMode::Require, true)),
+            ("server_tls_sslmode=verify-full\n", (TlsMode::VerifyFull, false)),
+        ] {
+            let text = format!("[databases]\np0 = host=127.0.0.1\n[pgbouncer]\n{mode}");
+            let Translated { config, .. } = translated(&text).unwrap();
+            let table = config.servers.values().next().unwrap();
+            assert_eq!((table.tls, table.trust_server_key), expected, "{mode}");
         }
     }
 }

@@ -20,10 +20,10 @@ use super::worker::{Look, Worker};
 use crate::link::{Credentials, DialNext, Dialer, Greeting, LinkLimits, Proved, ServerLink};
 use crate::mysql;
 use crate::pg;
-use crate::pg::dial::{Exposure, TlsRequest};
+use crate::pg::dial::{Assurance, TlsRequest};
 use crate::pg::server::{ServerSession, ServerSetup};
 use crate::pg::settings::Parameters as Reported;
-use crate::tenants::{Address, PoolId, Route, Tenant, TenantUser};
+use crate::tenants::{Address, PoolId, Route, ServerTls, Tenant, TenantUser};
 use crate::tls;
 
 /// The collation that connections to MySQL begin with: `utf8mb4_general_ci`, which MariaDB has as
@@ -98,7 +98,7 @@ impl Role {
             credentials,
             parameters: settings.map(|(name, value)| (name.clone(), value.clone())).collect(),
             tls,
-            exposure: target.exposure(),
+            assurance: target.assurance(&self.tenant.server.tls),
             version: Version::V3_0,
         };
         Ok(pg::dial::Dial::new(params, nonce))
@@ -108,7 +108,7 @@ impl Role {
         &self,
         credentials: Arc<mysql::dial::Credentials>,
         tls: TlsRequest,
-        target: &Target,
+        assurance: Assurance,
     ) -> mysql::dial::DialParams {
         let tenant = &self.tenant;
         let more = |is_there: bool, capability: Capabilities| {
@@ -123,8 +123,7 @@ impl Role {
             database: Some(tenant.database.as_ref().to_owned()),
             credentials,
             tls,
-            exposure: target.exposure(),
-            trusts_server_key: false,
+            assurance,
             more: more(tenant.found_rows, Capabilities::FOUND_ROWS)
                 .union(more(tenant.local_infile, Capabilities::LOCAL_FILES)),
             collation: MYSQL_COLLATION,
@@ -189,12 +188,9 @@ impl Target {
         }
     }
 
-    /// Who could listen without encryption.
-    fn exposure(&self) -> Exposure {
-        match self {
-            Target::Unix(_) => Exposure::Private,
-            Target::Tcp(_) => Exposure::Public,
-        }
+    /// Who may see a password there.
+    fn assurance(&self, tls: &ServerTls) -> Assurance {
+        tls::assurance(tls, matches!(self, Target::Unix(_)))
     }
 }
 
@@ -317,7 +313,8 @@ impl Worker {
                 Dialer::Pg(role.pg_dial(Arc::clone(credentials), tls, target)?)
             }
             Credentials::My(credentials) => {
-                let params = role.mysql_params(Arc::clone(credentials), tls, target);
+                let assurance = target.assurance(&role.tenant.server.tls);
+                let params = role.mysql_params(Arc::clone(credentials), tls, assurance);
                 Dialer::My(mysql::dial::Dial::new(params))
             }
         })
@@ -345,7 +342,9 @@ impl Worker {
             ServerLink::My(link) => {
                 let role = self.roles.get(&server.slot.pool())?;
                 let Credentials::My(credentials) = &role.credentials else { return None };
-                let params = role.mysql_params(Arc::clone(credentials), tls, &server.target);
+                // Of the server as it was when the connection was made, as is the handshake.
+                let assurance = server.target.assurance(&server.tenant.server.tls);
+                let params = role.mysql_params(Arc::clone(credentials), tls, assurance);
                 Some(Dialer::My(mysql::dial::Dial::cancel(params, link.pid())))
             }
         }

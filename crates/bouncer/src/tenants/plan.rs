@@ -434,6 +434,7 @@ fn server(
         ca: table.ca.clone(),
         cert: table.cert.clone(),
         key: table.key.clone(),
+        trust_server_key: table.trust_server_key,
     };
     let connections_max = table.connections_max.unwrap_or(settings.server_connections_max);
     if connections_max == 0 {

@@ -28,6 +28,7 @@ fn servers(mode: TlsMode, ca: Option<&Certificate>, own: Option<&Certificate>) -
         ca: ca.map(|it| it.certificate.clone()),
         cert: own.map(|it| it.certificate.clone()),
         key: own.map(|it| it.key.clone()),
+        trust_server_key: false,
     }
 }
 
@@ -228,5 +229,31 @@ fn what_is_no_certificate_says_nothing() {
     for bytes in [&b""[..], b"\x30", b"\x30\x82\xff\xff", &[0x30; 64]] {
         assert_eq!(certificate::end_point(bytes), None);
         assert_eq!(certificate::common_name(bytes), None);
+    }
+}
+
+#[test]
+fn a_server_is_known_by_a_verified_certificate_or_because_the_operator_says_so() {
+    let ca = Some(PathBuf::from("ca.crt"));
+    let check = |mode, ca: &Option<PathBuf>, expected| {
+        let tls = ServerTls { mode, ca: ca.clone(), ..ServerTls::default() };
+        assert_eq!(assurance(&tls, false), expected, "{mode:?} {ca:?}");
+        assert_eq!(assurance(&tls, true), Assurance::Private, "{mode:?} {ca:?}");
+        let trusted = ServerTls { trust_server_key: true, ..tls };
+        let expected = match expected {
+            Assurance::Unknown => Assurance::Trusted,
+            other => other,
+        };
+        assert_eq!(assurance(&trusted, false), expected, "{mode:?} {ca:?}");
+    };
+    check(TlsMode::VerifyFull, &None, Assurance::Verified);
+    check(TlsMode::VerifyFull, &ca, Assurance::Verified);
+    check(TlsMode::VerifyCa, &ca, Assurance::Verified);
+    // Authorities of the system have a certificate for everybody.
+    check(TlsMode::VerifyCa, &None, Assurance::Unknown);
+    check(TlsMode::Require, &ca, Assurance::Verified);
+    check(TlsMode::Require, &None, Assurance::Unknown);
+    for mode in [TlsMode::Prefer, TlsMode::Allow, TlsMode::Disable] {
+        check(mode, &ca, Assurance::Unknown);
     }
 }

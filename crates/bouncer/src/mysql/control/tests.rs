@@ -17,8 +17,8 @@ use super::*;
 use crate::auth_query::AuthQueries;
 use crate::config::Config;
 use crate::mysql::dial::{DialError, Greeting};
-use crate::pg::dial::TlsRequest;
-use crate::tenants::{Book, Definition, ServerId, ServerTls, Settings, Tenant};
+use crate::pg::dial::{Assurance, TlsRequest};
+use crate::tenants::{Address, Book, Definition, ServerId, ServerTls, Settings, Tenant};
 
 /// More than anything here takes.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -171,8 +171,7 @@ fn params(statements: &[&str]) -> DialParams {
         database: Some("mysql".to_owned()),
         credentials: Arc::new(password("secret")),
         tls: TlsRequest::Never,
-        exposure: Exposure::Public,
-        trusts_server_key: false,
+        assurance: Assurance::Unknown,
         more: Capabilities::NONE,
         collation: COLLATION,
         attributes: vec![("program_name".to_owned(), "by hand".to_owned())],

@@ -18,7 +18,7 @@ fn params(credentials: Credentials) -> DialParams {
         credentials: Arc::new(credentials),
         parameters: vec![("application_name".to_owned(), "x".to_owned())],
         tls: TlsRequest::Never,
-        exposure: Exposure::Public,
+        assurance: Assurance::Unknown,
         version: Version::V3_0,
     }
 }
@@ -189,23 +189,19 @@ fn passwords_in_the_older_ways() {
     let (ask_md5, ask_plain) = (&b"R\0\0\0\x0c\0\0\0\x05salt"[..], &b"R\0\0\0\x08\0\0\0\x03"[..]);
     let mut answer = Vec::new();
     frontend::password(&mut answer, &md5.answer(*b"salt"));
-    let private = DialParams { exposure: Exposure::Private, ..with_password("secret") };
+    let private = DialParams { assurance: Assurance::Private, ..with_password("secret") };
     for (params, ask, expected) in [
         (with_password("secret"), ask_md5, Ok(&answer[..])),
         (params(Credentials::Md5(md5.clone())), ask_md5, Ok(&answer)),
         (params(Credentials::None), ask_md5, Err(DialError::from(CredentialsError::None))),
         (private, ask_plain, Ok(b"p\0\0\0\x0bsecret\0")),
         (
-            DialParams { exposure: Exposure::Private, ..params(Credentials::Md5(md5)) },
+            DialParams { assurance: Assurance::Private, ..params(Credentials::Md5(md5)) },
             ask_plain,
             Err(DialError::from(CredentialsError::OnlyHave("an MD5 hash"))),
         ),
         // Anybody on the way could ask for it.
-        (
-            with_password("secret"),
-            ask_plain,
-            Err(DialError::Unsupported("the password without encryption")),
-        ),
+        (with_password("secret"), ask_plain, Err(Unverified("`tls = \"verify-full\"`").into())),
     ] {
         let (mut dial, mut out) = (begun(params), Vec::new());
         let next = feed(&mut dial, ask, 3, &mut out);
@@ -214,6 +210,35 @@ fn passwords_in_the_older_ways() {
             Ok(bytes) => {
                 assert_eq!((word(&next).as_str(), out.as_slice()), ("more", bytes));
                 assert_eq!(word(&feed(&mut dial, &greeting(), 9, &mut out)), "ready");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_nobody_knows_is_not_shown_a_password_behind_tls_either() {
+    for (assurance, expected) in [
+        (Assurance::Unknown, Err(Unverified(VERIFY_OR_TRUST))),
+        (Assurance::Trusted, Ok(())),
+        (Assurance::Verified, Ok(())),
+    ] {
+        let mut out = Vec::new();
+        let params = with_password("secret");
+        let params = DialParams { assurance, tls: TlsRequest::Must, ..params };
+        let mut dial = Dial::new(params, [1; NONCE_BYTES]);
+        assert_eq!(word(&dial.start(&mut out)), "more");
+        assert_eq!(word(&feed(&mut dial, b"S", 1, &mut out)), "tls");
+        assert_eq!(word(&dial.tls_started(None, &mut out)), "more");
+        out.clear();
+        let next = feed(&mut dial, b"R\0\0\0\x08\0\0\0\x03", 9, &mut out);
+        match expected {
+            Ok(()) => {
+                assert_eq!(word(&next), "more", "{assurance:?}");
+                assert_eq!(out, b"p\0\0\0\x0bsecret\0", "{assurance:?}");
+            }
+            Err(error) => {
+                assert_eq!(word(&next), format!("fail {error}"), "{assurance:?}");
+                assert!(out.is_empty(), "{assurance:?}");
             }
         }
     }

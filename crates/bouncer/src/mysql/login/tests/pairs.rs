@@ -3,15 +3,14 @@
 
 use super::*;
 use crate::mysql::dial::{Credentials, Dial, DialError, DialNext, DialParams, TRACK};
-use crate::pg::dial::{Exposure, TlsRequest};
+use crate::pg::dial::{Assurance, TlsRequest};
 
 /// Both ends.
 struct Pair {
     policy: LoginPolicy,
     reached: Reached,
     tls: TlsRequest,
-    exposure: Exposure,
-    trusts_server_key: bool,
+    assurance: Assurance,
     credentials: Credentials,
 }
 
@@ -31,8 +30,7 @@ impl Pair {
             policy: policy(Plugin::CachingSha2),
             reached: Reached::Tcp,
             tls: TlsRequest::Never,
-            exposure: Exposure::Public,
-            trusts_server_key: false,
+            assurance: Assurance::Unknown,
             credentials,
         }
     }
@@ -43,8 +41,7 @@ impl Pair {
             database: Some("shop".to_owned()),
             credentials: Arc::new(self.credentials.clone()),
             tls: self.tls,
-            exposure: self.exposure,
-            trusts_server_key: self.trusts_server_key,
+            assurance: self.assurance,
             more: Capabilities::NONE,
             collation: 45,
             attributes: vec![("tenant_id".to_owned(), "acme".to_owned())],
@@ -232,37 +229,35 @@ fn both_sides_agree_on_a_method() {
 }
 
 #[test]
-fn a_password_that_has_to_be_shown_is_shown_where_nobody_listens_or_encrypted() {
+fn a_password_that_has_to_be_shown_is_shown_to_a_server_that_is_known_only() {
     let some_sha2: fn() -> Option<Verifier> = || Some(sha2());
-    let open = Pair::over_tcp(password());
-    check(
-        &open,
-        some_sha2,
-        "the server asks for the password (caching_sha2_password) without encryption, which is \
-         not possible here",
-    );
-    check(
-        &Pair { tls: TlsRequest::Must, ..Pair::over_tcp(password()) },
-        some_sha2,
-        "in by password",
-    );
-    let by_key = Pair { trusts_server_key: true, ..Pair::over_tcp(password()) };
-    check(&by_key, some_sha2, "in by password");
+    let refused = "the server asks for the password itself, and could be anybody: \
+                   `tls = \"verify-full\"`, or else `trust_server_key = true`, is missing in its \
+                   table of `bouncer.servers`";
+    for tls in [TlsRequest::Never, TlsRequest::IfOffered, TlsRequest::Must] {
+        let unknown = Pair { tls, ..Pair::over_tcp(password()) };
+        check(&unknown, some_sha2, refused);
+        let trusted = Pair { tls, assurance: Assurance::Trusted, ..Pair::over_tcp(password()) };
+        check(&trusted, some_sha2, "in by password");
+    }
+    let tls = TlsRequest::Must;
+    let verified = Pair { tls, assurance: Assurance::Verified, ..Pair::over_tcp(password()) };
+    check(&verified, some_sha2, "in by password");
     let unix = Pair {
         reached: Reached::Unix { uid: None },
-        exposure: Exposure::Private,
+        assurance: Assurance::Private,
         ..Pair::over_tcp(password())
     };
     check(&unix, some_sha2, "in by password");
     let wrong = Credentials::Password(Password::new("wrong".to_owned()));
     let denied = "Access denied for user 'alice' (using password: YES) (1045)";
-    check(&Pair { trusts_server_key: true, ..Pair::over_tcp(wrong) }, some_sha2, denied);
+    check(&Pair { assurance: Assurance::Trusted, ..Pair::over_tcp(wrong) }, some_sha2, denied);
 }
 
 #[test]
 fn a_password_that_was_shown_once_needs_not_be_shown_again() {
     let verifier = Arc::new(sha2());
-    let by_key = Pair { trusts_server_key: true, ..Pair::over_tcp(password()) };
+    let by_key = Pair { assurance: Assurance::Trusted, ..Pair::over_tcp(password()) };
     let first = by_key.meet(Some(&verifier), 1 << 16);
     assert!(matches!(first.shown, Some(Shown::Password(_))), "{first:?}");
     // Not even by one who trusts no key, or has none but what a proof gave away.
