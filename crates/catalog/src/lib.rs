@@ -7,5 +7,6 @@
 
 mod error;
 pub mod ident;
+pub mod json;
 
 pub use error::{Error, Kind, Result};

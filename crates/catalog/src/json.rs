@@ -1,0 +1,430 @@
+//! JSON as slices of the bytes it came in. A value is checked once, wholly, when it arrives; from
+//! then on it is passed around, taken apart and written out again without a copy and without losing
+//! a key, a digit or the order that nobody here knows the meaning of.
+
+pub mod cursor;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::Write;
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::{Error, Kind};
+use cursor::{Cursor, Text};
+
+/// How many objects and arrays may lie within each other; `serde_json` allows no more either.
+pub const DEPTH_MAX: u32 = 120;
+
+/// Bytes of the longest text that is looked at. Metadata of 250 MB has been seen in the wild, and
+/// its readers failed.
+pub const TEXT_BYTES_MAX: usize = 256 << 20;
+
+/// Why something is not the JSON that is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// It is no JSON.
+    #[error("malformed JSON: {what} at byte {offset}")]
+    Malformed {
+        /// What is there, or is not.
+        what: &'static str,
+        /// Where, from the beginning of the text.
+        offset: usize,
+    },
+    /// It has more bytes than anybody may send.
+    #[error("the JSON is longer than {TEXT_BYTES_MAX} bytes")]
+    TooLong,
+    /// It is JSON of another shape.
+    #[error("{0}")]
+    Shape(String),
+}
+
+impl From<JsonError> for Error {
+    /// Whoever sent it is to blame. What reads stored documents says so itself.
+    fn from(error: JsonError) -> Error {
+        let kind = match error {
+            JsonError::TooLong => Kind::TooLarge,
+            JsonError::Malformed { .. } | JsonError::Shape(_) => Kind::BadRequest,
+        };
+        Error::new(kind, error.to_string())
+    }
+}
+
+/// What kind of value it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonKind {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool,
+    /// A number, whole or not, of any size.
+    Number,
+    /// A string.
+    String,
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+}
+
+impl fmt::Display for JsonKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            JsonKind::Null => "null",
+            JsonKind::Bool => "a boolean",
+            JsonKind::Number => "a number",
+            JsonKind::String => "a string",
+            JsonKind::Array => "an array",
+            JsonKind::Object => "an object",
+        })
+    }
+}
+
+/// One well-formed value: the bytes as they came, without white space around them. Two are equal if
+/// their bytes are. A clone shares the bytes.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Fragment(Bytes);
+
+impl fmt::Debug for Fragment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
+    }
+}
+
+impl Fragment {
+    /// Checks that `text` is exactly one value.
+    ///
+    /// # Errors
+    /// When it is not, or lies beyond [`DEPTH_MAX`] or [`TEXT_BYTES_MAX`].
+    pub fn parse(text: Bytes) -> Result<Fragment, JsonError> {
+        let mut cursor = Cursor::new(&text)?;
+        let value = cursor.value()?;
+        cursor.end()?;
+        Ok(Fragment::within(&text, value))
+    }
+
+    /// `value`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
+    pub(crate) fn within(whole: &Bytes, value: &str) -> Fragment {
+        Fragment(whole.slice_ref(value.as_bytes()))
+    }
+
+    /// `null`
+    #[must_use]
+    pub const fn null() -> Fragment {
+        Fragment(Bytes::from_static(b"null"))
+    }
+
+    /// A value as serde writes it.
+    ///
+    /// # Errors
+    /// When it cannot be written, such as a map whose keys are no strings.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Fragment, JsonError> {
+        let text = serde_json::to_vec(value).map_err(|e| JsonError::Shape(e.to_string()))?;
+        Fragment::parse(text.into())
+    }
+
+    /// A string.
+    #[must_use]
+    pub fn string(said: &str) -> Fragment {
+        let mut text = Vec::with_capacity(said.len() + 2);
+        put_string(&mut text, said);
+        Fragment(text.into())
+    }
+
+    /// A whole number.
+    #[must_use]
+    pub fn integer(number: i64) -> Fragment {
+        Fragment(number.to_string().into())
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        // It was checked when it came, so that there is no other way.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// A share in the bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.0.clone()
+    }
+
+    /// A copy without insignificant white space, so that it no longer holds on to the text it came
+    /// in. What enters a document for good is copied: a small value must not keep a large request.
+    #[must_use]
+    pub fn compact(&self) -> Fragment {
+        let mut copy = Vec::with_capacity(self.0.len());
+        let (mut in_string, mut is_escaped) = (false, false);
+        for &byte in self.as_bytes() {
+            if in_string {
+                in_string = is_escaped || byte != b'"';
+                is_escaped = !is_escaped && byte == b'\\';
+            } else if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') {
+                continue;
+            } else {
+                in_string = byte == b'"';
+            }
+            copy.push(byte);
+        }
+        Fragment(copy.into())
+    }
+
+    /// What kind of value it is.
+    #[must_use]
+    pub fn kind(&self) -> JsonKind {
+        match self.0.first() {
+            Some(b'{') => JsonKind::Object,
+            Some(b'[') => JsonKind::Array,
+            Some(b'"') => JsonKind::String,
+            Some(b't' | b'f') => JsonKind::Bool,
+            Some(b'n') | None => JsonKind::Null,
+            Some(_) => JsonKind::Number,
+        }
+    }
+
+    /// Whether it is `null`.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.kind() == JsonKind::Null
+    }
+
+    /// The members of an object, in order; names that come twice come twice.
+    ///
+    /// # Errors
+    /// When it is no object.
+    pub fn members(&self) -> Result<Members<'_>, JsonError> {
+        let mut cursor = Cursor::over(self.text());
+        cursor.enter(b'{', "not an object")?;
+        Ok(Members { whole: &self.0, cursor, first: true })
+    }
+
+    /// The items of an array, in order.
+    ///
+    /// # Errors
+    /// When it is no array.
+    pub fn items(&self) -> Result<Items<'_>, JsonError> {
+        let mut cursor = Cursor::over(self.text());
+        cursor.enter(b'[', "not an array")?;
+        Ok(Items { whole: &self.0, cursor, first: true })
+    }
+
+    /// A member of an object; the last of this name, as all readers of Iceberg take it.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Fragment> {
+        self.members().ok()?.filter(|(key, _)| key == name).last().map(|(_, value)| value)
+    }
+
+    /// What a string says.
+    #[must_use]
+    pub fn as_str(&self) -> Option<Cow<'_, str>> {
+        (self.kind() == JsonKind::String).then(|| Text::checked(self.text()).decode())
+    }
+
+    /// A whole number of 64 bits. `1.0` and `1e3` are none, as they are to the reference.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        self.text().parse().ok().filter(|_| self.kind() == JsonKind::Number)
+    }
+
+    /// A whole number of 32 bits.
+    #[must_use]
+    pub fn as_i32(&self) -> Option<i32> {
+        self.text().parse().ok().filter(|_| self.kind() == JsonKind::Number)
+    }
+
+    /// `true` or `false`.
+    #[must_use]
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.as_bytes() {
+            b"true" => Some(true),
+            b"false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// As serde reads it.
+    ///
+    /// # Errors
+    /// When it has another shape.
+    pub fn decode<T: DeserializeOwned>(&self) -> Result<T, JsonError> {
+        serde_json::from_slice(&self.0).map_err(|error| JsonError::Shape(error.to_string()))
+    }
+}
+
+/// The members of an object, see [`Fragment::members`].
+#[derive(Debug)]
+pub struct Members<'a> {
+    whole: &'a Bytes,
+    cursor: Cursor<'a>,
+    first: bool,
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (Cow<'a, str>, Fragment);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if !self.cursor.another(b'}', &mut self.first).ok()? {
+            return None;
+        }
+        let name = self.cursor.member_name().ok()?;
+        let value = self.cursor.value().ok()?;
+        Some((name.decode(), Fragment::within(self.whole, value)))
+    }
+}
+
+/// The items of an array, see [`Fragment::items`].
+#[derive(Debug)]
+pub struct Items<'a> {
+    whole: &'a Bytes,
+    cursor: Cursor<'a>,
+    first: bool,
+}
+
+impl Iterator for Items<'_> {
+    type Item = Fragment;
+
+    fn next(&mut self) -> Option<Fragment> {
+        if !self.cursor.another(b']', &mut self.first).ok()? {
+            return None;
+        }
+        self.cursor.value().ok().map(|value| Fragment::within(self.whole, value))
+    }
+}
+
+/// A string of JSON that keeps its escapes as they came: a name or a value that is read now and then
+/// and written back as it was. Two are equal if they say the same.
+#[derive(Clone)]
+pub struct Str(Bytes);
+
+impl Str {
+    /// Of what it says.
+    #[must_use]
+    pub fn new(said: &str) -> Str {
+        Str(Fragment::string(said).0)
+    }
+
+    /// `text`, which a cursor over `whole` has passed, as a share in the bytes of `whole`.
+    pub(crate) fn within(whole: &Bytes, text: Text<'_>) -> Str {
+        Str(whole.slice_ref(text.raw().as_bytes()))
+    }
+
+    /// The string in `value`, if it is one.
+    #[must_use]
+    pub fn of(value: &Fragment) -> Option<Str> {
+        (value.kind() == JsonKind::String).then(|| Str(value.bytes()))
+    }
+
+    /// With quotation marks and escapes.
+    #[must_use]
+    pub fn raw(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// What it says. Copies only what has escapes.
+    #[must_use]
+    pub fn as_str(&self) -> Cow<'_, str> {
+        Text::checked(std::str::from_utf8(&self.0).unwrap_or_default()).decode()
+    }
+
+    /// A copy that does not hold on to the text it came in.
+    #[must_use]
+    pub fn detached(&self) -> Str {
+        Str(Bytes::copy_from_slice(&self.0))
+    }
+}
+
+impl PartialEq for Str {
+    fn eq(&self, other: &Str) -> bool {
+        self.0 == other.0 || self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Str {}
+
+impl PartialEq<str> for Str {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl PartialEq<&str> for Str {
+    fn eq(&self, other: &&str) -> bool {
+        self == *other
+    }
+}
+
+impl fmt::Debug for Str {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.as_str(), f)
+    }
+}
+
+impl fmt::Display for Str {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.as_str())
+    }
+}
+
+impl From<&str> for Str {
+    fn from(said: &str) -> Str {
+        Str::new(said)
+    }
+}
+
+/// Appends a string with its quotation marks.
+pub fn put_string(out: &mut Vec<u8>, said: &str) {
+    out.push(b'"');
+    let mut plain = 0;
+    for (at, &byte) in said.as_bytes().iter().enumerate() {
+        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
+            continue;
+        }
+        out.extend_from_slice(said.as_bytes().get(plain..at).unwrap_or_default());
+        plain = at + 1;
+        match byte {
+            b'"' => out.extend_from_slice(b"\\\""),
+            b'\\' => out.extend_from_slice(b"\\\\"),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            _ => {
+                const HEX: &[u8; 16] = b"0123456789abcdef";
+                out.extend_from_slice(b"\\u00");
+                out.extend([byte >> 4, byte & 15].map(|nibble| HEX[usize::from(nibble)]));
+            }
+        }
+    }
+    out.extend_from_slice(said.as_bytes().get(plain..).unwrap_or_default());
+    out.push(b'"');
+}
+
+/// Appends a whole number. Nothing is allocated beyond the buffer.
+pub fn put_integer(out: &mut Vec<u8>, number: i64) {
+    // A `Vec` takes whatever is written to it.
+    let _always_ok = write!(out, "{number}");
+}
+
+/// Appends a comma unless this is the first of an object or an array.
+pub fn put_comma(out: &mut Vec<u8>) {
+    if !matches!(out.last(), None | Some(b'{' | b'[')) {
+        out.push(b',');
+    }
+}
+
+/// Appends the name of an object's next member, with the comma before it if there is one before.
+pub fn put_name(out: &mut Vec<u8>, name: &str) {
+    put_comma(out);
+    put_string(out, name);
+    out.push(b':');
+}

@@ -1,0 +1,422 @@
+//! Walks over JSON text once, from front to back, and hands out slices of it: every byte is checked
+//! as it is passed, nothing is copied, and nothing recurses on what a stranger wrote.
+
+use std::borrow::Cow;
+
+use super::{DEPTH_MAX, JsonError, JsonKind, TEXT_BYTES_MAX};
+
+/// A place in a text of JSON. What lies before it is well-formed.
+#[derive(Debug)]
+pub struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+    /// How many objects and arrays of `object` and `array` are open here.
+    depth: u32,
+}
+
+/// A string as it stands in the text, with its quotation marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Text<'a> {
+    raw: &'a str,
+    is_escaped: bool,
+}
+
+impl<'a> Text<'a> {
+    /// A string that was checked before, from its raw form.
+    pub(super) fn checked(raw: &'a str) -> Text<'a> {
+        Text { raw, is_escaped: raw.contains('\\') }
+    }
+
+    /// With quotation marks and escapes, as it came.
+    pub fn raw(self) -> &'a str {
+        self.raw
+    }
+
+    /// Whether it has escapes, so that it takes a copy to read it.
+    pub fn is_escaped(self) -> bool {
+        self.is_escaped
+    }
+
+    /// What it says. Copies only what has escapes.
+    pub fn decode(self) -> Cow<'a, str> {
+        let inner = self.raw.get(1..self.raw.len().saturating_sub(1)).unwrap_or_default();
+        if self.is_escaped { Cow::Owned(unescape(inner)) } else { Cow::Borrowed(inner) }
+    }
+}
+
+impl<'a> Cursor<'a> {
+    /// At the front of `text`.
+    ///
+    /// # Errors
+    /// When it is longer than [`TEXT_BYTES_MAX`] or not UTF-8.
+    pub fn new(text: &'a [u8]) -> Result<Cursor<'a>, JsonError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(JsonError::TooLong);
+        }
+        let text = std::str::from_utf8(text).map_err(|error| JsonError::Malformed {
+            what: "a byte that is not UTF-8",
+            offset: error.valid_up_to(),
+        })?;
+        Ok(Cursor { text, at: 0, depth: 0 })
+    }
+
+    /// At the front of a text that is known to be UTF-8.
+    pub(super) fn over(text: &'a str) -> Cursor<'a> {
+        Cursor { text, at: 0, depth: 0 }
+    }
+
+    /// Offset of the next byte.
+    pub fn offset(&self) -> usize {
+        self.at
+    }
+
+    /// What kind of value comes next.
+    ///
+    /// # Errors
+    /// When none does.
+    pub fn peek(&mut self) -> Result<JsonKind, JsonError> {
+        self.space();
+        match self.byte() {
+            Some(b'{') => Ok(JsonKind::Object),
+            Some(b'[') => Ok(JsonKind::Array),
+            Some(b'"') => Ok(JsonKind::String),
+            Some(b't' | b'f') => Ok(JsonKind::Bool),
+            Some(b'n') => Ok(JsonKind::Null),
+            Some(b'-' | b'0'..=b'9') => Ok(JsonKind::Number),
+            _ => Err(self.malformed("no value")),
+        }
+    }
+
+    /// Passes one value of any kind; its text, without white space around it.
+    ///
+    /// # Errors
+    /// When it is malformed or deeper than [`DEPTH_MAX`].
+    pub fn value(&mut self) -> Result<&'a str, JsonError> {
+        self.space();
+        let start = self.at;
+        // One bit for each open value: set for an object. The lowest is the innermost.
+        let (mut open, mut depth) = (0_u128, 0_u32);
+        loop {
+            match self.byte() {
+                Some(b @ (b'{' | b'[')) => {
+                    let is_object = b == b'{';
+                    self.at += 1;
+                    depth += 1;
+                    if self.depth + depth > DEPTH_MAX {
+                        return Err(self.malformed("too many values within each other"));
+                    }
+                    open = (open << 1) | u128::from(is_object);
+                    self.space();
+                    let end = if is_object { b'}' } else { b']' };
+                    if self.byte() == Some(end) {
+                        self.at += 1;
+                        depth -= 1;
+                        open >>= 1;
+                    } else {
+                        if is_object {
+                            self.member_name()?;
+                        }
+                        continue;
+                    }
+                }
+                _ => self.scalar()?,
+            }
+            // A value has ended: what it is in goes on, or ends as well.
+            loop {
+                if depth == 0 {
+                    return Ok(self.text.get(start..self.at).unwrap_or_default());
+                }
+                self.space();
+                let is_object = open & 1 == 1;
+                match (self.byte(), is_object) {
+                    (Some(b','), _) => {
+                        self.at += 1;
+                        self.space();
+                        if is_object {
+                            self.member_name()?;
+                        }
+                        break;
+                    }
+                    (Some(b'}'), true) | (Some(b']'), false) => {
+                        self.at += 1;
+                        depth -= 1;
+                        open >>= 1;
+                    }
+                    _ => return Err(self.malformed("neither a comma nor an end")),
+                }
+            }
+        }
+    }
+
+    /// Passes an object. `member` is called after each name, and must pass the value.
+    ///
+    /// # Errors
+    /// When it is none or malformed, and whatever `member` returns.
+    pub fn object<E: From<JsonError>>(
+        &mut self,
+        mut member: impl FnMut(&mut Self, Text<'a>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut first = true;
+        self.enter(b'{', "not an object")?;
+        while self.another(b'}', &mut first)? {
+            let name = self.member_name()?;
+            member(self, name)?;
+        }
+        Ok(())
+    }
+
+    /// Passes an array. `item` is called before each value, and must pass it.
+    ///
+    /// # Errors
+    /// When it is none or malformed, and whatever `item` returns.
+    pub fn array<E: From<JsonError>>(
+        &mut self,
+        mut item: impl FnMut(&mut Self) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut first = true;
+        self.enter(b'[', "not an array")?;
+        while self.another(b']', &mut first)? {
+            item(self)?;
+        }
+        Ok(())
+    }
+
+    /// Passes a string.
+    ///
+    /// # Errors
+    /// When it is none or malformed.
+    pub fn string(&mut self) -> Result<Text<'a>, JsonError> {
+        self.space();
+        if self.byte() != Some(b'"') {
+            return Err(self.malformed("not a string"));
+        }
+        let start = self.at;
+        let is_escaped = self.pass_string()?;
+        Ok(Text { raw: self.text.get(start..self.at).unwrap_or_default(), is_escaped })
+    }
+
+    /// Nothing but white space may come.
+    ///
+    /// # Errors
+    /// When something else does.
+    pub fn end(&mut self) -> Result<(), JsonError> {
+        self.space();
+        if self.at == self.text.len() { Ok(()) } else { Err(self.malformed("more than one value")) }
+    }
+
+    /// Opens an object or an array.
+    pub(super) fn enter(&mut self, begin: u8, what: &'static str) -> Result<(), JsonError> {
+        self.space();
+        if self.byte() != Some(begin) {
+            return Err(self.malformed(what));
+        }
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            return Err(self.malformed("too many values within each other"));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Whether there is another member or item in what was entered; if not, leaves it.
+    pub(super) fn another(&mut self, end: u8, first: &mut bool) -> Result<bool, JsonError> {
+        self.space();
+        let was_first = std::mem::take(first);
+        match self.byte() {
+            Some(byte) if byte == end => {
+                self.at += 1;
+                self.depth -= 1;
+                Ok(false)
+            }
+            Some(b',') if !was_first => {
+                self.at += 1;
+                self.space();
+                Ok(true)
+            }
+            Some(_) if was_first => Ok(true),
+            _ => Err(self.malformed("neither a comma nor an end")),
+        }
+    }
+
+    /// Passes the name of a member, its colon, and the white space before its value.
+    pub(super) fn member_name(&mut self) -> Result<Text<'a>, JsonError> {
+        let name = self.string()?;
+        self.space();
+        if self.byte() != Some(b':') {
+            return Err(self.malformed("no colon after a name"));
+        }
+        self.at += 1;
+        self.space();
+        Ok(name)
+    }
+
+    fn byte(&self) -> Option<u8> {
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    fn malformed(&self, what: &'static str) -> JsonError {
+        JsonError::Malformed { what, offset: self.at }
+    }
+
+    fn space(&mut self) {
+        while matches!(self.byte(), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.at += 1;
+        }
+    }
+
+    fn scalar(&mut self) -> Result<(), JsonError> {
+        match self.byte() {
+            Some(b'"') => self.pass_string().map(drop),
+            Some(b'-' | b'0'..=b'9') => self.pass_number(),
+            Some(b't') => self.pass_word("true"),
+            Some(b'f') => self.pass_word("false"),
+            Some(b'n') => self.pass_word("null"),
+            _ => Err(self.malformed("no value")),
+        }
+    }
+
+    fn pass_word(&mut self, word: &str) -> Result<(), JsonError> {
+        let rest = self.text.as_bytes().get(self.at..).unwrap_or_default();
+        if !rest.starts_with(word.as_bytes()) {
+            return Err(self.malformed("no value"));
+        }
+        self.at += word.len();
+        Ok(())
+    }
+
+    /// RFC 8259 §6: no leading zeros, and digits on both sides of a point.
+    fn pass_number(&mut self) -> Result<(), JsonError> {
+        if self.byte() == Some(b'-') {
+            self.at += 1;
+        }
+        if self.byte() == Some(b'0') {
+            self.at += 1;
+        } else {
+            self.pass_digits()?;
+        }
+        if self.byte() == Some(b'.') {
+            self.at += 1;
+            self.pass_digits()?;
+        }
+        if matches!(self.byte(), Some(b'e' | b'E')) {
+            self.at += 1;
+            if matches!(self.byte(), Some(b'+' | b'-')) {
+                self.at += 1;
+            }
+            self.pass_digits()?;
+        }
+        Ok(())
+    }
+
+    fn pass_digits(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        while matches!(self.byte(), Some(b'0'..=b'9')) {
+            self.at += 1;
+        }
+        if self.at == start { Err(self.malformed("no digit")) } else { Ok(()) }
+    }
+
+    /// Passes a string that begins here; whether it has escapes.
+    fn pass_string(&mut self) -> Result<bool, JsonError> {
+        let bytes = self.text.as_bytes();
+        let mut is_escaped = false;
+        self.at += 1;
+        loop {
+            self.at = next_special(bytes, self.at);
+            match bytes.get(self.at) {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(is_escaped);
+                }
+                Some(b'\\') => {
+                    is_escaped = true;
+                    self.pass_escape()?;
+                }
+                Some(_) => return Err(self.malformed("a control character in a string")),
+                None => return Err(self.malformed("a string without an end")),
+            }
+        }
+    }
+
+    fn pass_escape(&mut self) -> Result<(), JsonError> {
+        let bytes = self.text.as_bytes();
+        match bytes.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.at += 2;
+                Ok(())
+            }
+            Some(b'u') => match unicode_escape(bytes.get(self.at..).unwrap_or_default()) {
+                Some((_, length)) => {
+                    self.at += length;
+                    Ok(())
+                }
+                None => Err(self.malformed("an escape of no character")),
+            },
+            _ => Err(self.malformed("an unknown escape")),
+        }
+    }
+}
+
+/// The character that `\uXXXX`, or a pair of them, at the front of `bytes` stands for, and how many
+/// bytes that takes. A surrogate without its other half stands for none.
+fn unicode_escape(bytes: &[u8]) -> Option<(char, usize)> {
+    let unit = |at: usize| -> Option<u32> {
+        let digits = bytes.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        digits.iter().try_fold(0, |sum, &digit| Some((sum << 4) | char::from(digit).to_digit(16)?))
+    };
+    let first = unit(0)?;
+    if !(0xD800..0xDC00).contains(&first) {
+        return Some((char::from_u32(first)?, 6));
+    }
+    let second = unit(6).filter(|unit| (0xDC00..0xE000).contains(unit))?;
+    Some((char::from_u32(0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00))?, 12))
+}
+
+/// What a checked string says that has escapes.
+fn unescape(inner: &str) -> String {
+    let mut said = String::with_capacity(inner.len());
+    let mut rest = inner;
+    while let Some((plain, escape)) = rest.split_once('\\') {
+        said.push_str(plain);
+        let whole = rest.get(plain.len()..).unwrap_or_default();
+        let (character, length) = match escape.as_bytes().first() {
+            Some(b'b') => ('\u{8}', 2),
+            Some(b'f') => ('\u{c}', 2),
+            Some(b'n') => ('\n', 2),
+            Some(b'r') => ('\r', 2),
+            Some(b't') => ('\t', 2),
+            Some(b'u') => unicode_escape(whole.as_bytes()).unwrap_or(('\u{fffd}', 2)),
+            Some(&other) => (char::from(other), 2),
+            None => break,
+        };
+        said.push(character);
+        rest = whole.get(length..).unwrap_or_default();
+    }
+    said.push_str(rest);
+    said
+}
+
+/// Offset of the first byte from `at` on that a string may not simply contain: a quotation mark, a
+/// backslash, a control character. The length of `bytes` if there is none.
+fn next_special(bytes: &[u8], mut at: usize) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    // Eight bytes at a time: subtracting borrows from a lane's highest bit if the lane is smaller
+    // than what is subtracted. A borrow may mark lanes above a true one, never below it, and it is
+    // the lowest that is asked for.
+    let zero = |word: u64| word.wrapping_sub(ONES) & !word;
+    while let Some(Ok(chunk)) = bytes.get(at..at + 8).map(<[u8; 8]>::try_from) {
+        let word = u64::from_le_bytes(chunk);
+        let quote = zero(word ^ (ONES * u64::from(b'"')));
+        let backslash = zero(word ^ (ONES * u64::from(b'\\')));
+        let control = word.wrapping_sub(ONES * 0x20) & !word;
+        let found = (quote | backslash | control) & HIGH;
+        if found != 0 {
+            return at + (found.trailing_zeros() / 8) as usize;
+        }
+        at += 8;
+    }
+    let is_special = |&byte: &u8| byte < 0x20 || byte == b'"' || byte == b'\\';
+    let rest = bytes.get(at..).unwrap_or_default();
+    at + rest.iter().position(is_special).unwrap_or(rest.len())
+}

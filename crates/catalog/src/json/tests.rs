@@ -1,0 +1,239 @@
+//! What is JSON and what is not, beside `serde_json`.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::*;
+
+fn fragment(text: &str) -> Fragment {
+    Fragment::parse(Bytes::copy_from_slice(text.as_bytes())).expect(text)
+}
+
+/// The value, taken apart and put together again by our own means.
+fn rebuilt(fragment: &Fragment) -> Value {
+    match fragment.kind() {
+        JsonKind::Object => {
+            let members = fragment.members().expect("an object");
+            Value::Object(members.map(|(name, it)| (name.into_owned(), rebuilt(&it))).collect())
+        }
+        JsonKind::Array => {
+            Value::Array(fragment.items().expect("items").map(|it| rebuilt(&it)).collect())
+        }
+        JsonKind::String => Value::String(fragment.as_str().expect("a string").into_owned()),
+        JsonKind::Bool => Value::Bool(fragment.as_bool().expect("a boolean")),
+        JsonKind::Null => Value::Null,
+        JsonKind::Number => serde_json::from_str(fragment.text()).expect("a number"),
+    }
+}
+
+/// Both readers agree whether it is JSON, and what it says.
+fn check(text: &[u8]) {
+    let ours = Fragment::parse(Bytes::copy_from_slice(text));
+    let shown = String::from_utf8_lossy(text);
+    match (serde_json::from_slice::<Value>(text), ours) {
+        (Ok(theirs), Ok(ours)) => {
+            assert_eq!(rebuilt(&ours), theirs, "{shown}");
+            let compact = ours.compact();
+            assert_eq!(rebuilt(&compact), theirs, "{shown}");
+            assert_eq!(compact.compact(), compact);
+        }
+        (Err(_), Err(_)) => {}
+        // Whether a number can be represented is for who reads it.
+        (Err(error), Ok(_)) if error.to_string().contains("number out of range") => {}
+        (theirs, ours) => panic!("{shown}: serde_json {theirs:?}, ours {ours:?}"),
+    }
+}
+
+#[test]
+fn both_readers_agree_at_the_borders_of_the_grammar() {
+    let cases = [
+        "",
+        " ",
+        "null",
+        " null ",
+        "nul",
+        "nulls",
+        "true",
+        "false",
+        "0",
+        "-0",
+        "01",
+        "-",
+        "1.",
+        ".5",
+        "1.5e",
+        "1.5e+",
+        "1.5e+7",
+        "1E400",
+        "-1e-7",
+        "+1",
+        "1 2",
+        "\"",
+        "\"\\\"",
+        "\"\\\"\"",
+        "\"\\u12\"",
+        "\"\\u0041\\n\\/\"",
+        "\"\\ud834\\udd1e\"",
+        "\"\\ud834\"",
+        "\"\\udd1e\"",
+        "\"\\ud834\\u0041\"",
+        "\"\\ud834\\ud834\"",
+        "\"\\x41\"",
+        "\"\t\"",
+        "\"\u{7f}é\u{1F600}\"",
+        "\"1234567\\n\"",
+        "\"12345678\"",
+        "\"12345678\u{1}\"",
+        "\"1234567\u{1f}8901234\"",
+        "[]",
+        "[ ]",
+        "[,]",
+        "[1,]",
+        "[1 2]",
+        "[1",
+        "]",
+        "{}",
+        "{ }",
+        "{,}",
+        "{\"a\"}",
+        "{\"a\":}",
+        "{\"a\":1,}",
+        "{\"a\" : 1 , \"b\":[ {} , [ ] ]}",
+        "{a:1}",
+        "{\"a\":1]",
+        "[1}",
+        "[[[[]]]",
+        "{\"a\":1,\"a\":2}",
+        "\u{feff}1",
+        "[1,\n2,\r\n\t3 ]",
+        "{\"\\u0061\":1}",
+        "/**/1",
+        "NaN",
+        "[true,false,null,\"x\",{\"y\":[1.0,2e2]}]",
+        "{\"a\":{\"b\":{\"c\":[{\"d\":[[]]}]}}}",
+        "\0",
+    ];
+    for case in cases {
+        check(case.as_bytes());
+    }
+    for bytes in [&b"\"\xff\""[..], b"\"\xc3\"", b"\xe2\x82", b"\"\xed\xa0\x80\"", b"[\"\x80\"]"] {
+        assert!(matches!(
+            Fragment::parse(Bytes::from_static(bytes)),
+            Err(JsonError::Malformed { what: "a byte that is not UTF-8", .. })
+        ));
+    }
+}
+
+#[test]
+fn a_tower_of_values_is_refused_without_a_stack() {
+    let tower = |height: usize| "[".repeat(height) + &"]".repeat(height);
+    let depth = usize::try_from(DEPTH_MAX).expect("small");
+    assert!(Fragment::parse(tower(depth).into()).is_ok());
+    assert!(Fragment::parse(tower(depth + 1).into()).is_err());
+    assert!(Fragment::parse("[".repeat(10_000_000).into()).is_err());
+    assert!(Fragment::parse("{\"a\":".repeat(1_000_000).into()).is_err());
+    // What is entered member by member counts as well.
+    fn descend(cursor: &mut Cursor<'_>) -> Result<(), JsonError> {
+        cursor.array(descend)
+    }
+    let text = tower(depth + 1);
+    assert!(descend(&mut Cursor::new(text.as_bytes()).expect("UTF-8")).is_err());
+    let text = tower(depth);
+    descend(&mut Cursor::new(text.as_bytes()).expect("UTF-8")).expect("not too deep");
+}
+
+#[test]
+fn numbers_keep_every_digit() {
+    let text =
+        "[9223372036854775807,-9223372036854775808,7258950548773449607,9223372036854775808,1.0]";
+    let items: Vec<_> = fragment(text).items().expect("items").collect();
+    let whole: Vec<_> = items.iter().map(Fragment::as_i64).collect();
+    assert_eq!(whole[..3], [Some(i64::MAX), Some(i64::MIN), Some(7_258_950_548_773_449_607)]);
+    assert_eq!(whole[3..], [None, None]);
+    assert_eq!(items[3].text(), "9223372036854775808");
+    assert_eq!(items[2].as_i32(), None);
+}
+
+#[test]
+fn a_strings_form_is_kept_and_does_not_matter_for_what_it_says() {
+    let escaped = Str::of(&fragment(r#""\u0061\/b""#)).expect("a string");
+    assert_eq!(escaped, "a/b");
+    assert_eq!(escaped, Str::new("a/b"));
+    assert_eq!(escaped.raw(), br#""\u0061\/b""#);
+    assert_ne!(escaped, Str::new("a/c"));
+}
+
+/// Text that is JSON or nearly is: written by `serde_json`, with white space and bytes thrown in.
+fn nearly_json() -> impl Strategy<Value = Vec<u8>> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::Bool),
+        any::<i64>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".*".prop_map(Value::String),
+    ];
+    let value = leaf.prop_recursive(6, 60, 6, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..6).prop_map(Value::Array),
+            prop::collection::vec((".{0,12}", inner), 0..6)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+        ]
+    });
+    let alphabet = prop::sample::select(b"{}[]\",:\\ \n\tu0-1e.tfn\x01\xff\xc3".to_vec());
+    let edits = prop::collection::vec((any::<prop::sample::Index>(), 0..3_u8, alphabet), 0..4);
+    (value, any::<bool>(), edits).prop_map(|(value, pretty, edits)| {
+        let written =
+            if pretty { serde_json::to_vec_pretty(&value) } else { serde_json::to_vec(&value) };
+        let mut text = written.expect("JSON");
+        for (place, act, byte) in edits {
+            let at = place.index(text.len() + 1);
+            match act {
+                0 => text.insert(at, byte),
+                1 if at < text.len() => text[at] = byte,
+                2 if at < text.len() => drop(text.remove(at)),
+                _ => text.truncate(at),
+            }
+        }
+        text
+    })
+}
+
+proptest! {
+    #[test]
+    fn both_readers_agree_on_nearly_json(text in nearly_json()) {
+        check(&text);
+    }
+
+    #[test]
+    fn both_readers_agree_on_bytes(text in prop::collection::vec(any::<u8>(), 0..60)) {
+        check(&text);
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(names in prop::collection::btree_map(".*", any::<i64>(), 0..8)) {
+        let mut out = vec![b'{'];
+        for (name, number) in &names {
+            put_name(&mut out, name);
+            put_integer(&mut out, *number);
+        }
+        out.push(b'}');
+        let read: BTreeMap<String, i64> = serde_json::from_slice(&out).expect("JSON");
+        prop_assert_eq!(&read, &names);
+        let ours = Fragment::parse(out.into()).expect("JSON");
+        for (name, number) in &names {
+            prop_assert_eq!(ours.get(name).and_then(|it| it.as_i64()), Some(*number));
+            prop_assert!(Str::new(name) == name.as_str());
+        }
+    }
+
+    #[test]
+    fn the_search_for_special_bytes_misses_none(text in "[ -~]{0,40}", at in 0..40_usize, byte in 0..128_u8) {
+        let mut bytes = text.into_bytes();
+        if at < bytes.len() {
+            bytes[at] = byte;
+        }
+        check(&[b"\"", &bytes[..], b"\""].concat());
+    }
+}
