@@ -7,6 +7,7 @@
 
 mod error;
 pub mod ident;
+pub mod store;
 pub mod json;
 
 pub use error::{Error, Kind, Result};

@@ -1,0 +1,100 @@
+//! What of the catalog is kept: the only SQL of this crate but that of access.
+//!
+//! Rows are plain values; each function is one transaction, serialisable, which may run again when
+//! it lost against others, and what it wrote is durable when it returns. With what changes, it
+//! writes a line of the log and, where the request has a key of its own, what became of it.
+//!
+//! What is kept in [`Relation::document`] is the truth of a document that is short enough, and its
+//! file a copy which recovery makes again; of a longer document the file is the truth.
+
+mod log;
+mod namespaces;
+mod relations;
+mod schema;
+mod warehouses;
+
+use std::sync::Arc;
+
+use node::clock::Ids;
+use node::store::{Dialect, Store, StoreError, Transaction, Value};
+
+pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
+pub use self::namespaces::no_such_namespace;
+pub use self::namespaces::{Properties, PropertiesChanged};
+pub use self::relations::{
+    DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,
+};
+pub use self::warehouses::WarehouseRow;
+use crate::error::{Error, Result};
+
+/// Rows that are asked for at a time where all are wanted.
+const ROWS_AT_A_TIME: usize = 10_000;
+
+/// Warehouses, namespaces, tables and views at rest. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct CatalogStore {
+    store: Store,
+    ids: Arc<Ids>,
+}
+
+impl CatalogStore {
+    /// Brings the tables up to date.
+    ///
+    /// # Errors
+    /// When that fails; see [`Store::migrate`].
+    pub async fn open(store: Store) -> Result<CatalogStore> {
+        store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+        let ids = Arc::new(Ids::new().map_err(Error::internal)?);
+        Ok(CatalogStore { store, ids })
+    }
+
+    /// Whether other servers may change it.
+    #[must_use]
+    pub fn is_shared_by_servers(&self) -> bool {
+        match self.store.dialect() {
+            Dialect::Sqlite => false,
+            Dialect::Postgres => true,
+        }
+    }
+
+    /// The database, for those who keep tables of their own in it.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+/// A time as a column.
+fn ms(ms: u64) -> Value {
+    Value::Int(i64::try_from(ms).unwrap_or(i64::MAX))
+}
+
+/// The one column of all rows that a statement answers, in several steps. Parameter 3 is what the
+/// rows come after, parameter 4 how many there may be.
+fn page_all(
+    it: &mut dyn Transaction,
+    sql: &str,
+    first: &[Value; 2],
+    after: Option<String>,
+    limit: Option<usize>,
+) -> std::result::Result<Vec<String>, StoreError> {
+    let (mut names, mut after) = (Vec::new(), after.unwrap_or_default());
+    let limit = limit.unwrap_or(usize::MAX);
+    while names.len() < limit {
+        let step = ROWS_AT_A_TIME.min(limit - names.len());
+        let wanted = i64::try_from(step).unwrap_or(i64::MAX);
+        let [one, two] = first.clone();
+        let rows = it.query(sql, &[one, two, Value::from(&after), Value::Int(wanted)])?;
+        for row in &rows {
+            names.push(row.get::<String>(0)?);
+        }
+        match names.last() {
+            Some(last) if rows.len() == step => after.clone_from(last),
+            _ => break,
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests;

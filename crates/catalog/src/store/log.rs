@@ -1,0 +1,273 @@
+//! What every change leaves behind: a line of the log, and the record of its idempotency key.
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::{CatalogStore, ms};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+
+/// Most lines of the log that one answer has.
+pub const LINES_MAX: usize = 1000;
+
+/// What happened, as the log calls it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// A namespace was made.
+    CreateNamespace,
+    /// A namespace has other properties.
+    UpdateNamespace,
+    /// A namespace is gone.
+    DropNamespace,
+    /// A table was made.
+    CreateTable,
+    /// A table has another document.
+    UpdateTable,
+    /// A table is gone.
+    DropTable,
+    /// A table has another name.
+    RenameTable,
+    /// A table was made from a document that existed.
+    RegisterTable,
+    /// A table was released: its files stay.
+    UnregisterTable,
+    /// A view was made.
+    CreateView,
+    /// A view has another document.
+    UpdateView,
+    /// A view is gone.
+    DropView,
+    /// A view has another name.
+    RenameView,
+    /// A view was made from a document that existed.
+    RegisterView,
+}
+
+impl Act {
+    /// As the log writes it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Act::CreateNamespace => "create-namespace",
+            Act::UpdateNamespace => "update-namespace",
+            Act::DropNamespace => "drop-namespace",
+            Act::CreateTable => "create-table",
+            Act::UpdateTable => "update-table",
+            Act::DropTable => "drop-table",
+            Act::RenameTable => "rename-table",
+            Act::RegisterTable => "register-table",
+            Act::UnregisterTable => "unregister-table",
+            Act::CreateView => "create-view",
+            Act::UpdateView => "update-view",
+            Act::DropView => "drop-view",
+            Act::RenameView => "rename-view",
+            Act::RegisterView => "register-view",
+        }
+    }
+}
+
+/// Who changes something, when, and by which request.
+#[derive(Clone, Debug)]
+pub struct Stamp {
+    /// Id of the principal.
+    pub principal: String,
+    /// Milliseconds since 1970.
+    pub now_ms: u64,
+    /// The request's own key, and the hash of the request.
+    pub key: Option<(Uuid, [u8; 32])>,
+}
+
+/// What the log says of one change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Line<'a> {
+    pub(super) relation: Option<&'a str>,
+    pub(super) version: Option<u64>,
+    pub(super) previous: Option<&'a str>,
+    pub(super) location: Option<&'a str>,
+    pub(super) target: Option<String>,
+}
+
+/// What became of a request with a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remembered {
+    /// The hash of that request.
+    pub hash: Vec<u8>,
+    /// Why it was refused; none when it was done.
+    pub refused: Option<(Kind, String)>,
+}
+
+/// One line of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLine {
+    /// Rises with every change.
+    pub seq: i64,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// [`Act::name`].
+    pub act: String,
+    /// Of what, as [`NamespaceIdent::key`].
+    pub namespace: String,
+    /// Of which table or view; none for a namespace.
+    pub name: Option<String>,
+    /// Which version it has since then.
+    pub version: Option<u64>,
+    /// Its metadata file before.
+    pub previous: Option<String>,
+    /// Its metadata file since then.
+    pub location: Option<String>,
+    /// Id of who did it.
+    pub principal: String,
+}
+
+/// Writes the line of a change, and once for its request the record of the key.
+pub(super) fn write(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    act: Act,
+    (namespace, name): (&NamespaceIdent, Option<&str>),
+    line: &Line<'_>,
+) -> std::result::Result<(), StoreError> {
+    let sql = "INSERT INTO catalog_log (at_ms, warehouse, act, namespace, name, relation, version, \
+        previous, location, target, principal, key) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
+    let version = line.version.and_then(|it| i64::try_from(it).ok());
+    it.execute(
+        sql,
+        &[
+            ms(stamp.now_ms),
+            warehouse.into(),
+            act.name().into(),
+            namespace.key().into(),
+            name.into(),
+            line.relation.into(),
+            version.into(),
+            line.previous.into(),
+            line.location.into(),
+            line.target.clone().into(),
+            (&stamp.principal).into(),
+            stamp.key.map(|(key, _)| key.to_string()).into(),
+        ],
+    )?;
+    Ok(())
+}
+
+/// Writes the same of a table or a view.
+pub(super) fn write_relation(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    act: Act,
+    ident: &TableIdent,
+    line: &Line<'_>,
+) -> std::result::Result<(), StoreError> {
+    write(it, stamp, warehouse, act, (&ident.namespace, Some(&ident.name)), line)
+}
+
+/// Remembers what became of a request with a key. Another server may have been asked the same at
+/// the same time: then this transaction changes nothing, and the caller looks again.
+pub(super) fn remember(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    refused: Option<(Kind, &str)>,
+) -> std::result::Result<(), StoreError> {
+    let Some((key, hash)) = stamp.key else { return Ok(()) };
+    let sql = "INSERT INTO catalog_keys (principal, key, hash, refused, message, created_ms) \
+        VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (principal, key) DO NOTHING";
+    let written = it.execute(
+        sql,
+        &[
+            (&stamp.principal).into(),
+            key.to_string().into(),
+            hash.as_slice().into(),
+            refused.map(|(kind, _)| kind.name()).into(),
+            refused.map(|(_, message)| message).into(),
+            ms(stamp.now_ms),
+        ],
+    )?;
+    if written == 0 {
+        let message = "another request with this Idempotency-Key was carried out meanwhile";
+        return Err(StoreError::refuse(Error::new(Kind::ServiceUnavailable, message)));
+    }
+    Ok(())
+}
+
+impl CatalogStore {
+    /// What became of a principal's request with this key; nothing when there was none.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn remembered(&self, principal: &str, key: Uuid) -> Result<Option<Remembered>> {
+        let parameters = [principal.into(), Value::from(key.to_string())];
+        let read = self.store.read("catalog.remembered", move |it| {
+            let sql = "SELECT hash, refused, message FROM catalog_keys \
+                WHERE principal = $1 AND key = $2";
+            let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
+            let refused: Option<String> = row.get(1)?;
+            let message: Option<String> = row.get(2)?;
+            // A kind that a newer version wrote is answered as a malformed request.
+            let kind = |name: String| Kind::ALL.into_iter().find(|it| it.name() == name);
+            let refused = refused
+                .map(|name| (kind(name).unwrap_or(Kind::BadRequest), message.unwrap_or_default()));
+            Ok(Some(Remembered { hash: row.get(0)?, refused }))
+        });
+        Ok(read.await?)
+    }
+
+    /// Remembers that a request was refused.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn remember_refusal(&self, stamp: &Stamp, error: &Error) -> Result<()> {
+        let (stamp, kind, message) = (stamp.clone(), error.kind, error.message.clone());
+        let written = self.store.transact_idempotent("catalog.refused", move |it| {
+            remember(it, &stamp, Some((kind, &message)))
+        });
+        match written.await.map_err(Error::from) {
+            // It was remembered already.
+            Err(error) if error.kind == Kind::ServiceUnavailable => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Forgets the keys of requests that came before `before_ms`. Answers how many.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn forget_keys(&self, before_ms: u64) -> Result<u64> {
+        let forgotten = self.store.transact_idempotent("catalog.forget", move |it| {
+            it.execute("DELETE FROM catalog_keys WHERE created_ms < $1", &[ms(before_ms)])
+        });
+        Ok(forgotten.await?)
+    }
+
+    /// What happened in a warehouse after line `after`, in order: at most `limit` lines and
+    /// [`LINES_MAX`].
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn log(&self, warehouse: &str, after: i64, limit: usize) -> Result<Vec<LogLine>> {
+        let limit = i64::try_from(limit.min(LINES_MAX)).map_err(Error::internal)?;
+        let parameters = [warehouse.into(), Value::Int(after), Value::Int(limit)];
+        let read = self.store.read("catalog.log", move |it| {
+            let sql = "SELECT seq, at_ms, act, namespace, name, version, previous, location, \
+                principal FROM catalog_log WHERE warehouse = $1 AND seq > $2 \
+                ORDER BY seq LIMIT $3";
+            let rows = it.query(sql, &parameters)?;
+            let lines = rows.iter().map(|row| {
+                Ok(LogLine {
+                    seq: row.get(0)?,
+                    at_ms: row.get(1)?,
+                    act: row.get(2)?,
+                    namespace: row.get(3)?,
+                    name: row.get(4)?,
+                    version: row.get(5)?,
+                    previous: row.get(6)?,
+                    location: row.get(7)?,
+                    principal: row.get(8)?,
+                })
+            });
+            lines.collect::<std::result::Result<Vec<_>, StoreError>>()
+        });
+        Ok(read.await?)
+    }
+}

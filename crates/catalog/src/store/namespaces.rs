@@ -1,0 +1,213 @@
+//! Namespaces: a row for each, found by its path and by the path it is below.
+
+use std::collections::BTreeMap;
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::log::{self, Act, Line, Stamp};
+use super::{CatalogStore, ms, page_all};
+use crate::error::{Error, Kind, Result};
+use crate::ident::NamespaceIdent;
+
+/// What a namespace says of itself.
+pub type Properties = BTreeMap<String, String>;
+
+/// What a change of properties did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PropertiesChanged {
+    /// Keys that have the value asked for.
+    pub updated: Vec<String>,
+    /// Keys that are gone.
+    pub removed: Vec<String>,
+    /// Keys that were to go and were not there.
+    pub missing: Vec<String>,
+}
+
+type Stored<T> = std::result::Result<T, StoreError>;
+
+/// That there is no such namespace.
+#[must_use]
+pub fn no_such_namespace(ident: &NamespaceIdent) -> Error {
+    Error::new(Kind::NoSuchNamespace, format!("Namespace does not exist: {ident}"))
+}
+
+/// Its properties; none when there is no such namespace.
+pub(super) fn find(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+) -> Stored<Option<Properties>> {
+    let sql = "SELECT properties FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
+    let row = it.query_one(sql, &[warehouse.into(), ident.key().into()])?;
+    row.map(|row| decoded(&row.get::<Vec<u8>>(0)?)).transpose()
+}
+
+/// Refuses the transaction unless there is such a namespace.
+pub(super) fn require(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+) -> Stored<Properties> {
+    find(it, warehouse, ident)?.ok_or_else(|| StoreError::refuse(no_such_namespace(ident)))
+}
+
+fn decoded(json: &[u8]) -> Stored<Properties> {
+    serde_json::from_slice(json).map_err(|error| StoreError::refuse(Error::internal(error)))
+}
+
+fn encoded(properties: &Properties) -> Result<Vec<u8>> {
+    serde_json::to_vec(properties).map_err(Error::internal)
+}
+
+impl CatalogStore {
+    /// What a namespace says of itself; nothing when there is no such namespace.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn namespace(
+        &self,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+    ) -> Result<Option<Properties>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.store.read("catalog.namespace", move |it| find(it, &warehouse, &ident));
+        Ok(read.await?)
+    }
+
+    /// Namespaces directly below `parent`, or those of the first level, in the order of their
+    /// keys: those after the key `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace` when there is no such parent.
+    pub async fn namespaces(
+        &self,
+        warehouse: &str,
+        parent: Option<&NamespaceIdent>,
+        after: Option<String>,
+        limit: Option<usize>,
+    ) -> Result<Vec<NamespaceIdent>> {
+        let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
+        let read = self.store.read("catalog.namespaces", move |it| {
+            if let Some(parent) = &parent {
+                require(it, &warehouse, parent)?;
+            }
+            let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
+            let sql = "SELECT path FROM catalog_namespaces \
+                WHERE warehouse = $1 AND parent = $2 AND path > $3 ORDER BY path LIMIT $4";
+            let first = [Value::from(&warehouse), above.into()];
+            page_all(it, sql, &first, after.clone(), limit)
+        });
+        let paths = read.await?;
+        paths.iter().map(|path| NamespaceIdent::split(path, "")).collect()
+    }
+
+    /// Keeps a new namespace.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, or `NoSuchNamespace` when the one it is to be in is not there.
+    pub async fn insert_namespace(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+        properties: &Properties,
+    ) -> Result<()> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let properties = encoded(properties)?;
+        let written = self.store.transact("catalog.insert_namespace", move |it| {
+            let parent = ident.parent();
+            if let Some(parent) = &parent {
+                require(it, &warehouse, parent)?;
+            }
+            let sql = "INSERT INTO catalog_namespaces (warehouse, path, parent, properties, \
+                created_ms) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (warehouse, path) DO NOTHING";
+            let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
+            let parameters = [
+                Value::from(&warehouse),
+                ident.key().into(),
+                above.into(),
+                properties.clone().into(),
+                ms(stamp.now_ms),
+            ];
+            if it.execute(sql, &parameters)? == 0 {
+                let message = format!("Namespace already exists: {ident}");
+                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+            }
+            changed(it, &stamp, &warehouse, Act::CreateNamespace, &ident)
+        });
+        Ok(written.await?)
+    }
+
+    /// Changes properties of a namespace.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn update_namespace(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+        removals: Vec<String>,
+        updates: Properties,
+    ) -> Result<PropertiesChanged> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let written = self.store.transact("catalog.update_namespace", move |it| {
+            let mut properties = require(it, &warehouse, &ident)?;
+            let mut done = PropertiesChanged::default();
+            for key in &removals {
+                let was = properties.remove(key).is_some();
+                if was { &mut done.removed } else { &mut done.missing }.push(key.clone());
+            }
+            done.updated.extend(updates.keys().cloned());
+            properties.extend(updates.clone());
+            let json = encoded(&properties).map_err(StoreError::refuse)?;
+            let sql = "UPDATE catalog_namespaces SET properties = $3 \
+                WHERE warehouse = $1 AND path = $2";
+            it.execute(sql, &[Value::from(&warehouse), ident.key().into(), json.into()])?;
+            changed(it, &stamp, &warehouse, Act::UpdateNamespace, &ident)?;
+            Ok(done)
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes a namespace that has nothing in it.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
+    pub async fn drop_namespace(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+    ) -> Result<()> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let written = self.store.transact("catalog.drop_namespace", move |it| {
+            require(it, &warehouse, &ident)?;
+            let parameters = [Value::from(&warehouse), ident.key().into()];
+            for sql in [
+                "SELECT name FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 LIMIT 1",
+                "SELECT path FROM catalog_namespaces WHERE warehouse = $1 AND parent = $2 LIMIT 1",
+            ] {
+                if it.query_one(sql, &parameters)?.is_some() {
+                    let message = format!("Namespace {ident} is not empty");
+                    return Err(StoreError::refuse(Error::new(Kind::NamespaceNotEmpty, message)));
+                }
+            }
+            let sql = "DELETE FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
+            it.execute(sql, &parameters)?;
+            changed(it, &stamp, &warehouse, Act::DropNamespace, &ident)
+        });
+        Ok(written.await?)
+    }
+}
+
+fn changed(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    act: Act,
+    ident: &NamespaceIdent,
+) -> Stored<()> {
+    log::write(it, stamp, warehouse, act, (ident, None), &Line::default())?;
+    log::remember(it, stamp, None)
+}

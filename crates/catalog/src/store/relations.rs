@@ -1,0 +1,503 @@
+//! Tables and views: which document each has now. The pointer moves by comparing its version, in
+//! one transaction with the line of the log.
+
+use bytes::Bytes;
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::log::{self, Act, Line, Stamp};
+use super::{CatalogStore, ms, namespaces, page_all};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+
+/// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
+/// its file, which is flushed before the pointer moves.
+pub const DOCUMENT_BYTES_KEPT_MAX: usize = 128 << 10;
+
+/// Which of the two it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RelationKind {
+    /// A table.
+    Table,
+    /// A view.
+    View,
+}
+
+impl RelationKind {
+    const fn name(self) -> &'static str {
+        match self {
+            RelationKind::Table => "table",
+            RelationKind::View => "view",
+        }
+    }
+
+    fn of(name: &str) -> Stored<RelationKind> {
+        match name {
+            "table" => Ok(RelationKind::Table),
+            "view" => Ok(RelationKind::View),
+            other => Err(StoreError::refuse(Error::internal(format!(
+                "`{other}` is no kind of relation"
+            )))),
+        }
+    }
+
+    /// As messages call it.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            RelationKind::Table => "Table",
+            RelationKind::View => "View",
+        }
+    }
+
+    /// That there is none of this name.
+    #[must_use]
+    pub fn no_such(self, ident: &TableIdent) -> Error {
+        let kind = match self {
+            RelationKind::Table => Kind::NoSuchTable,
+            RelationKind::View => Kind::NoSuchView,
+        };
+        Error::new(kind, format!("{} does not exist: {ident}", self.title()))
+    }
+
+    /// That one cannot be made because `found` has its name.
+    #[must_use]
+    pub fn exists(self, found: RelationKind, ident: &TableIdent) -> Error {
+        let message = match self == found {
+            true => format!("{} already exists: {ident}", self.title()),
+            false => format!("{} with same name already exists: {ident}", found.title()),
+        };
+        Error::new(Kind::AlreadyExists, message)
+    }
+}
+
+/// Which version of which relation, and where its document is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pointer {
+    /// Names the relation for as long as it lives, whatever it is called.
+    pub id: String,
+    /// Which of the two it is.
+    pub kind: RelationKind,
+    /// The UUID in its document.
+    pub uuid: String,
+    /// Where its data is: the location in its document.
+    pub base: String,
+    /// Counts its documents, from 1.
+    pub version: u64,
+    /// The metadata file.
+    pub location: String,
+}
+
+/// A relation at one time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relation {
+    /// Which version, and where.
+    pub pointer: Pointer,
+    /// Its document; none when that is too long to be kept here.
+    pub document: Option<Bytes>,
+}
+
+/// The next version of a relation.
+#[derive(Clone, Debug)]
+pub struct Swap {
+    /// What it is called.
+    pub ident: TableIdent,
+    /// What it has to be still.
+    pub expected: Pointer,
+    /// The UUID in the new document.
+    pub uuid: String,
+    /// The location in the new document.
+    pub base: String,
+    /// The new metadata file.
+    pub location: String,
+    /// The new document.
+    pub document: Bytes,
+    /// What the log calls it.
+    pub act: Act,
+}
+
+/// A relation that is to be.
+#[derive(Clone, Debug)]
+pub struct NewRelation {
+    /// What it is called.
+    pub ident: TableIdent,
+    /// Which of the two.
+    pub kind: RelationKind,
+    /// The UUID in its document.
+    pub uuid: String,
+    /// The location in its document.
+    pub base: String,
+    /// The metadata file.
+    pub location: String,
+    /// Its document.
+    pub document: Bytes,
+    /// What the log calls it.
+    pub act: Act,
+}
+
+type Stored<T> = std::result::Result<T, StoreError>;
+
+const POINTER: &str = "id, kind, uuid, base, version, location";
+
+fn pointer(row: &Row) -> Stored<Pointer> {
+    Ok(Pointer {
+        id: row.get(0)?,
+        kind: RelationKind::of(&row.get::<String>(1)?)?,
+        uuid: row.get(2)?,
+        base: row.get(3)?,
+        version: row.get(4)?,
+        location: row.get(5)?,
+    })
+}
+
+/// The document as the store keeps it.
+fn kept(document: &Bytes) -> Value {
+    if document.len() > DOCUMENT_BYTES_KEPT_MAX { Value::Null } else { document.to_vec().into() }
+}
+
+fn find(it: &mut dyn Transaction, warehouse: &str, ident: &TableIdent) -> Stored<Option<Pointer>> {
+    let sql = format!(
+        "SELECT {POINTER} FROM catalog_tables \
+         WHERE warehouse = $1 AND namespace = $2 AND name = $3"
+    );
+    let row = it.query_one(&sql, &place(warehouse, ident))?;
+    row.as_ref().map(pointer).transpose()
+}
+
+fn place(warehouse: &str, ident: &TableIdent) -> [Value; 3] {
+    [warehouse.into(), ident.namespace.key().into(), Value::from(&*ident.name)]
+}
+
+impl CatalogStore {
+    /// A table or a view; nothing when there is none of this name.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn relation(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Relation>> {
+        let place = place(warehouse, ident);
+        let read = self.store.read("catalog.relation", move |it| {
+            let sql = format!(
+                "SELECT {POINTER}, document FROM catalog_tables \
+                 WHERE warehouse = $1 AND namespace = $2 AND name = $3"
+            );
+            let Some(row) = it.query_one(&sql, &place)? else { return Ok(None) };
+            let document = row.get::<Option<Vec<u8>>>(6)?.map(Bytes::from);
+            Ok(Some(Relation { pointer: pointer(&row)?, document }))
+        });
+        Ok(read.await?)
+    }
+
+    /// The same without its document.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn pointer(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Pointer>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.store.read("catalog.pointer", move |it| find(it, &warehouse, &ident));
+        Ok(read.await?)
+    }
+
+    /// Names of all tables or of all views of a namespace, in order: those after `after`, at most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn relations(
+        &self,
+        warehouse: &str,
+        namespace: &NamespaceIdent,
+        kind: RelationKind,
+        after: Option<String>,
+        limit: Option<usize>,
+    ) -> Result<Vec<String>> {
+        let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
+        let read = self.store.read("catalog.relations", move |it| {
+            namespaces::require(it, &warehouse, &namespace)?;
+            // The kind comes first: the number of the parameter after it is that of `page_all`.
+            let sql = match kind {
+                RelationKind::Table => {
+                    "SELECT name FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 \
+                     AND name > $3 AND kind = 'table' ORDER BY name LIMIT $4"
+                }
+                RelationKind::View => {
+                    "SELECT name FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 \
+                     AND name > $3 AND kind = 'view' ORDER BY name LIMIT $4"
+                }
+            };
+            let first = [Value::from(&warehouse), namespace.key().into()];
+            page_all(it, sql, &first, after.clone(), limit)
+        });
+        Ok(read.await?)
+    }
+
+    /// Keeps a new table or view.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, or `AlreadyExists` when a table or a view has its name.
+    pub async fn insert_relation(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        new: NewRelation,
+    ) -> Result<Pointer> {
+        let (stamp, warehouse, id) = (stamp.clone(), warehouse.to_owned(), self.ids.next("tb_"));
+        let written = self.store.transact("catalog.insert_relation", move |it| {
+            let made = insert(it, &stamp, &warehouse, &new, &id)?;
+            log::remember(it, &stamp, None)?;
+            Ok(made)
+        });
+        Ok(written.await?)
+    }
+
+    /// Moves pointers of several relations, and makes others: all or none.
+    ///
+    /// # Errors
+    /// `CommitFailed` when one is not what it has to be still; those of
+    /// [`CatalogStore::insert_relation`].
+    pub async fn swap(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        swaps: Vec<Swap>,
+        new: Vec<NewRelation>,
+    ) -> Result<Swapped> {
+        let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
+        let ids: Vec<_> = new.iter().map(|_| self.ids.next("tb_")).collect();
+        let written = self.store.transact("catalog.swap", move |it| {
+            let swapped = swaps.iter().map(|one| swap(it, &stamp, &warehouse, one));
+            let swapped = swapped.collect::<Stored<Vec<_>>>()?;
+            let made =
+                new.iter().zip(&ids).map(|(one, id)| insert(it, &stamp, &warehouse, one, id));
+            let made = made.collect::<Stored<Vec<_>>>()?;
+            log::remember(it, &stamp, None)?;
+            Ok(Swapped { swapped, made })
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes a table or a view. Answers what it was.
+    ///
+    /// # Errors
+    /// `NoSuchTable` or `NoSuchView`.
+    pub async fn drop_relation(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        (kind, ident): (RelationKind, &TableIdent),
+        act: Act,
+    ) -> Result<Pointer> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let written = self.store.transact("catalog.drop_relation", move |it| {
+            let found = require(it, &warehouse, kind, &ident)?;
+            it.execute("DELETE FROM catalog_tables WHERE id = $1", &[Value::from(&found.id)])?;
+            let line = Line {
+                relation: Some(&found.id),
+                version: Some(found.version),
+                previous: Some(&found.location),
+                ..Line::default()
+            };
+            log::write_relation(it, &stamp, &warehouse, act, &ident, &line)?;
+            log::remember(it, &stamp, None)?;
+            Ok(found)
+        });
+        Ok(written.await?)
+    }
+
+    /// Gives a table or a view another name, in the same namespace or another one.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace` of the new name, or `AlreadyExists`.
+    pub async fn rename_relation(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        kind: RelationKind,
+        (from, to): (&TableIdent, &TableIdent),
+    ) -> Result<()> {
+        let (stamp, warehouse) = (stamp.clone(), warehouse.to_owned());
+        let (from, to) = (from.clone(), to.clone());
+        let written = self.store.transact("catalog.rename_relation", move |it| {
+            let found = require(it, &warehouse, kind, &from)?;
+            namespaces::require(it, &warehouse, &to.namespace)?;
+            if let Some(other) = find(it, &warehouse, &to)? {
+                let title = other.kind.title();
+                let message = format!("Cannot rename {from} to {to}. {title} already exists");
+                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+            }
+            let sql = "UPDATE catalog_tables SET namespace = $2, name = $3, updated_ms = $4 \
+                WHERE id = $1";
+            let parameters = [
+                Value::from(&found.id),
+                to.namespace.key().into(),
+                Value::from(&*to.name),
+                ms(stamp.now_ms),
+            ];
+            it.execute(sql, &parameters)?;
+            let target = Some(serde_json::to_string(&to))
+                .transpose()
+                .map_err(|error| StoreError::refuse(Error::internal(error)))?;
+            let line = Line { relation: Some(&found.id), target, ..Line::default() };
+            let act = match kind {
+                RelationKind::Table => Act::RenameTable,
+                RelationKind::View => Act::RenameView,
+            };
+            log::write_relation(it, &stamp, &warehouse, act, &from, &line)?;
+            log::remember(it, &stamp, None)
+        });
+        Ok(written.await?)
+    }
+
+    /// Whether another relation's data is in the directory `base`, or `base` is in that of another
+    /// one, in any warehouse.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn is_shared(&self, base: &str) -> Result<bool> {
+        let parameters = [Value::from(base.trim_end_matches('/'))];
+        let read = self.store.read("catalog.is_shared", move |it| {
+            let sql = "SELECT id FROM catalog_tables WHERE base = CAST($1 AS TEXT) \
+                OR substr(base, 1, length(CAST($1 AS TEXT)) + 1) = CAST($1 AS TEXT) || '/' \
+                OR substr(CAST($1 AS TEXT), 1, length(base) + 1) = base || '/' LIMIT 1";
+            Ok(it.query_one(sql, &parameters)?.is_some())
+        });
+        Ok(read.await?)
+    }
+
+    /// Relations whose document is kept here and that changed within `window_ms` of the last
+    /// change: their files may have been lost with the power. In the order of their ids, those
+    /// after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn recent(
+        &self,
+        warehouse: &str,
+        window_ms: u64,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Relation>> {
+        let limit = i64::try_from(limit).map_err(Error::internal)?;
+        let parameters =
+            [Value::from(warehouse), ms(window_ms), Value::from(after), Value::Int(limit)];
+        let read = self.store.read("catalog.recent", move |it| {
+            let sql = format!(
+                "SELECT {POINTER}, document FROM catalog_tables WHERE warehouse = $1 \
+                 AND updated_ms >= (SELECT MAX(updated_ms) FROM catalog_tables) - $2 \
+                 AND id > $3 AND document IS NOT NULL ORDER BY id LIMIT $4"
+            );
+            let rows = it.query(&sql, &parameters)?;
+            let relations = rows.iter().map(|row| {
+                let document = row.get::<Option<Vec<u8>>>(6)?.map(Bytes::from);
+                Ok(Relation { pointer: pointer(row)?, document })
+            });
+            relations.collect::<Stored<Vec<_>>>()
+        });
+        Ok(read.await?)
+    }
+}
+
+/// What [`CatalogStore::swap`] did, in the order of what it was given.
+#[derive(Clone, Debug, Default)]
+pub struct Swapped {
+    /// The pointers that moved.
+    pub swapped: Vec<Pointer>,
+    /// The relations that were made.
+    pub made: Vec<Pointer>,
+}
+
+fn require(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    kind: RelationKind,
+    ident: &TableIdent,
+) -> Stored<Pointer> {
+    let found = find(it, warehouse, ident)?.filter(|found| found.kind == kind);
+    found.ok_or_else(|| StoreError::refuse(kind.no_such(ident)))
+}
+
+fn insert(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    new: &NewRelation,
+    id: &str,
+) -> Stored<Pointer> {
+    namespaces::require(it, warehouse, &new.ident.namespace)?;
+    if let Some(found) = find(it, warehouse, &new.ident)? {
+        return Err(StoreError::refuse(new.kind.exists(found.kind, &new.ident)));
+    }
+    let sql = "INSERT INTO catalog_tables (id, warehouse, namespace, name, kind, uuid, base, \
+        version, location, document, created_ms, updated_ms) \
+        VALUES ($1, $2, $3, $4, $5, $6, $7, 1, $8, $9, $10, $10)";
+    let [warehouse_value, namespace, name] = place(warehouse, &new.ident);
+    let parameters = [
+        id.into(),
+        warehouse_value,
+        namespace,
+        name,
+        new.kind.name().into(),
+        Value::from(&new.uuid),
+        Value::from(new.base.trim_end_matches('/')),
+        Value::from(&new.location),
+        kept(&new.document),
+        ms(stamp.now_ms),
+    ];
+    it.execute(sql, &parameters)?;
+    let line = Line {
+        relation: Some(id),
+        version: Some(1),
+        location: Some(&new.location),
+        ..Line::default()
+    };
+    log::write_relation(it, stamp, warehouse, new.act, &new.ident, &line)?;
+    Ok(Pointer {
+        id: id.to_owned(),
+        kind: new.kind,
+        uuid: new.uuid.clone(),
+        base: new.base.clone(),
+        version: 1,
+        location: new.location.clone(),
+    })
+}
+
+fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) -> Stored<Pointer> {
+    let sql = "UPDATE catalog_tables SET version = version + 1, uuid = $3, base = $4, \
+        location = $5, document = $6, updated_ms = $7 \
+        WHERE id = $1 AND version = $2 AND warehouse = $8 AND namespace = $9 AND name = $10";
+    let expected = &one.expected;
+    let version = i64::try_from(expected.version)
+        .map_err(|error| StoreError::refuse(Error::internal(error)))?;
+    let [warehouse_value, namespace, name] = place(warehouse, &one.ident);
+    let parameters = [
+        Value::from(&expected.id),
+        Value::Int(version),
+        Value::from(&one.uuid),
+        Value::from(one.base.trim_end_matches('/')),
+        Value::from(&one.location),
+        kept(&one.document),
+        ms(stamp.now_ms),
+        warehouse_value,
+        namespace,
+        name,
+    ];
+    if it.execute(sql, &parameters)? == 0 {
+        let message = format!("Cannot commit {}: it was changed meanwhile", one.ident);
+        return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+    }
+    let version = expected.version + 1;
+    let line = Line {
+        relation: Some(&expected.id),
+        version: Some(version),
+        previous: Some(&expected.location),
+        location: Some(&one.location),
+        ..Line::default()
+    };
+    log::write_relation(it, stamp, warehouse, one.act, &one.ident, &line)?;
+    Ok(Pointer {
+        id: expected.id.clone(),
+        kind: expected.kind,
+        uuid: one.uuid.clone(),
+        base: one.base.clone(),
+        version,
+        location: one.location.clone(),
+    })
+}

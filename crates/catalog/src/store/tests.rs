@@ -1,0 +1,323 @@
+//! The store on SQLite and on PostgreSQL: every claim holds on both.
+
+use node::store::{StoreConfig, StoreUrl};
+use node::telemetry::Registry;
+use testkit::{Postgres, Scratch};
+
+use super::*;
+use crate::error::Kind;
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use bytes::Bytes;
+
+const WAREHOUSE: &str = "wh_1";
+const NOW: u64 = 1_800_000_000_000;
+
+pub(crate) async fn open(url: StoreUrl) -> CatalogStore {
+    let store = Store::open(StoreConfig::new(url), &mut Registry::default()).await.unwrap();
+    CatalogStore::open(store).await.unwrap()
+}
+
+/// Checks a claim on a store of each engine.
+async fn check(claim: impl AsyncFn(&CatalogStore)) {
+    let scratch = Scratch::new();
+    let server = Postgres::shared();
+    for url in [StoreUrl::Sqlite(scratch.path().join("db")), StoreUrl::Postgres(server.database())]
+    {
+        let store = open(url).await;
+        claim(&store).await;
+        store.store.close().await;
+    }
+}
+
+fn stamp() -> Stamp {
+    Stamp { principal: "someone".to_owned(), now_ms: NOW, key: None }
+}
+
+fn namespace(levels: &[&str]) -> NamespaceIdent {
+    NamespaceIdent::new(levels).unwrap()
+}
+
+fn table(levels: &[&str], name: &str) -> TableIdent {
+    TableIdent::new(namespace(levels), name).unwrap()
+}
+
+fn relation(ident: &TableIdent, kind: RelationKind) -> NewRelation {
+    NewRelation {
+        ident: ident.clone(),
+        kind,
+        uuid: "u".to_owned(),
+        base: format!("file:///w/{}", ident.name),
+        location: format!("file:///w/{}/1.json", ident.name),
+        document: Bytes::from_static(b"{}"),
+        act: Act::CreateTable,
+    }
+}
+
+fn next(ident: &TableIdent, expected: &Pointer, document: &str) -> Swap {
+    Swap {
+        ident: ident.clone(),
+        expected: expected.clone(),
+        uuid: expected.uuid.clone(),
+        base: expected.base.clone(),
+        location: format!("{}/{}.json", expected.base, expected.version + 1),
+        document: Bytes::from(document.to_owned()),
+        act: Act::UpdateTable,
+    }
+}
+
+fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (Kind, String) {
+    let error = result.unwrap_err();
+    (error.kind, error.message)
+}
+
+async fn with_namespaces(store: &CatalogStore, all: &[&[&str]]) {
+    for levels in all {
+        let ident = namespace(levels);
+        store.insert_namespace(&stamp(), WAREHOUSE, &ident, &Properties::new()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_is_made_below_its_parent_and_goes_when_it_is_empty() {
+    check(async |store| {
+        let (above, below) = (namespace(&["a"]), namespace(&["a", "b.c"]));
+        let none = Properties::new();
+        let early = store.insert_namespace(&stamp(), WAREHOUSE, &below, &none).await;
+        assert_eq!(refusal(early), (Kind::NoSuchNamespace, "Namespace does not exist: a".into()));
+        with_namespaces(store, &[&["a"], &["a", "b.c"]]).await;
+        let again = store.insert_namespace(&stamp(), WAREHOUSE, &above, &none).await;
+        assert_eq!(refusal(again), (Kind::AlreadyExists, "Namespace already exists: a".into()));
+        let full = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
+        assert_eq!(refusal(full), (Kind::NamespaceNotEmpty, "Namespace a is not empty".into()));
+        let inner = table(&["a", "b.c"], "t");
+        let new = relation(&inner, RelationKind::View);
+        store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        let full = store.drop_namespace(&stamp(), WAREHOUSE, &below).await;
+        assert_eq!(refusal(full).0, Kind::NamespaceNotEmpty);
+        let what = (RelationKind::View, &inner);
+        store.drop_relation(&stamp(), WAREHOUSE, what, Act::DropView).await.unwrap();
+        store.drop_namespace(&stamp(), WAREHOUSE, &below).await.unwrap();
+        store.drop_namespace(&stamp(), WAREHOUSE, &above).await.unwrap();
+        let gone = store.drop_namespace(&stamp(), WAREHOUSE, &above).await;
+        assert_eq!(refusal(gone).0, Kind::NoSuchNamespace);
+        let acts: Vec<_> = store.log(WAREHOUSE, 0, 100).await.unwrap();
+        let acts: Vec<_> = acts.iter().map(|line| line.act.as_str()).collect();
+        let expected = ["create-namespace", "create-namespace", "create-table", "drop-view"];
+        assert_eq!(acts, [&expected[..], &["drop-namespace", "drop-namespace"]].concat());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn properties_of_a_namespace_change_together() {
+    check(async |store| {
+        let ident = namespace(&["a"]);
+        let of = |pairs: &[(&str, &str)]| -> Properties {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let first = of(&[("x", "1"), ("y", "2")]);
+        store.insert_namespace(&stamp(), WAREHOUSE, &ident, &first).await.unwrap();
+        let removals = vec!["x".to_owned(), "z".to_owned()];
+        let updates = of(&[("y", "3"), ("w", "4")]);
+        let done = store.update_namespace(&stamp(), WAREHOUSE, &ident, removals, updates).await;
+        let expected = PropertiesChanged {
+            updated: vec!["w".to_owned(), "y".to_owned()],
+            removed: vec!["x".to_owned()],
+            missing: vec!["z".to_owned()],
+        };
+        assert_eq!(done.unwrap(), expected);
+        let now = store.namespace(WAREHOUSE, &ident).await.unwrap();
+        assert_eq!(now, Some(of(&[("w", "4"), ("y", "3")])));
+        assert_eq!(store.namespace("wh_2", &ident).await.unwrap(), None);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn lists_go_on_where_a_page_ended() {
+    check(async |store| {
+        with_namespaces(store, &[&["a"], &["b"], &["c"], &["b", "x"], &["b", "y"]]).await;
+        let all = store.namespaces(WAREHOUSE, None, None, None).await.unwrap();
+        assert_eq!(all, [namespace(&["a"]), namespace(&["b"]), namespace(&["c"])]);
+        let rest = store.namespaces(WAREHOUSE, None, Some("a".to_owned()), Some(1)).await.unwrap();
+        assert_eq!(rest, [namespace(&["b"])]);
+        let below = store.namespaces(WAREHOUSE, Some(&namespace(&["b"])), None, None).await;
+        assert_eq!(below.unwrap(), [namespace(&["b", "x"]), namespace(&["b", "y"])]);
+        let none = store.namespaces(WAREHOUSE, Some(&namespace(&["z"])), None, None).await;
+        assert_eq!(refusal(none).0, Kind::NoSuchNamespace);
+        for (name, kind) in
+            [("t1", RelationKind::Table), ("t2", RelationKind::Table), ("v", RelationKind::View)]
+        {
+            let new = relation(&table(&["b"], name), kind);
+            store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        }
+        let ns = namespace(&["b"]);
+        for (kind, after, limit, expected) in [
+            (RelationKind::Table, None, None, vec!["t1", "t2"]),
+            (RelationKind::Table, None, Some(1), vec!["t1"]),
+            (RelationKind::Table, Some("t1"), Some(1), vec!["t2"]),
+            (RelationKind::View, None, None, vec!["v"]),
+        ] {
+            let after = after.map(str::to_owned);
+            let names = store.relations(WAREHOUSE, &ns, kind, after, limit).await.unwrap();
+            assert_eq!(names, expected);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_pointer_moves_only_from_where_it_is_thought_to_be() {
+    check(async |store| {
+        with_namespaces(store, &[&["a"]]).await;
+        let (one, two) = (table(&["a"], "one"), table(&["a"], "two"));
+        let new = |ident| relation(ident, RelationKind::Table);
+        let at_one = store.insert_relation(&stamp(), WAREHOUSE, new(&one)).await.unwrap();
+        let at_two = store.insert_relation(&stamp(), WAREHOUSE, new(&two)).await.unwrap();
+        let swaps = vec![next(&one, &at_one, r#"{"n":2}"#)];
+        let done = store.swap(&stamp(), WAREHOUSE, swaps, Vec::new()).await.unwrap();
+        assert_eq!((done.swapped[0].version, &*done.swapped[0].id), (2, &*at_one.id));
+        // Of two together one is stale: neither moves, and nothing new is made.
+        let swaps = vec![next(&two, &at_two, "{}"), next(&one, &at_one, "{}")];
+        let made = vec![new(&table(&["a"], "three"))];
+        let lost = store.swap(&stamp(), WAREHOUSE, swaps, made).await;
+        assert_eq!(refusal(lost).0, Kind::CommitFailed);
+        assert_eq!(store.pointer(WAREHOUSE, &two).await.unwrap(), Some(at_two));
+        assert_eq!(store.pointer(WAREHOUSE, &table(&["a"], "three")).await.unwrap(), None);
+        let now = store.relation(WAREHOUSE, &one).await.unwrap().unwrap();
+        assert_eq!(now.document.unwrap(), r#"{"n":2}"#);
+        let log = store.log(WAREHOUSE, 0, 100).await.unwrap();
+        let last = log.last().unwrap();
+        assert_eq!((&*last.act, last.version), ("update-table", Some(2)));
+        assert_eq!(last.previous.as_deref(), Some("file:///w/one/1.json"));
+        assert_eq!(last.location.as_deref(), Some("file:///w/one/2.json"));
+        assert!(log.windows(2).all(|pair| pair[0].seq < pair[1].seq));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_document_is_not_kept_in_the_store() {
+    check(async |store| {
+        with_namespaces(store, &[&["a"]]).await;
+        for (name, length, is_kept) in
+            [("t", DOCUMENT_BYTES_KEPT_MAX, true), ("u", DOCUMENT_BYTES_KEPT_MAX + 1, false)]
+        {
+            let ident = table(&["a"], name);
+            let document = Bytes::from(vec![b' '; length]);
+            let new = NewRelation { document, ..relation(&ident, RelationKind::Table) };
+            store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+            let kept = store.relation(WAREHOUSE, &ident).await.unwrap().unwrap();
+            assert_eq!(kept.document.is_some(), is_kept, "{length}");
+        }
+        let recent = store.recent(WAREHOUSE, 1000, "", 10).await.unwrap();
+        assert_eq!(recent.len(), 1);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn tables_and_views_share_their_names() {
+    check(async |store| {
+        with_namespaces(store, &[&["a"], &["b"]]).await;
+        let (one, two) = (table(&["a"], "one"), table(&["a"], "two"));
+        let (as_table, as_view) = (RelationKind::Table, RelationKind::View);
+        store.insert_relation(&stamp(), WAREHOUSE, relation(&one, as_table)).await.unwrap();
+        store.insert_relation(&stamp(), WAREHOUSE, relation(&two, as_view)).await.unwrap();
+        for (ident, kind, message) in [
+            (&one, as_table, "Table already exists: a.one"),
+            (&one, as_view, "Table with same name already exists: a.one"),
+            (&two, as_view, "View already exists: a.two"),
+            (&two, as_table, "View with same name already exists: a.two"),
+        ] {
+            let result = store.insert_relation(&stamp(), WAREHOUSE, relation(ident, kind)).await;
+            assert_eq!(refusal(result), (Kind::AlreadyExists, message.to_owned()));
+        }
+        let elsewhere = table(&["z"], "one");
+        let orphan =
+            store.insert_relation(&stamp(), WAREHOUSE, relation(&elsewhere, as_table)).await;
+        assert_eq!(refusal(orphan).1, "Namespace does not exist: z");
+        for (kind, from, to, expected) in [
+            (as_table, &one, &two, "Cannot rename a.one to a.two. View already exists"),
+            (as_view, &two, &one, "Cannot rename a.two to a.one. Table already exists"),
+            (as_table, &one, &elsewhere, "Namespace does not exist: z"),
+            (as_table, &two, &one, "Table does not exist: a.two"),
+            (as_view, &one, &two, "View does not exist: a.one"),
+        ] {
+            let result = store.rename_relation(&stamp(), WAREHOUSE, kind, (from, to)).await;
+            assert_eq!(refusal(result).1, expected);
+        }
+        let to = table(&["b"], "other");
+        let before = store.pointer(WAREHOUSE, &one).await.unwrap();
+        store.rename_relation(&stamp(), WAREHOUSE, as_table, (&one, &to)).await.unwrap();
+        assert_eq!(store.pointer(WAREHOUSE, &one).await.unwrap(), None);
+        assert_eq!(store.pointer(WAREHOUSE, &to).await.unwrap(), before);
+        let gone = store.drop_relation(&stamp(), WAREHOUSE, (as_view, &to), Act::DropView).await;
+        assert_eq!(refusal(gone).1, "View does not exist: b.other");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
+    check(async |store| {
+        with_namespaces(store, &[&["a"]]).await;
+        let ident = table(&["a"], "t");
+        let base = "file:///w/x%y/".to_owned();
+        let new = NewRelation { base, ..relation(&ident, RelationKind::Table) };
+        store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        for (base, expected) in [
+            ("file:///w/x%y", true),
+            ("file:///w/x%y/inner", true),
+            ("file:///w", true),
+            ("file:///w/", true),
+            ("file:///w/x%", false),
+            ("file:///w/x%yz", false),
+            ("file:///w/xzy", false),
+        ] {
+            assert_eq!(store.is_shared(base).await.unwrap(), expected, "{base}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
+    check(async |store| {
+        let key = Uuid::v7().unwrap();
+        let keyed = Stamp { key: Some((key, [7; 32])), ..stamp() };
+        let (ident, none) = (namespace(&["a"]), Properties::new());
+        assert_eq!(store.remembered("someone", key).await.unwrap(), None);
+        store.insert_namespace(&keyed, WAREHOUSE, &ident, &none).await.unwrap();
+        let done = Remembered { hash: vec![7; 32], refused: None };
+        assert_eq!(store.remembered("someone", key).await.unwrap(), Some(done));
+        assert_eq!(store.remembered("other", key).await.unwrap(), None);
+        // The same key again changes nothing, whatever it is for.
+        let second = namespace(&["b"]);
+        let again = store.insert_namespace(&keyed, WAREHOUSE, &second, &none).await;
+        assert_eq!(refusal(again).0, Kind::ServiceUnavailable);
+        assert_eq!(store.namespace(WAREHOUSE, &second).await.unwrap(), None);
+
+        let refused = Stamp { key: Some((Uuid::v7().unwrap(), [8; 32])), ..stamp() };
+        let error = Error::new(Kind::AlreadyExists, "Namespace already exists: a");
+        store.remember_refusal(&refused, &error).await.unwrap();
+        store.remember_refusal(&refused, &error).await.unwrap();
+        let found = store.remembered("someone", refused.key.unwrap().0).await.unwrap().unwrap();
+        let expected = (Kind::AlreadyExists, "Namespace already exists: a".to_owned());
+        assert_eq!(found.refused, Some(expected));
+        assert_eq!(store.forget_keys(NOW).await.unwrap(), 0);
+        assert_eq!(store.forget_keys(NOW + 1).await.unwrap(), 2);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_warehouse_keeps_its_root() {
+    check(async |store| {
+        let made = store.ensure_warehouse("main", "file:///a", NOW).await.unwrap();
+        let again = store.ensure_warehouse("main", "file:///b", NOW).await.unwrap();
+        assert_eq!((&*again.root, &again), ("file:///a", &made));
+        assert_eq!(store.warehouses().await.unwrap(), [made]);
+    })
+    .await;
+}
