@@ -1,26 +1,25 @@
 //! Nobody sees anything of anybody else, whatever they all do and whatever breaks.
 //!
-//! Tenants with a database each, clients that do at random what clients do (`bouncer_model.rs`),
-//! and fewer connections to the server than clients. A failure names the seed; `TEST_SEED` runs the
-//! same steps again, though not in the same order between clients.
+//! Tenants with a database each, clients that do at random what clients do (`model.rs`), and fewer
+//! connections to the server than clients. A failure names the seed; `TEST_SEED` runs the same steps
+//! again, though not in the same order between clients. `TEST_SECONDS` makes each test longer.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use testkit::{Cut, Cutter, PgAddress, PgClient, Postgres, Stopwatch, Way, until};
+use testkit::{Cut, Cutter, PgAddress, PgClient, Postgres, Server, Stopwatch, Way, until};
 
-use crate::model::{Actor, Character, ROLES, Random, SCHEMA, Trouble};
+use crate::model::{Actor, Character, Plays, ROLES, Random, SCHEMA, Trouble};
 use crate::support::{Behind, Bounced, PASSWORD, USER, bounce_at, postgres};
 
-const TENANTS: usize = 3;
+pub(crate) const TENANTS: usize = 3;
 /// Clients of each.
 const CLIENTS: usize = 5;
 /// Connections to the server of each, where they are shared.
-const CONNECTIONS: u32 = 3;
-/// How long clients do what they like.
-const TIME: Duration = Duration::from_secs(7);
+pub(crate) const CONNECTIONS: u32 = 3;
 /// Steps of each client at least.
 const STEPS_MIN: u64 = 15;
 /// Steps of each client after whatever was broken is whole again.
@@ -43,68 +42,120 @@ pub(crate) fn seed() -> u64 {
     }
 }
 
-fn database(tenant: usize) -> String {
+/// How long clients do what they like, unless somebody says it.
+pub(crate) fn time(time: Duration) -> Duration {
+    let seconds = std::env::var_os("TEST_SECONDS");
+    seconds.map_or(time, |it| Duration::from_secs(it.to_str().unwrap().parse().unwrap()))
+}
+
+/// The name of a tenant and of its database.
+pub(crate) fn database(tenant: usize) -> String {
     format!("tenant_{tenant}")
 }
 
-/// PostgreSQL, Cove and the tenants, with proxies where something shall break.
-struct Stage {
-    bounced: Bounced,
-    clients: Cutter,
-    server: Arc<Cutter>,
+/// A kind of servers of databases with Cove in front of them.
+pub(crate) trait Site: Sized {
+    /// Who its clients are.
+    type Actor: Plays;
+    /// How long clients do what they like.
+    const TIME: Duration;
+
+    /// A server, and Cove with [`tenants`] of these, which reaches it through a proxy.
+    fn start(mode: &'static str, connections: u32, more: &str) -> (Self, Cutter);
+    fn cove(&mut self) -> &mut Server;
+    /// Where Cove takes clients.
+    fn tcp(&self) -> SocketAddr;
+    /// Whether a client of this tenant is let in and answered.
+    fn ask(&self, tenant: &str) -> Result<(), String>;
+    /// Waits until the server takes connections again, if it says when.
+    fn wait_recovered(&self) {}
 }
 
-impl Stage {
-    fn new(mode: &'static str, connections: u32, more: &str) -> Stage {
+/// A tenant for each database, with these lines more.
+pub(crate) fn tenants(make: impl Fn(&str) -> Behind, more: &str) -> Vec<Behind> {
+    (0..TENANTS).map(|tenant| make(&database(tenant)).with(RETRY).with(more)).collect()
+}
+
+impl Site for Bounced {
+    type Actor = Actor;
+    const TIME: Duration = Duration::from_secs(7);
+
+    fn start(mode: &'static str, connections: u32, more: &str) -> (Bounced, Cutter) {
         let postgres = Arc::new(postgres());
         postgres.sql(ROLES);
-        let server = Arc::new(Cutter::start(postgres.tcp()));
-        let tenants: Vec<Behind> = (0..TENANTS)
-            .map(|tenant| Behind::new(&database(tenant), mode, connections).with(RETRY).with(more))
-            .collect();
-        let upstream = server.address().to_string();
+        let proxy = Cutter::start(postgres.tcp());
+        let tenants = tenants(|name| Behind::new(name, mode, connections), more);
+        let upstream = proxy.address().to_string();
         let bounced = bounce_at(Arc::clone(&postgres), &upstream, "", &tenants);
         schemas(&postgres);
-        let clients = Cutter::start(bounced.tcp());
-        Stage { bounced, clients, server }
+        (bounced, proxy)
     }
 
-    fn actors(&self, seed: u64, faults: bool) -> Vec<Actor> {
+    fn cove(&mut self) -> &mut Server {
+        &mut self.server
+    }
+
+    fn tcp(&self) -> SocketAddr {
+        Bounced::tcp(self)
+    }
+
+    fn ask(&self, tenant: &str) -> Result<(), String> {
+        let client = self.try_login(tenant, &[]);
+        let answer = client.and_then(|mut client| client.query("SELECT 1"));
+        let answer = answer.map_err(|error| error.to_string())?;
+        answer.error().map_or(Ok(()), |error| Err(error.to_string()))
+    }
+
+    fn wait_recovered(&self) {
+        self.postgres.wait_recovered();
+    }
+}
+
+/// A site, with proxies where something shall break.
+pub(crate) struct Stage<S> {
+    pub(crate) site: S,
+    pub(crate) clients: Cutter,
+    pub(crate) server: Cutter,
+}
+
+impl<S: Site> Stage<S> {
+    fn new(mode: &'static str, connections: u32, more: &str) -> Stage<S> {
+        let (site, server) = S::start(mode, connections, more);
+        let clients = Cutter::start(site.tcp());
+        Stage { site, clients, server }
+    }
+
+    fn actors(&self, seed: u64, faults: bool) -> Vec<S::Actor> {
         actors(seed, &self.clients.address().into(), faults)
     }
 
     /// Waits until every tenant answers, and then lets nothing go wrong any more.
-    fn recover(&self, actors: &mut [Actor]) {
+    fn recover(&self, actors: &mut [S::Actor]) {
         self.clients.plan(|_| None);
         self.server.plan(|_| None);
         // Whoever was to be cut later on is cut now.
         self.server.cut_all();
-        self.bounced.postgres.wait_recovered();
+        self.site.wait_recovered();
         for tenant in 0..TENANTS {
             // Connections that are dead are found out one by one.
             let mut well = 0;
             until("a tenant to answer", RECOVERY, || {
-                let client = self.bounced.try_login(&database(tenant), &[]);
-                let answer = client.and_then(|mut client| client.query("SELECT 1"));
-                let is_well = answer.as_ref().is_ok_and(|answer| answer.error().is_none());
-                well = if is_well { well + 1 } else { 0 };
+                let answer = self.site.ask(&database(tenant));
+                well = if answer.is_ok() { well + 1 } else { 0 };
                 if well > CONNECTIONS { Ok(()) } else { Err(format!("{answer:?}")) }
             });
         }
-        for actor in actors.iter_mut() {
-            actor.calm();
-        }
+        actors.iter_mut().for_each(Plays::calm);
     }
 
     /// Looks, at every connection to the server at once, whether somebody left something there.
     fn look_everywhere(&self, seed: u64, connections: u32) {
         for tenant in 0..TENANTS {
-            let mut all: Vec<Actor> = (0..connections)
+            let mut all: Vec<S::Actor> = (0..connections)
                 .map(|number| {
                     let number = 500 + usize::try_from(number).unwrap();
-                    let address = self.bounced.address();
-                    let database = database(tenant);
-                    Actor::new(Character { tenant, number, address, database, faults: false }, seed)
+                    let (address, database) = (self.site.tcp().into(), database(tenant));
+                    Plays::new(Character { tenant, number, address, database, faults: false }, seed)
                 })
                 .collect();
             for actor in &mut all {
@@ -127,47 +178,18 @@ fn schemas(postgres: &Postgres) {
     }
 }
 
-fn actors(seed: u64, address: &PgAddress, faults: bool) -> Vec<Actor> {
+/// Clients of all tenants.
+pub(crate) fn actors<A: Plays>(seed: u64, address: &PgAddress, faults: bool) -> Vec<A> {
     let all = (0..TENANTS).flat_map(|tenant| (0..CLIENTS).map(move |number| (tenant, number)));
     all.map(|(tenant, number)| {
         let (address, database) = (address.clone(), database(tenant));
-        Actor::new(Character { tenant, number, address, database, faults }, seed)
+        A::new(Character { tenant, number, address, database, faults }, seed)
     })
     .collect()
 }
 
-/// Who does at random what clients do.
-pub(crate) trait Plays: Send {
-    /// Steps that were done.
-    fn steps(&self) -> u64;
-    /// Does one thing.
-    fn step(&mut self) -> Result<(), Trouble>;
-    /// What it did last.
-    fn log(&self) -> String;
-    /// Leaves without a word.
-    fn hang_up(&mut self);
-}
-
-impl Plays for Actor {
-    fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    fn step(&mut self) -> Result<(), Trouble> {
-        Actor::step(self)
-    }
-
-    fn log(&self) -> String {
-        Actor::log(self)
-    }
-
-    fn hang_up(&mut self) {
-        Actor::hang_up(self);
-    }
-}
-
 /// Lets all of them do what they like until `is_over`, while something happens to them.
-pub(crate) fn play<A: Plays>(
+fn play<A: Plays>(
     seed: u64,
     actors: &mut [A],
     is_over: impl Fn(u64) -> bool + Sync,
@@ -212,7 +234,7 @@ pub(crate) fn play_for<A: Plays>(
 }
 
 /// Blow after blow, while time lasts, and until there were some: the machine may be busy.
-pub(crate) fn storm(watch: &Stopwatch, time: Duration, mut blow: impl FnMut()) {
+fn storm(watch: &Stopwatch, time: Duration, mut blow: impl FnMut()) {
     let mut count = 0;
     while watch.elapsed() < time || count < BLOWS_MIN {
         let next = PAUSE * count;
@@ -224,26 +246,30 @@ pub(crate) fn storm(watch: &Stopwatch, time: Duration, mut blow: impl FnMut()) {
     }
 }
 
-fn check_calm(mode: &'static str, connections: u32, more: &str) {
+/// Lets clients do what they like where nothing breaks.
+pub(crate) fn check_calm<S: Site>(mode: &'static str, connections: u32, more: &str) {
     let seed = seed();
-    let stage = Stage::new(mode, connections, more);
+    let stage = Stage::<S>::new(mode, connections, more);
     let mut actors = stage.actors(seed, false);
-    play_for(seed, &mut actors, TIME, |_| {});
+    play_for(seed, &mut actors, time(S::TIME), |_| {});
     drop(actors);
     stage.look_everywhere(seed, connections);
 }
 
 /// Breaks things while clients do what they like, and then looks whether all is well.
-fn check_faults(warnings: &[&str], breaks: impl FnOnce(&Stage, u64), blow: impl FnMut(&Stage)) {
-    let seed = seed();
-    let mut blow = blow;
-    let mut stage = Stage::new("transaction", CONNECTIONS, "");
+pub(crate) fn check_faults<S: Site>(
+    warnings: &[&str],
+    breaks: impl FnOnce(&Stage<S>, u64),
+    mut blow: impl FnMut(&Stage<S>),
+) {
+    let (seed, time) = (seed(), time(S::TIME));
+    let mut stage = Stage::<S>::new("transaction", CONNECTIONS, "");
     for warning in warnings {
-        stage.bounced.server.expect_log(warning);
+        stage.site.cove().expect_log(warning);
     }
     let mut actors = stage.actors(seed, true);
     breaks(&stage, seed);
-    play_for(seed, &mut actors, TIME, |watch| storm(watch, TIME, || blow(&stage)));
+    play_for(seed, &mut actors, time, |watch| storm(watch, time, || blow(&stage)));
     stage.recover(&mut actors);
     play(seed, &mut actors, |steps| steps >= CALM_STEPS, || {});
     drop(actors);
@@ -269,32 +295,33 @@ fn the_model_is_right_about_postgresql_itself() {
         postgres.sql(&format!("CREATE DATABASE {}", database(tenant)));
     }
     schemas(&postgres);
-    play_for(seed, &mut actors(seed, &postgres.address(), false), TIME / 2, |_| {});
+    let mut actors: Vec<Actor> = actors(seed, &postgres.address(), false);
+    play_for(seed, &mut actors, time(Bounced::TIME) / 2, |_| {});
 }
 
 #[test]
 fn clients_with_a_connection_each_see_only_their_own() {
-    check_calm("session", 8, "");
+    check_calm::<Bounced>("session", 8, "");
 }
 
 #[test]
 fn clients_that_share_connections_see_only_their_own() {
-    check_calm("transaction", CONNECTIONS, "");
+    check_calm::<Bounced>("transaction", CONNECTIONS, "");
 }
 
 #[test]
 fn connections_that_are_always_examined_have_nothing_to_show() {
-    check_calm("transaction", CONNECTIONS, "verify = \"always\"");
+    check_calm::<Bounced>("transaction", CONNECTIONS, "verify = \"always\"");
 }
 
 #[test]
 fn clients_whose_connections_are_cut_at_any_byte_leave_nothing_behind() {
-    check_faults(&[], |stage, seed| stage.clients.plan(cuts(seed, 6000)), |_| {});
+    check_faults::<Bounced>(&[], |stage, seed| stage.clients.plan(cuts(seed, 6000)), |_| {});
 }
 
 #[test]
 fn connections_to_the_server_that_are_cut_at_any_byte_mix_nothing_up() {
-    check_faults(
+    check_faults::<Bounced>(
         &["server"],
         |stage, seed| stage.server.plan(cuts(seed, 30_000)),
         |stage| stage.server.cut_all(),
@@ -303,20 +330,20 @@ fn connections_to_the_server_that_are_cut_at_any_byte_mix_nothing_up() {
 
 #[test]
 fn connections_that_the_server_ends_mix_nothing_up() {
-    check_faults(&["server"], |_, _| {}, |stage| stage.bounced.postgres.cut_connections());
+    check_faults::<Bounced>(&["server"], |_, _| {}, |stage| stage.site.postgres.cut_connections());
 }
 
 #[test]
 fn a_server_that_is_killed_again_and_again_mixes_nothing_up() {
     let mut blows = 0;
-    check_faults(
+    check_faults::<Bounced>(
         &["server"],
         |_, _| {},
         |stage| {
             blows += 1;
             // It recovers in between; clients find it dead, recovering, or back.
             if blows % 12 == 1 {
-                stage.bounced.postgres.kill_connections();
+                stage.site.postgres.kill_connections();
             }
         },
     );

@@ -41,7 +41,36 @@ pub(crate) enum Trouble {
     Lost(String),
 }
 
-type Outcome<T = ()> = Result<T, Trouble>;
+pub(crate) type Outcome<T = ()> = Result<T, Trouble>;
+
+/// Who a client is and what may happen to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Character {
+    pub(crate) tenant: usize,
+    pub(crate) number: usize,
+    pub(crate) address: PgAddress,
+    pub(crate) database: String,
+    /// Whether connections may be lost without its doing.
+    pub(crate) faults: bool,
+}
+
+/// Who does at random what clients do, and knows what it must see.
+pub(crate) trait Plays: Send {
+    /// One that has not logged in, and does the same for the same seed.
+    fn new(character: Character, seed: u64) -> Self;
+    /// Steps that were done.
+    fn steps(&self) -> u64;
+    /// What it did last.
+    fn log(&self) -> String;
+    /// From now on nothing may go wrong. It logs in again.
+    fn calm(&mut self);
+    /// Leaves without a word.
+    fn hang_up(&mut self);
+    /// Takes a connection to the server for itself, and looks whether anybody left something there.
+    fn occupy(&mut self) -> Outcome;
+    /// Does one thing, logging in before when it is not.
+    fn step(&mut self) -> Outcome;
+}
 
 /// A generator of numbers that are the same for the same seed (Marsaglia's xorshift).
 #[derive(Clone, Debug)]
@@ -52,6 +81,12 @@ impl Random {
         // Any state but zero; near seeds must not begin alike.
         let mixed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         Random(mixed | 1)
+    }
+
+    /// One that is a client's own.
+    pub(crate) fn of(character: &Character, seed: u64) -> Random {
+        let who = u64::try_from(character.tenant * 1000 + character.number).unwrap();
+        Random::new(seed.wrapping_mul(1_000_003).wrapping_add(who))
     }
 
     /// A number below `end`.
@@ -69,6 +104,19 @@ impl Random {
     pub(crate) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         let at = self.below(u64::try_from(all.len()).unwrap());
         all[usize::try_from(at).unwrap()]
+    }
+
+    /// One of these, each as often as its number says.
+    pub(crate) fn weighted<T: Copy>(&mut self, all: &[(u64, T)]) -> T {
+        let total = all.iter().map(|(weight, _)| weight).sum();
+        let mut at = self.below(total);
+        for (weight, one) in all {
+            match at.checked_sub(*weight) {
+                Some(rest) => at = rest,
+                None => return *one,
+            }
+        }
+        unreachable!("it is below the sum of them");
     }
 }
 
@@ -104,21 +152,10 @@ enum State {
     Failed,
 }
 
-/// Who a client is and what may happen to it.
-#[derive(Clone, Debug)]
-pub(crate) struct Character {
-    pub(crate) tenant: usize,
-    pub(crate) number: usize,
-    pub(crate) address: PgAddress,
-    pub(crate) database: String,
-    /// Whether connections may be lost without its doing.
-    pub(crate) faults: bool,
-}
-
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Actor {
-    pub(crate) character: Character,
+    character: Character,
     random: Random,
     /// How often it has logged in.
     generation: u64,
@@ -137,15 +174,14 @@ pub(crate) struct Actor {
     told: u64,
     log: VecDeque<String>,
     /// Steps that were done, each of which looked at what came.
-    pub(crate) steps: u64,
+    steps: u64,
 }
 
-impl Actor {
-    pub(crate) fn new(character: Character, seed: u64) -> Actor {
-        let who = u64::try_from(character.tenant * 1000 + character.number).unwrap();
+impl Plays for Actor {
+    fn new(character: Character, seed: u64) -> Actor {
         Actor {
+            random: Random::of(&character, seed),
             character,
-            random: Random::new(seed.wrapping_mul(1_000_003).wrapping_add(who)),
             generation: 0,
             client: None,
             session: Session::default(),
@@ -161,46 +197,36 @@ impl Actor {
         }
     }
 
-    /// What it did last.
-    pub(crate) fn log(&self) -> String {
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn log(&self) -> String {
         self.log.iter().map(|line| format!("\n  {line}")).collect()
     }
 
-    /// From now on nothing may go wrong. It logs in again.
-    pub(crate) fn calm(&mut self) {
+    fn calm(&mut self) {
         self.character.faults = false;
         self.hang_up();
     }
 
-    /// Leaves without a word.
-    pub(crate) fn hang_up(&mut self) {
+    fn hang_up(&mut self) {
         self.client = None;
     }
 
-    /// Takes a connection to the server for itself, and looks whether anybody left something there.
-    pub(crate) fn occupy(&mut self) -> Outcome {
+    fn occupy(&mut self) -> Outcome {
         self.calm();
         self.login()?;
         self.transaction()?;
         self.look()
     }
 
-    /// Does one thing, logging in before when it is not.
-    pub(crate) fn step(&mut self) -> Outcome {
+    fn step(&mut self) -> Outcome {
         self.steps += 1;
         if self.client.is_none() {
             return self.login();
         }
-        let total = STEPS.iter().map(|(weight, _)| weight).sum();
-        let mut at = self.random.below(total);
-        let mut steps = STEPS.iter();
-        let step = loop {
-            let (weight, step) = steps.next().unwrap();
-            match at.checked_sub(*weight) {
-                Some(rest) => at = rest,
-                None => break step,
-            }
-        };
+        let step = self.random.weighted(STEPS);
         let outcome = if self.state == State::Failed { self.in_failed() } else { step(self) };
         if let Err(Trouble::Lost(why)) = &outcome {
             self.note(&format!("lost: {why}"));
@@ -208,7 +234,9 @@ impl Actor {
         }
         outcome
     }
+}
 
+impl Actor {
     /// Its mark.
     fn mark(&self) -> String {
         let Character { tenant, number, .. } = self.character;

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use testkit::my::{MyColumn, MyResult};
-use testkit::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement, PgAddress};
+use testkit::{MyAnswer, MyClient, MyError, MyFailure, MyLogin, MyStatement};
 
 use self::steps::STEPS;
-use crate::model::{Random, Trouble};
+use crate::model::{Character, Outcome, Plays, Random, Trouble};
 use crate::support::{PASSWORD, USER};
 
 /// How long a client waits for an answer: others may hold all connections for some time.
@@ -29,8 +29,6 @@ pub(crate) const SCHEMA: [&str; 6] = [
     "CREATE PROCEDURE two(mark TEXT) BEGIN SELECT mark; SELECT '', mark; END",
     "CREATE FUNCTION hidden_lock(name TEXT) RETURNS INT RETURN GET_LOCK(name, 0)",
 ];
-
-type Outcome<T = ()> = Result<T, Trouble>;
 
 /// What a session has. None of it cares about transactions.
 #[derive(Clone, Debug, Default)]
@@ -53,17 +51,6 @@ struct Session {
     last_id: u64,
 }
 
-/// Who a client is and what may happen to it.
-#[derive(Clone, Debug)]
-pub(crate) struct Character {
-    pub(crate) tenant: usize,
-    pub(crate) number: usize,
-    pub(crate) address: PgAddress,
-    pub(crate) database: String,
-    /// Whether connections may be lost without its doing.
-    pub(crate) faults: bool,
-}
-
 /// A client.
 #[derive(Debug)]
 pub(crate) struct Actor {
@@ -80,15 +67,14 @@ pub(crate) struct Actor {
     /// Its log.
     log: VecDeque<String>,
     /// Steps that were done, each of which looked at what came.
-    pub(crate) steps: u64,
+    steps: u64,
 }
 
-impl Actor {
-    pub(crate) fn new(character: Character, seed: u64) -> Actor {
-        let who = u64::try_from(character.tenant * 1000 + character.number).unwrap();
+impl Plays for Actor {
+    fn new(character: Character, seed: u64) -> Actor {
         Actor {
+            random: Random::of(&character, seed),
             character,
-            random: Random::new(seed.wrapping_mul(1_000_003).wrapping_add(who)),
             generation: 0,
             client: None,
             session: Session::default(),
@@ -99,24 +85,24 @@ impl Actor {
         }
     }
 
-    /// What it did last.
-    pub(crate) fn log(&self) -> String {
+    fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn log(&self) -> String {
         self.log.iter().map(|line| format!("\n  {line}")).collect()
     }
 
-    /// From now on nothing may go wrong. It logs in again.
-    pub(crate) fn calm(&mut self) {
+    fn calm(&mut self) {
         self.character.faults = false;
         self.hang_up();
     }
 
-    /// Leaves without a word.
-    pub(crate) fn hang_up(&mut self) {
+    fn hang_up(&mut self) {
         self.client = None;
     }
 
-    /// Takes a connection to the server for itself, and looks whether anybody left something there.
-    pub(crate) fn occupy(&mut self) -> Outcome {
+    fn occupy(&mut self) -> Outcome {
         self.calm();
         self.login()?;
         self.run("BEGIN")?;
@@ -124,22 +110,12 @@ impl Actor {
         self.look_at_variables()
     }
 
-    /// Does one thing, logging in before when it is not.
-    pub(crate) fn step(&mut self) -> Outcome {
+    fn step(&mut self) -> Outcome {
         self.steps += 1;
         if self.client.is_none() {
             return self.login();
         }
-        let total = STEPS.iter().map(|(weight, _)| weight).sum();
-        let mut at = self.random.below(total);
-        let mut steps = STEPS.iter();
-        let step = loop {
-            let (weight, step) = steps.next().unwrap();
-            match at.checked_sub(*weight) {
-                Some(rest) => at = rest,
-                None => break step,
-            }
-        };
+        let step = self.random.weighted(STEPS);
         let mut outcome = step(self);
         // Whoever holds a connection leaves sooner: others wait for it.
         if outcome.is_ok() && self.holds() && self.random.one_in(8) {
@@ -151,7 +127,9 @@ impl Actor {
         }
         outcome
     }
+}
 
+impl Actor {
     /// Whether it has what only one connection has.
     fn holds(&self) -> bool {
         let Session { variables, tables, prepared, locks, cursor, .. } = &self.session;
