@@ -600,18 +600,21 @@ def header(run):
 
 
 def document(run, more_goals=(), more_parts=()):
-    """RESULTS.md of one run. Parts of it that speak for themselves bring their goals and tables."""
+    """The page of one run. Parts of it that speak for themselves bring their goals and tables; a run
+    of one part alone has nothing else to say."""
     figures = group(run["batches"])
     versions = [[name, about["version"], about["options"]] for name, about in run["rivals"].items()]
     versions += [[name, "**not measured**", reason] for name, reason in run["unavailable"].items()]
     parts = [
-        "# Results\n",
+        f"# Results: {run['part']}\n" if run.get("part") else "# Results\n",
         "Written by `bench/run.py`; `README.md` beside it says what is measured and how.\n",
         header(run),
         table(["rival", "version", "options"], versions) + "\n",
         "## Goals\n",
-        goal_table([*goals(figures, run), *more_goals]) + "\n",
+        goal_table([*([] if run.get("part") else goals(figures, run)), *more_goals]) + "\n",
     ]
+    if run.get("part"):
+        return "\n".join([*parts, *more_parts])
     if run["pool"]:
         parts += ["## Pool and buffers\n", pool_text(run["pool"]) + "\n"]
     parts += ["## Figures\n", *cell_tables(figures), *scenario_tables(run["scenarios"])]

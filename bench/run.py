@@ -2,6 +2,7 @@
 """Runs Cove and its rivals side by side, checks every answer, and writes down what it saw.
 
     python3 bench/run.py                 everything; writes RESULTS.md and results/*.json
+    python3 bench/run.py --only bouncer  one part; writes RESULTS-bouncer.md
     python3 bench/run.py --quick         two short rounds, for a first look; writes below .cache
     python3 bench/run.py --only noop     one workload; writes below .cache
     python3 bench/run.py --list          what there is to run
@@ -115,6 +116,8 @@ SLOW_READER_SECONDS_QUICK = 5.0
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
 OTHERS = ("durability", "slow-reader", "memory", "pool", *sessions.NAMES, *bouncer.NAMES)
+# Parts of a run that take long and speak for themselves: run alone, each has a page of its own.
+PARTS = ("sessions", "bouncer")
 
 
 def parse_arguments(argv):
@@ -155,8 +158,16 @@ def parse_arguments(argv):
     options.seed = (
         random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     )
-    options.partial = bool(options.quick or options.only or options.rival)
+    options.part = part_of(options)
+    options.partial = bool(options.quick or options.only or options.rival) and not options.part
     return options
+
+
+def part_of(options):
+    """The part that has a page of its own, if all its cases are run and nothing else is."""
+    if options.quick or options.only is None or len(options.only) != 1:
+        return None
+    return options.only[0] if options.only[0] in PARTS else None
 
 
 def list_everything():
@@ -414,6 +425,7 @@ def about_this_run(options, argv):
         "parallelism": options.parallelism,
         "batch_seconds": options.seconds,
         "partial": options.partial,
+        "part": options.part,
         "limits": {"all": LIMITS, **LIMITS_OF},
         "environment": {"all": ENVIRONMENT, **ENVIRONMENT_OF},
     }
@@ -452,7 +464,7 @@ def measure(options, about):
                 memory_readings(running, "idle after its work", readings)
     about["rivals"] = {n: {k: r[k] for k in ("version", "options")} for n, r in running.items()}
     about["unavailable"] = missing
-    for part in ("sessions", "bouncer"):
+    for part in PARTS:
         busy = [*busy, *about["scenarios"].get(part, {}).get("busy_percent", [])]
     about["batches"], about["background_busy_percent"], about["memory"] = results, busy, readings
     about["load_end"] = machine.load_average()
@@ -477,15 +489,16 @@ def left_behind(before, after, running):
 
 
 def write(about, options):
-    """RESULTS.md and the figures; below .cache when this was not a whole run."""
+    """The page and the figures; below .cache unless all was run, or all of a part."""
     directory = rivals.BENCH / ".cache" / "partial" if options.partial else rivals.BENCH
+    page = directory / (f"RESULTS-{options.part}.md" if options.part else "RESULTS.md")
     (directory / "results").mkdir(parents=True, exist_ok=True)
     of_sessions = about["scenarios"].get("sessions", {})
     of_bouncer = about["scenarios"].get("bouncer", {})
     more_goals = [*sessions.figures.goals(of_sessions), *bouncer.figures.goals(of_bouncer)]
     more_text = [*sessions.figures.text(of_sessions), *bouncer.figures.text(of_bouncer)]
     text = report.document(about, more_goals, more_text)
-    (directory / "RESULTS.md").write_text(text, encoding="utf-8")
+    page.write_text(text, encoding="utf-8")
     figures = report.group(about["batches"])
     # Single latencies would make the file a hundred times as long and say little more.
     without_samples = [
@@ -509,10 +522,11 @@ def write(about, options):
             goal._asdict() for goal in (*report.goals(figures, about), *more_goals)
         ],
     }
-    path = directory / "results" / f"{about['date'][:10]}-{about['commit']}.json"
+    name = "-".join([about["date"][:10], about["commit"], *filter(None, [options.part])])
+    path = directory / "results" / f"{name}.json"
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     print(text)
-    for written in (directory / "RESULTS.md", path):
+    for written in (page, path):
         say(f"written: {written.relative_to(rivals.ROOT)}")
 
 

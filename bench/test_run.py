@@ -358,11 +358,25 @@ class Rivals(unittest.TestCase):
 
 
 class CommandLine(unittest.TestCase):
-    def test_only_a_whole_run_is_published(self):
-        partial = [["--quick"], ["--only", "noop"], ["--rival", COVE]]
+    def test_only_a_whole_run_or_a_whole_part_is_published(self):
+        partial = [
+            ["--quick"],
+            ["--only", "noop"],
+            ["--rival", COVE],
+            ["--only", "bouncer-load"],
+            ["--only", "bouncer", "--only", "noop"],
+            ["--only", "bouncer", "--quick"],
+        ]
         for argv in partial:
-            self.assertTrue(run.parse_arguments(argv).partial, argv)
-        self.assertFalse(run.parse_arguments(["--rounds", "3"]).partial)
+            options = run.parse_arguments(argv)
+            self.assertEqual((options.partial, options.part), (True, None), argv)
+        for part, argv in [
+            (None, ["--rounds", "3"]),
+            ("bouncer", ["--only", "bouncer"]),
+            ("sessions", ["--only", "sessions", "--rival", COVE]),
+        ]:
+            options = run.parse_arguments(argv)
+            self.assertEqual((options.partial, options.part), (False, part), argv)
 
     def test_quick_is_quicker_unless_told_otherwise(self):
         quick, whole = run.parse_arguments(["--quick"]), run.parse_arguments([])
