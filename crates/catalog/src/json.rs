@@ -112,6 +112,17 @@ impl Fragment {
         Fragment(whole.slice_ref(value.as_bytes()))
     }
 
+    /// What this crate has written itself.
+    pub(crate) fn written(text: Vec<u8>) -> Fragment {
+        debug_assert!(Fragment::parse(text.clone().into()).is_ok(), "no JSON was written");
+        Fragment(text.into())
+    }
+
+    /// Becomes a share in `whole`, where it stands at `start` again. `None` if it does not.
+    pub(crate) fn move_to(&mut self, whole: &Bytes, start: usize) -> Option<()> {
+        move_to(&mut self.0, whole, start)
+    }
+
     /// `null`
     #[must_use]
     pub const fn null() -> Fragment {
@@ -125,6 +136,31 @@ impl Fragment {
     pub fn of<T: Serialize + ?Sized>(value: &T) -> Result<Fragment, JsonError> {
         let text = serde_json::to_vec(value).map_err(|e| JsonError::Shape(e.to_string()))?;
         Fragment::parse(text.into())
+    }
+
+    /// The object with this member set to `value`, where it was or at the end; all else as it is.
+    ///
+    /// # Errors
+    /// When it is no object.
+    pub fn with(&self, name: &str, value: &Fragment) -> Result<Fragment, JsonError> {
+        let mut out = Vec::with_capacity(self.0.len() + name.len() + value.0.len() + 4);
+        let mut is_set = false;
+        out.push(b'{');
+        for (key, old) in self.members()? {
+            if key == name && is_set {
+                continue;
+            }
+            let is_this = key == name;
+            is_set |= is_this;
+            put_name(&mut out, &key);
+            out.extend_from_slice(if is_this { &value.0 } else { &old.0 });
+        }
+        if !is_set {
+            put_name(&mut out, name);
+            out.extend_from_slice(&value.0);
+        }
+        out.push(b'}');
+        Ok(Fragment::written(out))
     }
 
     /// A string.
@@ -325,6 +361,11 @@ impl Str {
         (value.kind() == JsonKind::String).then(|| Str(value.bytes()))
     }
 
+    /// Becomes a share in `whole`, where it stands at `start` again. `None` if it does not.
+    pub(crate) fn move_to(&mut self, whole: &Bytes, start: usize) -> Option<()> {
+        move_to(&mut self.0, whole, start)
+    }
+
     /// With quotation marks and escapes.
     #[must_use]
     pub fn raw(&self) -> &[u8] {
@@ -380,6 +421,15 @@ impl From<&str> for Str {
     fn from(said: &str) -> Str {
         Str::new(said)
     }
+}
+
+fn move_to(part: &mut Bytes, whole: &Bytes, start: usize) -> Option<()> {
+    let place = start..start.checked_add(part.len())?;
+    if whole.get(place.clone())? != *part {
+        return None;
+    }
+    *part = whole.slice(place);
+    Some(())
 }
 
 /// Appends a string with its quotation marks.

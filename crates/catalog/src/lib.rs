@@ -5,6 +5,7 @@
 //! what nobody here knows comes back as it came.
 #![forbid(unsafe_code)]
 
+pub mod doc;
 mod error;
 pub mod ident;
 pub mod store;

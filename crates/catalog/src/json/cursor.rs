@@ -70,6 +70,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// What was passed since `start`, which is an offset of before.
+    pub fn since(&self, start: usize) -> &'a str {
+        self.text.get(start..self.at).unwrap_or_default()
+    }
+
     /// What kind of value comes next.
     ///
     /// # Errors

@@ -1,0 +1,363 @@
+//! A table's metadata document: its ids, and the bytes of its parts as somebody wrote them. It is
+//! taken apart once and written again without losing anything, whatever it is that is in it.
+//!
+//! It never looks into a schema, a specification or a summary; `schema` does, where an update needs
+//! it.
+
+pub mod check;
+mod emit;
+mod layout;
+mod parse;
+pub mod properties;
+#[cfg(test)]
+mod tests;
+
+use bytes::Bytes;
+
+use crate::json::{Fragment, Str, put_integer, put_name, put_string};
+use layout::Layout;
+pub use properties::Properties;
+
+/// The newest version of the format that is read and written.
+pub const FORMAT_VERSION_MAX: u8 = 3;
+/// The version of a table that nobody asks another one for.
+pub const FORMAT_VERSION_DEFAULT: u8 = 2;
+/// The first version whose rows have ids of their own, so that `next-row-id` must be there.
+pub const FORMAT_VERSION_ROW_IDS: u8 = 3;
+/// The branch that is the table's current state.
+pub const MAIN: &str = "main";
+/// What `last-partition-id` is before any partition field has an id: fields begin at 1000.
+pub const LAST_PARTITION_ID_NONE: i32 = 999;
+
+/// A table's metadata. What is public here is what it says; how it was written (the order of keys,
+/// members that nobody knows, the form of numbers and strings) is kept beside it.
+#[derive(Clone, Debug)]
+pub struct TableDoc {
+    /// Of the table format: 1, 2 or 3.
+    pub format_version: u8,
+    /// Of the table. Empty only in version 1, where it is optional.
+    pub uuid: String,
+    /// Where new files of the table go.
+    pub location: String,
+    /// The highest that a snapshot was given. 0 in version 1.
+    pub last_sequence_number: i64,
+    /// When it was written, in milliseconds since 1970.
+    pub last_updated_ms: i64,
+    /// The highest id that a column was given.
+    pub last_column_id: i32,
+    /// Which of the schemas is the table's.
+    pub current_schema_id: i32,
+    /// Every schema that it has had and that has not been removed.
+    pub schemas: Vec<Part>,
+    /// By which of the specifications new data is partitioned.
+    pub default_spec_id: i32,
+    /// Partition specifications.
+    pub specs: Vec<Part>,
+    /// The highest id that a partition field was given.
+    pub last_partition_id: i32,
+    /// In which of the orders new data is sorted.
+    pub default_sort_order_id: i32,
+    /// Sort orders.
+    pub sort_orders: Vec<Part>,
+    /// The table's properties, in order.
+    pub properties: Properties,
+    /// The newest snapshot of the main branch, if there is any.
+    pub current_snapshot_id: Option<i64>,
+    /// Branches and tags.
+    pub refs: Vec<Reference>,
+    /// Every snapshot that has not expired.
+    pub snapshots: Vec<Snapshot>,
+    /// When which snapshot became the current one.
+    pub snapshot_log: Vec<LogEntry>,
+    /// The documents before this one.
+    pub metadata_log: Vec<MetadataLogEntry>,
+    /// Files of statistics.
+    pub statistics: Vec<StatisticsPart>,
+    /// Files of statistics of partitions.
+    pub partition_statistics: Vec<StatisticsPart>,
+    /// Above every id that a row was given. From version 3 on, and then always.
+    pub next_row_id: Option<i64>,
+    /// Keys that other keys are encrypted with.
+    pub encryption_keys: Vec<KeyPart>,
+    layout: Layout,
+}
+
+/// A schema, a partition specification or a sort order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its id among those of its kind.
+    pub id: i32,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+/// A state of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// `snapshot-id`
+    pub id: i64,
+    /// `parent-snapshot-id`
+    pub parent: Option<i64>,
+    /// `sequence-number`; 0 if it was written in version 1.
+    pub sequence_number: i64,
+    /// When it was made, in milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// The first id of the rows that it added.
+    pub first_row_id: Option<i64>,
+    /// How many ids its rows were given at the most.
+    pub added_rows: Option<i64>,
+    /// The schema that was current when it was made.
+    pub schema_id: Option<i32>,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+/// What a name for a snapshot is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReferenceKind {
+    /// Snapshots are added to it.
+    Branch,
+    /// It stays.
+    Tag,
+}
+
+impl ReferenceKind {
+    /// As documents and messages call it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReferenceKind::Branch => "branch",
+            ReferenceKind::Tag => "tag",
+        }
+    }
+}
+
+/// A name for a snapshot.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    /// What it is called.
+    pub name: Str,
+    /// Which snapshot it stands for.
+    pub snapshot_id: i64,
+    /// Whether it moves.
+    pub kind: ReferenceKind,
+    /// How many snapshots of a branch outlive their expiry.
+    pub min_snapshots_to_keep: Option<i32>,
+    /// How old the snapshots of a branch may get.
+    pub max_snapshot_age_ms: Option<i64>,
+    /// How old it may get itself.
+    pub max_ref_age_ms: Option<i64>,
+    /// As it was written, without its name.
+    pub raw: Fragment,
+}
+
+impl Reference {
+    /// Whether both say the same; how they are written does not matter.
+    #[must_use]
+    pub fn same(&self, other: &Reference) -> bool {
+        self.name == other.name
+            && self.snapshot_id == other.snapshot_id
+            && self.kind == other.kind
+            && self.min_snapshots_to_keep == other.min_snapshots_to_keep
+            && self.max_snapshot_age_ms == other.max_snapshot_age_ms
+            && self.max_ref_age_ms == other.max_ref_age_ms
+    }
+
+    /// The main branch, where a document does not spell it out.
+    pub(crate) fn main(snapshot_id: i64) -> Reference {
+        let mut reference = Reference {
+            name: MAIN.into(),
+            snapshot_id,
+            kind: ReferenceKind::Branch,
+            min_snapshots_to_keep: None,
+            max_snapshot_age_ms: None,
+            max_ref_age_ms: None,
+            raw: Fragment::null(),
+        };
+        reference.write();
+        reference
+    }
+
+    /// Sets `raw` to what the fields say.
+    pub(crate) fn write(&mut self) {
+        let mut out = vec![b'{'];
+        put_name(&mut out, "snapshot-id");
+        put_integer(&mut out, self.snapshot_id);
+        put_name(&mut out, "type");
+        put_string(&mut out, self.kind.name());
+        let retention = [
+            ("min-snapshots-to-keep", self.min_snapshots_to_keep.map(i64::from)),
+            ("max-snapshot-age-ms", self.max_snapshot_age_ms),
+            ("max-ref-age-ms", self.max_ref_age_ms),
+        ];
+        for (name, value) in retention {
+            if let Some(value) = value {
+                put_name(&mut out, name);
+                put_integer(&mut out, value);
+            }
+        }
+        out.push(b'}');
+        self.raw = Fragment::written(out);
+    }
+}
+
+/// A snapshot became the current one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// When, in milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// Which.
+    pub snapshot_id: i64,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+impl LogEntry {
+    /// A new one.
+    #[must_use]
+    pub fn new(timestamp_ms: i64, snapshot_id: i64) -> LogEntry {
+        let mut out = vec![b'{'];
+        put_name(&mut out, "timestamp-ms");
+        put_integer(&mut out, timestamp_ms);
+        put_name(&mut out, "snapshot-id");
+        put_integer(&mut out, snapshot_id);
+        out.push(b'}');
+        LogEntry { timestamp_ms, snapshot_id, raw: Fragment::written(out) }
+    }
+}
+
+/// A document that was the table's before.
+#[derive(Clone, Debug)]
+pub struct MetadataLogEntry {
+    /// When it was written, in milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// Its location.
+    pub metadata_file: Str,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+impl MetadataLogEntry {
+    /// A new one.
+    #[must_use]
+    pub fn new(timestamp_ms: i64, metadata_file: &str) -> MetadataLogEntry {
+        let mut out = vec![b'{'];
+        put_name(&mut out, "timestamp-ms");
+        put_integer(&mut out, timestamp_ms);
+        put_name(&mut out, "metadata-file");
+        put_string(&mut out, metadata_file);
+        out.push(b'}');
+        let metadata_file = metadata_file.into();
+        MetadataLogEntry { timestamp_ms, metadata_file, raw: Fragment::written(out) }
+    }
+}
+
+/// A file of statistics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatisticsPart {
+    /// The snapshot that it is about.
+    pub snapshot_id: i64,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+/// A key that other keys are encrypted with.
+#[derive(Clone, Debug)]
+pub struct KeyPart {
+    /// `key-id`
+    pub id: Str,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+impl TableDoc {
+    /// A document of nothing yet, to be filled: it has no schema, no specification and no order, so
+    /// that it is none that may be kept.
+    #[must_use]
+    pub fn empty(format_version: u8, uuid: &str, location: &str, now_ms: i64) -> TableDoc {
+        TableDoc {
+            format_version,
+            uuid: uuid.to_owned(),
+            location: location.to_owned(),
+            last_sequence_number: 0,
+            last_updated_ms: now_ms,
+            last_column_id: 0,
+            current_schema_id: 0,
+            schemas: Vec::new(),
+            default_spec_id: 0,
+            specs: Vec::new(),
+            last_partition_id: LAST_PARTITION_ID_NONE,
+            default_sort_order_id: 0,
+            sort_orders: Vec::new(),
+            properties: Properties::default(),
+            current_snapshot_id: None,
+            refs: Vec::new(),
+            snapshots: Vec::new(),
+            snapshot_log: Vec::new(),
+            metadata_log: Vec::new(),
+            statistics: Vec::new(),
+            partition_statistics: Vec::new(),
+            next_row_id: (format_version >= FORMAT_VERSION_ROW_IDS).then_some(0),
+            encryption_keys: Vec::new(),
+            layout: Layout::of_version(format_version),
+        }
+    }
+
+    /// The current schema. `None` only in a document that is still being filled.
+    #[must_use]
+    pub fn current_schema(&self) -> Option<&Part> {
+        part(&self.schemas, self.current_schema_id)
+    }
+
+    /// The specification that new data is partitioned by.
+    #[must_use]
+    pub fn default_spec(&self) -> Option<&Part> {
+        part(&self.specs, self.default_spec_id)
+    }
+
+    /// The order that new data is sorted in.
+    #[must_use]
+    pub fn default_sort_order(&self) -> Option<&Part> {
+        part(&self.sort_orders, self.default_sort_order_id)
+    }
+
+    /// A snapshot by its id.
+    #[must_use]
+    pub fn snapshot(&self, id: i64) -> Option<&Snapshot> {
+        // The newest is what is mostly asked for, and mostly the last.
+        self.snapshots.iter().rev().find(|snapshot| snapshot.id == id)
+    }
+
+    /// A branch or tag by its name.
+    #[must_use]
+    pub fn reference(&self, name: &str) -> Option<&Reference> {
+        self.refs.iter().find(|reference| reference.name == name)
+    }
+
+    /// Members of the document that this code does not know, in order.
+    pub fn unknown(&self) -> impl Iterator<Item = (&Str, &Fragment)> {
+        self.layout.unknown()
+    }
+
+    /// Whether documents that fall out of the metadata log are to be deleted.
+    #[must_use]
+    pub fn deletes_old_metadata(&self) -> bool {
+        self.properties
+            .get(properties::DELETE_AFTER_COMMIT)
+            .is_some_and(|value| value.eq_ignore_ascii_case("true"))
+    }
+
+    /// The document in bytes of its own.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.size_hint());
+        self.put(&mut out);
+        out.into()
+    }
+}
+
+/// The one with this id.
+#[must_use]
+pub fn part(parts: &[Part], id: i32) -> Option<&Part> {
+    parts.iter().rev().find(|part| part.id == id)
+}

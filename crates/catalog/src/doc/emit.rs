@@ -1,0 +1,310 @@
+//! Writes a document: the members in the order they came in, each in the form it came in unless it
+//! says something else now. Nothing is allocated but in the buffer that is written to.
+
+use bytes::Bytes;
+
+use super::layout::{Key, Slot};
+use super::{FORMAT_VERSION_ROW_IDS, Part, TableDoc};
+use crate::json::{Fragment, Str, put_comma, put_integer, put_string};
+use crate::{Error, Result};
+
+/// Bytes that a document takes beside its parts, about.
+const FRAME_BYTES: usize = 1024;
+
+/// A buffer, and where the parts in it begin if that is asked for.
+struct Output<'a> {
+    out: &'a mut Vec<u8>,
+    starts: Option<&'a mut Vec<usize>>,
+}
+
+impl Output<'_> {
+    /// Writes something that was written before.
+    fn part(&mut self, raw: &[u8]) {
+        if let Some(starts) = &mut self.starts {
+            starts.push(self.out.len());
+        }
+        self.out.extend_from_slice(raw);
+    }
+
+    /// Writes an array of things that were written before.
+    fn array<'b>(&mut self, parts: impl Iterator<Item = &'b Fragment>) {
+        self.out.push(b'[');
+        for raw in parts {
+            put_comma(self.out);
+            self.part(raw.as_bytes());
+        }
+        self.out.push(b']');
+    }
+
+    /// Writes an object of things that were written before.
+    fn object<'b>(&mut self, members: impl Iterator<Item = (&'b Str, &'b [u8])>) {
+        self.out.push(b'{');
+        for (name, value) in members {
+            put_comma(self.out);
+            self.part(name.raw());
+            self.out.push(b':');
+            self.part(value);
+        }
+        self.out.push(b'}');
+    }
+}
+
+impl TableDoc {
+    /// Appends the document. What [`TableDoc::parse`] read is written byte for byte as it was, but
+    /// for white space between its parts.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        self.write(&mut Output { out, starts: None }, None);
+    }
+
+    /// Appends the document with those snapshots only that a branch or tag stands for.
+    pub fn put_refs(&self, out: &mut Vec<u8>) {
+        let mut named: Vec<i64> = self.refs.iter().map(|it| it.snapshot_id).collect();
+        named.sort_unstable();
+        self.write(&mut Output { out, starts: None }, Some(&named));
+    }
+
+    /// Writes the document into one new buffer. The document that is returned says the same, and
+    /// its parts lie in that buffer, so that it holds on to no other.
+    ///
+    /// # Errors
+    /// Never, unless this code is wrong.
+    pub fn settle(&self) -> Result<(TableDoc, Bytes)> {
+        let mut out = Vec::with_capacity(self.size_hint());
+        let mut starts = Vec::with_capacity(2 * self.snapshots.len() + FRAME_BYTES / 8);
+        self.write(&mut Output { out: &mut out, starts: Some(&mut starts) }, None);
+        let written = Bytes::from(out);
+        let mut doc = self.clone();
+        let mut starts = starts.into_iter();
+        if doc.move_into(&written, &mut starts).is_none() || starts.next().is_some() {
+            return Err(Error::internal("the parts of a document are not where they were written"));
+        }
+        Ok((doc, written))
+    }
+
+    /// About as many bytes as it takes; seldom fewer.
+    #[must_use]
+    pub fn size_hint(&self) -> usize {
+        let parts = [&self.schemas, &self.specs, &self.sort_orders].into_iter().flatten();
+        let statistics = self.statistics.iter().chain(&self.partition_statistics);
+        let raws = (parts.map(|it| &it.raw))
+            .chain(statistics.map(|it| &it.raw))
+            .chain(self.snapshots.iter().map(|it| &it.raw))
+            .chain(self.snapshot_log.iter().map(|it| &it.raw))
+            .chain(self.metadata_log.iter().map(|it| &it.raw))
+            .chain(self.refs.iter().map(|it| &it.raw))
+            .chain(self.encryption_keys.iter().map(|it| &it.raw))
+            .chain(self.unknown().map(|(_, raw)| raw));
+        let properties = self.properties.0.iter().map(|(k, v)| k.raw().len() + v.raw().len() + 2);
+        let names = self.refs.iter().map(|it| it.name.raw().len() + 1);
+        let raws = raws.map(|raw| raw.as_bytes().len() + 1);
+        let singular = self.current_schema().filter(|_| self.format_version == 1);
+        let strings = self.location.len() + singular.map_or(0, |it| it.raw.as_bytes().len());
+        FRAME_BYTES + strings + raws.chain(properties).chain(names).sum::<usize>()
+    }
+
+    fn write(&self, output: &mut Output<'_>, only_snapshots: Option<&[i64]>) {
+        output.out.push(b'{');
+        for slot in &self.layout.slots {
+            put_comma(output.out);
+            match &slot.name {
+                Some(name) => output.part(name.raw()),
+                None => put_string(output.out, slot.key.name()),
+            }
+            output.out.push(b':');
+            self.write_value(output, slot, only_snapshots);
+        }
+        output.out.push(b'}');
+    }
+
+    fn write_value(&self, output: &mut Output<'_>, slot: &Slot, only_snapshots: Option<&[i64]>) {
+        if let Some(raw) = slot.raw.as_ref().filter(|raw| self.still_says(slot.key, raw)) {
+            return output.part(raw.as_bytes());
+        }
+        let is_named = |id: i64| only_snapshots.is_none_or(|ids| ids.binary_search(&id).is_ok());
+        match slot.key {
+            Key::FormatVersion => put_integer(output.out, self.format_version.into()),
+            Key::TableUuid if self.uuid.is_empty() => put_or_null(output.out, None),
+            Key::TableUuid => put_string(output.out, &self.uuid),
+            Key::Location => put_string(output.out, &self.location),
+            Key::LastSequenceNumber => put_integer(output.out, self.last_sequence_number),
+            Key::LastUpdatedMs => put_integer(output.out, self.last_updated_ms),
+            Key::LastColumnId => put_integer(output.out, self.last_column_id.into()),
+            Key::CurrentSchemaId => put_integer(output.out, self.current_schema_id.into()),
+            Key::DefaultSpecId => put_integer(output.out, self.default_spec_id.into()),
+            Key::LastPartitionId => put_integer(output.out, self.last_partition_id.into()),
+            Key::DefaultSortOrderId => put_integer(output.out, self.default_sort_order_id.into()),
+            Key::Schema => put_or_null(output.out, self.current_schema().map(|it| &it.raw)),
+            Key::PartitionSpec => {
+                let fields = self.default_spec().and_then(|spec| spec.raw.get("fields"));
+                put_or_null(output.out, fields.as_ref());
+            }
+            Key::CurrentSnapshotId => match self.current_snapshot_id {
+                Some(id) => put_integer(output.out, id),
+                // Readers of version 3 know that it may be null; older ones want a number.
+                None if self.format_version >= FORMAT_VERSION_ROW_IDS => {
+                    output.out.extend_from_slice(b"null");
+                }
+                None => put_integer(output.out, -1),
+            },
+            Key::NextRowId => put_integer(output.out, self.next_row_id.unwrap_or_default()),
+            Key::Schemas => output.array(raws(&self.schemas)),
+            Key::PartitionSpecs => output.array(raws(&self.specs)),
+            Key::SortOrders => output.array(raws(&self.sort_orders)),
+            Key::Properties => {
+                output.object(self.properties.0.iter().map(|(key, value)| (key, value.raw())));
+            }
+            Key::Refs => output.object(self.refs.iter().map(|it| (&it.name, it.raw.as_bytes()))),
+            Key::Snapshots => {
+                let snapshots = self.snapshots.iter().filter(|it| is_named(it.id));
+                output.array(snapshots.map(|it| &it.raw));
+            }
+            Key::Statistics => output.array(self.statistics.iter().map(|it| &it.raw)),
+            Key::PartitionStatistics => {
+                output.array(self.partition_statistics.iter().map(|it| &it.raw));
+            }
+            Key::EncryptionKeys => output.array(self.encryption_keys.iter().map(|it| &it.raw)),
+            Key::SnapshotLog => output.array(self.snapshot_log.iter().map(|it| &it.raw)),
+            Key::MetadataLog => output.array(self.metadata_log.iter().map(|it| &it.raw)),
+            Key::Unknown => put_or_null(output.out, slot.raw.as_ref()),
+        }
+    }
+
+    /// Whether a member that came as `raw` says now what it said then, so that it is written as it
+    /// came. The elements of lists and maps are written one by one, so that they never do, unless
+    /// they are null.
+    fn still_says(&self, key: Key, raw: &Fragment) -> bool {
+        let is = |number: i64| raw.as_i64() == Some(number);
+        match key {
+            Key::FormatVersion => is(self.format_version.into()),
+            Key::TableUuid => raw.as_str().unwrap_or_default() == self.uuid,
+            Key::Location => raw.as_str().is_some_and(|said| said == self.location),
+            Key::LastSequenceNumber => is(self.last_sequence_number),
+            Key::LastUpdatedMs => is(self.last_updated_ms),
+            Key::LastColumnId => is(self.last_column_id.into()),
+            Key::CurrentSchemaId => is(self.current_schema_id.into()),
+            Key::DefaultSpecId => is(self.default_spec_id.into()),
+            Key::LastPartitionId => is(self.last_partition_id.into()),
+            Key::DefaultSortOrderId => is(self.default_sort_order_id.into()),
+            Key::Schema => self.layout.singular.0 == self.current_schema_id,
+            Key::PartitionSpec => self.layout.singular.1 == self.default_spec_id,
+            Key::CurrentSnapshotId => match self.current_snapshot_id {
+                Some(id) => is(id),
+                None => raw.is_null() || is(-1),
+            },
+            // Before version 3 it has no meaning, and stays what it is.
+            Key::NextRowId => self.next_row_id.is_none_or(is),
+            Key::Schemas => raw.is_null() && self.schemas.is_empty(),
+            Key::PartitionSpecs => raw.is_null() && self.specs.is_empty(),
+            Key::SortOrders => raw.is_null() && self.sort_orders.is_empty(),
+            Key::Properties => raw.is_null() && self.properties.is_empty(),
+            Key::Refs => raw.is_null() && self.refs.is_empty(),
+            Key::Snapshots => raw.is_null() && self.snapshots.is_empty(),
+            Key::Statistics => raw.is_null() && self.statistics.is_empty(),
+            Key::PartitionStatistics => raw.is_null() && self.partition_statistics.is_empty(),
+            Key::EncryptionKeys => raw.is_null() && self.encryption_keys.is_empty(),
+            Key::SnapshotLog => raw.is_null() && self.snapshot_log.is_empty(),
+            Key::MetadataLog => raw.is_null() && self.metadata_log.is_empty(),
+            Key::Unknown => true,
+        }
+    }
+
+    /// Makes every part a share in `written`. Walks as `write` does; `starts` says where each is.
+    fn move_into(
+        &mut self,
+        written: &Bytes,
+        starts: &mut impl Iterator<Item = usize>,
+    ) -> Option<()> {
+        let mut slots = std::mem::take(&mut self.layout.slots);
+        for slot in &mut slots {
+            if let Some(name) = &mut slot.name {
+                name.move_to(written, starts.next()?)?;
+            }
+            if let Some(raw) = &mut slot.raw {
+                if self.still_says(slot.key, raw) {
+                    raw.move_to(written, starts.next()?)?;
+                    continue;
+                }
+                // It says something else, or its elements are what counts.
+                slot.raw = None;
+            }
+            let mut raws: Vec<&mut Fragment> = match slot.key {
+                Key::Schemas => raws_mut(&mut self.schemas),
+                Key::PartitionSpecs => raws_mut(&mut self.specs),
+                Key::SortOrders => raws_mut(&mut self.sort_orders),
+                Key::Snapshots => self.snapshots.iter_mut().map(|it| &mut it.raw).collect(),
+                Key::Statistics => self.statistics.iter_mut().map(|it| &mut it.raw).collect(),
+                Key::PartitionStatistics => {
+                    self.partition_statistics.iter_mut().map(|it| &mut it.raw).collect()
+                }
+                Key::SnapshotLog => self.snapshot_log.iter_mut().map(|it| &mut it.raw).collect(),
+                _ => Vec::new(),
+            };
+            for raw in &mut raws {
+                raw.move_to(written, starts.next()?)?;
+            }
+            self.move_named(slot.key, written, starts)?;
+        }
+        self.layout.slots = slots;
+        Some(())
+    }
+
+    /// The same for parts that have strings beside what is written.
+    fn move_named(
+        &mut self,
+        key: Key,
+        written: &Bytes,
+        starts: &mut impl Iterator<Item = usize>,
+    ) -> Option<()> {
+        match key {
+            Key::Properties => {
+                for (key, value) in &mut self.properties.0 {
+                    key.move_to(written, starts.next()?)?;
+                    value.move_to(written, starts.next()?)?;
+                }
+            }
+            Key::Refs => {
+                for reference in &mut self.refs {
+                    reference.name.move_to(written, starts.next()?)?;
+                    reference.raw.move_to(written, starts.next()?)?;
+                }
+            }
+            Key::EncryptionKeys => {
+                for part in &mut self.encryption_keys {
+                    part.raw.move_to(written, starts.next()?)?;
+                    part.id = part.id.detached();
+                }
+            }
+            Key::MetadataLog => {
+                for entry in &mut self.metadata_log {
+                    entry.raw.move_to(written, starts.next()?)?;
+                    entry.metadata_file = entry.metadata_file.detached();
+                }
+            }
+            _ => {}
+        }
+        Some(())
+    }
+
+    /// Gives the document every member that one of its version has; what it came without otherwise
+    /// stays out of it.
+    pub(crate) fn complete(&mut self) {
+        self.layout.complete(self.format_version, !self.encryption_keys.is_empty());
+    }
+
+    /// What the singular members of version 1 stand for has changed although its id has not.
+    pub(crate) fn forget_singular(&mut self) {
+        self.layout.singular = (-1, -1);
+    }
+}
+
+fn raws(parts: &[Part]) -> impl Iterator<Item = &Fragment> {
+    parts.iter().map(|it| &it.raw)
+}
+
+fn raws_mut(parts: &mut [Part]) -> Vec<&mut Fragment> {
+    parts.iter_mut().map(|it| &mut it.raw).collect()
+}
+
+fn put_or_null(out: &mut Vec<u8>, value: Option<&Fragment>) {
+    out.extend_from_slice(value.map_or(b"null", Fragment::as_bytes));
+}

@@ -1,0 +1,488 @@
+//! Takes a document apart in one pass, whatever the order of its members.
+
+use bytes::Bytes;
+
+use super::layout::{Key, Layout, Slot};
+use super::{
+    FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, KeyPart, LAST_PARTITION_ID_NONE, LogEntry,
+    MetadataLogEntry, Part, Properties, Reference, ReferenceKind, Snapshot, StatisticsPart,
+    TableDoc, check,
+};
+use crate::json::cursor::{Cursor, Text};
+use crate::json::{Fragment, JsonKind, Str};
+use crate::{Error, Kind, Result};
+
+/// What was found so far.
+#[derive(Default)]
+struct Draft {
+    slots: Vec<Slot>,
+    format_version: Option<i64>,
+    uuid: Option<String>,
+    location: Option<String>,
+    last_sequence_number: Option<i64>,
+    last_updated_ms: Option<i64>,
+    last_column_id: Option<i32>,
+    schema: Option<Fragment>,
+    current_schema_id: Option<i32>,
+    schemas: Option<Vec<Part>>,
+    partition_spec: Option<Fragment>,
+    default_spec_id: Option<i32>,
+    specs: Option<Vec<Part>>,
+    last_partition_id: Option<i32>,
+    default_sort_order_id: Option<i32>,
+    sort_orders: Option<Vec<Part>>,
+    properties: Properties,
+    current_snapshot_id: Option<i64>,
+    next_row_id: Option<i64>,
+    refs: Option<Vec<Reference>>,
+    snapshots: Vec<Snapshot>,
+    statistics: Vec<StatisticsPart>,
+    partition_statistics: Vec<StatisticsPart>,
+    encryption_keys: Vec<KeyPart>,
+    snapshot_log: Vec<LogEntry>,
+    metadata_log: Vec<MetadataLogEntry>,
+}
+
+impl TableDoc {
+    /// Takes a document apart and checks that it is consistent.
+    ///
+    /// # Errors
+    /// [`Kind::IllegalArgument`] or [`Kind::BadRequest`]: it is none, or none of a version that is
+    /// known here, or contradicts itself. Whoever reads a document of the catalog's own turns that
+    /// into a failure of the server.
+    pub fn parse(text: Bytes) -> Result<TableDoc> {
+        let mut draft = Draft::default();
+        let mut cursor = Cursor::new(&text)?;
+        cursor.object(|cursor, name| draft.member(cursor, &text, name))?;
+        cursor.end()?;
+        let doc = draft.finish()?;
+        check::check(&doc)?;
+        Ok(doc)
+    }
+}
+
+impl Draft {
+    fn member(&mut self, cursor: &mut Cursor<'_>, whole: &Bytes, name: Text<'_>) -> Result<()> {
+        let key = Key::of(&name.decode());
+        if key != Key::Unknown && self.slots.iter().any(|slot| slot.key == key) {
+            return Err(illegal(format!("the table metadata has `{}` twice", key.name())));
+        }
+        let start = cursor.offset();
+        // A member that is null is as good as none.
+        if key == Key::Unknown || cursor.peek()? == JsonKind::Null {
+            cursor.value()?;
+        } else {
+            self.known(key, cursor, whole)?;
+        }
+        let raw = Fragment::within(whole, cursor.since(start));
+        let is_named = key == Key::Unknown || name.is_escaped();
+        let name = is_named.then(|| Str::within(whole, name));
+        self.slots.push(Slot { key, name, raw: Some(raw) });
+        Ok(())
+    }
+
+    fn known(&mut self, key: Key, cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<()> {
+        let name = key.name();
+        match key {
+            Key::FormatVersion => self.format_version = Some(long(cursor, name)?),
+            Key::TableUuid => self.uuid = Some(string(cursor, name)?.decode().into_owned()),
+            Key::Location => self.location = Some(string(cursor, name)?.decode().into_owned()),
+            Key::LastSequenceNumber => self.last_sequence_number = Some(long(cursor, name)?),
+            Key::LastUpdatedMs => self.last_updated_ms = Some(long(cursor, name)?),
+            Key::LastColumnId => self.last_column_id = Some(int(cursor, name)?),
+            Key::Schema => self.schema = Some(Fragment::within(whole, cursor.value()?)),
+            Key::CurrentSchemaId => self.current_schema_id = Some(int(cursor, name)?),
+            Key::Schemas => self.schemas = Some(parts(cursor, whole, "schema-id")?),
+            Key::PartitionSpec => {
+                self.partition_spec = Some(Fragment::within(whole, cursor.value()?));
+            }
+            Key::DefaultSpecId => self.default_spec_id = Some(int(cursor, name)?),
+            Key::PartitionSpecs => self.specs = Some(parts(cursor, whole, "spec-id")?),
+            Key::LastPartitionId => self.last_partition_id = Some(int(cursor, name)?),
+            Key::DefaultSortOrderId => self.default_sort_order_id = Some(int(cursor, name)?),
+            Key::SortOrders => self.sort_orders = Some(parts(cursor, whole, "order-id")?),
+            Key::Properties => self.properties = Properties::read(cursor, whole)?,
+            Key::CurrentSnapshotId => self.current_snapshot_id = Some(long(cursor, name)?),
+            Key::NextRowId => self.next_row_id = Some(long(cursor, name)?),
+            Key::Refs => {
+                let mut refs = Vec::new();
+                cursor.object(|cursor, name| {
+                    refs.push(Reference::read(cursor, whole, Str::within(whole, name))?);
+                    Ok::<(), Error>(())
+                })?;
+                self.refs = Some(refs);
+            }
+            Key::Snapshots => self.snapshots = list(cursor, |it| Snapshot::read(it, whole))?,
+            Key::Statistics => self.statistics = list(cursor, |it| statistics(it, whole))?,
+            Key::PartitionStatistics => {
+                self.partition_statistics = list(cursor, |it| statistics(it, whole))?;
+            }
+            Key::EncryptionKeys => {
+                self.encryption_keys = list(cursor, |it| KeyPart::read(it, whole))?;
+            }
+            Key::SnapshotLog => self.snapshot_log = list(cursor, |it| LogEntry::read(it, whole))?,
+            Key::MetadataLog => {
+                self.metadata_log = list(cursor, |it| MetadataLogEntry::read(it, whole))?;
+            }
+            Key::Unknown => drop(cursor.value()?),
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<TableDoc> {
+        let version = need(self.format_version, "format-version")?;
+        let format_version = u8::try_from(version)
+            .ok()
+            .filter(|version| (1..=FORMAT_VERSION_MAX).contains(version))
+            .ok_or_else(|| illegal(format!("Cannot read unsupported version {version}")))?;
+        let is_first = format_version == 1;
+        let (current_schema_id, schemas) = self.schemas(is_first)?;
+        let (default_spec_id, specs) = self.specs(is_first)?;
+        let last_partition_id = match self.last_partition_id {
+            Some(id) => id,
+            None if is_first => specs.iter().map(last_field_id).max().unwrap_or(0),
+            None => return Err(must_exist("last-partition-id", format_version)),
+        };
+        let (default_sort_order_id, sort_orders) = match self.sort_orders {
+            Some(orders) => (need(self.default_sort_order_id, "default-sort-order-id")?, orders),
+            None if is_first => (0, vec![unsorted()]),
+            None => return Err(must_exist("sort-orders", format_version)),
+        };
+        let last_sequence_number = match self.last_sequence_number {
+            Some(number) => number,
+            None if is_first => 0,
+            None => return Err(must_exist("last-sequence-number", format_version)),
+        };
+        let next_row_id = if format_version >= FORMAT_VERSION_ROW_IDS {
+            Some(need(self.next_row_id, "next-row-id")?)
+        } else {
+            None
+        };
+        let current_snapshot_id = self.current_snapshot_id.filter(|&id| id != -1);
+        let mut refs = self.refs.unwrap_or_default();
+        // "There is always a main branch reference pointing to the current-snapshot-id even if the
+        // refs map is null": the table format, §Table metadata.
+        if let Some(id) = current_snapshot_id
+            && !refs.iter().any(|it| it.name == super::MAIN)
+        {
+            refs.push(Reference::main(id));
+        }
+        Ok(TableDoc {
+            format_version,
+            uuid: self.uuid.unwrap_or_default(),
+            location: need(self.location, "location")?,
+            last_sequence_number,
+            last_updated_ms: need(self.last_updated_ms, "last-updated-ms")?,
+            last_column_id: need(self.last_column_id, "last-column-id")?,
+            current_schema_id,
+            schemas,
+            default_spec_id,
+            specs,
+            last_partition_id,
+            default_sort_order_id,
+            sort_orders,
+            properties: self.properties,
+            current_snapshot_id,
+            refs,
+            snapshots: self.snapshots,
+            snapshot_log: self.snapshot_log,
+            metadata_log: self.metadata_log,
+            statistics: self.statistics,
+            partition_statistics: self.partition_statistics,
+            next_row_id,
+            encryption_keys: self.encryption_keys,
+            layout: Layout { slots: self.slots, singular: (current_schema_id, default_spec_id) },
+        })
+    }
+
+    /// The current schema's id and all schemas. Old documents of version 1 have but one.
+    fn schemas(&mut self, is_first: bool) -> Result<(i32, Vec<Part>)> {
+        if let Some(schemas) = self.schemas.take() {
+            return Ok((need(self.current_schema_id, "current-schema-id")?, schemas));
+        }
+        if !is_first {
+            return Err(must_exist("schemas", 2));
+        }
+        let schema = need(self.schema.take(), "schema")?;
+        let id = schema.get("schema-id").and_then(|id| id.as_i32());
+        let raw = match id {
+            Some(_) => schema,
+            None => schema.with("schema-id", &Fragment::integer(0))?,
+        };
+        Ok((id.unwrap_or(0), vec![Part { id: id.unwrap_or(0), raw }]))
+    }
+
+    /// The default specification's id and all specifications. Old documents of version 1 have but
+    /// the fields of one.
+    fn specs(&mut self, is_first: bool) -> Result<(i32, Vec<Part>)> {
+        if let Some(specs) = self.specs.take() {
+            return Ok((need(self.default_spec_id, "default-spec-id")?, specs));
+        }
+        if !is_first {
+            return Err(must_exist("partition-specs", 2));
+        }
+        let fields = need(self.partition_spec.take(), "partition-spec")?;
+        let raw = Fragment::written(b"{\"spec-id\":0}".to_vec()).with("fields", &fields)?;
+        Ok((0, vec![Part { id: 0, raw }]))
+    }
+}
+
+impl Snapshot {
+    /// Reads one, as documents and updates have it.
+    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Snapshot> {
+        let (mut id, mut timestamp_ms, mut sequence_number) = (None, None, None);
+        let (mut parent, mut first_row_id, mut added_rows) = (None, None, None);
+        let mut schema_id = None;
+        cursor.peek()?;
+        let start = cursor.offset();
+        cursor.object(|cursor, name| {
+            match &*name.decode() {
+                "snapshot-id" => id = Some(long(cursor, "snapshot-id")?),
+                "parent-snapshot-id" => parent = long_or_null(cursor, "parent-snapshot-id")?,
+                "sequence-number" => sequence_number = long_or_null(cursor, "sequence-number")?,
+                "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
+                "first-row-id" => first_row_id = long_or_null(cursor, "first-row-id")?,
+                "added-rows" => added_rows = long_or_null(cursor, "added-rows")?,
+                "schema-id" => schema_id = int_or_null(cursor, "schema-id")?,
+                _ => drop(cursor.value()?),
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok(Snapshot {
+            id: need(id, "snapshot-id")?,
+            parent,
+            sequence_number: sequence_number.unwrap_or(0),
+            timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
+            first_row_id,
+            added_rows,
+            schema_id,
+            raw: Fragment::within(whole, cursor.since(start)),
+        })
+    }
+}
+
+impl Reference {
+    /// Reads what stands behind a name in documents, and beside it in updates.
+    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes, name: Str) -> Result<Reference> {
+        let (mut snapshot_id, mut kind) = (None, None);
+        let (mut keep, mut snapshot_age, mut ref_age) = (None, None, None);
+        cursor.peek()?;
+        let start = cursor.offset();
+        cursor.object(|cursor, name| {
+            match &*name.decode() {
+                "snapshot-id" => snapshot_id = Some(long(cursor, "snapshot-id")?),
+                "type" => kind = Some(reference_kind(&string(cursor, "type")?.decode())?),
+                "min-snapshots-to-keep" => keep = int_or_null(cursor, "min-snapshots-to-keep")?,
+                "max-snapshot-age-ms" => {
+                    snapshot_age = long_or_null(cursor, "max-snapshot-age-ms")?;
+                }
+                "max-ref-age-ms" => ref_age = long_or_null(cursor, "max-ref-age-ms")?,
+                _ => drop(cursor.value()?),
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok(Reference {
+            name,
+            snapshot_id: need(snapshot_id, "snapshot-id")?,
+            kind: need(kind, "type")?,
+            min_snapshots_to_keep: keep,
+            max_snapshot_age_ms: snapshot_age,
+            max_ref_age_ms: ref_age,
+            raw: Fragment::within(whole, cursor.since(start)),
+        })
+    }
+}
+
+impl LogEntry {
+    fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<LogEntry> {
+        let (mut timestamp_ms, mut snapshot_id) = (None, None);
+        cursor.peek()?;
+        let start = cursor.offset();
+        cursor.object(|cursor, name| {
+            match &*name.decode() {
+                "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
+                "snapshot-id" => snapshot_id = Some(long(cursor, "snapshot-id")?),
+                _ => drop(cursor.value()?),
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok(LogEntry {
+            timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
+            snapshot_id: need(snapshot_id, "snapshot-id")?,
+            raw: Fragment::within(whole, cursor.since(start)),
+        })
+    }
+}
+
+impl MetadataLogEntry {
+    fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<MetadataLogEntry> {
+        let (mut timestamp_ms, mut metadata_file) = (None, None);
+        cursor.peek()?;
+        let start = cursor.offset();
+        cursor.object(|cursor, name| {
+            match &*name.decode() {
+                "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
+                "metadata-file" => {
+                    metadata_file = Some(Str::within(whole, string(cursor, "metadata-file")?));
+                }
+                _ => drop(cursor.value()?),
+            }
+            Ok::<(), Error>(())
+        })?;
+        Ok(MetadataLogEntry {
+            timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
+            metadata_file: need(metadata_file, "metadata-file")?,
+            raw: Fragment::within(whole, cursor.since(start)),
+        })
+    }
+}
+
+impl KeyPart {
+    /// Reads one, as documents and updates have it.
+    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<KeyPart> {
+        let (mut id, mut has_metadata) = (None, false);
+        cursor.peek()?;
+        let start = cursor.offset();
+        cursor.object(|cursor, name| {
+            match &*name.decode() {
+                "key-id" => id = Some(Str::within(whole, string(cursor, "key-id")?)),
+                "encrypted-key-metadata" => {
+                    string(cursor, "encrypted-key-metadata")?;
+                    has_metadata = true;
+                }
+                _ => drop(cursor.value()?),
+            }
+            Ok::<(), Error>(())
+        })?;
+        need(has_metadata.then_some(()), "encrypted-key-metadata")?;
+        let raw = Fragment::within(whole, cursor.since(start));
+        Ok(KeyPart { id: need(id, "key-id")?, raw })
+    }
+}
+
+/// Reads a file of statistics, as documents and updates have it.
+pub(crate) fn statistics(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<StatisticsPart> {
+    let (mut snapshot_id, mut has_path) = (None, false);
+    cursor.peek()?;
+    let start = cursor.offset();
+    cursor.object(|cursor, name| {
+        match &*name.decode() {
+            "snapshot-id" => snapshot_id = Some(long(cursor, "snapshot-id")?),
+            "statistics-path" => {
+                string(cursor, "statistics-path")?;
+                has_path = true;
+            }
+            _ => drop(cursor.value()?),
+        }
+        Ok::<(), Error>(())
+    })?;
+    need(has_path.then_some(()), "statistics-path")?;
+    let raw = Fragment::within(whole, cursor.since(start));
+    Ok(StatisticsPart { snapshot_id: need(snapshot_id, "snapshot-id")?, raw })
+}
+
+/// The order of a table that nobody asks to sort.
+pub(crate) fn unsorted() -> Part {
+    Part { id: 0, raw: Fragment::written(b"{\"order-id\":0,\"fields\":[]}".to_vec()) }
+}
+
+/// `branch` or `tag`, in any case, as the reference reads it.
+pub(crate) fn reference_kind(name: &str) -> Result<ReferenceKind> {
+    [ReferenceKind::Branch, ReferenceKind::Tag]
+        .into_iter()
+        .find(|kind| name.eq_ignore_ascii_case(kind.name()))
+        .ok_or_else(|| illegal(format!("Invalid snapshot ref type: {name}")))
+}
+
+/// The highest id of a specification's fields. In version 1 they need not have any, and count.
+fn last_field_id(spec: &Part) -> i32 {
+    let fields = spec.raw.get("fields");
+    let Some(fields) = fields.as_ref().and_then(|fields| fields.items().ok()) else {
+        return LAST_PARTITION_ID_NONE;
+    };
+    fields.fold(LAST_PARTITION_ID_NONE, |last, field| {
+        let id = field.get("field-id").and_then(|id| id.as_i32());
+        id.unwrap_or_else(|| last.saturating_add(1)).max(last)
+    })
+}
+
+fn parts(cursor: &mut Cursor<'_>, whole: &Bytes, id_name: &'static str) -> Result<Vec<Part>> {
+    list(cursor, |cursor| {
+        let mut id = None;
+        cursor.peek()?;
+        let start = cursor.offset();
+        cursor.object(|cursor, name| {
+            if name.decode() == id_name {
+                id = Some(int(cursor, id_name)?);
+            } else {
+                cursor.value()?;
+            }
+            Ok::<(), Error>(())
+        })?;
+        // A schema of version 1 may lack it.
+        let id = id.unwrap_or(0);
+        Ok(Part { id, raw: Fragment::within(whole, cursor.since(start)) })
+    })
+}
+
+fn list<'a, T>(
+    cursor: &mut Cursor<'a>,
+    mut read: impl FnMut(&mut Cursor<'a>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut items = Vec::new();
+    cursor.array(|cursor| {
+        items.push(read(cursor)?);
+        Ok::<(), Error>(())
+    })?;
+    Ok(items)
+}
+
+/// A whole number of 64 bits.
+pub(crate) fn long(cursor: &mut Cursor<'_>, name: &str) -> Result<i64> {
+    let value = cursor.value()?;
+    let number = value.parse().ok().filter(|_| !value.starts_with('"'));
+    number.ok_or_else(|| illegal(format!("Cannot parse to a long value: {name}: {value:.40}")))
+}
+
+/// A whole number of 32 bits.
+pub(crate) fn int(cursor: &mut Cursor<'_>, name: &str) -> Result<i32> {
+    let value = cursor.value()?;
+    let number = value.parse().ok();
+    number.ok_or_else(|| illegal(format!("Cannot parse to an integer value: {name}: {value:.40}")))
+}
+
+fn long_or_null(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i64>> {
+    if cursor.peek()? == JsonKind::Null {
+        cursor.value()?;
+        return Ok(None);
+    }
+    long(cursor, name).map(Some)
+}
+
+fn int_or_null(cursor: &mut Cursor<'_>, name: &str) -> Result<Option<i32>> {
+    if cursor.peek()? == JsonKind::Null {
+        cursor.value()?;
+        return Ok(None);
+    }
+    int(cursor, name).map(Some)
+}
+
+fn string<'a>(cursor: &mut Cursor<'a>, name: &str) -> Result<Text<'a>> {
+    if cursor.peek()? != JsonKind::String {
+        let value = cursor.value()?;
+        return Err(illegal(format!("Cannot parse to a string value: {name}: {value:.40}")));
+    }
+    Ok(cursor.string()?)
+}
+
+fn need<T>(value: Option<T>, name: &str) -> Result<T> {
+    value.ok_or_else(|| illegal(format!("`{name}` is missing")))
+}
+
+fn must_exist(name: &str, format_version: u8) -> Error {
+    illegal(format!("{name} must exist in format v{format_version}"))
+}
+
+fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}

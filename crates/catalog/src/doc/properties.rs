@@ -1,0 +1,140 @@
+//! A table's properties: strings by strings, in the order and the form in which they came.
+
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+use bytes::Bytes;
+
+use crate::json::cursor::Cursor;
+use crate::json::{JsonError, Str};
+
+/// How many documents before the current one the metadata log keeps.
+pub const PREVIOUS_VERSIONS_MAX: &str = "write.metadata.previous-versions-max";
+/// How many that are if nobody says, as in the reference.
+pub const PREVIOUS_VERSIONS_MAX_DEFAULT: usize = 100;
+/// Whether those that fall out of the log are deleted.
+pub const DELETE_AFTER_COMMIT: &str = "write.metadata.delete-after-commit.enabled";
+/// Which version of the format the table has; it is said, not kept.
+pub const FORMAT_VERSION: &str = "format-version";
+
+/// Properties that say what the document says anyway. They are never kept.
+pub const RESERVED: [&str; 9] = [
+    FORMAT_VERSION,
+    "uuid",
+    "snapshot-count",
+    "current-snapshot-id",
+    "current-snapshot-summary",
+    "current-snapshot-timestamp-ms",
+    "current-schema",
+    "default-partition-spec",
+    "default-sort-order",
+];
+
+/// Strings by strings, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Properties(pub(super) Vec<(Str, Str)>);
+
+impl Properties {
+    /// Reads an object whose values are strings.
+    pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Properties, JsonError> {
+        let mut entries = Vec::new();
+        cursor.object(|cursor, name| {
+            let at = cursor.offset();
+            let value = cursor.string().map_err(|error| match error {
+                JsonError::Malformed { offset, .. } if offset == at => {
+                    JsonError::Shape(format!("the property `{}` is not a string", name.decode()))
+                }
+                other => other,
+            })?;
+            entries.push((Str::within(whole, name), Str::within(whole, value)));
+            Ok::<(), JsonError>(())
+        })?;
+        Ok(Properties(entries))
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (Cow<'_, str>, Cow<'_, str>)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// One of them; the last, should a document have it twice.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<Cow<'_, str>> {
+        self.0.iter().rev().find(|(it, _)| it == key).map(|(_, value)| value.as_str())
+    }
+
+    /// Sets one, where it was or at the end.
+    pub fn set(&mut self, key: &str, value: &str) {
+        let place = self.0.iter_mut().rev().find(|(it, _)| it == key);
+        match place {
+            Some((_, old)) if *old == value => {}
+            Some((_, old)) => *old = value.into(),
+            None => self.0.push((key.into(), value.into())),
+        }
+    }
+
+    /// Sets many at once; whether that changed anything. The reserved ones are left out.
+    pub fn merge(&mut self, updates: &Properties) -> bool {
+        let mut places: HashMap<String, usize> = HashMap::with_capacity(self.0.len());
+        for (place, (key, _)) in self.0.iter().enumerate() {
+            places.insert(key.as_str().into_owned(), place);
+        }
+        let mut is_changed = false;
+        for (key, value) in &updates.0 {
+            let name = key.as_str();
+            if RESERVED.contains(&&*name) {
+                continue;
+            }
+            match places.get(&*name).and_then(|&place| self.0.get_mut(place)) {
+                Some((_, old)) if old == value => {}
+                Some((_, old)) => {
+                    *old = value.detached();
+                    is_changed = true;
+                }
+                None => {
+                    places.insert(name.into_owned(), self.0.len());
+                    self.0.push((key.detached(), value.detached()));
+                    is_changed = true;
+                }
+            }
+        }
+        is_changed
+    }
+
+    /// Removes many at once; whether any of them was there.
+    pub fn remove_all<'a>(&mut self, keys: impl IntoIterator<Item = &'a str>) -> bool {
+        let keys: HashSet<&str> = keys.into_iter().collect();
+        let before = self.0.len();
+        self.0.retain(|(key, _)| !keys.contains(&*key.as_str()));
+        self.0.len() != before
+    }
+}
+
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Properties {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(entries: I) -> Properties {
+        let entries = entries.into_iter();
+        Properties(entries.map(|(k, v)| (k.as_ref().into(), v.as_ref().into())).collect())
+    }
+}
+
+impl PartialEq for Properties {
+    /// Whether both say the same, in whatever order.
+    fn eq(&self, other: &Properties) -> bool {
+        let said = |it: &Properties| -> HashMap<String, String> {
+            it.iter().map(|(k, v)| (k.into_owned(), v.into_owned())).collect()
+        };
+        said(self) == said(other)
+    }
+}

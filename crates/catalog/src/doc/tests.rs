@@ -1,0 +1,1 @@
+//! Documents as others write them.
