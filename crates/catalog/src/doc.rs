@@ -16,6 +16,7 @@ use bytes::Bytes;
 
 use crate::json::{Fragment, Str, put_integer, put_name, put_string};
 use layout::Layout;
+pub(crate) use parse::{statistics as read_statistics, unsorted};
 pub use properties::Properties;
 
 /// The newest version of the format that is read and written.

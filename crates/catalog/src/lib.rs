@@ -10,5 +10,7 @@ mod error;
 pub mod ident;
 pub mod store;
 pub mod json;
+pub mod schema;
+pub mod update;
 
 pub use error::{Error, Kind, Result};

@@ -1,0 +1,121 @@
+//! Changes of a table: what a commit requires of the state it finds, and what it makes of it.
+//!
+//! It never reads a clock or a file, and never decides whether a commit wins: it takes a document
+//! and gives another one.
+
+mod apply;
+mod builder;
+mod parse;
+mod require;
+mod snapshots;
+#[cfg(test)]
+mod tests;
+
+use crate::doc::{KeyPart, Properties, Reference, Snapshot, StatisticsPart};
+use crate::ident::TableIdent;
+use crate::json::Fragment;
+
+pub use apply::{apply, from_updates, logged};
+pub use parse::parse_commit;
+pub use require::{check, is_create};
+
+/// Updates of one commit at the most, not counting those that remove snapshots: clients write one of
+/// these for each snapshot.
+pub const UPDATES_MAX: usize = 10_000;
+/// Requirements of one commit at the most.
+pub const REQUIREMENTS_MAX: usize = 1_000;
+/// Schemas that one commit adds at the most, and specifications, and orders: each is compared with
+/// all that there are.
+pub const ADDED_PARTS_MAX: usize = 100;
+/// Snapshots that one commit adds at the most.
+pub const ADDED_SNAPSHOTS_MAX: usize = 10_000;
+/// Stands for the part that this commit has added last.
+pub const LAST_ADDED: i32 = -1;
+
+/// What a client asks of one table.
+#[derive(Clone, Debug)]
+pub struct CommitRequest {
+    /// Which table, where the path does not say it.
+    pub identifier: Option<TableIdent>,
+    /// What must hold.
+    pub requirements: Vec<Requirement>,
+    /// What is to be done, in this order.
+    pub updates: Vec<TableUpdate>,
+}
+
+/// What must hold for a commit to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Requirement {
+    /// `assert-create`: there is no such table.
+    Create,
+    /// `assert-table-uuid`
+    TableUuid(String),
+    /// `assert-ref-snapshot-id`
+    RefSnapshotId {
+        /// The branch or tag.
+        name: String,
+        /// What it stands for; `None` if it must not be there.
+        snapshot_id: Option<i64>,
+    },
+    /// `assert-last-assigned-field-id`
+    LastAssignedFieldId(i32),
+    /// `assert-current-schema-id`
+    CurrentSchemaId(i32),
+    /// `assert-last-assigned-partition-id`
+    LastAssignedPartitionId(i32),
+    /// `assert-default-spec-id`
+    DefaultSpecId(i32),
+    /// `assert-default-sort-order-id`
+    DefaultSortOrderId(i32),
+}
+
+/// A change of a table.
+#[derive(Clone, Debug)]
+pub enum TableUpdate {
+    /// `assign-uuid`
+    AssignUuid(String),
+    /// `upgrade-format-version`
+    UpgradeFormatVersion(i32),
+    /// `add-schema`
+    AddSchema(Fragment),
+    /// `set-current-schema`; [`LAST_ADDED`] for the last that was added.
+    SetCurrentSchema(i32),
+    /// `add-spec`
+    AddSpec(Fragment),
+    /// `set-default-spec`; [`LAST_ADDED`] for the last that was added.
+    SetDefaultSpec(i32),
+    /// `add-sort-order`
+    AddSortOrder(Fragment),
+    /// `set-default-sort-order`; [`LAST_ADDED`] for the last that was added.
+    SetDefaultSortOrder(i32),
+    /// `add-snapshot`
+    AddSnapshot(Snapshot),
+    /// `set-snapshot-ref`
+    SetSnapshotRef(Reference),
+    /// `remove-snapshots`
+    RemoveSnapshots(Vec<i64>),
+    /// `remove-snapshot-ref`
+    RemoveSnapshotRef(String),
+    /// `set-location`
+    SetLocation(String),
+    /// `set-properties`
+    SetProperties(Properties),
+    /// `remove-properties`
+    RemoveProperties(Vec<String>),
+    /// `set-statistics`
+    SetStatistics(StatisticsPart),
+    /// `remove-statistics`
+    RemoveStatistics(i64),
+    /// `set-partition-statistics`
+    SetPartitionStatistics(StatisticsPart),
+    /// `remove-partition-statistics`
+    RemovePartitionStatistics(i64),
+    /// `remove-partition-specs`
+    RemovePartitionSpecs(Vec<i32>),
+    /// `remove-schemas`
+    RemoveSchemas(Vec<i32>),
+    /// `add-encryption-key`
+    AddEncryptionKey(KeyPart),
+    /// `remove-encryption-key`
+    RemoveEncryptionKey(String),
+}

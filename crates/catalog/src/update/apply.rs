@@ -1,0 +1,112 @@
+//! From a document and updates to the next document.
+
+use super::TableUpdate;
+use super::builder::{Builder, invalid};
+use crate::Result;
+use crate::doc::properties::{PREVIOUS_VERSIONS_MAX, PREVIOUS_VERSIONS_MAX_DEFAULT};
+use crate::doc::{
+    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataLogEntry, Part, TableDoc, check, unsorted,
+};
+use crate::json::Fragment;
+use crate::schema;
+
+/// No schema, specification or order: what a document has before its first.
+const NO_ID: i32 = -1;
+
+/// Carries out updates, in order. `now_ms` is the time of the commit, in milliseconds since 1970.
+/// `None` if nothing changed by them, so that no new document is to be written.
+///
+/// # Errors
+/// [`crate::Kind::Validation`] or [`crate::Kind::IllegalArgument`] when the table would not be valid
+/// any more, and [`crate::Kind::CommitFailed`] when what is added is behind what is there: another
+/// commit came first.
+pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Option<TableDoc>> {
+    let mut builder = Builder::new(base.clone(), now_ms);
+    builder.run(updates)?;
+    if builder.is_changed { finish(builder).map(Some) } else { Ok(None) }
+}
+
+/// Makes a table of the updates that finish a staged create. `uuid` and `location` are for a client
+/// that does not say them.
+///
+/// # Errors
+/// As of [`apply`], and when there is no schema among them.
+pub fn from_updates(
+    updates: &[TableUpdate],
+    uuid: &str,
+    location: &str,
+    now_ms: i64,
+) -> Result<TableDoc> {
+    let version = updates.iter().find_map(|update| match update {
+        TableUpdate::UpgradeFormatVersion(version) => u8::try_from(*version).ok(),
+        _ => None,
+    });
+    let version = version.filter(|version| (1..=FORMAT_VERSION_MAX).contains(version));
+    let version = version.unwrap_or(FORMAT_VERSION_DEFAULT);
+    let mut doc = TableDoc::empty(version, "", location, now_ms);
+    doc.current_schema_id = NO_ID;
+    doc.default_spec_id = NO_ID;
+    doc.default_sort_order_id = NO_ID;
+    let mut builder = Builder::new(doc, now_ms);
+    builder.run(updates)?;
+    let doc = &mut builder.doc;
+    if doc.uuid.is_empty() {
+        uuid.clone_into(&mut doc.uuid);
+    }
+    if doc.schemas.is_empty() {
+        return Err(invalid("Cannot create a table without a schema"));
+    }
+    if doc.specs.is_empty() {
+        let raw = Fragment::written(b"{\"spec-id\":0,\"fields\":[]}".to_vec());
+        doc.specs.push(Part { id: 0, raw });
+        doc.default_spec_id = 0;
+    }
+    if doc.sort_orders.is_empty() {
+        doc.sort_orders.push(unsorted());
+        doc.default_sort_order_id = 0;
+    }
+    finish(builder)
+}
+
+/// Notes where the document before was: what it is asked for must be `base` at `base_location`. Also
+/// which documents the log does not name any more; whoever has [`TableDoc::deletes_old_metadata`]
+/// wants them deleted once the commit is done.
+#[must_use]
+pub fn logged(mut new: TableDoc, base: &TableDoc, base_location: &str) -> (TableDoc, Vec<String>) {
+    // A document from elsewhere may say nonsense here; `set-properties` may not.
+    let most = new.properties.get(PREVIOUS_VERSIONS_MAX).and_then(|most| most.parse::<i32>().ok());
+    let most =
+        most.map_or(PREVIOUS_VERSIONS_MAX_DEFAULT, |most| usize::try_from(most).unwrap_or(1));
+    let log = &mut new.metadata_log;
+    log.push(MetadataLogEntry::new(base.last_updated_ms, base_location));
+    let too_many = log.len().saturating_sub(most.max(1));
+    let fallen = log.drain(..too_many).map(|entry| entry.metadata_file.as_str().into_owned());
+    let fallen = fallen.collect();
+    new.complete();
+    (new, fallen)
+}
+
+fn finish(mut builder: Builder) -> Result<TableDoc> {
+    builder.repair_log();
+    builder.check_removed_schemas()?;
+    let mut doc = builder.doc;
+    doc.last_updated_ms = builder.now_ms;
+    doc.complete();
+    check::check(&doc)?;
+    if builder.has_new_shape {
+        check_shape(&doc)?;
+    }
+    Ok(doc)
+}
+
+/// New data is partitioned and sorted by columns of the current schema.
+fn check_shape(doc: &TableDoc) -> Result<()> {
+    let (Some(schema), Some(spec), Some(order)) =
+        (doc.current_schema(), doc.default_spec(), doc.default_sort_order())
+    else {
+        return Err(invalid("the table has no schema, no partition spec or no sort order"));
+    };
+    schema::bind_spec(&spec.raw, &schema.raw, doc)?;
+    schema::bind_order(&order.raw, &schema.raw)?;
+    Ok(())
+}

@@ -1,0 +1,206 @@
+//! Reads what a client asks of a table. What is not known here is refused: a commit that is carried
+//! out in part would be another one.
+
+use super::{CommitRequest, REQUIREMENTS_MAX, Requirement, TableUpdate, UPDATES_MAX};
+use crate::doc::{KeyPart, Properties, Reference, Snapshot, StatisticsPart};
+use crate::ident::TableIdent;
+use crate::json::cursor::Cursor;
+use crate::json::{Fragment, Str};
+use crate::{Error, Kind, Result};
+
+/// Reads the body of a commit.
+///
+/// # Errors
+/// [`Kind::BadRequest`]: it is none, or something in it is not known; or [`Kind::TooLarge`].
+pub fn parse_commit(body: &Fragment) -> Result<CommitRequest> {
+    let identifier = match present(body, "identifier") {
+        Some(identifier) => Some(identifier.decode::<TableIdent>()?),
+        None => None,
+    };
+    // There are clients that send none rather than an empty list.
+    let mut requirements = Vec::new();
+    if let Some(list) = present(body, "requirements") {
+        for item in list.items()? {
+            if requirements.len() == REQUIREMENTS_MAX {
+                return Err(too_many("requirements", REQUIREMENTS_MAX));
+            }
+            requirements.push(requirement(&item)?);
+        }
+    }
+    let list = present(body, "updates").ok_or_else(|| missing("updates"))?;
+    let (mut updates, mut counted) = (Vec::new(), 0);
+    for item in list.items()? {
+        let update = update(&item)?;
+        if !matches!(update, TableUpdate::RemoveSnapshots(_)) {
+            counted += 1;
+        }
+        if counted > UPDATES_MAX {
+            return Err(too_many("updates", UPDATES_MAX));
+        }
+        updates.push(update);
+    }
+    Ok(CommitRequest { identifier, requirements, updates })
+}
+
+fn requirement(item: &Fragment) -> Result<Requirement> {
+    let name = text(item, "type")?;
+    Ok(match &*name {
+        "assert-create" => Requirement::Create,
+        "assert-table-uuid" => Requirement::TableUuid(text(item, "uuid")?),
+        "assert-ref-snapshot-id" => Requirement::RefSnapshotId {
+            name: text(item, "ref")?,
+            snapshot_id: present(item, "snapshot-id").map(|it| as_long(&it)).transpose()?,
+        },
+        "assert-last-assigned-field-id" => {
+            Requirement::LastAssignedFieldId(int(item, "last-assigned-field-id")?)
+        }
+        "assert-current-schema-id" => Requirement::CurrentSchemaId(int(item, "current-schema-id")?),
+        "assert-last-assigned-partition-id" => {
+            Requirement::LastAssignedPartitionId(int(item, "last-assigned-partition-id")?)
+        }
+        "assert-default-spec-id" => Requirement::DefaultSpecId(int(item, "default-spec-id")?),
+        "assert-default-sort-order-id" => {
+            Requirement::DefaultSortOrderId(int(item, "default-sort-order-id")?)
+        }
+        _ => return Err(bad(format!("Unknown requirement type: {name:.80}"))),
+    })
+}
+
+fn update(item: &Fragment) -> Result<TableUpdate> {
+    let action = text(item, "action")?;
+    Ok(match &*action {
+        "assign-uuid" => TableUpdate::AssignUuid(text(item, "uuid")?),
+        "upgrade-format-version" => TableUpdate::UpgradeFormatVersion(int(item, "format-version")?),
+        "add-schema" => TableUpdate::AddSchema(object(item, "schema")?),
+        "set-current-schema" => TableUpdate::SetCurrentSchema(int(item, "schema-id")?),
+        "add-spec" => TableUpdate::AddSpec(object(item, "spec")?),
+        "set-default-spec" => TableUpdate::SetDefaultSpec(int(item, "spec-id")?),
+        "add-sort-order" => TableUpdate::AddSortOrder(object(item, "sort-order")?),
+        "set-default-sort-order" => TableUpdate::SetDefaultSortOrder(int(item, "sort-order-id")?),
+        "add-snapshot" => TableUpdate::AddSnapshot(snapshot(&object(item, "snapshot")?)?),
+        "set-snapshot-ref" => TableUpdate::SetSnapshotRef(reference(item)?),
+        "remove-snapshots" => TableUpdate::RemoveSnapshots(longs(item, "snapshot-ids")?),
+        "remove-snapshot-ref" => TableUpdate::RemoveSnapshotRef(text(item, "ref-name")?),
+        "set-location" => TableUpdate::SetLocation(text(item, "location")?),
+        // The older names are what clients before 1.0 send.
+        "set-properties" => {
+            TableUpdate::SetProperties(properties(either(item, "updates", "updated")?)?)
+        }
+        "remove-properties" => {
+            TableUpdate::RemoveProperties(texts(&either(item, "removals", "removed")?)?)
+        }
+        "set-statistics" => TableUpdate::SetStatistics(statistics(item, "statistics")?),
+        "remove-statistics" => TableUpdate::RemoveStatistics(long(item, "snapshot-id")?),
+        "set-partition-statistics" => {
+            TableUpdate::SetPartitionStatistics(statistics(item, "partition-statistics")?)
+        }
+        "remove-partition-statistics" => {
+            TableUpdate::RemovePartitionStatistics(long(item, "snapshot-id")?)
+        }
+        "remove-partition-specs" => TableUpdate::RemovePartitionSpecs(ints(item, "spec-ids")?),
+        "remove-schemas" => TableUpdate::RemoveSchemas(ints(item, "schema-ids")?),
+        "add-encryption-key" => {
+            TableUpdate::AddEncryptionKey(key(&object(item, "encryption-key")?)?)
+        }
+        "remove-encryption-key" => TableUpdate::RemoveEncryptionKey(text(item, "key-id")?),
+        _ => return Err(bad(format!("Unknown update action: {action:.80}"))),
+    })
+}
+
+fn snapshot(value: &Fragment) -> Result<Snapshot> {
+    let value = value.compact();
+    Snapshot::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())
+}
+
+/// The reference's members stand beside the name and the action.
+fn reference(item: &Fragment) -> Result<Reference> {
+    let name = Str::new(&text(item, "ref-name")?);
+    let mut reference = Reference::read(&mut Cursor::new(item.as_bytes())?, &item.bytes(), name)?;
+    reference.write();
+    Ok(reference)
+}
+
+fn statistics(item: &Fragment, name: &str) -> Result<StatisticsPart> {
+    let value = object(item, name)?.compact();
+    crate::doc::read_statistics(&mut Cursor::new(value.as_bytes())?, &value.bytes())
+}
+
+fn key(value: &Fragment) -> Result<KeyPart> {
+    let value = value.compact();
+    KeyPart::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())
+}
+
+fn properties(value: Fragment) -> Result<Properties> {
+    Ok(Properties::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())?)
+}
+
+/// A member that is there and is not null.
+fn present(item: &Fragment, name: &str) -> Option<Fragment> {
+    item.get(name).filter(|value| !value.is_null())
+}
+
+fn member(item: &Fragment, name: &str) -> Result<Fragment> {
+    present(item, name).ok_or_else(|| missing(name))
+}
+
+fn either(item: &Fragment, name: &str, older: &str) -> Result<Fragment> {
+    present(item, name).or_else(|| present(item, older)).ok_or_else(|| missing(name))
+}
+
+fn object(item: &Fragment, name: &str) -> Result<Fragment> {
+    let value = member(item, name)?;
+    value.members().map_err(|_| bad(format!("`{name}` is {}, not an object", value.kind())))?;
+    Ok(value)
+}
+
+fn text(item: &Fragment, name: &str) -> Result<String> {
+    let value = member(item, name)?;
+    let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
+    Ok(said.into_owned())
+}
+
+fn texts(list: &Fragment) -> Result<Vec<String>> {
+    let texts = list.items()?.map(|item| {
+        let said =
+            item.as_str().ok_or_else(|| bad("a list of strings has something else in it"))?;
+        Ok(said.into_owned())
+    });
+    texts.collect()
+}
+
+fn int(item: &Fragment, name: &str) -> Result<i32> {
+    let value = member(item, name)?;
+    value.as_i32().ok_or_else(|| bad(format!("`{name}` is not a whole number of 32 bits")))
+}
+
+fn long(item: &Fragment, name: &str) -> Result<i64> {
+    as_long(&member(item, name)?)
+}
+
+fn as_long(value: &Fragment) -> Result<i64> {
+    value.as_i64().ok_or_else(|| bad("a snapshot's id is a whole number of 64 bits"))
+}
+
+fn longs(item: &Fragment, name: &str) -> Result<Vec<i64>> {
+    member(item, name)?.items()?.map(|it| as_long(&it)).collect()
+}
+
+fn ints(item: &Fragment, name: &str) -> Result<Vec<i32>> {
+    let items = member(item, name)?;
+    let number = |it: Fragment| {
+        it.as_i32().ok_or_else(|| bad(format!("`{name}` has something else than ids in it")))
+    };
+    items.items()?.map(number).collect()
+}
+
+fn missing(name: &str) -> Error {
+    bad(format!("`{name}` is missing"))
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadRequest, message)
+}
+
+fn too_many(what: &str, most: usize) -> Error {
+    Error::new(Kind::TooLarge, format!("a commit may have {most} {what} at the most"))
+}

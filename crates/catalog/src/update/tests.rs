@@ -1,0 +1,1 @@
+//! Commits, one by one.
