@@ -105,7 +105,7 @@ impl Postgres {
         match shared.upgrade() {
             Some(server) => server,
             None => {
-                let server = Arc::new(Postgres::start());
+                let server = Arc::new(Postgres::start_with(&["max_connections=200"]));
                 *shared = Arc::downgrade(&server);
                 server
             }

@@ -3,10 +3,12 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -164,9 +166,22 @@ impl Drop for Service {
     }
 }
 
-/// A TCP port that nobody listens at. Somebody else may take it before the server does, which then
-/// fails to start; tests use Unix sockets where the clients can.
+/// Ports below those that Linux gives to whoever asks for any (`ip_local_port_range` in ip(7)).
+const PORTS: Range<u32> = 10_000..32_000;
+/// How many of them the servers of one process may have before those of the next one.
+const PORTS_EACH: u32 = 97;
+
+/// A TCP port that nobody listens at, for a server that has to be told one. No other server of this
+/// process gets it, and no client or listener at port 0 does: nobody takes it before the server
+/// does, or while the server is started again.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("bind a port");
-    listener.local_addr().expect("the port").port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(PORTS_EACH);
+    let mut candidates = PORTS.map(|_| {
+        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        let port = PORTS.start + number % (PORTS.end - PORTS.start);
+        u16::try_from(port).expect("ports are numbers of two bytes")
+    });
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    candidates.find(is_free).expect("a port that nobody listens at")
 }
