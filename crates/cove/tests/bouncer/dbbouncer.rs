@@ -171,7 +171,11 @@ fn the_bouncer_works_alone_and_reads_its_file_again() {
     let scratch = Scratch::new();
     let directory = scratch.path().display().to_string();
     let text = |tenants: &str| {
-        format!("[bouncer]\nlisten = \"\"\nunix_socket_dir = {directory:?}\n{tenants}")
+        // Ports that others know are left to them.
+        format!(
+            "[bouncer]\nlisten = \"\"\nmysql.listen = \"127.0.0.1:0\"\n\
+             unix_socket_dir = {directory:?}\n{tenants}"
+        )
     };
     let tenant = format!(
         "[[bouncer.tenants]]\nname = \"alone\"\nserver = \"{}\"\n\

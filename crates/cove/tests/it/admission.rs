@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testkit::{Client, Response, Stopwatch, process, until};
+use testkit::{Client, Response, process, until};
 
 use crate::asynchronous::{ended, submit};
 use crate::support::{SOON, alone_on_host, beside_others, run, serve, serve_with, shell, warm_up};
@@ -151,9 +151,7 @@ fn a_client_that_leaves_has_its_run_killed() {
         let connection = open(&client, &shell(&script));
         wait_for(&marker, true, SOON);
         drop(connection);
-        let watch = Stopwatch::start();
         wait_for(&marker, false, KILLED);
-        assert!(watch.elapsed() < KILLED + SOON);
     }
     assert_eq!(run(&client, &shell("echo fine"))["stdout"], "fine\n");
 }
