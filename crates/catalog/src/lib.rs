@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod doc;
+pub mod cache;
 mod error;
 pub mod ident;
 pub mod store;
+pub mod warehouse;
 pub mod json;
 pub mod schema;
 pub mod update;

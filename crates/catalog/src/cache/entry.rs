@@ -1,0 +1,230 @@
+//! A document with the bytes of the answers that show it.
+//!
+//! An answer is `{"metadata-location":…,"metadata":` then the document then an end, which is `}` or
+//! whatever a principal gets to see besides. The document is written once, in bytes that all
+//! answers share; of a short one the whole answer is kept in one piece as well, because that is
+//! cheaper to send.
+
+use std::fmt;
+use std::mem;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::OnceCell;
+
+use super::gzip::{self, Beginning};
+use crate::doc::{Snapshot, TableDoc};
+use crate::error::{Error, Result};
+use crate::json::{put_name, put_string};
+use crate::store::Pointer;
+
+/// Longest document whose answers are kept in one piece, in bytes.
+pub const WHOLE_BYTES_MAX: usize = 64 << 10;
+
+/// Longest document that is compressed by the thread that answers, in bytes; a longer one by a
+/// thread that may take its time.
+const INLINE_BYTES_MAX: usize = 64 << 10;
+
+/// How hard compression tries: short documents are sent often, long ones change with every commit.
+const LEVEL_SHORT: u32 = 6;
+const LEVEL_LONG: u32 = 1;
+
+/// What an entry takes beside its document, in bytes, roughly.
+const OVERHEAD_BYTES: usize = 2048;
+
+/// What ends an answer that shows nothing but the document.
+const END: &[u8] = b"}";
+
+/// Which snapshots of a table an answer shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Snapshots {
+    /// All that have not expired.
+    All,
+    /// Those that a branch or a tag stands for.
+    Refs,
+}
+
+/// A parsed document.
+#[derive(Clone, Debug)]
+pub enum Doc {
+    /// Of a table.
+    Table(Arc<TableDoc>),
+}
+
+/// Pieces of an answer, one after the other; some may be empty.
+pub type Frames = [Bytes; 3];
+
+/// A version of a table or view.
+pub struct Entry {
+    /// Which version, and where; none of what was only staged.
+    pub pointer: Option<Pointer>,
+    /// The document.
+    pub doc: Doc,
+    /// The document as it is in its file.
+    document: Bytes,
+    /// What comes before it in an answer.
+    head: Bytes,
+    etag: [Box<str>; 2],
+    all: Form,
+    refs: Form,
+}
+
+/// One way to show the document.
+#[derive(Debug, Default)]
+struct Form {
+    document: OnceLock<Bytes>,
+    whole: OnceLock<Bytes>,
+    gzip: OnceCell<Beginning>,
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry").field("pointer", &self.pointer).finish_non_exhaustive()
+    }
+}
+
+impl Entry {
+    /// An entry for a document and the bytes it was read from or written to.
+    #[must_use]
+    pub fn new(pointer: Option<Pointer>, doc: Doc, document: Bytes) -> Entry {
+        let mut head = vec![b'{'];
+        if let Some(pointer) = &pointer {
+            put_name(&mut head, "metadata-location");
+            put_string(&mut head, &pointer.location);
+        }
+        put_name(&mut head, "metadata");
+        let etag = |mode: &[u8]| {
+            let mut hash = Sha256::new();
+            if let Some(pointer) = &pointer {
+                hash.update(pointer.id.as_bytes());
+                hash.update(pointer.version.to_be_bytes());
+                hash.update(pointer.location.as_bytes());
+            }
+            hash.update(mode);
+            // 128 bits: no two versions have the same by chance.
+            let digest = hash.finalize();
+            node::hex::encode(&digest[..16]).into_boxed_str()
+        };
+        let etag = [etag(b"all"), etag(b"refs")];
+        Entry {
+            doc,
+            document,
+            head: head.into(),
+            etag,
+            all: Form::default(),
+            refs: Form::default(),
+            pointer,
+        }
+    }
+
+    /// The document of a table; none of a view.
+    #[must_use]
+    pub fn table(&self) -> Option<&Arc<TableDoc>> {
+        match &self.doc {
+            Doc::Table(doc) => Some(doc),
+        }
+    }
+
+    /// The metadata file; none of what was only staged.
+    #[must_use]
+    pub fn location(&self) -> Option<&str> {
+        self.pointer.as_ref().map(|pointer| &*pointer.location)
+    }
+
+    /// The document as it is in its file, all snapshots of it.
+    #[must_use]
+    pub fn document(&self) -> &Bytes {
+        &self.document
+    }
+
+    /// What is the same for the same version and the same snapshots of it, and for nothing else: 32
+    /// hexadecimal digits, without quotes.
+    #[must_use]
+    pub fn etag(&self, snapshots: Snapshots) -> &str {
+        match snapshots {
+            Snapshots::All => &self.etag[0],
+            Snapshots::Refs => &self.etag[1],
+        }
+    }
+
+    /// An answer. `end` follows the document in place of `}`, and begins with a comma where it is
+    /// more: `,"config":{…}}`.
+    #[must_use]
+    pub fn frames(&self, snapshots: Snapshots, end: Option<Bytes>) -> Frames {
+        let document = self.shown(snapshots);
+        if document.len() > WHOLE_BYTES_MAX {
+            let end = end.unwrap_or(Bytes::from_static(END));
+            return [self.head.clone(), document.clone(), end];
+        }
+        let whole = self.form(snapshots).whole.get_or_init(|| {
+            let whole = [&self.head, document, END].concat();
+            whole.into()
+        });
+        match end {
+            None => [whole.clone(), Bytes::new(), Bytes::new()],
+            Some(end) => [whole.slice(..whole.len() - END.len()), end, Bytes::new()],
+        }
+    }
+
+    /// The same answer as one gzip member. The document is compressed once.
+    ///
+    /// # Errors
+    /// `Internal` when `end` is longer than 64 KiB.
+    pub async fn gzip(
+        self: &Arc<Entry>,
+        snapshots: Snapshots,
+        end: Option<&[u8]>,
+    ) -> Result<[Bytes; 2]> {
+        let beginning = self.form(snapshots).gzip.get_or_try_init(async || {
+            if self.shown(snapshots).len() <= INLINE_BYTES_MAX {
+                return self.compress(snapshots, LEVEL_SHORT);
+            }
+            let entry = Arc::clone(self);
+            let compress = move || entry.compress(snapshots, LEVEL_LONG);
+            tokio::task::spawn_blocking(compress).await.map_err(Error::internal)?
+        });
+        let beginning = beginning.await?;
+        let end = gzip::end(beginning, end.unwrap_or(END))?;
+        Ok([beginning.bytes.clone(), end])
+    }
+
+    /// About how many bytes it takes, once it was asked for in every way.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let length = self.document.len();
+        let pieces = if length > WHOLE_BYTES_MAX { 1 } else { 2 };
+        let snapshots = match &self.doc {
+            Doc::Table(doc) => doc.snapshots.len() * 2 * mem::size_of::<Snapshot>(),
+        };
+        OVERHEAD_BYTES + self.head.len() + pieces * length + length / 4 + snapshots
+    }
+
+    fn form(&self, snapshots: Snapshots) -> &Form {
+        match snapshots {
+            Snapshots::All => &self.all,
+            Snapshots::Refs => &self.refs,
+        }
+    }
+
+    fn shown(&self, snapshots: Snapshots) -> &Bytes {
+        match (snapshots, &self.doc) {
+            (Snapshots::All, _) => &self.document,
+            (Snapshots::Refs, Doc::Table(doc)) => self.refs.document.get_or_init(|| {
+                let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
+                if doc.snapshots.len() <= doc.refs.len()
+                    && doc.snapshots.iter().all(|snapshot| named(snapshot.id))
+                {
+                    return self.document.clone();
+                }
+                let mut out = Vec::new();
+                doc.put_refs(&mut out);
+                out.into()
+            }),
+        }
+    }
+
+    fn compress(&self, snapshots: Snapshots, level: u32) -> Result<Beginning> {
+        gzip::begin(&[&self.head, self.shown(snapshots)], level)
+    }
+}

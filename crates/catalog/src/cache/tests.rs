@@ -1,0 +1,134 @@
+//! What is kept, what gives way, and that nothing old comes back.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+
+use super::*;
+use crate::doc::TableDoc;
+use crate::ident::NamespaceIdent;
+use crate::store::{Pointer, RelationKind};
+
+/// A document with snapshots 1 to `count`, of which `main` is the last one.
+pub(crate) fn document(count: i64) -> String {
+    let snapshots: Vec<_> = (1..=count)
+        .map(|id| {
+            format!(
+                r#"{{"sequence-number":{id},"snapshot-id":{id},"timestamp-ms":{id},"summary":{{"operation":"append"}},"manifest-list":"file:///w/{id}.avro","schema-id":0}}"#
+            )
+        })
+        .collect();
+    let (snapshots, last) = (snapshots.join(","), count.max(1));
+    format!(
+        r#"{{"format-version":2,"table-uuid":"0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b","location":"file:///w/t","last-sequence-number":{count},"last-updated-ms":{last},"last-column-id":1,"current-schema-id":0,"schemas":[{{"type":"struct","schema-id":0,"fields":[{{"id":1,"name":"x","required":false,"type":"long"}}]}}],"default-spec-id":0,"partition-specs":[{{"spec-id":0,"fields":[]}}],"last-partition-id":999,"default-sort-order-id":0,"sort-orders":[{{"order-id":0,"fields":[]}}],"properties":{{}},"current-snapshot-id":{count},"refs":{{"main":{{"snapshot-id":{count},"type":"branch"}}}},"snapshots":[{snapshots}],"statistics":[],"partition-statistics":[],"snapshot-log":[],"metadata-log":[]}}"#
+    )
+}
+
+fn entry(version: u64, document: &str) -> Arc<Entry> {
+    let pointer = Pointer {
+        id: "tb_1".to_owned(),
+        kind: RelationKind::Table,
+        uuid: "u".to_owned(),
+        base: "file:///w/t".to_owned(),
+        version,
+        location: format!("file:///w/t/metadata/{version:05}.metadata.json"),
+    };
+    let bytes = Bytes::from(document.to_owned());
+    let doc = TableDoc::parse(bytes.clone()).unwrap();
+    Arc::new(Entry::new(Some(pointer), Doc::Table(Arc::new(doc)), bytes))
+}
+
+fn key(name: &str) -> Key {
+    let ident = TableIdent::new(NamespaceIdent::new(["ns"]).unwrap(), name).unwrap();
+    Key { warehouse: "wh_1".into(), ident }
+}
+
+#[tokio::test]
+async fn an_answer_is_the_same_in_pieces_and_compressed() {
+    for count in [1, 3, 1000] {
+        let text = document(count);
+        let entry = entry(7, &text);
+        assert_eq!(entry.document(), &text);
+        for snapshots in [Snapshots::All, Snapshots::Refs] {
+            for end in [None, Some(Bytes::from_static(br#","config":{"a":"b"}}"#))] {
+                let answer = entry.frames(snapshots, end.clone()).concat();
+                let shown: serde_json::Value = serde_json::from_slice(&answer).unwrap();
+                let location = "file:///w/t/metadata/00007.metadata.json";
+                assert_eq!(shown["metadata-location"], location);
+                let expected = if snapshots == Snapshots::All { count } else { 1 };
+                let found = shown["metadata"]["snapshots"].as_array().unwrap().len();
+                assert_eq!(i64::try_from(found).unwrap(), expected);
+                assert_eq!(shown.get("config").is_some(), end.is_some());
+                let member = entry.gzip(snapshots, end.as_deref()).await.unwrap().concat();
+                let mut text = Vec::new();
+                GzDecoder::new(&member[..]).read_to_end(&mut text).unwrap();
+                assert!(text == answer, "{count} {snapshots:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_etag_tells_versions_and_modes_apart() {
+    let (one, two) = (entry(1, &document(1)), entry(2, &document(1)));
+    let tags = [&one, &two].map(|it| [Snapshots::All, Snapshots::Refs].map(|mode| it.etag(mode)));
+    let mut tags = tags.concat();
+    tags.sort_unstable();
+    tags.dedup();
+    assert_eq!(tags.len(), 4);
+    assert_eq!(one.etag(Snapshots::All), entry(1, &document(1)).etag(Snapshots::All));
+}
+
+#[test]
+fn what_was_not_asked_for_gives_way() {
+    let weight = entry(1, &document(1)).weight();
+    // Names fall into sixteen parts; each has room for two.
+    let cache = Cache::new(SHARDS * (2 * weight + 100));
+    let same: Vec<Key> = (0..)
+        .map(|number| key(&format!("t{number}")))
+        .filter(|it| std::ptr::eq(cache.shard(it), cache.shard(&key("t0"))))
+        .take(4)
+        .collect();
+    for key in &same[..2] {
+        cache.publish(key.clone(), entry(1, &document(1)));
+    }
+    // Both were just put there; the third one sends away the one that comes first.
+    cache.publish(same[2].clone(), entry(1, &document(1)));
+    assert!(cache.get(&same[0]).is_none() && cache.get(&same[1]).is_some());
+    cache.publish(same[3].clone(), entry(1, &document(1)));
+    assert_eq!(cache.size(), (2 * weight, 2));
+    // What is too long alone is not kept, and takes the place of nothing but its own old version.
+    cache.publish(same[3].clone(), entry(2, &document(1000)));
+    assert!(cache.get(&same[3]).is_none());
+    assert_eq!(cache.size(), (weight, 1));
+    for _ in 0..1000 {
+        cache.publish(same[0].clone(), entry(1, &document(1)));
+        cache.forget(&same[0]);
+    }
+    let queue = cache.shard(&same[0]).read().queue.len();
+    assert!(queue <= QUEUE_FACTOR * 2 + QUEUE_MIN + 1, "{queue}");
+}
+
+#[test]
+fn what_was_read_before_a_commit_is_not_kept_after_it() {
+    let cache = Cache::new(1 << 20);
+    let version = |key: &Key| cache.get(key).and_then(|it| Some(it.pointer.as_ref()?.version));
+    let key = key("t");
+    cache.read(key.clone()).keep(entry(1, &document(1)));
+    assert_eq!(version(&key), Some(1));
+    cache.forget(&key);
+
+    let reading = cache.read(key.clone());
+    cache.publish(key.clone(), entry(2, &document(1)));
+    reading.keep(entry(1, &document(1)));
+    assert_eq!(version(&key), Some(2));
+
+    let reading = cache.read(key.clone());
+    cache.forget(&key);
+    reading.keep(entry(2, &document(1)));
+    assert_eq!(version(&key), None, "it was dropped");
+
+    drop(cache.read(key.clone()));
+    assert!(cache.shard(&key).read().pending.is_empty());
+}

@@ -1,0 +1,271 @@
+//! Files of a warehouse, by their locations: in directories of this machine, or in buckets.
+//!
+//! Every operation finds the root that a location is below first, so nothing outside of the roots
+//! is ever opened.
+
+use std::io;
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use node::objects::{Credentials, LIST_MAX, Objects, ObjectsError, ObjectsUrl};
+
+use super::local;
+use super::place::Place;
+use crate::error::{Error, Kind, Result};
+
+/// Longest file that is read or written, in bytes.
+pub const FILE_BYTES_MAX: u64 = 512 << 20;
+
+/// Whether a file is to survive a power failure once it is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flush {
+    /// Its content is durable elsewhere already.
+    No,
+    /// It is the only copy.
+    Yes,
+}
+
+/// Files below some roots.
+#[derive(Debug)]
+pub struct Files {
+    /// The warehouse's own root first.
+    roots: Vec<Root>,
+}
+
+#[derive(Debug)]
+struct Root {
+    place: Place,
+    back: Back,
+}
+
+#[derive(Debug)]
+enum Back {
+    Directory(PathBuf),
+    Objects(Objects),
+}
+
+/// What is not there, as clients expect to hear it.
+fn absent(location: &str) -> Error {
+    Error::new(Kind::NotFound, format!("Failed to open input stream for file: {location}"))
+}
+
+impl Files {
+    /// Files below these roots. A directory that is reached by a symbolic link is known by both of
+    /// its names.
+    ///
+    /// # Errors
+    /// `BadRequest` when one is no location, or is a bucket and there are no credentials.
+    pub fn new<'a>(
+        roots: impl Iterator<Item = &'a str>,
+        credentials: Option<&Credentials>,
+    ) -> Result<Files> {
+        let mut made = Vec::new();
+        for root in roots {
+            let place: Place = root.split('?').next().unwrap_or_default().parse()?;
+            let Some(path) = place.path() else {
+                let back = Back::Objects(bucket(root, credentials)?);
+                made.push(Root { place, back });
+                continue;
+            };
+            if let Some(other) = std::fs::canonicalize(&path).ok().filter(|it| *it != path) {
+                let text = other.to_str().ok_or_else(|| {
+                    Error::new(Kind::BadRequest, format!("the location `{root}` is no text"))
+                })?;
+                made.push(Root { place: text.parse()?, back: Back::Directory(other.clone()) });
+            }
+            made.push(Root { place, back: Back::Directory(path) });
+        }
+        Ok(Files { roots: made })
+    }
+
+    /// Whether a place is below one of the roots.
+    #[must_use]
+    pub fn allows(&self, place: &Place) -> bool {
+        self.roots.iter().any(|root| place.is_below(&root.place))
+    }
+
+    /// Whether the files are in directories of this machine, where looking for one costs little.
+    #[must_use]
+    pub fn is_local(&self, location: &str) -> bool {
+        matches!(self.find(location), Ok((Back::Directory(_), _)))
+    }
+
+    /// Whether there is a file, in a directory of this machine. A file in a bucket is taken to be
+    /// there. Answers at once: one system call, and what it says is no secret.
+    #[must_use]
+    pub fn seems_there(&self, location: &str) -> bool {
+        match self.find(location) {
+            Ok((Back::Directory(root), parts)) => {
+                let mut path = root.clone();
+                path.extend(parts.iter().map(|part| &**part));
+                path.symlink_metadata().is_ok_and(|it| it.is_file())
+            }
+            Ok((Back::Objects(_), _)) => true,
+            Err(_) => false,
+        }
+    }
+
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    /// `NotFound` when there is none, `Forbidden` when it is outside of the roots or reached by a
+    /// symbolic link, `TooLarge` beyond [`FILE_BYTES_MAX`].
+    pub async fn read(&self, location: &str) -> Result<Bytes> {
+        match self.find(location)? {
+            (Back::Directory(root), parts) => {
+                let read = on_disk(location, root, parts, |root, parts| {
+                    local::read(&root, &parts, FILE_BYTES_MAX)
+                });
+                Ok(read.await?.into())
+            }
+            (Back::Objects(objects), parts) => {
+                let found = objects.get(&parts.join("/")).await;
+                found.map_err(|error| of_objects(location, error))?.ok_or_else(|| absent(location))
+            }
+        }
+    }
+
+    /// Writes a file that is not there yet. Whoever reads it finds all of it or nothing.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when there is one in a directory; `Forbidden` as for reading; `Internal`
+    /// and `ServiceUnavailable` when it cannot be written.
+    pub async fn write_new(&self, location: &str, bytes: Bytes, flush: Flush) -> Result<()> {
+        if u64::try_from(bytes.len()).is_ok_and(|length| length > FILE_BYTES_MAX) {
+            return Err(too_large(location));
+        }
+        match self.find(location)? {
+            (Back::Directory(root), parts) => {
+                let write = move |root: PathBuf, parts: Vec<Box<str>>| {
+                    local::write_new(&root, &parts, &bytes, flush)
+                };
+                on_disk(location, root, parts, write).await
+            }
+            (Back::Objects(objects), parts) => {
+                let placed = objects.put_if_absent(&parts.join("/"), bytes).await;
+                // One that is there already is our own after a broken connection: no two files
+                // that are written have the same name.
+                placed.map(drop).map_err(|error| of_objects(location, error))
+            }
+        }
+    }
+
+    /// Removes a file. That there is none is as good.
+    ///
+    /// # Errors
+    /// `Forbidden` as for reading; `Internal` and `ServiceUnavailable` when it cannot be removed.
+    pub async fn delete(&self, location: &str) -> Result<()> {
+        match self.find(location)? {
+            (Back::Directory(root), parts) => {
+                on_disk(location, root, parts, |root, parts| local::delete(&root, &parts)).await
+            }
+            (Back::Objects(objects), parts) => {
+                let deleted = objects.delete(&parts.join("/")).await;
+                deleted.map_err(|error| of_objects(location, error))
+            }
+        }
+    }
+
+    /// Removes everything below a location, and the location. Follows no symbolic link.
+    ///
+    /// # Errors
+    /// As of [`Files::delete`]. What was removed before is gone.
+    pub async fn delete_tree(&self, location: &str) -> Result<()> {
+        match self.find(location)? {
+            (Back::Directory(root), parts) => {
+                on_disk(location, root, parts, |root, parts| local::delete_tree(&root, &parts))
+                    .await
+            }
+            (Back::Objects(objects), parts) => {
+                let prefix = format!("{}/", parts.join("/"));
+                loop {
+                    let keys = objects.list(&prefix, None, LIST_MAX).await;
+                    let keys = keys.map_err(|error| of_objects(location, error))?;
+                    for key in &keys {
+                        let deleted = objects.delete(key).await;
+                        deleted.map_err(|error| of_objects(location, error))?;
+                    }
+                    if keys.len() < LIST_MAX {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The root that a location is below, and its parts from there on.
+    fn find(&self, location: &str) -> Result<(&Back, Vec<Box<str>>)> {
+        let place: Place = location.parse()?;
+        for root in &self.roots {
+            if let Some(parts) = place.below(&root.place) {
+                return Ok((&root.back, parts.to_vec()));
+            }
+        }
+        let shown: String = location.chars().take(200).collect();
+        let message = format!("the location `{shown}` is outside of the warehouse");
+        Err(Error::new(Kind::Forbidden, message))
+    }
+}
+
+/// Does something to a file on a thread that may wait for the disk.
+async fn on_disk<T: Send + 'static>(
+    location: &str,
+    root: &std::path::Path,
+    parts: Vec<Box<str>>,
+    act: impl FnOnce(PathBuf, Vec<Box<str>>) -> io::Result<T> + Send + 'static,
+) -> Result<T> {
+    let root = root.to_owned();
+    let done = tokio::task::spawn_blocking(move || act(root, parts)).await;
+    done.map_err(Error::internal)?.map_err(|error| of_disk(location, error))
+}
+
+fn of_disk(location: &str, error: io::Error) -> Error {
+    let shown: String = location.chars().take(200).collect();
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => absent(location),
+        io::ErrorKind::AlreadyExists => {
+            Error::new(Kind::AlreadyExists, format!("there is a file `{shown}` already"))
+        }
+        io::ErrorKind::FileTooLarge => too_large(location),
+        io::ErrorKind::InvalidInput => {
+            let message = format!("the location `{shown}` is no file in the warehouse");
+            Error::new(Kind::Forbidden, message)
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Error::caused(Kind::ServiceUnavailable, "the warehouse is full", error)
+        }
+        _ => Error::internal(error),
+    }
+}
+
+fn of_objects(location: &str, error: ObjectsError) -> Error {
+    let shown: String = location.chars().take(200).collect();
+    match error {
+        ObjectsError::Key(_) => {
+            let message = format!("the location `{shown}` has characters that no key may have");
+            Error::new(Kind::BadRequest, message)
+        }
+        ObjectsError::TooLarge(_) => too_large(location),
+        error => {
+            let message = "the object store cannot be reached at present";
+            Error::caused(Kind::ServiceUnavailable, message, error)
+        }
+    }
+}
+
+fn too_large(location: &str) -> Error {
+    let shown: String = location.chars().take(200).collect();
+    Error::new(Kind::TooLarge, format!("the file `{shown}` is too long"))
+}
+
+fn bucket(root: &str, credentials: Option<&Credentials>) -> Result<Objects> {
+    let refuse =
+        |why: String| Error::new(Kind::BadRequest, format!("the location `{root}`: {why}"));
+    // Other names of the same protocol, which clients use, are none to the object store.
+    let rest = root.split_once("://").map_or(root, |(_, rest)| rest);
+    let url: ObjectsUrl =
+        format!("s3://{rest}").parse().map_err(|error| refuse(format!("{error}")))?;
+    let ObjectsUrl::S3(location) = url else { return Err(refuse("it is no bucket".to_owned())) };
+    let credentials = credentials.ok_or_else(|| refuse("its key is missing".to_owned()))?;
+    Ok(Objects::in_s3(location, credentials.clone()))
+}

@@ -1,0 +1,202 @@
+//! Files below a directory that programs we do not trust may write to as well.
+//!
+//! A path is walked part by part from the root, each opened without following a symbolic link, so
+//! that no link leads out, whenever it is made. The root itself is the owner's word, links and all.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::files::Flush;
+use crate::ident::Uuid;
+
+/// Deepest tree that is removed.
+const DEPTH_MAX: usize = 64;
+
+/// How often a directory is made again that others remove at the same time.
+const RACES_MAX: u32 = 16;
+
+fn walking() -> OFlags {
+    OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
+}
+
+fn root(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// A part that is a link is as if it was not a directory: `ENOTDIR` and `ELOOP` say both.
+fn refused(error: Errno) -> io::Error {
+    match error {
+        Errno::LOOP | Errno::MLINK => io::ErrorKind::InvalidInput.into(),
+        error => error.into(),
+    }
+}
+
+/// Opens the directory that the last part is in.
+fn parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a str)> {
+    let (name, above) = parts.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+    let mut directory = root(path)?;
+    for part in above {
+        directory = step(&directory, part)?;
+    }
+    Ok((directory, name))
+}
+
+/// Opens a directory in a directory. A link there is told from what is simply not there.
+fn step(directory: &OwnedFd, part: &str) -> io::Result<OwnedFd> {
+    match rustix::fs::openat(directory, part, walking(), Mode::empty()) {
+        Err(Errno::NOTDIR) if is_link(directory, part) => Err(io::ErrorKind::InvalidInput.into()),
+        opened => opened.map_err(refused),
+    }
+}
+
+fn is_link(directory: &OwnedFd, part: &str) -> bool {
+    let found = rustix::fs::statat(directory, part, AtFlags::SYMLINK_NOFOLLOW);
+    found.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink)
+}
+
+/// Opens the directory that the last part is in, and makes those that are missing.
+fn make_parent<'a>(path: &Path, parts: &'a [Box<str>]) -> io::Result<(OwnedFd, &'a str)> {
+    let (name, above) = parts.split_last().ok_or(io::ErrorKind::InvalidInput)?;
+    std::fs::create_dir_all(path)?;
+    let mut directory = root(path)?;
+    for part in above {
+        let mut races = 0;
+        directory = loop {
+            match step(&directory, part) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && races < RACES_MAX => {
+                    races += 1;
+                    match rustix::fs::mkdirat(&directory, &**part, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                opened => break opened?,
+            }
+        };
+    }
+    Ok((directory, name))
+}
+
+/// The content of a file of at most `bytes_max`.
+pub(super) fn read(path: &Path, parts: &[Box<str>], bytes_max: u64) -> io::Result<Vec<u8>> {
+    let (directory, name) = parent(path, parts)?;
+    // Without waiting: it may be a pipe that nobody writes to.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&directory, name, flags, Mode::empty()).map_err(refused)?;
+    let file = File::from(file);
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let mut content = Vec::new();
+    // It may be growing while it is read.
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut content)?;
+    if u64::try_from(content.len()).is_ok_and(|length| length > bytes_max) {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(content)
+}
+
+/// Writes a file beside its place and moves it there, where no file may be yet.
+pub(super) fn write_new(
+    path: &Path,
+    parts: &[Box<str>],
+    content: &[u8],
+    flush: Flush,
+) -> io::Result<()> {
+    let (directory, name) = make_parent(path, parts)?;
+    let random = Uuid::v4().map_err(io::Error::other)?;
+    let beside = format!(".{random}.new");
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(0o666);
+    let file = rustix::fs::openat(&directory, &*beside, flags, mode).map_err(refused)?;
+    let written =
+        fill(File::from(file), content, flush).and_then(|()| settle(&directory, &beside, name));
+    if written.is_err() {
+        // What failed is told; a file that stays beside is never read.
+        let _ = rustix::fs::unlinkat(&directory, &*beside, AtFlags::empty());
+    }
+    written?;
+    if flush == Flush::Yes {
+        // A path cannot be flushed, only a directory that is open for reading.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let readable = rustix::fs::openat(&directory, ".", flags, Mode::empty())?;
+        rustix::fs::fsync(&readable)?;
+    }
+    Ok(())
+}
+
+fn fill(mut file: File, content: &[u8], flush: Flush) -> io::Result<()> {
+    file.write_all(content)?;
+    match flush {
+        Flush::No => Ok(()),
+        Flush::Yes => file.sync_all(),
+    }
+}
+
+/// Gives a file its name, which nothing has yet.
+fn settle(directory: &OwnedFd, beside: &str, name: &str) -> io::Result<()> {
+    let flags = RenameFlags::NOREPLACE;
+    match rustix::fs::renameat_with(directory, beside, directory, name, flags) {
+        // The file system does not know how to rename without replacing. Names are random, so that
+        // nothing comes between looking and renaming.
+        Err(Errno::INVAL | Errno::NOSYS) => {
+            let found = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+            match found {
+                Err(Errno::NOENT) => Ok(rustix::fs::renameat(directory, beside, directory, name)?),
+                Ok(_) => Err(io::ErrorKind::AlreadyExists.into()),
+                Err(error) => Err(error.into()),
+            }
+        }
+        done => Ok(done?),
+    }
+}
+
+/// Removes a file; that there is none is as good.
+pub(super) fn delete(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
+    let removed = parent(path, parts).and_then(|(directory, name)| {
+        Ok(rustix::fs::unlinkat(&directory, name, AtFlags::empty())?)
+    });
+    present(removed)
+}
+
+/// Removes a directory with all that is in it, or a file.
+pub(super) fn delete_tree(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
+    let removed =
+        parent(path, parts).and_then(|(directory, name)| remove(&directory, name, DEPTH_MAX));
+    present(removed)
+}
+
+fn present(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+fn remove(directory: &OwnedFd, name: &str, depth: usize) -> io::Result<()> {
+    // A file, or a link, whatever it leads to.
+    match rustix::fs::unlinkat(directory, name, AtFlags::empty()) {
+        Err(Errno::ISDIR | Errno::PERM) => {}
+        done => return Ok(done?),
+    }
+    if depth == 0 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inner = rustix::fs::openat(directory, name, flags, Mode::empty()).map_err(refused)?;
+    for entry in Dir::read_from(&inner)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().map_err(io::Error::other)?;
+        if !matches!(name, "." | "..") {
+            present(remove(&inner, name, depth - 1))?;
+        }
+    }
+    Ok(rustix::fs::unlinkat(directory, name, AtFlags::REMOVEDIR)?)
+}

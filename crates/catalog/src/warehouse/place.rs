@@ -1,0 +1,99 @@
+//! A location taken apart, so that two of them can be compared.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::error::{Error, Kind, Result};
+
+/// Longest location, in bytes.
+pub const LOCATION_BYTES_MAX: usize = 2048;
+
+/// Longest part of a location between two `/`, in bytes: what file systems take.
+const PART_BYTES_MAX: usize = 255;
+
+/// Where something is: in the file system, or in a bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The bucket; none in the file system.
+    bucket: Option<Box<str>>,
+    /// What is between the `/`; none is empty, `.` or `..`.
+    parts: Vec<Box<str>>,
+}
+
+impl Place {
+    /// Whether this is below `root`, and not the root itself.
+    #[must_use]
+    pub fn is_below(&self, root: &Place) -> bool {
+        self.below(root).is_some()
+    }
+
+    /// The parts from `root` on; none when it is not below it.
+    #[must_use]
+    pub fn below(&self, root: &Place) -> Option<&[Box<str>]> {
+        let rest = self.parts.strip_prefix(&root.parts[..])?;
+        if self.bucket == root.bucket && !rest.is_empty() { Some(rest) } else { None }
+    }
+
+    /// Its path in the file system; none in a bucket.
+    #[must_use]
+    pub fn path(&self) -> Option<PathBuf> {
+        match &self.bucket {
+            Some(_) => None,
+            None => Some(PathBuf::from(format!("/{}", self.parts.join("/")))),
+        }
+    }
+}
+
+impl FromStr for Place {
+    type Err = Error;
+
+    /// `file:///a/b`, `file:/a/b`, `/a/b`, or `s3://bucket/a/b` (`s3a`, `s3n` for old clients).
+    ///
+    /// Nothing is decoded: clients do not either. What some might read as "the directory above",
+    /// or as the end of the path, is refused.
+    fn from_str(text: &str) -> Result<Place> {
+        let refuse = |why: &str| {
+            let shown: String = text.chars().take(200).collect();
+            Err(Error::new(Kind::BadRequest, format!("the location `{shown}` {why}")))
+        };
+        if text.len() > LOCATION_BYTES_MAX {
+            return refuse("is too long");
+        }
+        if text.chars().any(|it| it.is_control() || matches!(it, '?' | '#' | '\\')) {
+            return refuse("contains a character that no location may have");
+        }
+        let (bucket, path) = match text.split_once(':') {
+            Some(("file", rest)) => match rest.strip_prefix("//") {
+                Some(path) if path.starts_with('/') => (None, path),
+                None if rest.starts_with('/') => (None, rest),
+                _ => return refuse("names another machine"),
+            },
+            Some(("s3" | "s3a" | "s3n", rest)) => {
+                let Some(rest) = rest.strip_prefix("//") else { return refuse("has no bucket") };
+                let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+                if bucket.is_empty() || bucket.contains([':', '@']) {
+                    return refuse("has no bucket");
+                }
+                (Some(bucket.into()), path)
+            }
+            _ if text.starts_with('/') => (None, text),
+            _ => return refuse("is neither below `file:///` nor below `s3://`"),
+        };
+        let parts: Vec<Box<str>> =
+            path.split('/').filter(|part| !part.is_empty()).map(Box::from).collect();
+        if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {
+            return refuse("has a part that is too long");
+        }
+        if parts.iter().any(|part| leads_up(part)) {
+            return refuse("has a part `.` or `..`");
+        }
+        Ok(Place { bucket, parts })
+    }
+}
+
+/// Whether a part is `.` or `..`, or is read as one by who decodes it.
+fn leads_up(part: &str) -> bool {
+    matches!(part.to_ascii_lowercase().replace("%2e", ".").as_str(), "." | "..")
+        || part.to_ascii_lowercase().contains("%2f")
+        || part.to_ascii_lowercase().contains("%5c")
+}

@@ -1,0 +1,211 @@
+//! What is below a warehouse and what is not, by name and by symbolic link.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use bytes::Bytes;
+use node::objects::Credentials;
+use testkit::{S3, Scratch};
+
+use super::*;
+
+fn warehouse(root: &str, locations: &[&str], credentials: Option<Credentials>) -> Warehouse {
+    let locations = locations.iter().map(|it| (*it).to_owned()).collect();
+    let (id, name) = ("wh_1".to_owned(), "main".to_owned());
+    let spec = WarehouseSpec { id, name, root: root.to_owned(), locations, credentials };
+    Warehouse::new(spec).unwrap()
+}
+
+fn ident(levels: &[&str], name: &str) -> TableIdent {
+    TableIdent::new(NamespaceIdent::new(levels).unwrap(), name).unwrap()
+}
+
+#[test]
+fn a_location_outside_of_the_roots_is_refused() {
+    let warehouse = warehouse("file:///w/main/", &["file:/tmp", "/data//x"], None);
+    for (location, expected) in [
+        ("file:///w/main/ns/t", None),
+        ("file:/w/main/ns/t", None),
+        ("/w/main/t", None),
+        ("file:///w//main/t/", None),
+        ("file:/tmp/ns/tbl", None),
+        ("file:///data/x/y", None),
+        ("file:///w/main", Some(Kind::Forbidden)),
+        ("file:///w/main/", Some(Kind::Forbidden)),
+        ("file:///w/mainly/t", Some(Kind::Forbidden)),
+        ("file:///w", Some(Kind::Forbidden)),
+        ("file:///etc/passwd", Some(Kind::Forbidden)),
+        ("file:///", Some(Kind::Forbidden)),
+        ("s3://w/main/t", Some(Kind::Forbidden)),
+        ("file:///w/main/../../etc", Some(Kind::BadRequest)),
+        ("file:///w/main/./t", Some(Kind::BadRequest)),
+        ("file:///w/main/%2e%2E/t", Some(Kind::BadRequest)),
+        ("file:///w/main/.%2e/t", Some(Kind::BadRequest)),
+        ("file:///w/main/..%2fetc", Some(Kind::BadRequest)),
+        ("file:///w/main/a\\..\\b", Some(Kind::BadRequest)),
+        ("file:///w/main/a\0b", Some(Kind::BadRequest)),
+        ("file:///w/main/a?b", Some(Kind::BadRequest)),
+        ("file:///w/main/a#b", Some(Kind::BadRequest)),
+        ("file://elsewhere/w/main/t", Some(Kind::BadRequest)),
+        ("file:w/main/t", Some(Kind::BadRequest)),
+        ("w/main/t", Some(Kind::BadRequest)),
+        ("http://w/main/t", Some(Kind::BadRequest)),
+        ("s3:///w", Some(Kind::BadRequest)),
+        ("", Some(Kind::BadRequest)),
+    ] {
+        let refused = warehouse.check_location(location).err().map(|error| error.kind);
+        assert_eq!(refused, expected, "{location}");
+    }
+    let long = format!("file:///w/main/{}", "x/".repeat(LOCATION_BYTES_MAX));
+    assert_eq!(warehouse.check_location(&long).unwrap_err().kind, Kind::BadRequest);
+    assert!(warehouse.check_location(&format!("/w/main/{}", "x".repeat(256))).is_err());
+}
+
+#[test]
+fn a_default_location_is_below_the_root_whatever_a_table_is_called() {
+    let warehouse = warehouse("s3://bucket/lake", &[], Some(credentials()));
+    let uuid = Uuid::from_bytes([0xab; 16]);
+    let hex = "ab".repeat(16);
+    for (ident, expected) in [
+        (ident(&["ns"], "t"), format!("s3://bucket/lake/ns/t-{hex}")),
+        (ident(&["a.b", "c"], "t"), format!("s3://bucket/lake/a.b/c/t-{hex}")),
+        (ident(&[".."], "../../x"), format!("s3://bucket/lake/_./_._.._x-{hex}")),
+        (ident(&["ä/ö"], "%2e"), format!("s3://bucket/lake/___/_2e-{hex}")),
+        (ident(&["n".repeat(255).as_str(); 8], "t"), format!("s3://bucket/lake/t-{hex}")),
+    ] {
+        let location = warehouse.default_location(&ident, uuid);
+        assert_eq!(location, expected);
+        warehouse.check_location(&location).unwrap();
+    }
+    let below = warehouse.location_below("s3://bucket/lake/mine/", &ident(&["a", "b"], "t"), uuid);
+    assert_eq!(below, format!("s3://bucket/lake/mine/t-{hex}"));
+}
+
+fn credentials() -> Credentials {
+    Credentials {
+        access_key_id: "id".to_owned(),
+        secret_access_key: "secret".to_owned(),
+        session_token: None,
+    }
+}
+
+#[tokio::test]
+async fn a_file_is_written_once_and_found_until_it_is_removed() {
+    let scratch = Scratch::new();
+    let root = format!("file://{}/w", scratch.path().display());
+    let warehouse = warehouse(&root, &[], None);
+    let files = warehouse.files();
+    let location = format!("{root}/ns/t/metadata/1.json");
+    let error = files.read(&location).await.unwrap_err();
+    let expected = format!("Failed to open input stream for file: {location}");
+    assert_eq!((error.kind, error.message), (Kind::NotFound, expected));
+    assert!(!files.seems_there(&location));
+    for flush in [Flush::No, Flush::Yes] {
+        let location = format!("{location}-{flush:?}");
+        let content = Bytes::from_static(b"{}");
+        files.write_new(&location, content.clone(), flush).await.unwrap();
+        assert!(files.seems_there(&location));
+        assert_eq!(files.read(&location).await.unwrap(), content);
+        let again = files.write_new(&location, Bytes::new(), flush).await.unwrap_err();
+        assert_eq!(again.kind, Kind::AlreadyExists);
+        assert_eq!(files.read(&location).await.unwrap(), content, "it is as it was");
+    }
+    let directory = scratch.path().join("w/ns/t/metadata");
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 2, "nothing stays beside");
+    files.delete(&format!("{location}-No")).await.unwrap();
+    files.delete(&format!("{location}-No")).await.unwrap();
+    files.delete_tree(&format!("{root}/ns/t")).await.unwrap();
+    files.delete_tree(&format!("{root}/ns/t")).await.unwrap();
+    assert!(!scratch.path().join("w/ns/t").exists() && scratch.path().join("w/ns").exists());
+}
+
+#[tokio::test]
+async fn no_symbolic_link_leads_out() {
+    let scratch = Scratch::new();
+    let (inside, outside) = (scratch.path().join("w"), scratch.path().join("outside"));
+    fs::create_dir_all(inside.join("t/data")).unwrap();
+    fs::create_dir_all(&outside).unwrap();
+    fs::write(outside.join("secret"), "secret").unwrap();
+    symlink(&outside, inside.join("link")).unwrap();
+    symlink(outside.join("secret"), inside.join("file")).unwrap();
+    symlink(&outside, inside.join("t/data/link")).unwrap();
+    let root = format!("file://{}", inside.display());
+    let warehouse = warehouse(&root, &[], None);
+    let files = warehouse.files();
+    for place in ["link/secret", "file", "link/new/x"] {
+        let location = format!("{root}/{place}");
+        let error = files.read(&location).await.unwrap_err();
+        assert_eq!(error.kind, Kind::Forbidden, "read {place}: {error:?}");
+        if place != "file" {
+            let written = files.write_new(&location, Bytes::new(), Flush::No).await;
+            assert_eq!(written.unwrap_err().kind, Kind::Forbidden, "write {place}");
+            assert!(files.delete_tree(&location).await.is_err(), "remove {place}");
+        }
+    }
+    // A link is removed, not what it leads to.
+    files.delete(&format!("{root}/file")).await.unwrap();
+    files.delete_tree(&format!("{root}/t")).await.unwrap();
+    assert!(!inside.join("t").exists());
+    assert_eq!(fs::read_to_string(outside.join("secret")).unwrap(), "secret");
+    assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_root_that_is_a_link_is_known_by_both_names() {
+    let scratch = Scratch::new();
+    let real = scratch.path().join("real");
+    fs::create_dir(&real).unwrap();
+    symlink(&real, scratch.path().join("link")).unwrap();
+    let root = format!("file://{}/link", scratch.path().display());
+    let warehouse = warehouse(&root, &[], None);
+    let content = Bytes::from_static(b"x");
+    warehouse.files().write_new(&format!("{root}/a"), content, Flush::No).await.unwrap();
+    let by_other_name = format!("file://{}/a", real.display());
+    assert_eq!(warehouse.files().read(&by_other_name).await.unwrap(), "x");
+}
+
+#[tokio::test]
+async fn what_is_no_file_is_not_waited_for() {
+    let scratch = Scratch::new();
+    let root = format!("file://{}", scratch.path().display());
+    let pipe = scratch.path().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .unwrap();
+    let warehouse = warehouse(&root, &[], None);
+    for place in ["pipe", "."] {
+        let result = warehouse.files().read(&format!("{root}/{place}")).await;
+        assert!(matches!(result.unwrap_err().kind, Kind::Forbidden | Kind::BadRequest));
+    }
+    assert!(!warehouse.files().seems_there(&format!("{root}/pipe")));
+}
+
+#[tokio::test]
+async fn a_bucket_is_a_warehouse_too() {
+    let service = S3::start();
+    let credentials = Credentials {
+        access_key_id: service.access_key_id.clone(),
+        secret_access_key: service.secret_access_key.clone(),
+        session_token: None,
+    };
+    let root = service.url("lake");
+    let warehouse = warehouse(&root, &[], Some(credentials));
+    assert!(warehouse.root().ends_with("/lake"), "{}", warehouse.root());
+    let files = warehouse.files();
+    let location = format!("{}/ns/t/1.json", warehouse.root());
+    assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
+    files.write_new(&location, Bytes::from_static(b"{}"), Flush::No).await.unwrap();
+    assert_eq!(files.read(&location).await.unwrap(), "{}");
+    assert!(files.seems_there(&location) && !files.is_local(&location));
+    let other = location.replacen("s3://", "s3a://", 1);
+    assert_eq!(files.read(&other).await.unwrap(), "{}");
+    let strange = format!("{}/ns/a=b", warehouse.root());
+    assert_eq!(files.read(&strange).await.unwrap_err().kind, Kind::BadRequest);
+    files.delete_tree(&format!("{}/ns", warehouse.root())).await.unwrap();
+    assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
+}
