@@ -341,8 +341,10 @@ fn a_server_that_is_killed_again_and_again_mixes_nothing_up() {
         |_, _| {},
         |stage| {
             blows += 1;
-            // It recovers in between; clients find it dead, recovering, or back.
+            // It recovers in between, however long that takes; clients find it dead, recovering, or
+            // back.
             if blows % 12 == 1 {
+                stage.site.postgres.wait_recovered();
                 stage.site.postgres.kill_connections();
             }
         },
