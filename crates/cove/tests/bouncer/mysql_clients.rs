@@ -40,8 +40,9 @@ fn fronted() -> Arc<Fronted> {
     for program in PROGRAMS {
         maria.sql(&format!("CREATE DATABASE {program}_directly"));
     }
-    // Fewer than all of them may have together: those that rest make room for those that work.
-    let limit = "server_connections_max = 100";
+    // Fewer than all of them may have together: those that rest make room for those that work. Not
+    // so few that all were held by clients that wait for one more.
+    let limit = "server_connections_max = 110";
     let fronted = Arc::new(front(Arc::new(maria), limit, &tenants.collect::<Vec<_>>()));
     *shared = Arc::downgrade(&fronted);
     fronted

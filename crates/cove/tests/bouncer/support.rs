@@ -62,7 +62,7 @@ pub(crate) struct Bounced {
 
 /// A PostgreSQL server that knows [`USER`], and asks everybody else but `postgres` for a password.
 pub(crate) fn postgres() -> Postgres {
-    prepared(Postgres::start_with(&["max_connections=150", "max_prepared_transactions=5"]))
+    prepared(Postgres::start_with(&["max_connections=300", "max_prepared_transactions=20"]))
 }
 
 /// One such server for all tests that hold it at the same time. Names of databases and of roles are
