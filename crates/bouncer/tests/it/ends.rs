@@ -1,13 +1,11 @@
 //! How things end: by cancel requests, by limits on time, by a server that goes away.
 
-use std::time::Duration;
-
 use api::{PoolMode, TenantLimitsSpec, TenantSpec};
 use bouncer::relay::orders::Order;
 use bouncer::relay::snapshot::ClientState;
 use bouncer::service::Threads;
 use testkit::pg::{cancel_request, startup};
-use testkit::{PgBatch, PgClient, Postgres, Stopwatch};
+use testkit::{PgBatch, PgClient, Postgres};
 
 use crate::support::{Pooler, limited, tenant, until};
 
@@ -93,7 +91,6 @@ fn check_limit(limits: TenantLimitsSpec, before: &str, batch: &PgBatch, code: &s
     let pooler = Pooler::start(1, vec![limited("t", &server, PoolMode::Transaction, limits)]);
     let mut client = pooler.client("t");
     client.run(before);
-    let watch = Stopwatch::start();
     client.send(&batch.0).expect("send");
     if stays {
         let answer = client.answer().expect("an answer");
@@ -105,8 +102,6 @@ fn check_limit(limits: TenantLimitsSpec, before: &str, batch: &PgBatch, code: &s
         assert!(ended && last.tag == b'E', "{messages:?}");
         assert_eq!(last.error().code(), code);
     }
-    // Well before the time for logging in, which is looked at as well, is over.
-    assert!(watch.elapsed() < Duration::from_secs(4), "{:?}", watch.elapsed());
     assert_eq!(pooler.client("t").value("SELECT 1"), "1");
 }
 
@@ -179,11 +174,12 @@ fn a_server_that_is_not_there_is_said_at_once() {
     };
     let pooler = Pooler::start(1, vec![nowhere]);
     for _ in 0..3 {
-        let watch = Stopwatch::start();
         let parameters = [("user", "app"), ("database", "t")];
         let refused = PgClient::login(&pooler.tcp(), &parameters, "").expect_err("no server");
-        assert_eq!(refused.error().expect("an error").code(), "08006");
-        assert!(watch.elapsed() < Duration::from_secs(3), "{:?}", watch.elapsed());
+        let error = refused.error().expect("an error");
+        assert_eq!(error.code(), "08006");
+        // Not that the time for logging in is over.
+        assert!(error.to_string().contains("the server cannot be reached"), "{error}");
     }
 }
 
@@ -248,6 +244,7 @@ fn whoever_leaves_with_more_to_come_leaves_the_server_connection_to_others() {
     ];
     for mode in [PoolMode::Transaction, PoolMode::Session] {
         let pooler = Pooler::start(1, vec![limited("t", &server, mode, one)]);
+        let pid = pooler.client("t").value("SELECT pg_backend_pid()");
         for (name, batch, last) in &ways {
             let mut client = pooler.client("t");
             client.run("BEGIN");
@@ -265,10 +262,9 @@ fn whoever_leaves_with_more_to_come_leaves_the_server_connection_to_others() {
                     drop(client);
                 }
             }
-            let watch = Stopwatch::start();
-            assert_eq!(pooler.client("t").value("SELECT 1"), "1");
-            // Well before a connection that does not come to rest is closed.
-            assert!(watch.elapsed() < Duration::from_secs(5), "{mode:?}, {name}");
+            // One that does not come to rest would be closed.
+            let next = pooler.client("t").value("SELECT pg_backend_pid()");
+            assert_eq!(next, pid, "{mode:?}, {name}");
         }
     }
 }

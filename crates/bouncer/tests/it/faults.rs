@@ -6,8 +6,9 @@ use testkit::{Cut, Cutter, PgBatch, PgClient, Postgres, Way};
 
 use crate::support::{Pooler, limited, until};
 
-/// What clients do while their connection ends, with what tells that a reply is theirs.
-fn transcripts() -> Vec<(&'static str, PgBatch)> {
+/// What clients do while their connection ends, with what tells that a reply is theirs. Nobody else
+/// takes this lock.
+fn transcripts(lock: u32) -> Vec<(&'static str, PgBatch)> {
     let table = "CREATE TEMP TABLE mine (text text); INSERT INTO mine VALUES ('victim')";
     vec![
         ("simple", PgBatch::new().query("SELECT 'victim'")),
@@ -47,7 +48,7 @@ fn transcripts() -> Vec<(&'static str, PgBatch)> {
                 .copy_done()
                 .query("COPY copied TO STDOUT"),
         ),
-        ("lock", PgBatch::new().query("SELECT pg_advisory_lock(4242), 'victim'")),
+        ("lock", PgBatch::new().query(&format!("SELECT pg_advisory_lock({lock}), 'victim'"))),
     ]
 }
 
@@ -102,7 +103,7 @@ fn a_clients_connection_may_end_at_any_byte() {
     let mut witness = pooler.client("t");
     let hello = startup(PROTOCOL_3_0, &[("user", "app"), ("database", "t")]);
     let mut number = 0;
-    for (what, batch) in transcripts() {
+    for (what, batch) in transcripts(4242) {
         let forth = (hello.len() + batch.0.len()) as u64;
         // In the login every byte once is enough.
         let begin = if what == "simple" { 0 } else { hello.len() as u64 };
@@ -132,7 +133,7 @@ fn a_servers_connection_may_end_at_any_byte() {
     // What a login takes either way; counted by what follows it being answered.
     drop(pooler.client("t"));
     let mut number = 0;
-    for (what, batch) in transcripts() {
+    for (what, batch) in transcripts(4243) {
         // Beyond the login, whose failure makes the pool wait before it tries again.
         for (way, first, last, step) in [(Way::Forth, 60, 500, 7), (Way::Back, 420, 900, 7)] {
             for after in (first..last).step_by(step) {

