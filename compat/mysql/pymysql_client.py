@@ -7,7 +7,7 @@ import tempfile
 import pymysql
 from pymysql import cursors
 
-from mysql_checks import CLIENTS, DATABASE, HOST, PASSWORD, PORT, USER, at_once, check, equal, main, raises
+from mysql_checks import CLIENTS, DATABASE, HOST, PASSWORD, PORT, USER, at_once, check, equal, main, raises, until
 
 ERRORS = pymysql.err
 
@@ -322,9 +322,9 @@ def a_statement_is_killed_and_only_that():
             else:
                 with connect() as watch:
                     # Until it has begun there is nothing to kill.
-                    while value(watch, "SELECT COUNT(*) FROM information_schema.processlist WHERE info ="
-                                       " 'SELECT SLEEP(60)' AND db = DATABASE()") == 0:
-                        pass
+                    running = ("SELECT COUNT(*) FROM information_schema.processlist WHERE info ="
+                               " 'SELECT SLEEP(60)' AND db = DATABASE() AND state = 'User sleep'")
+                    until("the statement to run", lambda: value(watch, running))
                     run(watch, f"KILL QUERY {c.thread_id()}")
 
         at_once(2, work)

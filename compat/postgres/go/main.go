@@ -482,11 +482,26 @@ func libpq(ctx context.Context) error {
 		if err := tx.Rollback(); err != nil {
 			return err
 		}
-		soon, done := context.WithTimeout(ctx, 300*time.Millisecond)
-		_, err = db.ExecContext(soon, "SELECT pg_sleep(60)")
-		done()
-		if code(err) != "57014" && !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Errorf("a deadline has passed: %w", err)
+		text := "SELECT pg_sleep(60) AS lib_given_up"
+		given, giveUp := context.WithCancel(ctx)
+		over := make(chan error, 1)
+		go func() {
+			_, err := db.ExecContext(given, text)
+			over <- err
+		}()
+		err = until("the statement to run", func() (bool, error) {
+			var count int
+			running := `SELECT count(*) FROM pg_stat_activity
+				WHERE query = $1 AND wait_event = 'PgSleep' AND datname = current_database()`
+			err := db.QueryRowContext(ctx, running, text).Scan(&count)
+			return count > 0, err
+		})
+		giveUp()
+		if err := <-over; code(err) != "57014" && !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("it was given up: %w", err)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	listener := pq.NewListener(address(), time.Second, time.Minute, nil)
