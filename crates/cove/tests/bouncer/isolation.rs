@@ -2,7 +2,7 @@
 //!
 //! Tenants with a database each, clients that do at random what clients do (`model.rs`), and fewer
 //! connections to the server than clients. A failure names the seed; `TEST_SEED` runs the same
-//! steps again, though not in the same order between clients. `TEST_SECONDS` makes each test longer.
+//! steps again, though not in the same order between clients. `TEST_SECONDS` makes tests longer.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::net::SocketAddr;
