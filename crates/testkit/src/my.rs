@@ -507,6 +507,14 @@ impl MyClient {
         self.stream.write_all(bytes)
     }
 
+    /// The way forth alone, for whoever sends while somebody else reads, or nobody does.
+    ///
+    /// # Errors
+    /// When there are too many files open.
+    pub fn sender(&self) -> io::Result<Box<dyn io::Write + Send>> {
+        self.stream.sender()
+    }
+
     /// Sends the next packet of an exchange.
     ///
     /// # Errors

@@ -317,6 +317,14 @@ impl Stream {
         }
     }
 
+    /// The way forth alone.
+    pub(crate) fn sender(&self) -> io::Result<Box<dyn Write + Send>> {
+        Ok(match self {
+            Stream::Tcp(stream) => Box::new(stream.try_clone()?),
+            Stream::Unix(stream) => Box::new(stream.try_clone()?),
+        })
+    }
+
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Stream::Tcp(stream) => stream.shutdown(how),

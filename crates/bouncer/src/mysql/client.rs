@@ -10,7 +10,7 @@ use wire::mysql::sql::SqlMode;
 
 use super::link::Reframe;
 use super::server::Body;
-use super::settings::Settings;
+use super::settings::{Interner, SQL_MODE, Settings};
 use super::statements::{ClientStatements, Failure};
 use super::texts::Facts;
 use super::warnings::Warnings;
@@ -166,6 +166,8 @@ pub struct ClientSession {
     pub(crate) sql_mode: SqlMode,
     /// What a reset brings back.
     pub(crate) startup: Arc<Settings>,
+    /// Whether that has a SQL mode: who did not ask for one gets that of the first connection.
+    pub(crate) is_mode_known: bool,
     pub(crate) forced: Arc<Settings>,
     /// What it said as it asked to log in anew.
     pub(crate) change_user: Option<Vec<u8>>,
@@ -197,6 +199,7 @@ impl ClientSession {
             statements: ClientStatements::default(),
             diagnostics: Diagnostics::default(),
             sql_mode: startup.mode(),
+            is_mode_known: startup.value(SQL_MODE).is_some(),
             wanted: startup.clone(),
             startup,
             forced: setup.forced,
@@ -262,7 +265,9 @@ impl ClientSession {
             packet::put_ok(out, &mut self.seq, &ok, self.capabilities);
             self.diagnostics.counted(0, false);
         } else {
-            self.put_error(1094, b"HY000", "there is no such connection", out);
+            const NONE: &str = "there is no such connection";
+            self.put_error(1094, b"HY000", NONE, out);
+            self.diagnostics.failed(1094, NONE.as_bytes(), false);
         }
         self.seq = 0;
     }
@@ -278,13 +283,42 @@ impl ClientSession {
         }
     }
 
-    /// A session in which its texts are read with the server's own SQL mode says what that is.
+    /// The session in which its texts run says how it reads them: what a routine changed that then
+    /// failed is told in no other way. What no server says of a mode is as the settings have it.
     #[inline]
     pub(crate) fn read_as(&mut self, status: Status) {
-        const MODES: u16 = Status::ANSI_QUOTES.0 | Status::NO_BACKSLASH_ESCAPES.0;
-        if status.0 & MODES != 0 && self.wanted.value("sql_mode").is_none() {
-            self.sql_mode.ansi_quotes = status.contains(Status::ANSI_QUOTES);
-            self.sql_mode.no_backslash_escapes = status.contains(Status::NO_BACKSLASH_ESCAPES);
+        self.sql_mode = self.wanted.mode();
+        self.sql_mode.ansi_quotes |= status.contains(Status::ANSI_QUOTES);
+        self.sql_mode.no_backslash_escapes |= status.contains(Status::NO_BACKSLASH_ESCAPES);
+    }
+
+    /// It gets the SQL mode that sessions begin with at its server, as if it had asked for that:
+    /// it is the same wherever its texts run. Drivers ask for `IGNORE_SPACE` as they log in.
+    #[cold]
+    pub(crate) fn begin_with_mode(&mut self, own: &str, known: &mut Interner) {
+        const IGNORE_SPACE: &str = "IGNORE_SPACE";
+        let mut mode = own.to_owned();
+        if self.capabilities.contains(Capabilities::IGNORE_SPACE)
+            && !own.split(',').any(|name| name == IGNORE_SPACE)
+        {
+            mode.push_str(if own.is_empty() { "" } else { "," });
+            mode.push_str(IGNORE_SPACE);
+        }
+        let with_mode = |settings: &Settings| {
+            let mut settings = settings.clone();
+            let _kept = settings.put(SQL_MODE, Some(&mode));
+            Arc::new(settings)
+        };
+        self.startup = known.share(with_mode(&self.startup));
+        self.is_mode_known = true;
+        if self.wanted.value(SQL_MODE).is_none() {
+            let wanted = known.share(with_mode(&self.wanted));
+            let before = self.sql_mode;
+            self.want(wanted);
+            if self.sql_mode != before {
+                // The text that waits was not read as it will be.
+                self.looked = None;
+            }
         }
     }
 

@@ -12,13 +12,11 @@ use wire::mysql::lenenc::Reader;
 use wire::mysql::packet::ErrPacket;
 use wire::mysql::reply::{Event, Reply, ReplyKind};
 
+use super::COLLATION;
 use super::dial::{Credentials, Dial, DialNext, DialParams};
 use crate::control::{ANSWER_BYTES_MAX, ControlError, Line, ROWS_MAX, Rows};
 use crate::tenants::ServerAddress;
 use crate::tls::{self, ServerSide};
-
-/// `utf8mb4_general_ci`, which both MySQL and MariaDB have.
-const COLLATION: u8 = 45;
 
 /// Columns of an answer.
 const COLUMNS_MAX: u64 = 64;

@@ -13,7 +13,9 @@ use wire::mysql::capabilities::{Capabilities, Status};
 use wire::mysql::command::Command;
 use wire::mysql::frame::{self, Header};
 use wire::mysql::handshake::{self, Attributes, Challenge, HandshakeError, Hello, Response};
+use wire::mysql::lenenc::Reader;
 use wire::mysql::packet::{ErrPacket, OkPacket};
+use wire::mysql::reply::{Event, Reply, ReplyKind};
 
 pub use credentials::{Credentials, CredentialsError};
 
@@ -47,10 +49,20 @@ pub const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .union(Capabilities::SESSION_TRACK)
     .union(Capabilities::DEPRECATE_EOF);
 
-/// Has the server tell in OK packets what a statement leaves behind.
-pub const TRACK: &str = "SET session_track_schema=1, session_track_state_change=1, \
-                         session_track_system_variables='*', \
+/// Has the server tell in OK packets what a statement leaves behind, beyond what it tells by itself.
+/// A reset takes it away.
+///
+/// Source: MySQL 8.4, "Server Tracking of Client Session State"; MariaDB has the same variables.
+pub const TRACK: &str = "SET session_track_schema=1,session_track_state_change=1,\
+                         session_track_system_variables='*',\
                          session_track_transaction_info='STATE'";
+
+/// Lets a session only read; a reset takes that away. The variable behind it has not the same name
+/// everywhere.
+pub const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
+
+/// How texts are read there by sessions that were told nothing else.
+const ASK_MODE: &str = "SELECT @@sql_mode";
 
 /// How to log in.
 #[derive(Clone, Debug)]
@@ -165,6 +177,8 @@ pub struct Greeting {
     pub status: Status,
     /// The collation that the session began with.
     pub collation: u8,
+    /// The SQL mode that the session began with.
+    pub sql_mode: String,
     /// Whether OK packets tell what a statement leaves behind.
     pub tracks: bool,
     /// Whether the connection is encrypted.
@@ -205,6 +219,8 @@ pub struct Dial {
     seq: u8,
     challenges: u8,
     greeting: Greeting,
+    /// Of the answer that is under way, if it has rows.
+    reply: Option<Reply>,
     state: State,
 }
 
@@ -238,6 +254,8 @@ struct Offer {
 enum Asked {
     /// For trackers, which there may be none of.
     Track,
+    /// For the SQL mode.
+    Mode,
     /// One of the parameters'.
     Statement,
 }
@@ -262,10 +280,12 @@ impl Dial {
             capabilities: Capabilities::NONE,
             status: Status::NONE,
             collation: params.collation,
+            sql_mode: String::new(),
             tracks: false,
             is_encrypted: false,
         };
-        Dial { params, errand, seq: 0, challenges: 0, greeting, state: State::Hello }
+        let (reply, state) = (None, State::Hello);
+        Dial { params, errand, seq: 0, challenges: 0, greeting, reply, state }
     }
 
     /// Begins, once connected: the server speaks first.
@@ -544,6 +564,8 @@ impl Dial {
             asked.push_back(Asked::Track);
             self.greeting.tracks = true;
         }
+        put_query(out, ASK_MODE);
+        asked.push_back(Asked::Mode);
         for text in &self.params.statements {
             put_query(out, text);
             asked.push_back(Asked::Statement);
@@ -557,16 +579,43 @@ impl Dial {
         mut asked: VecDeque<Asked>,
         payload: &[u8],
     ) -> Result<Option<DialNext>, DialError> {
-        let ok = OkPacket::parse(payload, self.greeting.capabilities);
-        let ok = ok.ok_or(DialError::Protocol("no OK to a statement"))?;
-        if ok.status.contains(Status::MORE_RESULTS) {
-            return Err(DialError::Protocol("more than OK to a statement"));
+        if asked.front() == Some(&Asked::Mode) {
+            if !self.told_mode(payload)? {
+                self.state = State::Answers(asked);
+                return Ok(None);
+            }
+        } else {
+            let ok = OkPacket::parse(payload, self.greeting.capabilities);
+            let ok = ok.ok_or(DialError::Protocol("no OK to a statement"))?;
+            if ok.status.contains(Status::MORE_RESULTS) {
+                return Err(DialError::Protocol("more than OK to a statement"));
+            }
+            self.greeting.status = ok.status;
         }
-        self.greeting.status = ok.status;
         asked.pop_front();
         self.seq = 1;
         self.state = State::Answers(asked);
         Ok(self.ready_if_done())
+    }
+
+    /// A packet of the answer about the SQL mode; says whether it was the last one.
+    fn told_mode(&mut self, payload: &[u8]) -> Result<bool, DialError> {
+        let malformed = || DialError::Protocol("no SQL mode");
+        let caps = self.greeting.capabilities;
+        let mut reply = self.reply.take().unwrap_or_else(|| Reply::new(ReplyKind::Query, caps));
+        let event = reply.packet(payload, payload.len()).map_err(|_| malformed())?;
+        match event {
+            Event::Columns(1) | Event::Column | Event::ColumnsEnd(_) | Event::End(_) => {}
+            Event::Row => {
+                let value = Reader::new(payload).lenenc_bytes().ok_or_else(malformed)?;
+                let value = std::str::from_utf8(value).map_err(|_| malformed())?;
+                self.greeting.sql_mode = value.to_owned();
+            }
+            _ => return Err(malformed()), // no answer to this question
+        }
+        let is_done = reply.is_done();
+        self.reply = Some(reply).filter(|_| !is_done);
+        Ok(is_done)
     }
 
     fn ready_if_done(&mut self) -> Option<DialNext> {

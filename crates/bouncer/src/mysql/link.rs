@@ -117,21 +117,16 @@ pub fn attach(
         if server.reset_due || (server.unlock_due && !server.unlocks) {
             change::reset(server, out.to_server);
         } else if server.unlock_due {
-            let what = (wire::mysql::reply::ReplyKind::Query, Note::Unlock);
-            server.inject(what, change::UNLOCK, out.to_server);
+            server.ask(Note::Unlock, change::UNLOCK, out.to_server);
         }
         server.reset_due = false;
         server.unlock_due = false;
-        server.last_client = Some(client.id);
         server.last_session = holder;
     }
-    if server.applied.value("sql_mode").is_none() {
-        let before = client.sql_mode;
-        client.read_as(server.status);
-        if client.sql_mode != before {
-            // The text that waits was not read as it will be.
-            client.looked = None;
-        }
+    if !client.is_mode_known
+        && let Some(mode) = &server.own_mode
+    {
+        client.begin_with_mode(mode, &mut shared.settings);
     }
     prepared::trim(server, None, out);
     change::settings(shared, client, server, out);

@@ -18,6 +18,7 @@ use wire::mysql::handshake::{self, ChangeUser, First, HandshakeError, Hello};
 use wire::mysql::packet::{self, OkPacket};
 use wire::pg::secret::Password;
 
+use super::COLLATION;
 use super::auth::OwnKey;
 use crate::pg::login::{CleartextPolicy, Reached, Refusal, TlsFacts, TlsPolicy};
 
@@ -30,9 +31,6 @@ pub use requested::Requested;
 /// The longest packet of somebody who has not proved who it is. Tokens of clouds are passwords of
 /// some kilobytes, and drivers say much of themselves.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
-
-/// The collation that we greet with: `utf8mb4_general_ci`, which both MySQL and MariaDB have.
-const COLLATION: u8 = 45;
 
 /// What every client is offered. Neither compression, which would hide packets from the relay, nor
 /// what changes the format of results in ways that servers do not share.

@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use wire::mysql::capabilities::{Capabilities, Status};
-use wire::mysql::frame::put_packet;
+use wire::mysql::command::Command;
+use wire::mysql::frame::{put_built, put_packet};
 use wire::mysql::reply::{Reply, ReplyKind};
 
 use super::pins::{Pin, Pins};
-use super::settings::Settings;
+use super::settings::{SQL_MODE, Settings};
 use super::statements::{Executing, Preparing, ServerStatements};
 use super::texts::Facts;
 use super::warnings::Warnings;
@@ -170,6 +171,8 @@ pub struct ServerSession {
     pub(crate) applied: Arc<Settings>,
     /// Those that a reset leaves.
     pub(crate) fresh: Arc<Settings>,
+    /// The SQL mode that it began with, if that is known.
+    pub(crate) own_mode: Option<Box<str>>,
     /// Several statements in a text are allowed.
     pub(crate) multi: bool,
     /// What `LAST_INSERT_ID()` gives, as far as that is known.
@@ -179,9 +182,7 @@ pub struct ServerSession {
     pub(crate) pins: Pins,
     /// Who holds it.
     pub(crate) attached: Option<ClientId>,
-    /// Who held it last.
-    pub(crate) last_client: Option<ClientId>,
-    /// And in which of its sessions.
+    /// Who held it last, and in which of its sessions.
     pub(crate) last_session: Option<(ClientId, u64)>,
     pub(crate) cleanup: Cleanup,
     /// It must be reset before anybody has it.
@@ -230,6 +231,7 @@ impl ServerSession {
             }
             _ => setup.settings,
         };
+        let own_mode = applied.value(SQL_MODE).map(Box::from);
         ServerSession {
             queue: VecDeque::with_capacity(OUTSTANDING_USUAL),
             asked: 0,
@@ -244,12 +246,12 @@ impl ServerSession {
             statements: ServerStatements::default(),
             applied,
             fresh: Arc::default(),
+            own_mode,
             multi: setup.capabilities.contains(Capabilities::MULTI_STATEMENTS),
             insert_id: Some(0),
             insert_id_is_own: false,
             pins: Pins::default(),
             attached: None,
-            last_client: None,
             last_session: None,
             cleanup: Cleanup::None,
             dirty: false,
@@ -290,7 +292,7 @@ impl ServerSession {
 
     /// Who held it last.
     pub fn last_client(&self) -> Option<ClientId> {
-        self.last_client
+        self.last_session.map(|(client, _)| client)
     }
 
     /// Whether the attached client waits for a reply: only then may a cancellation be sent.
@@ -413,6 +415,15 @@ impl ServerSession {
             entry.audience = Audience::Nobody;
         }
         self.asked = 0;
+    }
+
+    /// Appends a text of nobody's.
+    pub(crate) fn ask(&mut self, note: Note, text: &str, out: &mut Vec<u8>) {
+        put_built(out, &mut 0, |out| {
+            out.push(Command::Query.code());
+            out.extend_from_slice(text.as_bytes());
+        });
+        self.push(ReplyKind::Query, Audience::Nobody, note);
     }
 
     /// Appends a command of nobody's.

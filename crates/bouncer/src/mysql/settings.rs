@@ -36,6 +36,9 @@ const NAME_BYTES_MAX: usize = 64;
 /// Different settings that an [`Interner`] keeps.
 const INTERNED_MAX: usize = 512;
 
+/// The variable that decides how texts are read.
+pub const SQL_MODE: &str = "sql_mode";
+
 const CHARSET_CLIENT: &str = "character_set_client";
 const CHARSET_CONNECTION: &str = "character_set_connection";
 const CHARSET_RESULTS: &str = "character_set_results";
@@ -44,7 +47,7 @@ const COLLATION_CONNECTION: &str = "collation_connection";
 /// What goes first in a `SET`, in this order: the later ones depend on the earlier, and everything
 /// else comes behind them.
 const FIRST: &[&str] = &[
-    "sql_mode",
+    SQL_MODE,
     // These decide which collation a character set stands for.
     "old_mode",
     "character_set_collations",
@@ -411,7 +414,7 @@ impl Settings {
         // Nothing is zero, as in a map that was never sealed.
         self.fingerprint = if self.is_empty() { 0 } else { all.finish() };
         self.plan_key = if self.is_empty() { 0 } else { plans.finish() };
-        let sql_mode = self.value("sql_mode").unwrap_or_default();
+        let sql_mode = self.value(SQL_MODE).unwrap_or_default();
         let charset = self.value(CHARSET_CLIENT).unwrap_or("utf8mb4");
         self.mode = SqlMode::of(sql_mode.as_bytes(), charset.as_bytes());
     }

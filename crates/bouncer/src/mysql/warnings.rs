@@ -3,7 +3,7 @@
 
 use wire::mysql::capabilities::{Capabilities, Status};
 use wire::mysql::lenenc::Reader;
-use wire::mysql::packet::{ColumnKind, ResultColumn, put_result};
+use wire::mysql::packet::{ColumnKind, ResultColumn};
 use wire::mysql::sql::Limit;
 
 /// Bytes of messages that are kept. Servers keep 64 messages unless they are told otherwise; a
@@ -77,12 +77,16 @@ impl Warnings {
     }
 }
 
+/// Appends a result: `put_result`, or the same in the binary protocol.
+pub(crate) type PutResult =
+    fn(&mut Vec<u8>, &mut u8, Capabilities, &[ResultColumn<'_>], &[Vec<Option<&[u8]>>], Status);
+
 /// Appends the answer to `SHOW WARNINGS`, or to `SHOW ERRORS`.
 pub(crate) fn put(
     warnings: Option<&Warnings>,
     (errors_only, limit): (bool, Limit),
     (caps, status): (Capabilities, Status),
-    seq: &mut u8,
+    (put_result, seq): (PutResult, &mut u8),
     out: &mut Vec<u8>,
 ) {
     const COLUMNS: [ResultColumn<'_>; 3] = [
@@ -105,6 +109,7 @@ pub(crate) fn put(
 mod tests {
     use wire::mysql::frame::{HEADER_BYTES, Header};
     use wire::mysql::lenenc::put_bytes;
+    use wire::mysql::packet::put_result;
 
     use super::*;
 
@@ -120,7 +125,8 @@ mod tests {
     fn answer(warnings: Option<&Warnings>, errors_only: bool, limit: Limit) -> Vec<Vec<u8>> {
         let (mut out, mut seq) = (Vec::new(), 1);
         let caps = Capabilities::DEPRECATE_EOF;
-        put(warnings, (errors_only, limit), (caps, Status::AUTOCOMMIT), &mut seq, &mut out);
+        let state = (caps, Status::AUTOCOMMIT);
+        put(warnings, (errors_only, limit), state, (put_result, &mut seq), &mut out);
         let (mut packets, mut rest) = (Vec::new(), &out[..]);
         while let Some(header) = Header::parse(rest) {
             assert_eq!(usize::from(header.seq), packets.len() + 1);

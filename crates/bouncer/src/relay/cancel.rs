@@ -10,6 +10,7 @@ use super::conn::{Conn, Readiness, Source};
 use super::leave::Leaving;
 use super::opening::Target;
 use super::orders::Inner;
+use super::server::Server;
 use super::socket::Received;
 use super::worker::{Look, Worker};
 use crate::link::{DialNext, Dialer};
@@ -60,8 +61,15 @@ impl Worker {
         match session.place {
             Place::Idle => {}
             Place::Waiting(_) => self.cancel_waiting(place),
-            Place::Attached(server) if !session.is_fresh => self.cancel_at_server(server),
-            Place::Attached(_) => {}
+            Place::Attached(server) => {
+                // Between two statements there is nothing to cancel, and what comes next is not
+                // meant.
+                let is_fresh = session.is_fresh;
+                let is_awaited = self.servers.get(server).is_some_and(Server::is_awaited);
+                if is_awaited && !is_fresh {
+                    self.cancel_at_server(server);
+                }
+            }
         }
     }
 

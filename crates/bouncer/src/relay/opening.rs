@@ -26,14 +26,6 @@ use crate::pg::settings::Parameters as Reported;
 use crate::tenants::{Address, PoolId, Route, ServerTls, Tenant, TenantUser};
 use crate::tls;
 
-/// The collation that connections to MySQL begin with: `utf8mb4_general_ci`, which MariaDB has as
-/// well.
-const MYSQL_COLLATION: u8 = 45;
-
-/// What every connection of a read-only tenant of MySQL is told. The variable behind it has another
-/// name in every other version.
-const READ_ONLY: &str = "SET SESSION TRANSACTION READ ONLY";
-
 /// Where a socket is connected to.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Target {
@@ -116,7 +108,7 @@ impl Role {
         };
         let mut statements = Vec::new();
         if tenant.read_only {
-            statements.push(READ_ONLY.to_owned());
+            statements.push(mysql::dial::READ_ONLY.to_owned());
         }
         mysql::dial::DialParams {
             user: self.user.server_user.as_ref().to_owned(),
@@ -126,7 +118,7 @@ impl Role {
             assurance,
             more: more(tenant.found_rows, Capabilities::FOUND_ROWS)
                 .union(more(tenant.local_infile, Capabilities::LOCAL_FILES)),
-            collation: MYSQL_COLLATION,
+            collation: mysql::COLLATION,
             attributes: vec![("program_name".to_owned(), "cove".to_owned())],
             statements,
         }
@@ -158,6 +150,7 @@ impl Server {
     fn begin_mysql(&self, greeting: &mysql::dial::Greeting) -> ServerLink {
         let mut settings = mysql::settings::Settings::default();
         settings.put_collation(greeting.collation.into());
+        let _kept = settings.put(mysql::settings::SQL_MODE, Some(&greeting.sql_mode));
         let setup = mysql::server::ServerSetup {
             thread_id: greeting.thread_id,
             pool: self.slot.pool().0,

@@ -9,6 +9,8 @@
 //! | `tls.rs` | encryption on both sides, and PostgreSQL 18 |
 //! | `mysql_state.rs` | what a client of MySQL leaves in its session is found again, by nobody else |
 //! | `mysql_protocol.rs` | statements, cursors, files, large rows and kills of MySQL |
+//! | `mysql_modes.rs` | servers whose SQL mode is another than usual |
+//! | `mysql_questions.rs` | what is answered without a server, and kills, are the client's own |
 //! | `mysql_clients.rs` | drivers of MySQL see no difference |
 //! | `mysql_tenants.rs` | tenants, modes, limits and operation for MySQL; encryption |
 //! | `mysql_hostile.rs` | bytes that no client of MySQL would send |
@@ -29,8 +31,10 @@ mod mysql_clients;
 mod mysql_hostile;
 mod mysql_isolation;
 mod mysql_model;
+mod mysql_modes;
 mod mysql_places;
 mod mysql_protocol;
+mod mysql_questions;
 mod mysql_state;
 mod mysql_support;
 mod mysql_tenants;

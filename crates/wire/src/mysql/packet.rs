@@ -262,6 +262,40 @@ pub fn put_result(
     rows: &[Vec<Option<&[u8]>>],
     status: Status,
 ) {
+    put_columns(out, seq, caps, columns, status);
+    for row in rows {
+        debug_assert_eq!(row.len(), columns.len(), "a row has a value for each column");
+        put_built(out, seq, |out| row.iter().for_each(|value| put_value(out, *value)));
+    }
+    put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, caps);
+}
+
+/// The same as the answer to an execution: in the binary protocol. Numbers are given in digits, as
+/// in the other; what is none, or too large, becomes NULL.
+pub fn put_binary_result(
+    out: &mut Vec<u8>,
+    seq: &mut u8,
+    caps: Capabilities,
+    columns: &[ResultColumn<'_>],
+    rows: &[Vec<Option<&[u8]>>],
+    status: Status,
+) {
+    put_columns(out, seq, caps, columns, status);
+    for row in rows {
+        debug_assert_eq!(row.len(), columns.len(), "a row has a value for each column");
+        put_built(out, seq, |out| put_binary_row(out, columns, row));
+    }
+    put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, caps);
+}
+
+/// Appends what a result begins with: the number of columns and their definitions.
+fn put_columns(
+    out: &mut Vec<u8>,
+    seq: &mut u8,
+    caps: Capabilities,
+    columns: &[ResultColumn<'_>],
+    status: Status,
+) {
     put_built(out, seq, |out| put_int(out, columns.len() as u64));
     for column in columns {
         put_built(out, seq, |out| put_column(out, column));
@@ -269,11 +303,46 @@ pub fn put_result(
     if !caps.contains(Capabilities::DEPRECATE_EOF) {
         put_eof(out, seq, EofPacket { warnings: 0, status: status.without(Status::MORE_RESULTS) });
     }
-    for row in rows {
-        debug_assert_eq!(row.len(), columns.len(), "a row has a value for each column");
-        put_built(out, seq, |out| row.iter().for_each(|value| put_value(out, *value)));
+}
+
+/// Bits of a binary row's map of NULLs that stand before that of the first column.
+const NULL_BITS_BEFORE: usize = 2;
+
+/// Appends the payload of a row in the binary protocol: a zero, the map of NULLs, and the values.
+fn put_binary_row(out: &mut Vec<u8>, columns: &[ResultColumn<'_>], row: &[Option<&[u8]>]) {
+    out.push(0);
+    let map = out.len();
+    out.resize(map + (columns.len() + NULL_BITS_BEFORE).div_ceil(8), 0);
+    for (at, (column, value)) in columns.iter().zip(row).enumerate() {
+        let is_there = match (column.kind, *value) {
+            (_, None) => false,
+            (ColumnKind::Text, Some(text)) => {
+                put_bytes(out, text);
+                true
+            }
+            (ColumnKind::Integer, Some(digits)) => {
+                put_number(out, number::<i64>(digits).map(i64::to_le_bytes))
+            }
+            (ColumnKind::Unsigned, Some(digits)) => {
+                put_number(out, number::<u64>(digits).map(u64::to_le_bytes))
+            }
+        };
+        let bit = at + NULL_BITS_BEFORE;
+        if !is_there && let Some(bits) = out.get_mut(map + bit / 8) {
+            *bits |= 1 << (bit % 8);
+        }
     }
-    put_end(out, seq, &OkPacket { status, ..OkPacket::default() }, caps);
+}
+
+/// Appends a number; says whether there is one.
+fn put_number(out: &mut Vec<u8>, number: Option<[u8; 8]>) -> bool {
+    out.extend_from_slice(number.as_ref().map(<[u8; 8]>::as_slice).unwrap_or_default());
+    number.is_some()
+}
+
+/// The number that digits say.
+fn number<N: std::str::FromStr>(digits: &[u8]) -> Option<N> {
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 /// Appends the payload of a column's definition.

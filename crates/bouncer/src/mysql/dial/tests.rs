@@ -1,7 +1,7 @@
 //! Servers of every kind, and what they cannot make us do.
 
 use wire::mysql::auth::NONCE_BYTES;
-use wire::mysql::packet::{put_err, put_ok};
+use wire::mysql::packet::{ResultColumn, put_err, put_ok, put_result};
 use wire::pg::secret::Password;
 
 use super::*;
@@ -61,6 +61,15 @@ fn err(seq: u8, errno: u16, state: [u8; 5]) -> Vec<u8> {
     out
 }
 
+/// The answer about the SQL mode.
+fn mode(mode: &str, caps: Capabilities) -> Vec<u8> {
+    let (mut out, mut seq) = (Vec::new(), 1);
+    let columns = [ResultColumn::text(b"@@sql_mode")];
+    let rows = [vec![Some(mode.as_bytes())]];
+    put_result(&mut out, &mut seq, caps, &columns, &rows, Status::AUTOCOMMIT);
+    out
+}
+
 fn switch(seq: u8, plugin: &str, data: &[u8]) -> Vec<u8> {
     packet(seq, &[b"\xfe", plugin.as_bytes(), b"\0", data].concat())
 }
@@ -82,7 +91,9 @@ fn told(mut dial: Dial, said: &[Vec<u8>]) -> (String, Vec<u8>) {
         }
     }
     let text = match next {
-        DialNext::Ready(greeting) => format!("ready, tracks: {}", greeting.tracks),
+        DialNext::Ready(greeting) => {
+            format!("ready, tracks: {}, {}", greeting.tracks, greeting.sql_mode)
+        }
         DialNext::Fail(error) => format!("{}: {error}", error.code()),
         other => format!("{other:?}"),
     };
@@ -98,20 +109,27 @@ fn check(params: DialParams, said: &[Vec<u8>], wanted: &str) {
 fn a_server_that_lets_us_in_is_set_up_before_anybody_has_it() {
     let auto = Status::AUTOCOMMIT;
     let native = hello(offered(), "mysql_native_password");
-    check(params(), &[native.clone(), ok(2, auto), ok(1, auto)], "ready, tracks: true");
+    let asked = [ok(1, auto), mode("ANSI", WANTED)].concat();
+    check(params(), &[native.clone(), ok(2, auto), asked.clone()], "ready, tracks: true, ANSI");
     // Trackers are not known to it: what a text does is found out by reading it.
-    let said = [native.clone(), ok(2, auto), err(1, 1193, *b"HY000")];
-    check(params(), &said, "ready, tracks: false");
-    let without = offered().without(Capabilities::SESSION_TRACK);
-    let said = [hello(without, "mysql_native_password"), ok(2, auto)];
-    check(params(), &said, "ready, tracks: false");
+    let said = [native.clone(), ok(2, auto), err(1, 1193, *b"HY000"), mode("", WANTED)];
+    check(params(), &said, "ready, tracks: false, ");
+    let old = Capabilities::SESSION_TRACK.union(Capabilities::DEPRECATE_EOF);
+    let without = hello(offered().without(old), "mysql_native_password");
+    let said = [without, ok(2, auto), mode("A,B", WANTED.without(old))];
+    check(params(), &said, "ready, tracks: false, A,B");
+    // How it reads texts has to be known.
+    let said = [native.clone(), ok(2, auto), ok(1, auto), err(1, 1193, *b"HY000")];
+    check(params(), &said, "08006: no (1193)");
+    let said = [native.clone(), ok(2, auto), ok(1, auto), ok(1, auto)];
+    check(params(), &said, "08001: the server does not keep to the protocol: no SQL mode");
     let statements = vec!["SET a=1".to_owned(), "SET b=2".to_owned()];
     let set = DialParams { statements, ..params() };
-    let said = [native.clone(), ok(2, auto), [ok(1, auto), ok(1, auto), ok(1, auto)].concat()];
-    check(set.clone(), &said, "ready, tracks: true");
-    let said = [native.clone(), ok(2, auto), ok(1, auto), err(1, 1231, *b"42000")];
+    let said = [native.clone(), ok(2, auto), [asked.clone(), ok(1, auto), ok(1, auto)].concat()];
+    check(set.clone(), &said, "ready, tracks: true, ANSI");
+    let said = [native.clone(), ok(2, auto), asked.clone(), err(1, 1231, *b"42000")];
     check(set.clone(), &said, "08006: no (1231)");
-    let said = [native, ok(2, auto), ok(1, auto), ok(1, auto), packet(1, b"\x01")];
+    let said = [native, ok(2, auto), asked, ok(1, auto), packet(1, b"\x01")];
     check(set, &said, "08001: the server does not keep to the protocol: no OK to a statement");
 }
 
@@ -121,6 +139,7 @@ fn what_is_asked_is_asked_in_one_write() {
     let said = [hello(offered(), "mysql_native_password"), ok(2, Status::AUTOCOMMIT)];
     let (_, out) = told(Dial::new(DialParams { statements, ..params() }), &said);
     let mut wanted = packet(0, &[b"\x03", TRACK.as_bytes()].concat());
+    wanted.extend(packet(0, b"\x03SELECT @@sql_mode"));
     wanted.extend(packet(0, b"\x03SET a=1"));
     assert_eq!(out, wanted);
 }
@@ -188,8 +207,9 @@ fn an_unknown_default_of_the_server_is_no_hindrance() {
         switch(2, "mysql_native_password", &[&NONCE[..], b"\0"].concat()),
         ok(4, Status::AUTOCOMMIT),
         ok(1, Status::AUTOCOMMIT),
+        mode("", WANTED),
     ];
-    check(params(), &said, "ready, tracks: true");
+    check(params(), &said, "ready, tracks: true, ");
 }
 
 #[test]

@@ -8,25 +8,17 @@ use wire::mysql::reply::ReplyKind;
 use super::Shared;
 use crate::link::Outputs;
 use crate::mysql::client::ClientSession;
+use crate::mysql::dial::{READ_ONLY, TRACK};
 use crate::mysql::server::{Note, ServerSession};
 use crate::mysql::settings::Settings;
-
-/// What a server is asked to tell of its sessions, beyond what it does by itself.
-///
-/// Source: MySQL 8.4, "Server Tracking of Client Session State"; MariaDB has the same variables.
-pub(crate) const TRACKERS: &[u8] = b"\x03SET session_track_schema=1,session_track_state_change=1,\
-session_track_system_variables='*',session_track_transaction_info='STATE'";
-
-/// Lets a session only read. The variable behind it has not the same name everywhere.
-const READ_ONLY: &[u8] = b"\x03SET SESSION TRANSACTION READ ONLY";
 
 /// Changes nothing; the server tells of it, and with it of all changes that it has not told: those
 /// of statements that failed, and values that a statement gives back behind its end. Seen with
 /// MariaDB 10.11.
-pub(super) const FLUSH: &[u8] = b"\x03SET session_track_schema=1";
+pub(super) const FLUSH: &str = "SET session_track_schema=1";
 
 /// Gives back named locks that nobody knows of.
-pub(super) const UNLOCK: &[u8] = b"\x03DO RELEASE_ALL_LOCKS()";
+pub(super) const UNLOCK: &str = "DO RELEASE_ALL_LOCKS()";
 
 /// Makes the server's session what the client wants: variables and schema. They came from a server,
 /// so that it takes them. Nobody waits for the answer about variables; but what the client sends in
@@ -80,10 +72,10 @@ pub(super) fn reset(server: &mut ServerSession, out: &mut Vec<u8>) {
 /// Has the server do again what it was asked to as it logged in: a reset takes that away.
 pub(super) fn trackers(server: &mut ServerSession, out: &mut Vec<u8>) {
     if server.read_only {
-        server.inject((ReplyKind::Query, Note::Settings), READ_ONLY, out);
+        server.ask(Note::Settings, READ_ONLY, out);
     }
     if server.tracks {
-        server.inject((ReplyKind::Query, Note::Trackers), TRACKERS, out);
+        server.ask(Note::Trackers, TRACK, out);
     }
 }
 

@@ -109,7 +109,7 @@ pub(super) fn alone(
 }
 
 /// Says that all is well, in the state that the client was last told.
-fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
+pub(super) fn say_ok(client: &mut ClientSession, to_client: &mut Vec<u8>) {
     let ok = OkPacket { status: client.status, ..OkPacket::default() };
     packet::put_ok(to_client, &mut client.seq, &ok, client.capabilities);
     client.seq = 0;
@@ -141,6 +141,7 @@ fn set_option(
             let ok = OkPacket { status: client.status, ..OkPacket::default() };
             packet::put_end(out.to_client, &mut client.seq, &ok, client.capabilities);
             client.seq = 0;
+            client.diagnostics.counted(-1, false);
             Taken::Bytes(header.total())
         }
         Err(Some(want)) => Taken::More(want),

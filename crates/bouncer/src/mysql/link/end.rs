@@ -8,7 +8,7 @@ use wire::mysql::capabilities::Status;
 use wire::mysql::changes::{Change, changes};
 use wire::mysql::frame::Header;
 use wire::mysql::packet::{ErrPacket, OkPacket};
-use wire::mysql::reply::{Event, ReplyKind};
+use wire::mysql::reply::Event;
 use wire::mysql::sql::Effects;
 
 use super::back::{Back, has_more};
@@ -62,10 +62,10 @@ const CLEARS_WARNINGS: Effects = Effects::TABLES
 const HIDDEN: Effects = Effects::CALL.with(Effects::UNKNOWN_FUNCTION).with(Effects::SQL_EXECUTE);
 
 /// Asks for the warnings of the statement before.
-const SHOW_WARNINGS: &[u8] = b"\x03SHOW WARNINGS";
+const SHOW_WARNINGS: &str = "SHOW WARNINGS";
 
 /// Asks what was inserted last.
-const SELECT_INSERT_ID: &[u8] = b"\x03SELECT LAST_INSERT_ID()";
+const SELECT_INSERT_ID: &str = "SELECT LAST_INSERT_ID()";
 
 /// What we set ourselves, to hear of the rest.
 const OURS: &str = "session_track_schema";
@@ -518,7 +518,7 @@ pub(super) fn release(
     }
     if std::mem::take(&mut client.diagnostics.warned) {
         let note = Note::AskWarnings(Box::default());
-        server.inject((ReplyKind::Query, note), SHOW_WARNINGS, to_server);
+        server.ask(note, SHOW_WARNINGS, to_server);
         return false;
     }
     if std::mem::take(&mut server.is_untold) && server.tracks {
@@ -527,7 +527,7 @@ pub(super) fn release(
     }
     if std::mem::take(&mut server.asks_insert_id) && server.insert_id_is_own {
         let note = Note::AskInsertId(None);
-        server.inject((ReplyKind::Query, note), SELECT_INSERT_ID, to_server);
+        server.ask(note, SELECT_INSERT_ID, to_server);
         return false;
     }
     server.reset_due |= client.verify == Verify::Always;
@@ -539,13 +539,13 @@ pub(super) fn release(
 /// Asks for what a server knows of its session and has not told.
 #[cold]
 fn flush(server: &mut ServerSession, out: &mut Vec<u8>) {
-    let mut command = FLUSH.to_vec();
+    let mut text = FLUSH.to_owned();
     for name in std::mem::take(&mut server.asks_values) {
         for part in [",SESSION ", &*name, "=@@", &*name] {
-            command.extend_from_slice(part.as_bytes());
+            text.push_str(part);
         }
     }
-    server.inject((ReplyKind::Query, Note::Flush), &command, out);
+    server.ask(Note::Flush, &text, out);
 }
 
 /// How a statement went: the status of its last result, or the error.

@@ -1,10 +1,11 @@
 //! Questions about the client's last statement, answered here because the connection that knew is
 //! somebody else's.
 
-use wire::mysql::packet::{ColumnKind, ResultColumn, put_result};
+use wire::mysql::packet::{ColumnKind, ResultColumn};
 use wire::mysql::sql::{Asked, What};
 
 use crate::mysql::client::ClientSession;
+use crate::mysql::warnings::{self, PutResult};
 
 /// Whether the connection that the client holds knows less about what is asked than is known here:
 /// what was said elsewhere, and nothing since then has taken away.
@@ -18,42 +19,52 @@ pub(super) fn is_known(client: &ClientSession, asked: &Asked) -> bool {
     }
 }
 
-/// Answers a question; says whether it could.
-pub(super) fn answer(client: &mut ClientSession, asked: &Asked, out: &mut Vec<u8>) -> bool {
+/// Answers a question with a result in this protocol.
+pub(super) fn answer(
+    client: &mut ClientSession,
+    asked: &Asked,
+    put_result: PutResult,
+    out: &mut Vec<u8>,
+) {
     let warnings = client.diagnostics.warnings.as_deref();
     match asked.what {
         What::RowCount => {
             let value = client.diagnostics.row_count.to_string();
-            number(client, asked, &value, out);
+            number(client, asked, (put_result, &value), out);
             client.diagnostics.found_rows = 1;
         }
         What::FoundRows => {
             let value = client.diagnostics.found_rows.to_string();
-            number(client, asked, &value, out);
+            number(client, asked, (put_result, &value), out);
             client.diagnostics.found_rows = 1;
         }
         What::WarningCount => {
             let value = warnings.map_or(0, |warnings| warnings.count()).to_string();
-            number(client, asked, &value, out);
+            number(client, asked, (put_result, &value), out);
         }
         What::ErrorCount => {
             let value = warnings.map_or(0, |warnings| warnings.errors()).to_string();
-            number(client, asked, &value, out);
+            number(client, asked, (put_result, &value), out);
         }
         What::Warnings(limit) | What::Errors(limit) => {
             let errors_only = matches!(asked.what, What::Errors(_));
             let (caps, status) = (client.capabilities, client.status);
             let seq = &mut client.seq;
-            crate::mysql::warnings::put(warnings, (errors_only, limit), (caps, status), seq, out);
+            let what = (errors_only, limit);
+            warnings::put(warnings, what, (caps, status), (put_result, seq), out);
         }
     }
     client.diagnostics.counted(-1, false);
     client.seq = 0;
-    true
 }
 
 /// A result of one number.
-fn number(client: &mut ClientSession, asked: &Asked, value: &str, out: &mut Vec<u8>) {
+fn number(
+    client: &mut ClientSession,
+    asked: &Asked,
+    (put_result, value): (PutResult, &str),
+    out: &mut Vec<u8>,
+) {
     let column = ResultColumn { name: asked.column.as_bytes(), kind: ColumnKind::Integer };
     let (caps, status) = (client.capabilities, client.status);
     let rows = [vec![Some(value.as_bytes())]];

@@ -10,10 +10,11 @@ use std::sync::atomic::Ordering;
 use wire::mysql::capabilities::Status;
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
-use wire::mysql::packet::{self, ErrPacket, OkPacket};
+use wire::mysql::packet::ErrPacket;
 use wire::mysql::reply::ReplyKind;
 use wire::mysql::sql::Effects;
 
+use super::commands::say_ok;
 use super::front::{Link, Taken, pass_over, refuse};
 use super::give::play;
 use crate::link::Outputs;
@@ -112,7 +113,7 @@ pub(super) fn alone(
             if let Some(number) = number {
                 client.statements.forget_failure(number);
             }
-            say_ok(client, out);
+            say_ok(client, out.to_client);
             return Some(pass_over(client, (header, rest)));
         }
         _ if number.is_none() => malformed(),
@@ -123,12 +124,6 @@ pub(super) fn alone(
 
 fn no_cursor() -> Refusal {
     Refusal::new(errors::NO_CURSOR, b"HY000", "the statement has no open cursor")
-}
-
-fn say_ok(client: &mut ClientSession, out: &mut Outputs<'_>) {
-    let ok = OkPacket { status: client.status, ..OkPacket::default() };
-    packet::put_ok(out.to_client, &mut client.seq, &ok, client.capabilities);
-    client.seq = 0;
 }
 
 /// Closes the statements that are out of use for longest, so that there is room. There is no reply,

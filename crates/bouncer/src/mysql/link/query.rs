@@ -3,6 +3,7 @@
 use api::PoolMode;
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
+use wire::mysql::packet::put_result;
 use wire::mysql::reply::ReplyKind;
 use wire::mysql::sql::{Assigned, Effects, KillTarget, rewrite_connection_id};
 
@@ -52,6 +53,9 @@ pub(super) fn alone(
             };
         }
     };
+    if !client.is_mode_known && !reads_alike(text) {
+        return Taken::NeedServer;
+    }
     let facts = shared.texts.facts(text, client.sql_mode);
     if let Some(refusal) = refusal(client, &facts) {
         return refuse(client, (header, rest), refusal, out);
@@ -59,13 +63,17 @@ pub(super) fn alone(
     if facts.effects.intersects(Effects::KILL) {
         return kill(client, &facts, (header, rest), out);
     }
-    if let Some(asked) = &facts.asked
-        && local::answer(client, asked, out.to_client)
-    {
+    if let Some(asked) = &facts.asked {
+        local::answer(client, asked, put_result, out.to_client);
         return pass_over(client, (header, rest));
     }
     client.looked = Some(facts);
     Taken::NeedServer
+}
+
+/// Whether a text is the same in every SQL mode: there is nothing whose end depends on it.
+fn reads_alike(text: &[u8]) -> bool {
+    !text.iter().any(|byte| matches!(byte, b'"' | b'\\'))
 }
 
 /// Whether a text must not run at all.
@@ -155,8 +163,8 @@ impl Link<'_, '_> {
         }
         if let Some(asked) = &facts.asked
             && local::is_known(self.client, asked)
-            && local::answer(self.client, asked, self.out.to_client)
         {
+            local::answer(self.client, asked, put_result, self.out.to_client);
             return pass_over(self.client, (header, rest));
         }
         if !self.before(&facts) {
@@ -253,9 +261,8 @@ impl Link<'_, '_> {
         // Code that is not in the text may ask for it as well; and an insert may leave it as it is.
         self.server.insert_id_is_own = true;
         if self.server.insert_id != Some(id) {
-            let text = format!("\x03SET last_insert_id={id}");
-            let what = (ReplyKind::Query, Note::InsertId);
-            self.server.inject(what, text.as_bytes(), self.out.to_server);
+            let text = format!("SET last_insert_id={id}");
+            self.server.ask(Note::InsertId, &text, self.out.to_server);
             self.server.insert_id = Some(id);
         }
     }

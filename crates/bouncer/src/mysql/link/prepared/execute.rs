@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use wire::mysql::frame::{HEADER_BYTES, Header, PAYLOAD_MAX, put_header};
+use wire::mysql::packet::put_binary_result;
 use wire::mysql::reply::ReplyKind;
 
 use super::reframe::Reframe;
 use super::{Prepared, malformed, unknown_statement, wrong_arguments};
 use crate::link::Outputs;
 use crate::mysql::client::Refusal;
-use crate::mysql::link::front::{Link, Taken};
+use crate::mysql::link::front::{Link, Taken, pass_over};
+use crate::mysql::link::local;
 use crate::mysql::link::query::refusal;
 use crate::mysql::server::{Audience, Body, Note, ServerSession};
 use crate::mysql::statements::{Executing, StatementId};
@@ -93,6 +95,15 @@ impl Link<'_, '_> {
         }
         if let Some(refusal) = refusal(self.client, &statement.facts) {
             return self.refuse(header, rest, refusal);
+        }
+        if let Some(asked) = &statement.facts.asked
+            && params == 0
+            && local::is_known(self.client, asked)
+        {
+            // The connection that the client has now was somebody else's as that happened. A
+            // cursor was asked for in vain: servers open none for everything either.
+            local::answer(self.client, asked, put_binary_result, self.out.to_client);
+            return pass_over(self.client, (header, rest));
         }
         // It may have to be prepared under other settings than those it is to run under; and what
         // goes before it may be a reset, which takes it away again.

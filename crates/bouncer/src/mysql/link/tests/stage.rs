@@ -21,6 +21,7 @@ use wire::mysql::reply::{Reply, ReplyKind};
 use super::codec::{self, MODERN, OLD, words};
 use crate::link::{ClientId, ClientNext, Gone, LinkLimits, Outputs, ServerNext};
 use crate::mysql::client::{ClientSession, ClientSetup};
+use crate::mysql::dial::TRACK;
 use crate::mysql::link::{Shared, attach, client_gone, from_client, from_server};
 use crate::mysql::server::{ServerSession, ServerSetup};
 use crate::mysql::settings::Settings;
@@ -88,13 +89,10 @@ struct Stage<'a> {
     chunk: usize,
 }
 
-/// What a server is asked for after a reset; `TRACKERS` in a script.
-const TRACKERS: &str = "Q[SET session_track_schema=1,session_track_state_change=1,\
-session_track_system_variables='*',session_track_transaction_info='STATE']";
-
 /// Plays a script with the bytes cut in several ways.
 pub(crate) fn play(setup: &Setup, script: &str) {
-    let script = script.replace("TRACKERS", TRACKERS);
+    // What a server is asked for after a reset.
+    let script = script.replace("TRACKERS", &format!("Q[{TRACK}]"));
     for chunk in [usize::MAX, 1, 2, 3, 7] {
         let mut stage = Stage {
             setup,

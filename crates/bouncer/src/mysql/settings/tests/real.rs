@@ -8,9 +8,7 @@ use wire::mysql::changes::{Change, changes};
 use wire::mysql::sql::{self, Assigned};
 
 use super::super::*;
-
-const TRACKERS: &str = "SET session_track_schema=1,session_track_state_change=1,\
-session_track_system_variables='*',session_track_transaction_info='STATE'";
+use crate::mysql::dial::TRACK;
 
 /// Has the server tell of every change that it has not told of.
 const FLUSH: &str = "SET session_track_schema=1";
@@ -18,7 +16,7 @@ const FLUSH: &str = "SET session_track_schema=1";
 fn connect(server: &MariaDb) -> MyClient {
     let login = MyLogin::new("root", "", "d").with(capability::CONNECT_WITH_DB);
     let mut client = MyClient::login(&server.address(), &login).unwrap();
-    client.run(TRACKERS);
+    client.run(TRACK);
     client
 }
 
