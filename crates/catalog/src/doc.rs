@@ -10,7 +10,7 @@ mod layout;
 mod parse;
 pub mod properties;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use bytes::Bytes;
 
