@@ -1,7 +1,10 @@
 //! A bounded table of what is known of the texts that clients send, for either protocol.
 //!
-//! A text is kept when it is seen for the second time; texts with values in them come once and
-//! leave nothing behind but a number. Two generations of the table forget what is out of use.
+//! A text is kept when it is seen for the second time. One with values in it comes once and leaves
+//! nothing behind but a number: of those the shape is kept, which is the same for all values. Two
+//! generations of a table forget what is out of use.
+
+use wire::shape;
 
 use crate::pg::statements::{HashKey, HashedMap};
 
@@ -93,6 +96,35 @@ impl<V> TextTable<V> {
     }
 }
 
+/// What is known of shapes: of texts that differ in their constants, which come once each.
+#[derive(Debug)]
+pub(crate) struct ShapeTable<V> {
+    shapes: TextTable<Option<V>>,
+    /// Where a shape is written.
+    shape: Vec<u8>,
+}
+
+impl<V: Clone> ShapeTable<V> {
+    /// An empty table.
+    pub(crate) fn new(key: HashKey) -> ShapeTable<V> {
+        ShapeTable { shapes: TextTable::new(key), shape: Vec::new() }
+    }
+
+    /// What is known of every text of the shape that `text` has, if that was seen before. `look`
+    /// says what `text` does, unless that depends on its constants.
+    pub(crate) fn known(
+        &mut self,
+        text: &[u8],
+        reading: u64,
+        look: impl FnOnce() -> Option<V>,
+    ) -> Option<V> {
+        if !shape::shape(text, &mut self.shape) {
+            return None;
+        }
+        self.shapes.known(&self.shape, reading, look)?.clone()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -145,5 +177,30 @@ mod tests {
         };
         check(2 * TEXTS_MAX + 1, 0);
         check(12, TEXT_BYTES_MAX / 4);
+    }
+
+    #[test]
+    fn a_shape_is_looked_at_once_for_each_reading() {
+        let mut looks = 0;
+        let mut shapes = ShapeTable::new(HashKey::new());
+        let mut known = |text: &str, reading| {
+            let look = || {
+                looks += 1;
+                (!text.contains("SET")).then_some(reading)
+            };
+            (shapes.known(text.as_bytes(), reading, look), looks)
+        };
+        assert_eq!(known("SELECT 1", 7), (None, 0));
+        assert_eq!(known("SELECT 22", 7), (Some(7), 1));
+        assert_eq!(known("SELECT 333", 7), (Some(7), 1));
+        assert_eq!(known("SELECT 4444", 8), (None, 1));
+        assert_eq!(known("SELECT 5", 8), (Some(8), 2));
+        // What depends on the constants is not looked at again, either.
+        assert_eq!(known("SET a = 1", 7), (None, 2));
+        assert_eq!(known("SET a = 2", 7), (None, 3));
+        assert_eq!(known("SET a = 3", 7), (None, 3));
+        for _ in 0..3 {
+            assert_eq!(known("SELECT $1", 7), (None, 3));
+        }
     }
 }

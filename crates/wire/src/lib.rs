@@ -6,3 +6,4 @@
 
 pub mod mysql;
 pub mod pg;
+pub mod shape;

@@ -9,7 +9,7 @@ use wire::mysql::sql::{self, Asked, Charset, Details, Effects, SqlMode};
 use super::settings::Settings;
 use super::statements::Statement;
 use crate::pg::statements::HashKey;
-use crate::texts::TextTable;
+use crate::texts::{ShapeTable, TextTable};
 
 /// What is looked at closer: there are names or values in it.
 const WITH_DETAILS: Effects = Effects::SET
@@ -33,6 +33,13 @@ const WITH_DETAILS: Effects = Effects::SET
 const WITH_QUESTION: Effects =
     Effects::SHOW_WARNINGS.with(Effects::ROW_COUNT).with(Effects::FOUND_ROWS);
 
+/// What no constant in a text can change: numbers and strings are not looked at for these.
+const OF_ANY_CONSTANTS: Effects = Effects::TABLES
+    .with(Effects::WRITES)
+    .with(Effects::TRANSACTION_BEGIN)
+    .with(Effects::COMMIT)
+    .with(Effects::ROLLBACK);
+
 /// What a text does.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -53,6 +60,11 @@ impl Facts {
     pub(crate) const NOTHING: Facts =
         Facts { effects: Effects::NONE, details: None, asked: None, is_lock_alone: false };
 
+    /// These, if they are the facts of every text that differs in its constants only.
+    fn of_shape(self) -> Option<Facts> {
+        self.effects.without(OF_ANY_CONSTANTS).is_empty().then_some(self)
+    }
+
     /// Looks at a text.
     fn of(text: &[u8], mode: SqlMode) -> Facts {
         let effects = sql::effects(text, mode);
@@ -70,18 +82,25 @@ struct Known {
     statement: Option<(u64, Arc<Statement>)>,
 }
 
-/// The table; one for each thread.
+/// The tables; one of each for each thread.
 #[derive(Debug)]
-pub struct Texts(TextTable<Known>);
+pub struct Texts {
+    texts: TextTable<Known>,
+    shapes: ShapeTable<Facts>,
+}
 
 impl Texts {
-    /// An empty table, whose hashes nobody outside can foresee.
+    /// Empty tables, whose hashes nobody outside can foresee.
     pub fn new(key: HashKey) -> Texts {
-        Texts(TextTable::new(key))
+        Texts { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
     /// What a text does in a session that reads it so.
     pub(crate) fn facts(&mut self, text: &[u8], mode: SqlMode) -> Facts {
+        let look = || Facts::of(text, mode).of_shape();
+        if let Some(facts) = self.shapes.known(text, reading(mode), look) {
+            return facts;
+        }
         match self.known(text, mode) {
             Some(known) => known.facts.clone(),
             None => Facts::of(text, mode),
@@ -96,7 +115,7 @@ impl Texts {
         mode: SqlMode,
         settings: &Settings,
     ) -> Arc<Statement> {
-        let key = self.0.key().clone();
+        let key = self.texts.key().clone();
         let plan_key = settings.plan_key();
         let Some(known) = self.known(text, mode) else {
             return Arc::new(Statement::new(&key, text, plan_key, Facts::of(text, mode)));
@@ -113,7 +132,7 @@ impl Texts {
 
     fn known(&mut self, text: &[u8], mode: SqlMode) -> Option<&mut Known> {
         let look = || Known { facts: Facts::of(text, mode), statement: None };
-        self.0.known(text, reading(mode), look)
+        self.texts.known(text, reading(mode), look)
     }
 }
 
@@ -188,6 +207,36 @@ mod tests {
                 let mode = SqlMode { no_backslash_escapes, ..settings.mode() };
                 let effects = texts.statement(text, mode, &settings).facts.effects;
                 assert_eq!(effects.intersects(Effects::GET_LOCK), no_backslash_escapes);
+            }
+        }
+    }
+
+    #[test]
+    fn constants_that_matter_are_looked_at() {
+        let mut texts = Texts::new(HashKey::new());
+        for text in [
+            "SET autocommit = #",
+            "SET SESSION sql_mode = '?'",
+            "SELECT GET_LOCK('?', #)",
+            "SELECT RELEASE_LOCK('?')",
+            "KILL #",
+            "PREPARE a FROM '?'",
+            "SELECT LAST_INSERT_ID(#)",
+            "SELECT f(#, '?')",
+            "SELECT c FROM t WHERE id = # AND d = '?' LIMIT #",
+            "BEGIN",
+            "INSERT INTO t VALUES (#, '?'), (#, '?')",
+            "SHOW WARNINGS LIMIT #",
+            "USE t#",
+        ] {
+            for (number, string) in [("1", "a"), ("22", "ANSI_QUOTES"), ("0", "SELECT 1")] {
+                let text = text.replace('#', number).replace('?', string);
+                for _ in 0..2 {
+                    let mode = SqlMode::default();
+                    let facts = texts.facts(text.as_bytes(), mode);
+                    let read = Facts::of(text.as_bytes(), mode);
+                    assert_eq!(format!("{facts:?}"), format!("{read:?}"), "{text}");
+                }
             }
         }
     }

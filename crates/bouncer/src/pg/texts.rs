@@ -5,7 +5,7 @@ use std::sync::Arc;
 use wire::pg::sql::{self, Change, Effects, Look, Verb};
 
 use super::statements::{HashKey, Statement};
-use crate::texts::TextTable;
+use crate::texts::{ShapeTable, TextTable};
 
 /// What changes settings in a way that is known at the end of the transaction only.
 const CHANGES_SETTINGS: Effects = Effects::SET
@@ -22,6 +22,10 @@ const CHANGES_SETTINGS: Effects = Effects::SET
 /// What may leave a transaction open.
 const MAY_BEGIN: Effects =
     Effects::TRANSACTION.with(Effects::EXECUTE).with(Effects::CALL).with(Effects::UNPARSED);
+
+/// What no constant in a text can change: numbers and strings are not looked at for these.
+const OF_ANY_CONSTANTS: Effects =
+    Effects::HIDDEN.with(Effects::BUILTIN).with(Effects::TRANSACTION).with(Effects::MULTI);
 
 /// What a text does.
 #[derive(Clone, Debug)]
@@ -53,6 +57,12 @@ impl Facts {
             is_barrier: effects.intersects(Effects::COPY | Effects::DISCARD | Effects::DEALLOCATE),
             look: if plain { None } else { Some(Arc::new(look)) },
         }
+    }
+
+    /// These, if they are the facts of every text that differs in its constants only.
+    fn of_shape(self) -> Option<Facts> {
+        let same = self.effects.without(OF_ANY_CONSTANTS).is_empty() && self.look.is_none();
+        same.then_some(self)
     }
 
     /// Of a text that was not looked at.
@@ -173,17 +183,23 @@ struct Known {
     statement: Option<(u64, Arc<Statement>)>,
 }
 
-/// The table; one for each thread.
+/// The tables; one of each for each thread.
 #[derive(Debug)]
-pub struct Texts(TextTable<Known>);
+pub struct Texts {
+    texts: TextTable<Known>,
+    shapes: ShapeTable<Facts>,
+}
 
 impl Texts {
     pub(crate) fn new(key: HashKey) -> Texts {
-        Texts(TextTable::new(key))
+        Texts { shapes: ShapeTable::new(key.clone()), texts: TextTable::new(key) }
     }
 
     /// What a text of the simple protocol does.
     pub(crate) fn facts(&mut self, text: &[u8]) -> Facts {
+        if let Some(facts) = self.shapes.known(text, 0, || Facts::of(text).of_shape()) {
+            return facts;
+        }
         match self.known(text) {
             Some(known) => known.facts.clone(),
             None => Facts::of(text),
@@ -197,7 +213,7 @@ impl Texts {
         types: &[u8],
         plan_key: u64,
     ) -> (Arc<Statement>, bool) {
-        let key = self.0.key().clone();
+        let key = self.texts.key().clone();
         let Some(known) = self.known(text) else {
             return (Statement::new(&key, text, types, plan_key, Facts::of(text)), false);
         };
@@ -213,7 +229,7 @@ impl Texts {
     }
 
     fn known(&mut self, text: &[u8]) -> Option<&mut Known> {
-        self.0.known(text, 0, || Known { facts: Facts::of(text), statement: None })
+        self.texts.known(text, 0, || Known { facts: Facts::of(text), statement: None })
     }
 }
 
@@ -260,5 +276,32 @@ mod tests {
         let facts = Facts::of(b"SELECT f($1)").with_values(&values);
         assert_eq!(facts.look.unwrap().mentions, ["app.user", "x.y"]);
         assert!(Facts::of(b"SELECT $1").with_values(&values).look.is_none());
+    }
+
+    #[test]
+    fn constants_that_matter_are_looked_at() {
+        let mut texts = Texts::new(HashKey::new());
+        for text in [
+            "SELECT set_config('?', 'x', false)",
+            "SELECT set_config('?', 'x', true), pg_catalog.set_config('role', '?', #)",
+            "SET work_mem = #",
+            "SET SESSION x.y = '?'",
+            "DO 'SELECT ?'",
+            "SELECT f('?.y', #)",
+            "CALL f(#)",
+            "SELECT a FROM t WHERE b = '?' AND c = #",
+            "BEGIN; INSERT INTO t VALUES (#, '?'); COMMIT",
+            "EXECUTE x(#, '?')",
+            "NOTIFY x, '?'",
+            "COMMIT PREPARED '?'",
+        ] {
+            for (number, string) in [("1", "role"), ("22", "seed"), ("3", "a"), ("3", "x.y")] {
+                let text = text.replace('#', number).replace('?', string);
+                for _ in 0..2 {
+                    let (facts, read) = (texts.facts(text.as_bytes()), Facts::of(text.as_bytes()));
+                    assert_eq!(format!("{facts:?}"), format!("{read:?}"), "{text}");
+                }
+            }
+        }
     }
 }

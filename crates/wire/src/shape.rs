@@ -1,0 +1,196 @@
+//! What texts of SQL that differ in their constants have in common, in one quick pass.
+//!
+//! A client that writes its values into its texts never sends the same text twice, but few shapes
+//! of them. Texts of one shape are cut into the same tokens, in either protocol and under every
+//! setting, but for what stands in their numbers and plain strings. What depends on that (a name
+//! in a string, a value of a setting) is not told by the shape.
+
+/// Texts that are longer have none here: they are cheaper to read than to run in any case.
+pub const SHAPED_BYTES_MAX: usize = 16 * 1024;
+
+/// What a byte is, as far as shapes go.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Class {
+    /// An ASCII letter or an underscore.
+    Letter,
+    Digit,
+    /// The quote around strings in every dialect.
+    Quote,
+    /// A blank, or a character that means the same everywhere.
+    Mark,
+    /// The first of two that may begin a comment.
+    Dash,
+    Slash,
+    /// What reads differently by dialect, settings or encoding, or is rare.
+    Other,
+}
+
+const CLASSES: [Class; 256] = classes();
+
+const fn classes() -> [Class; 256] {
+    let mut classes = [Class::Other; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        classes[byte as usize] = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'_' => Class::Letter,
+            b'0'..=b'9' => Class::Digit,
+            b'\'' => Class::Quote,
+            b'-' => Class::Dash,
+            b'/' => Class::Slash,
+            b' ' | b'\t' | b'\n' | b'\r' => Class::Mark,
+            b'(' | b')' | b',' | b';' | b'.' | b'*' | b'=' | b'<' | b'>' | b'+' => Class::Mark,
+            _ => Class::Other,
+        };
+        byte += 1;
+    }
+    classes
+}
+
+/// Writes the shape of `text` into `out`, in place of what was there: each number becomes `0`, each
+/// plain string `''`. False: it has none that is worth comparing.
+pub fn shape(text: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    if text.len() > SHAPED_BYTES_MAX {
+        return false;
+    }
+    let class = |at: usize| text.get(at).map_or(Class::Mark, |&it| CLASSES[usize::from(it)]);
+    let verbatim = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+    let (mut at, mut from) = (0, 0);
+    while at < text.len() {
+        match class(at) {
+            Class::Letter => {
+                while matches!(class(at), Class::Letter | Class::Digit) {
+                    at += 1;
+                }
+                // `E'…'` and its like.
+                if class(at) == Class::Quote {
+                    return false;
+                }
+            }
+            Class::Digit => {
+                out.extend_from_slice(verbatim(from, at));
+                out.push(b'0');
+                while class(at) == Class::Digit {
+                    at += 1;
+                }
+                // `1e5`, `0x1f`, and names that begin with a digit.
+                if matches!(class(at), Class::Letter | Class::Quote) {
+                    return false;
+                }
+                from = at;
+            }
+            Class::Quote => {
+                out.extend_from_slice(verbatim(from, at));
+                out.extend_from_slice(b"''");
+                let Some(end) = string(text, at) else { return false };
+                at = end;
+                from = at;
+            }
+            Class::Mark => at += 1,
+            Class::Dash if class(at + 1) != Class::Dash => at += 1,
+            Class::Slash if text.get(at + 1) != Some(&b'*') => at += 1,
+            Class::Dash | Class::Slash | Class::Other => return false,
+        }
+    }
+    out.extend_from_slice(verbatim(from, at));
+    true
+}
+
+/// Where the string ends that begins at `start`; nothing if it may end elsewhere.
+fn string(text: &[u8], start: usize) -> Option<usize> {
+    let mut at = start + 1;
+    loop {
+        match *text.get(at)? {
+            b'\'' if text.get(at + 1) == Some(&b'\'') => at += 2,
+            b'\'' => return Some(at + 1),
+            b'\\' | 0 | 0x80.. => return None,
+            _ => at += 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{mysql, pg};
+
+    fn shape_of(text: &str) -> Option<String> {
+        let mut out = b"left".to_vec();
+        shape(text.as_bytes(), &mut out).then(|| String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn constants_are_left_out() {
+        let check = |text: &str, expected: &str| assert_eq!(shape_of(text).unwrap(), expected);
+        check("", "");
+        check("SELECT c FROM t1 WHERE id=4711;", "SELECT c FROM t1 WHERE id=0;");
+        check("SELECT 12.5, .75 - -3 / 42", "SELECT 0.0, .0 - -0 / 0");
+        check("INSERT INTO t VALUES (1,'a'),(22,'it''s')", "INSERT INTO t VALUES (0,''),(0,'')");
+        check("SELECT 'a--b' 'c'", "SELECT '' ''");
+        check("1", "0");
+        check("select f_2(x3)", "select f_2(x3)");
+    }
+
+    #[test]
+    fn what_reads_in_two_ways_has_no_shape() {
+        let long = "1".repeat(SHAPED_BYTES_MAX + 1);
+        for text in [
+            "SELECT E'a'",
+            "SELECT x'1f'",
+            "SELECT N'a'",
+            "SELECT U&'a'",
+            "SELECT 1'a'",
+            "SELECT 1e5",
+            "SELECT 0x1f",
+            "SELECT 1abc",
+            "SELECT $1",
+            "SELECT $$a$$",
+            "SELECT \"a\"",
+            "SELECT `a`",
+            "SELECT @a",
+            "SELECT 1 -- a",
+            "SELECT /* a */ 1",
+            "SELECT 1 # a",
+            "SELECT 'a\\'",
+            "SELECT 'ä'",
+            "SELECT ä",
+            "SELECT 'a",
+            "SELECT '",
+            "SELECT 'a''",
+            "SELECT 1\0",
+            "SELECT 'a\0'",
+            &long,
+        ] {
+            assert_eq!(shape_of(text), None, "{text}");
+        }
+    }
+
+    /// What the shape promises: both readers find the same in texts that have the same one.
+    #[test]
+    fn texts_of_one_shape_read_alike() {
+        let values = [("1", "'x'"), ("0", "''"), ("98765432109876543210", "'it''s; DROP t'")];
+        for text in [
+            "SELECT abalance FROM pgbench_accounts WHERE aid = #;",
+            "SELECT #, #.#, .#, f(#) FROM t# WHERE a IN (#, #, #) AND b = ? LIMIT # OFFSET #",
+            "INSERT INTO a (b) VALUES (#, ?), (#, ?)",
+            "UPDATE t SET a = a + -#, b = ? WHERE c = lower(?) OR d BETWEEN # AND #",
+            "BEGIN; SELECT # (#), ?, ? ?; COMMIT",
+            "DELETE FROM a.b WHERE c=#; SELECT count(*), now() - ? FROM a",
+        ] {
+            let of = |(number, string): (&str, &str)| {
+                text.replace("t#", "t1").replace('#', number).replace('?', string)
+            };
+            let first = of(values[0]);
+            for value in values {
+                let other = of(value);
+                assert_eq!(shape_of(&first).unwrap(), shape_of(&other).unwrap());
+                assert_eq!(pg::sql::look(first.as_bytes()), pg::sql::look(other.as_bytes()));
+                for no_backslash_escapes in [false, true] {
+                    let mode = mysql::sql::SqlMode { no_backslash_escapes, ..Default::default() };
+                    let effects = |text: &str| mysql::sql::effects(text.as_bytes(), mode);
+                    assert_eq!(effects(&first), effects(&other));
+                }
+            }
+        }
+    }
+}
