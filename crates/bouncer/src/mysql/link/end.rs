@@ -83,7 +83,9 @@ impl Back<'_, '_> {
             if let Event::Ok(_) = event {
                 self.counted(&ok);
             }
-        } else if self.is_heard()
+        }
+        if !matches!(event, Event::Ok(_))
+            && self.is_heard()
             && let Some(client) = &mut self.client
         {
             client.diagnostics.found_rows = self.server.rows;

@@ -254,6 +254,27 @@ fn counts_are_kept_for_who_asks_later() {
     );
 }
 
+/// MySQL tells the number of every statement, and MariaDB what the rows changed as they came.
+#[test]
+fn rows_are_counted_whatever_is_told_behind_them() {
+    plays(
+        "a> Q[SELECT a FROM t]
+         s< Q[SELECT a FROM t]
+         s> COLS[1] DEF ROW[1] ROW[2] END[var:statement_id=576]
+         a< COLS[1] DEF ROW[1] ROW[2] END[var:statement_id=576]
+         a: free
+         a> Q[SELECT FOUND_ROWS()]
+         a< COLS[1] DEF ROW[2] END
+         a> Q[SELECT SQL_CALC_FOUND_ROWS a FROM t LIMIT 1]
+         s< Q[SELECT SQL_CALC_FOUND_ROWS a FROM t LIMIT 1]
+         s> COLS[1] DEF ROW[1] END[var:statement_id=577]
+         a< COLS[1] DEF ROW[1] END[var:statement_id=577]
+         a: held
+         a> Q[SELECT FOUND_ROWS()]
+         s< Q[SELECT FOUND_ROWS()]",
+    );
+}
+
 #[test]
 fn a_client_knows_its_own_number() {
     plays(
