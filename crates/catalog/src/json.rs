@@ -338,8 +338,8 @@ impl Iterator for Items<'_> {
     }
 }
 
-/// A string of JSON that keeps its escapes as they came: a name or a value that is read now and then
-/// and written back as it was. Two are equal if they say the same.
+/// A string of JSON that keeps its escapes as they came: a name or a value that is read now and
+/// then and written back as it was. Two are equal if they say the same.
 #[derive(Clone)]
 pub struct Str(Bytes);
 

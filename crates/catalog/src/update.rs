@@ -19,8 +19,8 @@ pub use apply::{apply, from_updates, logged};
 pub use parse::parse_commit;
 pub use require::{check, is_create};
 
-/// Updates of one commit at the most, not counting those that remove snapshots: clients write one of
-/// these for each snapshot.
+/// Updates of one commit at the most, not counting those that remove snapshots: clients write one
+/// of these for each snapshot.
 pub const UPDATES_MAX: usize = 10_000;
 /// Requirements of one commit at the most.
 pub const REQUIREMENTS_MAX: usize = 1_000;

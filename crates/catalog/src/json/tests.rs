@@ -46,76 +46,78 @@ fn check(text: &[u8]) {
     }
 }
 
+/// Around the borders of the grammar.
+const BORDERS: &[&str] = &[
+    "",
+    " ",
+    "null",
+    " null ",
+    "nul",
+    "nulls",
+    "true",
+    "false",
+    "0",
+    "-0",
+    "01",
+    "-",
+    "1.",
+    ".5",
+    "1.5e",
+    "1.5e+",
+    "1.5e+7",
+    "1E400",
+    "-1e-7",
+    "+1",
+    "1 2",
+    "\"",
+    "\"\\\"",
+    "\"\\\"\"",
+    "\"\\u12\"",
+    "\"\\u0041\\n\\/\"",
+    "\"\\ud834\\udd1e\"",
+    "\"\\ud834\"",
+    "\"\\udd1e\"",
+    "\"\\ud834\\u0041\"",
+    "\"\\ud834\\ud834\"",
+    "\"\\x41\"",
+    "\"\t\"",
+    "\"\u{7f}é\u{1F600}\"",
+    "\"1234567\\n\"",
+    "\"12345678\"",
+    "\"12345678\u{1}\"",
+    "\"1234567\u{1f}8901234\"",
+    "[]",
+    "[ ]",
+    "[,]",
+    "[1,]",
+    "[1 2]",
+    "[1",
+    "]",
+    "{}",
+    "{ }",
+    "{,}",
+    "{\"a\"}",
+    "{\"a\":}",
+    "{\"a\":1,}",
+    "{\"a\" : 1 , \"b\":[ {} , [ ] ]}",
+    "{a:1}",
+    "{\"a\":1]",
+    "[1}",
+    "[[[[]]]",
+    "{\"a\":1,\"a\":2}",
+    "\u{feff}1",
+    "[1,\n2,\r\n\t3 ]",
+    "{\"\\u0061\":1}",
+    "/**/1",
+    "NaN",
+    "[true,false,null,\"x\",{\"y\":[1.0,2e2]}]",
+    "{\"a\":{\"b\":{\"c\":[{\"d\":[[]]}]}}}",
+    "\0",
+];
+
 #[test]
 fn both_readers_agree_at_the_borders_of_the_grammar() {
-    let cases = [
-        "",
-        " ",
-        "null",
-        " null ",
-        "nul",
-        "nulls",
-        "true",
-        "false",
-        "0",
-        "-0",
-        "01",
-        "-",
-        "1.",
-        ".5",
-        "1.5e",
-        "1.5e+",
-        "1.5e+7",
-        "1E400",
-        "-1e-7",
-        "+1",
-        "1 2",
-        "\"",
-        "\"\\\"",
-        "\"\\\"\"",
-        "\"\\u12\"",
-        "\"\\u0041\\n\\/\"",
-        "\"\\ud834\\udd1e\"",
-        "\"\\ud834\"",
-        "\"\\udd1e\"",
-        "\"\\ud834\\u0041\"",
-        "\"\\ud834\\ud834\"",
-        "\"\\x41\"",
-        "\"\t\"",
-        "\"\u{7f}é\u{1F600}\"",
-        "\"1234567\\n\"",
-        "\"12345678\"",
-        "\"12345678\u{1}\"",
-        "\"1234567\u{1f}8901234\"",
-        "[]",
-        "[ ]",
-        "[,]",
-        "[1,]",
-        "[1 2]",
-        "[1",
-        "]",
-        "{}",
-        "{ }",
-        "{,}",
-        "{\"a\"}",
-        "{\"a\":}",
-        "{\"a\":1,}",
-        "{\"a\" : 1 , \"b\":[ {} , [ ] ]}",
-        "{a:1}",
-        "{\"a\":1]",
-        "[1}",
-        "[[[[]]]",
-        "{\"a\":1,\"a\":2}",
-        "\u{feff}1",
-        "[1,\n2,\r\n\t3 ]",
-        "{\"\\u0061\":1}",
-        "/**/1",
-        "NaN",
-        "[true,false,null,\"x\",{\"y\":[1.0,2e2]}]",
-        "{\"a\":{\"b\":{\"c\":[{\"d\":[[]]}]}}}",
-        "\0",
-    ];
-    for case in cases {
+    for case in BORDERS {
         check(case.as_bytes());
     }
     for bytes in [&b"\"\xff\""[..], b"\"\xc3\"", b"\xe2\x82", b"\"\xed\xa0\x80\"", b"[\"\x80\"]"] {
@@ -212,7 +214,9 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(names in prop::collection::btree_map(".*", any::<i64>(), 0..8)) {
+    fn what_is_written_is_read_back(
+        names in prop::collection::btree_map(".*", any::<i64>(), 0..8),
+    ) {
         let mut out = vec![b'{'];
         for (name, number) in &names {
             put_name(&mut out, name);
@@ -229,7 +233,11 @@ proptest! {
     }
 
     #[test]
-    fn the_search_for_special_bytes_misses_none(text in "[ -~]{0,40}", at in 0..40_usize, byte in 0..128_u8) {
+    fn the_search_for_special_bytes_misses_none(
+        text in "[ -~]{0,40}",
+        at in 0..40_usize,
+        byte in 0..128_u8,
+    ) {
         let mut bytes = text.into_bytes();
         if at < bytes.len() {
             bytes[at] = byte;

@@ -17,9 +17,9 @@ const NO_ID: i32 = -1;
 /// `None` if nothing changed by them, so that no new document is to be written.
 ///
 /// # Errors
-/// [`crate::Kind::Validation`] or [`crate::Kind::IllegalArgument`] when the table would not be valid
-/// any more, and [`crate::Kind::CommitFailed`] when what is added is behind what is there: another
-/// commit came first.
+/// [`crate::Kind::Validation`] or [`crate::Kind::IllegalArgument`] when the table would not be
+/// valid any more, and [`crate::Kind::CommitFailed`] when what is added is behind what is there:
+/// another commit came first.
 pub fn apply(base: &TableDoc, updates: &[TableUpdate], now_ms: i64) -> Result<Option<TableDoc>> {
     let mut builder = Builder::new(base.clone(), now_ms);
     builder.run(updates)?;
@@ -68,9 +68,9 @@ pub fn from_updates(
     finish(builder)
 }
 
-/// Notes where the document before was: what it is asked for must be `base` at `base_location`. Also
-/// which documents the log does not name any more; whoever has [`TableDoc::deletes_old_metadata`]
-/// wants them deleted once the commit is done.
+/// Notes in the log that the document before was `base` and lies at `base_location`. Also which
+/// documents the log does not name any more: they are deleted once the commit is done if `new` says
+/// so, see [`TableDoc::deletes_old_metadata`].
 #[must_use]
 pub fn logged(mut new: TableDoc, base: &TableDoc, base_location: &str) -> (TableDoc, Vec<String>) {
     // A document from elsewhere may say nonsense here; `set-properties` may not.

@@ -8,8 +8,8 @@ use crate::{Error, Kind, Result};
 /// Checks what a commit requires. `base` is the table as it is, if there is one.
 ///
 /// # Errors
-/// [`Kind::CommitFailed`] with the first requirement that does not hold. To try again without having
-/// looked at the table is useless.
+/// [`Kind::CommitFailed`] with the first requirement that does not hold. It is useless to try again
+/// without having looked at the table.
 pub fn check(requirements: &[Requirement], base: Option<&TableDoc>) -> Result<()> {
     requirements.iter().try_for_each(|requirement| match base {
         Some(base) => check_table(requirement, base),
