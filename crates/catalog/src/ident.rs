@@ -138,8 +138,16 @@ impl TableIdent {
     /// # Errors
     /// `BadRequest` when the name is empty, too long or contains a control character.
     pub fn new(namespace: NamespaceIdent, name: &str) -> Result<TableIdent> {
-        check_name(name, "a name")?;
+        TableIdent::check_name(name)?;
         Ok(TableIdent { namespace, name: name.into() })
+    }
+
+    /// Refuses what cannot be a name.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is empty, too long or contains a control character.
+    pub fn check_name(name: &str) -> Result<()> {
+        check_name(name, "a name")
     }
 }
 

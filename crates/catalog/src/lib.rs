@@ -9,6 +9,7 @@ pub mod doc;
 pub mod cache;
 mod error;
 pub mod ident;
+pub mod service;
 pub mod store;
 pub mod warehouse;
 pub mod json;

@@ -213,6 +213,19 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
+    /// Remembers that a request was carried out that had nothing to change.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn remember_done(&self, stamp: &Stamp) -> Result<()> {
+        if stamp.key.is_none() {
+            return Ok(());
+        }
+        let stamp = stamp.clone();
+        let written = self.store.transact("catalog.done", move |it| remember(it, &stamp, None));
+        Ok(written.await?)
+    }
+
     /// Remembers that a request was refused.
     ///
     /// # Errors

@@ -1,0 +1,229 @@
+//! The operations of the catalog, without HTTP: who may, what follows, in which order.
+//!
+//! A change is prepared from the document as it is, written to a file of its own, and made by moving
+//! the pointer to that file in the store, in one transaction with the log. Only then is it put in
+//! the cache and answered. So whatever ends the process, and wherever: an acknowledged change is
+//! there and its file as well; one that was not acknowledged left at most a file that nothing
+//! points to.
+//!
+//! Changes run in tasks of their own: a client that leaves does not stop one halfway.
+
+mod commit;
+mod documents;
+mod keys;
+mod locks;
+mod namespaces;
+mod recover;
+mod tables;
+mod transactions;
+mod who;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use node::clock;
+use node::objects::Credentials;
+use node::store::Store;
+use parking_lot::RwLock;
+
+pub use self::commit::RETRIES_MAX;
+pub use self::keys::KEY_LIFETIME;
+pub use self::locks::{Locks, Turn};
+pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
+pub use self::recover::Recovered;
+pub use self::transactions::TRANSACTION_TABLES_MAX;
+pub use self::who::{Authority, Call, IdempotencyKey, Object, OperatorsOnly, Right, Who};
+use crate::cache::{Cache, Key};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{TableIdent, Uuid};
+use crate::store::{CatalogStore, WarehouseRow};
+use crate::warehouse::{Warehouse, WarehouseSpec};
+
+/// Names of a page when its size is not said.
+pub const PAGE_SIZE_DEFAULT: usize = 100;
+
+/// Most names of a page.
+pub const PAGE_SIZE_MAX: usize = 1000;
+
+/// What a catalog is to be.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the warehouse is called that clients get who name none.
+    pub warehouse: String,
+    /// Where it is, when it is made: see [`WarehouseSpec::root`].
+    pub root: String,
+    /// Other roots that clients may have tables below.
+    pub locations: Vec<String>,
+    /// For warehouses in buckets.
+    pub credentials: Option<Credentials>,
+    /// Bytes of documents in memory.
+    pub cache_bytes_max: usize,
+    /// Whether a table is loaded only when its metadata file is there, where looking costs little.
+    pub check_files: bool,
+}
+
+/// A catalog. Cheap to clone.
+#[derive(Clone)]
+pub struct Catalog(Arc<Inner>);
+
+struct Inner {
+    store: CatalogStore,
+    authority: Arc<dyn Authority>,
+    settings: Settings,
+    /// By name.
+    warehouses: RwLock<HashMap<Arc<str>, Arc<Warehouse>>>,
+    cache: Cache,
+    /// Who changes a table or view.
+    commits: Arc<Locks<Key>>,
+    /// Who reads one from the store.
+    loads: Arc<Locks<Key>>,
+    /// Whose request with which key is carried out.
+    keys: Arc<Locks<(Arc<str>, Uuid)>>,
+}
+
+impl std::fmt::Debug for Catalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Catalog").field("settings", &self.0.settings).finish_non_exhaustive()
+    }
+}
+
+/// Which part of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Where the last page ended, empty for the first one; none for everything at once.
+    pub token: Option<String>,
+    /// How many at most.
+    pub size: Option<usize>,
+}
+
+/// Part of a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing<T> {
+    /// In order.
+    pub items: Vec<T>,
+    /// What continues it; none at its end.
+    pub next: Option<String>,
+}
+
+impl Page {
+    /// The name that the page comes after, and how many names to look for: one more than fit, to
+    /// see whether there are more.
+    fn bounds(&self) -> Result<(Option<String>, Option<usize>)> {
+        let Some(token) = &self.token else { return Ok((None, None)) };
+        let limit = self.limit() + 1;
+        if token.is_empty() {
+            return Ok((None, Some(limit)));
+        }
+        let refuse = || Error::new(Kind::BadRequest, "`pageToken` is none of this catalog's");
+        let bytes = URL_SAFE_NO_PAD.decode(token).map_err(|_| refuse())?;
+        Ok((Some(String::from_utf8(bytes).map_err(|_| refuse())?), Some(limit)))
+    }
+
+    fn limit(&self) -> usize {
+        self.size.unwrap_or(PAGE_SIZE_DEFAULT).clamp(1, PAGE_SIZE_MAX)
+    }
+
+    /// Makes a page of what was found by [`Page::bounds`].
+    fn cut<T>(&self, mut items: Vec<T>, name: impl Fn(&T) -> String) -> Listing<T> {
+        let is_more = self.token.is_some() && items.len() > self.limit();
+        if is_more {
+            items.truncate(self.limit());
+        }
+        let last = items.last().filter(|_| is_more);
+        let next = last.map(|last| URL_SAFE_NO_PAD.encode(name(last)));
+        Listing { items, next }
+    }
+}
+
+impl Catalog {
+    /// Opens a catalog: brings its tables up to date, and makes its warehouse if there is none.
+    ///
+    /// # Errors
+    /// When the store cannot be used, or a location is none.
+    pub async fn open(
+        store: Store,
+        settings: Settings,
+        authority: Arc<dyn Authority>,
+    ) -> Result<Catalog> {
+        let store = CatalogStore::open(store).await?;
+        let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
+        store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
+        let mut warehouses = HashMap::new();
+        for row in store.warehouses().await? {
+            let warehouse = Arc::new(opened(row, &settings)?);
+            warehouses.insert(Arc::clone(warehouse.name()), warehouse);
+        }
+        Ok(Catalog(Arc::new(Inner {
+            cache: Cache::new(settings.cache_bytes_max),
+            store,
+            authority,
+            settings,
+            warehouses: RwLock::new(warehouses),
+            commits: Arc::default(),
+            loads: Arc::default(),
+            keys: Arc::default(),
+        })))
+    }
+
+    /// The warehouse of this name.
+    ///
+    /// # Errors
+    /// `NoSuchWarehouse`.
+    pub fn warehouse(&self, name: &str) -> Result<Arc<Warehouse>> {
+        self.0.warehouses.read().get(name).cloned().ok_or_else(|| {
+            let shown: String = name.chars().take(100).collect();
+            Error::new(Kind::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
+        })
+    }
+
+    /// The warehouse of clients who name none.
+    ///
+    /// # Errors
+    /// `NoSuchWarehouse` is not among them: it was made when the catalog was opened.
+    pub fn default_warehouse(&self) -> Result<Arc<Warehouse>> {
+        self.warehouse(&self.0.settings.warehouse)
+    }
+
+    /// What is kept, for those who keep other things beside it.
+    #[must_use]
+    pub fn store(&self) -> &CatalogStore {
+        &self.0.store
+    }
+
+    /// Bytes that documents take in memory, and how many there are.
+    #[must_use]
+    pub fn cached(&self) -> (usize, usize) {
+        self.0.cache.size()
+    }
+
+    /// Refuses what a principal may not do.
+    ///
+    /// # Errors
+    /// `Forbidden`.
+    pub fn allow(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        right: Right,
+        object: Object<'_>,
+    ) -> Result<()> {
+        if who.operator { Ok(()) } else { self.0.authority.check(who, warehouse, right, object) }
+    }
+}
+
+fn opened(row: WarehouseRow, settings: &Settings) -> Result<Warehouse> {
+    Warehouse::new(WarehouseSpec {
+        id: row.id,
+        name: row.name,
+        root: row.root,
+        locations: settings.locations.clone(),
+        credentials: settings.credentials.clone(),
+    })
+}
+
+/// What the cache and locks know a table or view by.
+fn key(warehouse: &Warehouse, ident: &TableIdent) -> Key {
+    Key { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
+}

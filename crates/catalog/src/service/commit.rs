@@ -1,0 +1,323 @@
+//! Commits: requirements against the document as it is, updates in order, a new file, and the
+//! pointer.
+
+use std::sync::Arc;
+
+use super::documents::{self, Written};
+use super::{Call, Catalog, Object, Right, key};
+use crate::cache::{Doc, Entry};
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{TableIdent, Uuid};
+use crate::json::Fragment;
+use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap, Swapped};
+use crate::update::{self, CommitRequest};
+use crate::warehouse::Warehouse;
+use node::store::StoreError;
+
+/// How often a commit that lost against another server is tried again.
+pub const RETRIES_MAX: u32 = 4;
+
+/// What a commit comes to, before the pointer moves.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// Nothing changes.
+    Same(Arc<Entry>),
+    /// A table gets another document.
+    Next {
+        base: Arc<Entry>,
+        written: Written,
+        /// Metadata files that the new document does not name any more.
+        fallen: Vec<String>,
+    },
+    /// A table is made.
+    New(Written),
+}
+
+impl Catalog {
+    /// Commits updates of a table, or makes one that was staged. Answers how it is then.
+    ///
+    /// # Errors
+    /// `NoSuchTable`; `CommitFailed` when a requirement does not hold; those of
+    /// [`update::apply`]. `CommitStateUnknown` when it may have happened.
+    pub async fn commit_table(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        body: &Fragment,
+    ) -> Result<Arc<Entry>> {
+        let request = update::parse_commit(body)?;
+        self.allow_commit(call, warehouse, ident, &request)?;
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
+            let changes = vec![(ident, request)];
+            let mut entries = catalog.commit_all(&warehouse, &stamp, &changes).await?;
+            entries.pop().ok_or_else(|| Error::internal("a commit of one table changed none"))
+        };
+        let again = async move |it: Catalog| it.entry(&again_in, RelationKind::Table, &again).await;
+        self.change(call, act, again).await
+    }
+
+    /// Refuses a commit that the principal may not make.
+    pub(super) fn allow_commit(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        request: &CommitRequest,
+    ) -> Result<()> {
+        let object = match update::is_create(&request.requirements)? {
+            true => Object::Namespace(&ident.namespace),
+            false => Object::Relation(ident),
+        };
+        self.allow(call.who, warehouse, Right::Write, object)
+    }
+
+    /// Commits changes of several tables, all or none, and tries again when another server came
+    /// first. The caller has the turn of every table. Answers the entries in the same order.
+    pub(super) async fn commit_all(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        changes: &[(TableIdent, CommitRequest)],
+    ) -> Result<Vec<Arc<Entry>>> {
+        let mut tries = 0;
+        loop {
+            match self.commit_once(warehouse, stamp, changes).await {
+                Err(Lost::ToAnother(_)) if tries < RETRIES_MAX => tries += 1,
+                Err(Lost::ToAnother(error) | Lost::ForGood(error)) => return Err(error),
+                Ok(entries) => return Ok(entries),
+            }
+        }
+    }
+
+    async fn commit_once(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        changes: &[(TableIdent, CommitRequest)],
+    ) -> std::result::Result<Vec<Arc<Entry>>, Lost> {
+        let mut steps = Vec::with_capacity(changes.len());
+        for (ident, request) in changes {
+            match self.step(warehouse, stamp, ident, request).await {
+                Ok(step) => steps.push(step),
+                Err(error) => {
+                    discard(warehouse, &steps).await;
+                    return Err(Lost::ForGood(certain(error)));
+                }
+            }
+        }
+        let idents = changes.iter().map(|(ident, _)| ident);
+        let (swaps, new) = plan(idents.zip(&steps))?;
+        let moved = match (swaps.is_empty(), new.is_empty()) {
+            (true, true) => self.0.store.remember_done(stamp).await.map(|()| Swapped::default()),
+            _ => self.0.store.swap(stamp, warehouse.id(), swaps, new).await,
+        };
+        match moved {
+            Ok(done) => self.settle(warehouse, changes, steps, done).await.map_err(Lost::ForGood),
+            Err(error) => {
+                for (ident, _) in changes {
+                    self.0.cache.forget(&key(warehouse, ident));
+                }
+                let error = certain(error);
+                if error.kind == Kind::CommitStateUnknown {
+                    // The files may be those that pointers lead to now.
+                    return Err(Lost::ForGood(error));
+                }
+                discard(warehouse, &steps).await;
+                match error.kind {
+                    Kind::CommitFailed => Err(Lost::ToAnother(error)),
+                    _ => Err(Lost::ForGood(error)),
+                }
+            }
+        }
+    }
+
+    /// What one change comes to. Its document is in a file when this returns.
+    async fn step(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        ident: &TableIdent,
+        request: &CommitRequest,
+    ) -> Result<Step> {
+        let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
+        let CommitRequest { requirements, updates, .. } = request;
+        let found = self.entry(warehouse, RelationKind::Table, ident).await;
+        if update::is_create(requirements)? {
+            let base = match found {
+                Ok(base) => Some(base),
+                Err(error) if error.kind == Kind::NoSuchTable => None,
+                Err(error) => return Err(error),
+            };
+            update::check(requirements, base.as_ref().and_then(|it| it.table()).map(|it| &**it))?;
+            let uuid = Uuid::v4()?;
+            let location = self.new_location(warehouse, ident, uuid).await?;
+            let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
+            return Ok(Step::New(documents::write(warehouse, &doc, None).await?));
+        }
+        let base = found?;
+        let (doc, pointer) = table(&base)?;
+        update::check(requirements, Some(doc))?;
+        let Some(next) = update::apply(doc, updates, now_ms)? else {
+            return Ok(Step::Same(base));
+        };
+        let (next, fallen) = update::logged(next, doc, &pointer.location);
+        let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
+        Ok(Step::Next { base, written, fallen })
+    }
+
+    /// Puts what was committed in place.
+    async fn settle(
+        &self,
+        warehouse: &Warehouse,
+        changes: &[(TableIdent, CommitRequest)],
+        steps: Vec<Step>,
+        done: Swapped,
+    ) -> Result<Vec<Arc<Entry>>> {
+        let (mut swapped, mut made) = (done.swapped.into_iter(), done.made.into_iter());
+        let (mut entries, mut to_delete) = (Vec::with_capacity(steps.len()), Vec::new());
+        for ((ident, _), step) in changes.iter().zip(steps) {
+            let (pointer, written) = match step {
+                Step::Same(entry) => {
+                    entries.push(entry);
+                    continue;
+                }
+                Step::Next { written, fallen, .. } => {
+                    if written.doc.deletes_old_metadata() {
+                        to_delete.extend(fallen);
+                    }
+                    (swapped.next(), written)
+                }
+                Step::New(written) => (made.next(), written),
+            };
+            let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
+            entries.push(self.publish(warehouse, ident, pointer, written));
+        }
+        for location in &to_delete {
+            delete_quietly(warehouse, location).await;
+        }
+        Ok(entries)
+    }
+
+    /// Puts a committed document in the cache.
+    pub(super) fn publish(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        pointer: Pointer,
+        written: Written,
+    ) -> Arc<Entry> {
+        let doc = Doc::Table(Arc::new(written.doc));
+        let entry = Arc::new(Entry::new(Some(pointer), doc, written.document));
+        self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
+        entry
+    }
+}
+
+/// Why a commit did not happen, or may not have.
+enum Lost {
+    /// Another server was faster: from the new document on it may go well.
+    ToAnother(Error),
+    /// It would be the same again.
+    ForGood(Error),
+}
+
+impl From<Error> for Lost {
+    fn from(error: Error) -> Lost {
+        Lost::ForGood(error)
+    }
+}
+
+/// What the store is to do.
+fn plan<'a>(
+    steps: impl Iterator<Item = (&'a TableIdent, &'a Step)>,
+) -> Result<(Vec<Swap>, Vec<NewRelation>)> {
+    let (mut swaps, mut new) = (Vec::new(), Vec::new());
+    for (ident, step) in steps {
+        match step {
+            Step::Same(_) => {}
+            Step::Next { base, written, .. } => {
+                swaps.push(swap(ident, base, written, Act::UpdateTable)?)
+            }
+            Step::New(written) => new.push(new_table(ident, written, Act::CreateTable)),
+        }
+    }
+    Ok((swaps, new))
+}
+
+/// The move of a table's pointer from what it is to what was written.
+pub(super) fn swap(ident: &TableIdent, base: &Entry, written: &Written, act: Act) -> Result<Swap> {
+    let (_, pointer) = table(base)?;
+    Ok(Swap {
+        ident: ident.clone(),
+        expected: pointer.clone(),
+        uuid: written.doc.uuid.clone(),
+        base: written.doc.location.clone(),
+        location: written.location.clone(),
+        document: written.document.clone(),
+        act,
+    })
+}
+
+/// The table that was written.
+pub(super) fn new_table(ident: &TableIdent, written: &Written, act: Act) -> NewRelation {
+    NewRelation {
+        ident: ident.clone(),
+        kind: RelationKind::Table,
+        uuid: written.doc.uuid.clone(),
+        base: written.doc.location.clone(),
+        location: written.location.clone(),
+        document: written.document.clone(),
+        act,
+    }
+}
+
+/// A table's document and pointer.
+fn table(entry: &Entry) -> Result<(&TableDoc, &Pointer)> {
+    let found = entry.table().zip(entry.pointer.as_ref());
+    let (doc, pointer) = found.ok_or_else(|| Error::internal("an entry of no table"))?;
+    Ok((doc, pointer))
+}
+
+/// Clients take any failure of a server for a commit that may have happened, and leave everything
+/// as it is then. Where nothing happened they are told so.
+pub(super) fn certain(error: Error) -> Error {
+    let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<StoreError>());
+    match error.kind {
+        // The store ended, with whatever it was doing.
+        Kind::ServiceUnavailable if matches!(cause, Some(StoreError::Closed)) => {
+            let message = "the server is stopping: the outcome is not known";
+            Error::caused(Kind::CommitStateUnknown, message, error)
+        }
+        Kind::Internal | Kind::ServiceUnavailable => {
+            tracing::error!(error = &error as &dyn std::error::Error, "a commit failed");
+            let message = format!("Cannot commit: {}", error.message);
+            Error::caused(Kind::CommitFailed, message, error)
+        }
+        _ => error,
+    }
+}
+
+/// Removes the files of a commit that did not happen.
+async fn discard(warehouse: &Warehouse, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Same(_) => {}
+            Step::Next { written, .. } | Step::New(written) => {
+                delete_quietly(warehouse, &written.location).await;
+            }
+        }
+    }
+}
+
+/// Removes a file that nothing points to; that it stays does no harm.
+pub(crate) async fn delete_quietly(warehouse: &Warehouse, location: &str) {
+    if let Err(error) = warehouse.files().delete(location).await {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, location, "a metadata file that is of no use stays");
+    }
+}

@@ -1,0 +1,250 @@
+//! From a document to its file and back, and from a name to an entry.
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::read::MultiGzDecoder;
+use flate2::write::GzEncoder;
+
+use super::{Catalog, key};
+use crate::cache::{Doc, Entry};
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{TableIdent, Uuid};
+use crate::json::TEXT_BYTES_MAX;
+use crate::store::{DOCUMENT_BYTES_KEPT_MAX, Relation, RelationKind};
+use crate::warehouse::{Flush, Warehouse};
+
+/// Where metadata files go, in place of `metadata` below the table.
+const METADATA_PATH: &str = "write.metadata.path";
+
+/// How metadata files are compressed.
+const METADATA_CODEC: &str = "write.metadata.compression-codec";
+
+/// What a compressed metadata file ends with, and what old writers ended it with.
+const GZIP_ENDS: [&str; 2] = [".gz.metadata.json", ".metadata.json.gz"];
+
+/// Highest number in the name of a metadata file that is counted on from.
+const FILE_NUMBER_MAX: u64 = 1 << 40;
+
+/// A document in its file, which nothing points to yet.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) doc: TableDoc,
+    pub(super) document: Bytes,
+    pub(super) location: String,
+}
+
+impl Catalog {
+    /// The entry of a table or view, from memory or from the store.
+    ///
+    /// # Errors
+    /// `NoSuchTable` or `NoSuchView`.
+    pub(crate) async fn entry(
+        &self,
+        warehouse: &Warehouse,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Result<Arc<Entry>> {
+        let key = key(warehouse, ident);
+        let mut cached = self.0.cache.get(&key);
+        if let Some(entry) = &cached
+            && self.0.store.is_shared_by_servers()
+            && self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer
+        {
+            // Another server has changed it.
+            self.0.cache.forget(&key);
+            cached = None;
+        }
+        let entry = match cached {
+            Some(entry) => entry,
+            None => self.read_entry(warehouse, ident).await?.ok_or_else(|| kind.no_such(ident))?,
+        };
+        let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
+        if is_of_kind { Ok(entry) } else { Err(kind.no_such(ident)) }
+    }
+
+    /// Reads an entry, one reader of a name at a time.
+    async fn read_entry(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<Option<Arc<Entry>>> {
+        let key = key(warehouse, ident);
+        let _turn = self.0.loads.lock(key.clone()).await;
+        if let Some(entry) = self.0.cache.get(&key) {
+            return Ok(Some(entry));
+        }
+        let reading = self.0.cache.read(key);
+        let Some(relation) = self.0.store.relation(warehouse.id(), ident).await? else {
+            return Ok(None);
+        };
+        let entry = Arc::new(parsed(warehouse, relation).await?);
+        reading.keep(Arc::clone(&entry));
+        Ok(Some(entry))
+    }
+
+    /// Refuses an entry whose metadata file is gone, where that is to be looked at.
+    pub(super) fn check_file(&self, warehouse: &Warehouse, entry: &Entry) -> Result<()> {
+        match entry.location() {
+            Some(location)
+                if self.0.settings.check_files && !warehouse.files().seems_there(location) =>
+            {
+                let message = format!("Failed to open input stream for file: {location}");
+                Err(Error::new(Kind::NotFound, message))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<Entry> {
+    let Relation { pointer, document } = relation;
+    let document = match document {
+        Some(document) => document,
+        None => read(warehouse, &pointer.location).await?,
+    };
+    // Nobody's request is at fault when what is kept cannot be read.
+    let doc = match pointer.kind {
+        RelationKind::Table => TableDoc::parse(document.clone()).map_err(Error::internal)?,
+        RelationKind::View => return Err(Error::internal("a view among tables")),
+    };
+    Ok(Entry::new(Some(pointer), Doc::Table(Arc::new(doc)), document))
+}
+
+/// The document in a metadata file.
+///
+/// # Errors
+/// `NotFound` when there is no such file, `BadRequest` when it cannot be unpacked.
+pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes> {
+    let bytes = warehouse.files().read(location).await?;
+    if !is_gzip(location) {
+        return Ok(bytes);
+    }
+    let unpacked = tokio::task::spawn_blocking(move || unpack(&bytes)).await;
+    unpacked.map_err(Error::internal)?
+}
+
+/// Writes a document to a new file after `previous`.
+///
+/// # Errors
+/// `Forbidden` when the document wants to be outside of the warehouse.
+pub(super) async fn write(
+    warehouse: &Warehouse,
+    doc: &TableDoc,
+    previous: Option<&str>,
+) -> Result<Written> {
+    warehouse.check_location(&doc.location)?;
+    let (doc, document) = doc.settle()?;
+    let location = metadata_location(&doc, previous, Uuid::v4()?);
+    write_document(warehouse, &location, document.clone()).await?;
+    Ok(Written { doc, document, location })
+}
+
+/// Writes the bytes of a document to a file that is not there yet, packed where its name says so.
+///
+/// # Errors
+/// Those of [`crate::warehouse::Files::write_new`].
+pub(crate) async fn write_document(
+    warehouse: &Warehouse,
+    location: &str,
+    document: Bytes,
+) -> Result<()> {
+    let flush = match document.len() > DOCUMENT_BYTES_KEPT_MAX {
+        // The store has no copy of it.
+        true => Flush::Yes,
+        false => Flush::No,
+    };
+    let bytes = if is_gzip(location) { pack(document).await? } else { document };
+    warehouse.files().write_new(location, bytes, flush).await
+}
+
+/// `<directory>/<number>-<uuid>.metadata.json`: one more than the number of the file before.
+fn metadata_location(doc: &TableDoc, previous: Option<&str>, uuid: Uuid) -> String {
+    let is_gzip =
+        doc.properties.get(METADATA_CODEC).is_some_and(|it| it.eq_ignore_ascii_case("gzip"));
+    let end = if is_gzip { GZIP_ENDS[0] } else { ".metadata.json" };
+    let number = previous.and_then(file_number).map_or(0, |number| number + 1);
+    let directory = match doc.properties.get(METADATA_PATH) {
+        Some(path) => path.trim_end_matches('/').to_owned(),
+        None => format!("{}/metadata", doc.location.trim_end_matches('/')),
+    };
+    format!("{directory}/{number:05}-{uuid}{end}")
+}
+
+fn file_number(location: &str) -> Option<u64> {
+    let name = location.rsplit('/').next()?;
+    let digits = name.split('-').next()?;
+    let digits = digits.split('.').next()?.trim_start_matches('v');
+    digits.parse().ok().filter(|number| *number < FILE_NUMBER_MAX)
+}
+
+pub(super) fn is_gzip(location: &str) -> bool {
+    GZIP_ENDS.iter().any(|end| location.ends_with(end))
+}
+
+async fn pack(document: Bytes) -> Result<Bytes> {
+    let packed = tokio::task::spawn_blocking(move || {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&document)?;
+        encoder.finish()
+    });
+    Ok(packed.await.map_err(Error::internal)?.map_err(Error::internal)?.into())
+}
+
+fn unpack(bytes: &[u8]) -> Result<Bytes> {
+    let mut text = Vec::new();
+    let most = u64::try_from(TEXT_BYTES_MAX).map_err(Error::internal)?;
+    let unpacked = MultiGzDecoder::new(bytes).take(most + 1).read_to_end(&mut text);
+    let refuse = |what| Error::new(Kind::BadRequest, format!("the metadata file {what}"));
+    unpacked.map_err(|_| refuse("is not compressed by gzip as its name says"))?;
+    if text.len() > TEXT_BYTES_MAX {
+        return Err(refuse("is too long"));
+    }
+    Ok(text.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn doc(properties: &[(&str, &str)]) -> TableDoc {
+        let mut doc = TableDoc::empty(2, "u", "file:///w/t/", 1);
+        doc.properties = properties.iter().copied().collect();
+        doc
+    }
+
+    #[test]
+    fn a_metadata_file_is_numbered_after_the_one_before() {
+        let uuid = Uuid::from_bytes([0xab; 16]);
+        let text = uuid.to_string();
+        let path = [("write.metadata.path", "file:///m/")];
+        let gzip = [("write.metadata.compression-codec", "GZIP")];
+        let at = |number: &str| format!("file:///w/t/metadata/{number}-{text}.metadata.json");
+        for (properties, previous, expected) in [
+            (&[][..], None, at("00000")),
+            (&[], Some("file:///w/t/metadata/00007-x.metadata.json"), at("00008")),
+            (&[], Some("file:///w/t/metadata/99999-x.metadata.json"), at("100000")),
+            (&[], Some("file:///w/t/metadata/v3.metadata.json"), at("00004")),
+            (&[], Some("file:///w/t/metadata/strange"), at("00000")),
+            (&[], Some("file:///18446744073709551615-x"), at("00000")),
+            (&path, None, format!("file:///m/00000-{text}.metadata.json")),
+            (&gzip, None, format!("file:///w/t/metadata/00000-{text}.gz.metadata.json")),
+        ] {
+            assert_eq!(metadata_location(&doc(properties), previous, uuid), expected);
+        }
+        assert!(is_gzip("a.gz.metadata.json") && is_gzip("a.metadata.json.gz"));
+        assert!(!is_gzip("a.metadata.json"));
+    }
+
+    #[tokio::test]
+    async fn what_was_packed_is_unpacked_and_what_was_not_is_refused() {
+        let text = Bytes::from("{\"a\":1}".repeat(1000));
+        assert_eq!(unpack(&pack(text.clone()).await.unwrap()).unwrap(), text);
+        for bytes in [&b"{}"[..], b"", &pack(text).await.unwrap()[..20]] {
+            assert_eq!(unpack(bytes).unwrap_err().kind, Kind::BadRequest);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Requests that are carried out once, however often they come: `Idempotency-Key`.
+//!
+//! What was done is remembered in the transaction that does it; a refusal that would be the same
+//! again, after it. A request that comes while the first one is under way waits for it. What failed
+//! for the server's fault is not remembered: it may be tried again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::clock;
+
+use super::{Call, Catalog};
+use crate::error::{Error, Kind, Result};
+use crate::store::Stamp;
+
+/// How long a key is remembered.
+pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
+
+impl Catalog {
+    /// Carries out a change in a task of its own: by `act`, or when it was done before, answers
+    /// what `again` finds.
+    ///
+    /// # Errors
+    /// Those of `act` and of `again`; `UnprocessableEntity` when the key was used for another
+    /// request.
+    pub(crate) async fn change<T, A, B>(
+        &self,
+        call: &Call<'_>,
+        act: impl FnOnce(Catalog, Stamp) -> A + Send + 'static,
+        again: impl FnOnce(Catalog) -> B + Send + 'static,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        A: Future<Output = Result<T>> + Send,
+        B: Future<Output = Result<T>> + Send,
+    {
+        let (catalog, stamp) = (self.clone(), call.stamp());
+        let work = async move {
+            let Some((key, hash)) = stamp.key else { return act(catalog, stamp).await };
+            let principal: Arc<str> = stamp.principal.as_str().into();
+            let _turn = catalog.0.keys.lock((principal, key)).await;
+            if let Some(done) = catalog.0.store.remembered(&stamp.principal, key).await? {
+                if done.hash != hash {
+                    let message = "the Idempotency-Key was used for another request";
+                    return Err(Error::new(Kind::UnprocessableEntity, message));
+                }
+                return match done.refused {
+                    Some((kind, message)) => Err(Error::new(kind, message)),
+                    None => again(catalog).await,
+                };
+            }
+            let result = act(catalog.clone(), stamp.clone()).await;
+            if let Err(error) = &result
+                && is_final(error.kind)
+                && let Err(failed) = catalog.0.store.remember_refusal(&stamp, error).await
+            {
+                // The refusal is right all the same; the same request is judged again.
+                let failed = &failed as &dyn std::error::Error;
+                tracing::warn!(error = failed, "a refusal is not remembered");
+            }
+            result
+        };
+        tokio::spawn(work).await.map_err(|error| {
+            let message = "the change was broken off: its outcome is not known";
+            Error::caused(Kind::CommitStateUnknown, message, error)
+        })?
+    }
+
+    /// Forgets keys that nobody may use any more. Answers how many.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn forget_keys(&self) -> Result<u64> {
+        let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(Error::internal)?;
+        self.0.store.forget_keys(clock::wall_ms().saturating_sub(lifetime)).await
+    }
+}
+
+/// Whether the same request would be refused again as long as nothing else changes.
+fn is_final(kind: Kind) -> bool {
+    (400..500).contains(&kind.status())
+        && !matches!(kind, Kind::NotAuthorized | Kind::Forbidden | Kind::AuthenticationTimeout)
+}

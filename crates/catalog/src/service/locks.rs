@@ -1,0 +1,78 @@
+//! One at a time for each key: whoever comes waits for its turn.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedMutexGuard;
+
+type Place = Arc<tokio::sync::Mutex<()>>;
+
+/// Keys that somebody has or waits for. There is nothing for any other key.
+#[derive(Debug)]
+pub struct Locks<K: Eq + Hash + Clone> {
+    places: Mutex<HashMap<K, Place>>,
+}
+
+impl<K: Eq + Hash + Clone> Default for Locks<K> {
+    fn default() -> Self {
+        Locks { places: Mutex::default() }
+    }
+}
+
+/// A turn, or the wait for one. Whoever drops it last takes the key away.
+#[derive(Debug)]
+pub struct Turn<K: Eq + Hash + Clone> {
+    locks: Arc<Locks<K>>,
+    key: K,
+    place: Option<Place>,
+    guard: Option<OwnedMutexGuard<()>>,
+}
+
+impl<K: Eq + Hash + Clone> Locks<K> {
+    /// Waits for the key. Those who wait are served in order; who stops waiting leaves no trace.
+    pub async fn lock(self: &Arc<Self>, key: K) -> Turn<K> {
+        let place = Arc::clone(self.places.lock().entry(key.clone()).or_default());
+        let locks = Arc::clone(self);
+        let mut turn = Turn { locks, key, place: Some(Arc::clone(&place)), guard: None };
+        turn.guard = Some(place.lock_owned().await);
+        turn
+    }
+}
+
+impl<K: Eq + Hash + Clone> Drop for Turn<K> {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        drop(self.place.take());
+        let mut places = self.locks.places.lock();
+        // Only the map has it: nobody else can get hold of it while the map is locked.
+        if places.get(&self.key).is_some_and(|place| Arc::strong_count(place) == 1) {
+            places.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn there_is_one_turn_at_a_time_and_nothing_stays() {
+        let locks: Arc<Locks<u32>> = Arc::default();
+        let first = locks.lock(1).await;
+        let other = locks.lock(2).await;
+        let (waits, leaves) = (Arc::clone(&locks), Arc::clone(&locks));
+        let second = tokio::spawn(async move { drop(waits.lock(1).await) });
+        let third = tokio::spawn(async move { drop(leaves.lock(1).await) });
+        tokio::task::yield_now().await;
+        assert!(!second.is_finished());
+        third.abort();
+        assert!(third.await.is_err());
+        drop(first);
+        second.await.unwrap();
+        assert_eq!(locks.places.lock().len(), 1);
+        drop(other);
+        assert!(locks.places.lock().is_empty());
+    }
+}

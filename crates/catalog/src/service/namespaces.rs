@@ -1,0 +1,167 @@
+//! Namespaces: nested, with properties, empty when they go.
+
+use std::sync::Arc;
+
+use super::{Call, Catalog, Listing, Object, Page, Right, Who};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::store::{Properties, PropertiesChanged, no_such_namespace};
+use crate::warehouse::Warehouse;
+
+/// Most properties of a namespace.
+pub const PROPERTIES_MAX: usize = 1000;
+
+/// Most bytes that properties of a namespace have together.
+pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
+
+/// The property that says where tables of a namespace go.
+const LOCATION: &str = "location";
+
+impl Catalog {
+    /// Namespaces directly below `parent`, or those of the first level.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace` when there is no such parent.
+    pub async fn list_namespaces(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        parent: Option<&NamespaceIdent>,
+        page: &Page,
+    ) -> Result<Listing<NamespaceIdent>> {
+        self.allow(who, warehouse, Right::Read, below(parent))?;
+        let (after, limit) = page.bounds()?;
+        let found = self.0.store.namespaces(warehouse.id(), parent, after, limit).await?;
+        Ok(page.cut(found, NamespaceIdent::key))
+    }
+
+    /// Makes a namespace. Answers its properties.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, `NoSuchNamespace` when the one it is to be in is not there, `Forbidden`
+    /// when its location is outside of the warehouse.
+    pub async fn create_namespace(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &NamespaceIdent,
+        properties: Properties,
+    ) -> Result<Properties> {
+        self.allow(call.who, warehouse, Right::Write, below(ident.parent().as_ref()))?;
+        check(warehouse, &properties)?;
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp| {
+            catalog.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
+            Ok(properties)
+        };
+        self.change(call, act, async move |it: Catalog| it.namespace(&again_in, &again).await).await
+    }
+
+    /// What a namespace says of itself.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn load_namespace(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &NamespaceIdent,
+    ) -> Result<Properties> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(ident))?;
+        self.namespace(warehouse, ident).await
+    }
+
+    /// Removes a namespace.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
+    pub async fn drop_namespace(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &NamespaceIdent,
+    ) -> Result<()> {
+        self.allow(call.who, warehouse, Right::Manage, Object::Namespace(ident))?;
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp| {
+            catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+
+    /// Removes properties of a namespace and sets others.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, or `UnprocessableEntity` when a key is to be removed and to be set.
+    pub async fn update_namespace(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &NamespaceIdent,
+        removals: Vec<String>,
+        updates: Properties,
+    ) -> Result<PropertiesChanged> {
+        self.allow(call.who, warehouse, Right::Write, Object::Namespace(ident))?;
+        check(warehouse, &updates)?;
+        if let Some(key) = removals.iter().find(|key| updates.contains_key(*key)) {
+            let message =
+                format!("Invalid namespace update: cannot simultaneously set and remove `{key}`");
+            return Err(Error::new(Kind::UnprocessableEntity, message));
+        }
+        // What was asked for is there: a key that was missing the first time is not known any more.
+        let done = PropertiesChanged {
+            updated: updates.keys().cloned().collect(),
+            removed: removals.clone(),
+            missing: Vec::new(),
+        };
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp| {
+            let store = &catalog.0.store;
+            store.update_namespace(&stamp, warehouse.id(), &ident, removals, updates).await
+        };
+        self.change(call, act, async |_| Ok(done)).await
+    }
+
+    pub(super) async fn namespace(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<Properties> {
+        let found = self.0.store.namespace(warehouse.id(), ident).await?;
+        found.ok_or_else(|| no_such_namespace(ident))
+    }
+
+    /// Where a new table goes when nobody says: below its namespace's location, if that has one.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub(super) async fn new_location(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        uuid: Uuid,
+    ) -> Result<String> {
+        let properties = self.namespace(warehouse, &ident.namespace).await?;
+        Ok(match properties.get(LOCATION) {
+            Some(base) => warehouse.location_below(base, ident, uuid),
+            None => warehouse.default_location(ident, uuid),
+        })
+    }
+}
+
+/// What a list is of, and what a new namespace is in.
+fn below(parent: Option<&NamespaceIdent>) -> Object<'_> {
+    parent.map_or(Object::Warehouse, Object::Namespace)
+}
+
+fn check(warehouse: &Warehouse, properties: &Properties) -> Result<()> {
+    let bytes: usize = properties.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if properties.len() > PROPERTIES_MAX || bytes > PROPERTIES_BYTES_MAX {
+        let message = format!(
+            "a namespace has at most {PROPERTIES_MAX} properties with {PROPERTIES_BYTES_MAX} bytes"
+        );
+        return Err(Error::new(Kind::BadRequest, message));
+    }
+    properties.get(LOCATION).map_or(Ok(()), |location| warehouse.check_location(location))
+}

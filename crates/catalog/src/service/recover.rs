@@ -1,0 +1,86 @@
+//! After a start: files that were lost with the power are written again from the store.
+//!
+//! A metadata file is not flushed when the store has its bytes as well. So what was committed
+//! shortly before the power failed may be missing, or shorter than it was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Catalog;
+use super::documents::{is_gzip, write_document};
+use crate::error::{Error, Kind, Result};
+use crate::store::Relation;
+use crate::warehouse::Warehouse;
+
+/// How long before the last change a file may have been written that the disk never saw. Kernels
+/// write back within a minute.
+const WINDOW: Duration = Duration::from_secs(3600);
+
+/// Tables that are looked at together.
+const STEP: usize = 500;
+
+/// What recovery found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Tables and views that were looked at.
+    pub looked_at: u64,
+    /// Files that were written again.
+    pub written: u64,
+}
+
+impl Catalog {
+    /// Writes metadata files again that are not as they were. To be done before anybody is served.
+    ///
+    /// # Errors
+    /// When the store cannot be read, or a file cannot be written.
+    pub async fn recover(&self) -> Result<Recovered> {
+        let mut all = Recovered::default();
+        let warehouses: Vec<_> = self.0.warehouses.read().values().map(Arc::clone).collect();
+        let window_ms = u64::try_from(WINDOW.as_millis()).map_err(Error::internal)?;
+        for warehouse in warehouses {
+            let mut after = String::new();
+            loop {
+                let store = &self.0.store;
+                let step = store.recent(warehouse.id(), window_ms, &after, STEP).await?;
+                for relation in &step {
+                    all.looked_at += 1;
+                    all.written += u64::from(again(&warehouse, relation).await?);
+                }
+                match step.last() {
+                    Some(last) if step.len() == STEP => after.clone_from(&last.pointer.id),
+                    _ => break,
+                }
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// Writes one file again if it is not as it was; whether it was not.
+async fn again(warehouse: &Warehouse, relation: &Relation) -> Result<bool> {
+    let (location, files) = (&*relation.pointer.location, warehouse.files());
+    let Some(document) = relation.document.clone().filter(|_| files.is_local(location)) else {
+        return Ok(false);
+    };
+    match files.read(location).await {
+        // What is packed is not compared byte by byte: packing differs between versions.
+        Ok(found) if is_gzip(location) => match super::documents::read(warehouse, location).await {
+            Ok(text) if text == document => return Ok(false),
+            _ => drop(found),
+        },
+        Ok(found) if found == document => return Ok(false),
+        Ok(_) => {}
+        Err(error) if error.kind == Kind::NotFound => {}
+        // The configuration does not allow this location any more: that is for its owner to mend.
+        Err(error) if error.kind == Kind::Forbidden => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, location, "a metadata file is out of reach");
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    }
+    tracing::warn!(location, "a metadata file was lost and is written again");
+    files.delete(location).await?;
+    write_document(warehouse, location, document).await?;
+    Ok(true)
+}

@@ -1,0 +1,309 @@
+//! Tables but for making and committing them: listed, loaded, dropped, renamed, registered, released.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::commit::{delete_quietly, new_table, swap};
+use super::documents::{self, Written};
+use super::{Call, Catalog, Listing, Object, Page, Right, Who, key};
+use crate::cache::Entry;
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::json::{Fragment, JsonKind};
+use crate::store::{Act, RelationKind, Stamp};
+use crate::warehouse::Warehouse;
+
+/// Whether a table's files belong to it, so that purging it removes them.
+const GC_ENABLED: &str = "gc.enabled";
+
+/// A table that is to be made from a document that exists.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Register {
+    name: String,
+    metadata_location: String,
+    #[serde(default)]
+    overwrite: bool,
+}
+
+impl Catalog {
+    /// Tables of a namespace.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn list_tables(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        namespace: &NamespaceIdent,
+        page: &Page,
+    ) -> Result<Listing<TableIdent>> {
+        self.list(who, warehouse, RelationKind::Table, namespace, page).await
+    }
+
+    /// Tables or views of a namespace.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn list(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        kind: RelationKind,
+        namespace: &NamespaceIdent,
+        page: &Page,
+    ) -> Result<Listing<TableIdent>> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+        let (after, limit) = page.bounds()?;
+        let store = &self.0.store;
+        let names = store.relations(warehouse.id(), namespace, kind, after, limit).await?;
+        let idents = names
+            .into_iter()
+            .map(|name| TableIdent { namespace: namespace.clone(), name: name.into() })
+            .collect();
+        Ok(page.cut(idents, |ident: &TableIdent| ident.name.to_string()))
+    }
+
+    /// A table as it is.
+    ///
+    /// # Errors
+    /// `NoSuchTable`; `NotFound` when its metadata file is gone.
+    pub async fn load_table(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<Arc<Entry>> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        self.check_file(warehouse, &entry)?;
+        Ok(entry)
+    }
+
+    /// Whether there is such a table.
+    ///
+    /// # Errors
+    /// `NoSuchTable` when there is none.
+    pub async fn table_exists(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<()> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.entry(warehouse, RelationKind::Table, ident).await.map(drop)
+    }
+
+    /// Takes what a client measured of a scan or a commit.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, or `BadRequest` when it is no report.
+    pub async fn report_metrics(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        report: &Fragment,
+    ) -> Result<()> {
+        self.table_exists(who, warehouse, ident).await?;
+        let kind = report.get("report-type");
+        if report.kind() != JsonKind::Object || kind.as_ref().and_then(Fragment::as_str).is_none() {
+            return Err(Error::new(Kind::BadRequest, "a report has a `report-type`"));
+        }
+        tracing::debug!(table = %ident, principal = &*who.id, "a client has measured something");
+        Ok(())
+    }
+
+    /// Removes a table. To purge it is to remove its files as well, where no other table's are
+    /// among them and [`GC_ENABLED`] is not switched off.
+    ///
+    /// # Errors
+    /// `NoSuchTable`.
+    pub async fn drop_table(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        purge: bool,
+    ) -> Result<()> {
+        self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
+            // A document that cannot be read any more does not keep its table from being dropped.
+            let entry = match purge {
+                true => catalog.entry(&warehouse, RelationKind::Table, &ident).await.ok(),
+                false => None,
+            };
+            let what = (RelationKind::Table, &ident);
+            let store = &catalog.0.store;
+            let dropped = store.drop_relation(&stamp, warehouse.id(), what, Act::DropTable).await;
+            catalog.0.cache.forget(&key(&warehouse, &ident));
+            dropped?;
+            match entry.as_ref().and_then(|entry| entry.table()) {
+                Some(doc) => catalog.purge(&warehouse, doc).await,
+                None => Ok(()),
+            }
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+
+    /// Removes the files of a table that is gone.
+    async fn purge(&self, warehouse: &Warehouse, doc: &TableDoc) -> Result<()> {
+        if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
+            return Ok(());
+        }
+        if self.0.store.is_shared(&doc.location).await? {
+            let location = &*doc.location;
+            tracing::warn!(location, "not purged: another table has files there");
+            return Ok(());
+        }
+        // Files that are named one by one may be elsewhere.
+        for entry in &doc.metadata_log {
+            delete_quietly(warehouse, &entry.metadata_file.as_str()).await;
+        }
+        if let Err(error) = warehouse.files().delete_tree(&doc.location).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, location = &*doc.location, "not all of a table was purged");
+        }
+        Ok(())
+    }
+
+    /// Gives a table another name.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchNamespace`, `AlreadyExists`.
+    pub async fn rename_table(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        from: &TableIdent,
+        to: &TableIdent,
+    ) -> Result<()> {
+        self.rename(call, warehouse, RelationKind::Table, (from, to)).await
+    }
+
+    /// Gives a table or a view another name.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`.
+    pub async fn rename(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        kind: RelationKind,
+        (from, to): (&TableIdent, &TableIdent),
+    ) -> Result<()> {
+        self.allow(call.who, warehouse, Right::Manage, Object::Relation(from))?;
+        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&to.namespace))?;
+        let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let mut names = vec![&from, &to];
+            names.sort();
+            names.dedup();
+            let mut turns = Vec::new();
+            for name in names {
+                turns.push(catalog.0.commits.lock(key(&warehouse, name)).await);
+            }
+            let store = &catalog.0.store;
+            let renamed = store.rename_relation(&stamp, warehouse.id(), kind, (&from, &to)).await;
+            catalog.0.cache.forget(&key(&warehouse, &from));
+            catalog.0.cache.forget(&key(&warehouse, &to));
+            renamed
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+
+    /// Makes a table of a metadata file that exists, or lets one that there is have it.
+    ///
+    /// # Errors
+    /// `BadRequest`; `Forbidden` when the file or the table's location is outside of the
+    /// warehouse; `NotFound` when there is no such file; `AlreadyExists`; `NoSuchNamespace`.
+    pub async fn register_table(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        namespace: &NamespaceIdent,
+        body: &Fragment,
+    ) -> Result<Arc<Entry>> {
+        let Register { name, metadata_location, overwrite } = body.decode()?;
+        let ident = TableIdent::new(namespace.clone(), &name)?;
+        self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
+        if overwrite {
+            self.allow(call.who, warehouse, Right::Manage, Object::Relation(&ident))?;
+        }
+        warehouse.check_location(&metadata_location)?;
+        let warehouse = Arc::clone(warehouse);
+        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
+            catalog.register(&warehouse, &stamp, &ident, metadata_location, overwrite).await
+        };
+        let again = async move |it: Catalog| it.entry(&again_in, RelationKind::Table, &again).await;
+        self.change(call, act, again).await
+    }
+
+    async fn register(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        ident: &TableIdent,
+        location: String,
+        overwrite: bool,
+    ) -> Result<Arc<Entry>> {
+        self.namespace(warehouse, &ident.namespace).await?;
+        let found = self.0.store.pointer(warehouse.id(), ident).await?;
+        if let Some(found) = found.filter(|it| !overwrite || it.kind != RelationKind::Table) {
+            return Err(RelationKind::Table.exists(found.kind, ident));
+        }
+        let document = documents::read(warehouse, &location).await?;
+        let doc = TableDoc::parse(document.clone())?;
+        warehouse.check_location(&doc.location)?;
+        let written = Written { doc, document, location };
+        let act = Act::RegisterTable;
+        let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {
+            Ok(base) => {
+                let swaps = vec![swap(ident, &base, &written, act)?];
+                self.0.store.swap(stamp, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
+            }
+            Err(error) if error.kind == Kind::NoSuchTable => {
+                let new = new_table(ident, &written, act);
+                Some(self.0.store.insert_relation(stamp, warehouse.id(), new).await?)
+            }
+            Err(error) => return Err(error),
+        };
+        let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
+        Ok(self.publish(warehouse, ident, pointer, written))
+    }
+
+    /// Releases a table: its files stay, and nobody can commit to it here any more. Answers how it
+    /// was.
+    ///
+    /// # Errors
+    /// `NoSuchTable`.
+    pub async fn unregister_table(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<Arc<Entry>> {
+        self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let gone = RelationKind::Table.no_such(&ident);
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
+            let last = catalog.entry(&warehouse, RelationKind::Table, &ident).await?;
+            let what = (RelationKind::Table, &ident);
+            let store = &catalog.0.store;
+            let act = Act::UnregisterTable;
+            let released = store.drop_relation(&stamp, warehouse.id(), what, act).await;
+            catalog.0.cache.forget(&key(&warehouse, &ident));
+            released?;
+            Ok(last)
+        };
+        // Who has missed the answer finds the location in the log.
+        self.change(call, act, async |_| Err(gone)).await
+    }
+}

@@ -1,0 +1,56 @@
+//! Commits of several tables at once: all of them or none.
+
+use std::sync::Arc;
+
+use super::{Call, Catalog, key};
+use crate::error::{Error, Kind, Result};
+use crate::json::Fragment;
+use crate::store::Stamp;
+use crate::update;
+use crate::warehouse::Warehouse;
+
+/// Most tables of one transaction.
+pub const TRANSACTION_TABLES_MAX: usize = 1000;
+
+impl Catalog {
+    /// Commits changes of several tables, all or none.
+    ///
+    /// # Errors
+    /// As of [`Catalog::commit_table`], of the first table that has one.
+    pub async fn commit_transaction(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        body: &Fragment,
+    ) -> Result<()> {
+        let refuse = |message: &str| Error::new(Kind::BadRequest, message);
+        let wanted =
+            body.get("table-changes").ok_or_else(|| refuse("`table-changes` is missing"))?;
+        let mut changes = Vec::new();
+        for change in wanted.items()? {
+            if changes.len() == TRANSACTION_TABLES_MAX {
+                let message = format!("a transaction has at most {TRANSACTION_TABLES_MAX} tables");
+                return Err(refuse(&message));
+            }
+            let request = update::parse_commit(&change)?;
+            let ident = request.identifier.clone();
+            let ident = ident.ok_or_else(|| refuse("each change needs an `identifier`"))?;
+            self.allow_commit(call, warehouse, &ident, &request)?;
+            changes.push((ident, request));
+        }
+        // In one order for everybody, so that no two wait for each other.
+        changes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        if changes.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+            return Err(refuse("a table is in `table-changes` twice"));
+        }
+        let warehouse = Arc::clone(warehouse);
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let mut turns = Vec::with_capacity(changes.len());
+            for (ident, _) in &changes {
+                turns.push(catalog.0.commits.lock(key(&warehouse, ident)).await);
+            }
+            catalog.commit_all(&warehouse, &stamp, &changes).await.map(drop)
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+}

@@ -1,0 +1,105 @@
+//! Who asks, what rights there are, and who decides about them.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::store::Stamp;
+use crate::warehouse::Warehouse;
+
+/// A principal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Who {
+    /// What the log and grants know it by.
+    pub id: Arc<str>,
+    /// What people call it.
+    pub name: Arc<str>,
+    /// Whether it may do everything.
+    pub operator: bool,
+}
+
+/// Names a request, so that it is carried out once however often it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// As the client says it.
+    pub key: Uuid,
+    /// SHA-256 of the request: the same key with another request is a mistake.
+    pub hash: [u8; 32],
+}
+
+/// A request that changes something.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// Who makes it.
+    pub who: &'a Who,
+    /// Its name, if it has one.
+    pub key: Option<IdempotencyKey>,
+}
+
+impl<'a> Call<'a> {
+    /// A request without a name.
+    #[must_use]
+    pub const fn of(who: &'a Who) -> Call<'a> {
+        Call { who, key: None }
+    }
+
+    /// What the store writes down of it.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        Stamp {
+            principal: (*self.who.id).to_owned(),
+            now_ms: node::clock::wall_ms(),
+            key: self.key.map(|it| (it.key, it.hash)),
+        }
+    }
+}
+
+/// What may be done with something. A right to a thing is one to all that is in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Right {
+    /// See it: list, load, plan.
+    Read,
+    /// Change it: make, commit, set properties.
+    Write,
+    /// Drop it, rename it, release it.
+    Manage,
+    /// Give rights to it to others.
+    Grant,
+}
+
+/// What a right is to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Object<'a> {
+    /// A warehouse and all that is in it.
+    Warehouse,
+    /// A namespace and all that is in it.
+    Namespace(&'a NamespaceIdent),
+    /// A table or a view.
+    Relation(&'a TableIdent),
+}
+
+/// Decides. Operators are not asked about.
+pub trait Authority: Send + Sync {
+    /// Refuses what a principal may not do.
+    ///
+    /// # Errors
+    /// `Forbidden`.
+    fn check(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        right: Right,
+        object: Object<'_>,
+    ) -> Result<()>;
+}
+
+/// Nobody but operators may do anything.
+#[derive(Clone, Copy, Debug)]
+pub struct OperatorsOnly;
+
+impl Authority for OperatorsOnly {
+    fn check(&self, who: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
+        let message = format!("`{}` has no right to {right:?} this", who.name).to_lowercase();
+        Err(Error::new(Kind::Forbidden, message))
+    }
+}
