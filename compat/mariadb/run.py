@@ -412,6 +412,7 @@ def make_seed(suite, home):
     scripts = [(include / name).read_text() for name in ["mtr_warnings.sql", "mtr_check.sql"]]
     for text in ["\n".join(sql), *map(routines, scripts)]:
         if first.sql(text) is None:
+            first.stop()
             sys.exit(f"no seed of the data directory: {first.said.decode()}")
     first.maria.terminate()
     first.maria.wait()
