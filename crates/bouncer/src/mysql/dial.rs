@@ -49,8 +49,8 @@ pub const WANTED: Capabilities = Capabilities::LONG_PASSWORD
     .union(Capabilities::SESSION_TRACK)
     .union(Capabilities::DEPRECATE_EOF);
 
-/// Has the server tell in OK packets what a statement leaves behind, beyond what it tells by itself.
-/// A reset takes it away.
+/// Has the server tell in OK packets what a statement leaves behind, beyond what it tells by
+/// itself. A reset takes it away.
 ///
 /// Source: MySQL 8.4, "Server Tracking of Client Session State"; MariaDB has the same variables.
 pub const TRACK: &str = "SET session_track_schema=1,session_track_state_change=1,\
