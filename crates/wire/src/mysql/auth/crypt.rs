@@ -36,7 +36,7 @@ pub struct Sha2Crypt {
 
 impl Sha2Crypt {
     /// What every stored text of this kind begins with.
-    pub(super) const PREFIX: &'static str = "$A$";
+    const PREFIX: &'static str = "$A$";
 
     /// Of a password.
     #[must_use]
@@ -48,6 +48,14 @@ impl Sha2Crypt {
     /// Of a password that nobody knows: this hash is nobody's.
     pub(super) fn unknown(salt: [u8; SALT_BYTES], hash: &[u8; 32], rounds: u32) -> Sha2Crypt {
         Sha2Crypt { rounds, salt, digits: digits(hash) }
+    }
+
+    /// Whether a text begins like a stored one: the prefix, the rounds, and a dollar sign.
+    pub(super) fn is_meant(text: &str) -> bool {
+        let rest = text.strip_prefix(Sha2Crypt::PREFIX).and_then(|rest| rest.split_at_checked(3));
+        rest.is_some_and(|(rounds, rest)| {
+            rounds.bytes().all(|byte| byte.is_ascii_hexdigit()) && rest.starts_with('$')
+        })
     }
 
     /// Reads what the server has in `authentication_string`; none for any other text.

@@ -67,7 +67,7 @@ impl Secret {
             "" => Err(SecretError::Empty),
             _ if text.len() > PASSWORD_BYTES_MAX => Err(SecretError::TooLong),
             _ if text.contains('\0') => Err(SecretError::Nul),
-            _ if text.starts_with("$A$00") => {
+            _ if Sha2Crypt::is_meant(text) => {
                 Sha2Crypt::parse(text).map(Secret::Sha2).ok_or(SecretError::MalformedSha2)
             }
             _ => Ok(match NativeHash::parse(text) {

@@ -55,11 +55,15 @@ fn a_proof_gives_the_key_away_to_who_knows_the_hash() {
 #[test]
 fn secrets_are_told_apart() {
     let sha2 = Sha2Crypt::derive("secret", [b's'; 20], 5000).to_string();
+    let more_rounds = Sha2Crypt::derive("secret", [b's'; 20], 16_000).to_string();
     for (text, expected) in [
         ("", Err(SecretError::Empty)),
         ("a\0b", Err(SecretError::Nul)),
         ("$A$005$short", Err(SecretError::MalformedSha2)),
+        ("$A$010$short", Err(SecretError::MalformedSha2)),
         ("$A$", Ok("plain")),
+        ("$A$00five$", Ok("plain")),
+        (&more_rounds, Ok("sha2")),
         ("*", Ok("plain")),
         ("*14E65567ABDB5135D0CFD9A70B3032C179A49EE7", Ok("native")),
         (&sha2, Ok("sha2")),
