@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::TenantEngine;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex as AsyncMutex;
@@ -100,6 +101,8 @@ struct Answer {
     asked: Instant,
     /// Of the tenant when it was asked: another server may say something else.
     epoch: u32,
+    /// What was asked: another question may have another answer.
+    query: AuthQuery,
 }
 
 #[derive(Debug, Default)]
@@ -181,7 +184,8 @@ impl AuthQueries {
         AuthQueries { tls, kept, doubted_after: DOUBTED_AFTER, answers, lines }
     }
 
-    /// The secret of a user; none when there is no such user, or one without a password.
+    /// The secret of a user; none when there is no such user, empty when it has no password
+    /// in PostgreSQL.
     ///
     /// # Errors
     /// When nobody knows.
@@ -236,17 +240,19 @@ impl AuthQueries {
             Ok(None) | Err(_) => self.kept.min(NOTHING_KEPT),
         };
         let age = node::clock::now().saturating_duration_since(answer.asked);
-        let holds = age < kept && answer.epoch == tenant.state.epoch();
+        let is_same = tenant.auth_query.as_ref() == Some(&answer.query);
+        let holds = age < kept && is_same && answer.epoch == tenant.state.epoch();
         holds.then(|| answer.secret.clone())
     }
 
     fn remember(&self, tenant: &Tenant, user: &str, secret: Secret) {
+        let Some(query) = tenant.auth_query.clone() else { return };
         let (asked, epoch) = (node::clock::now(), tenant.state.epoch());
         let mut answers = self.answers.lock();
         if answers.len() >= ANSWERS_MAX {
             answers.clear();
         }
-        answers.insert((tenant.id, Box::from(user)), Answer { secret, asked, epoch });
+        answers.insert((tenant.id, Box::from(user)), Answer { secret, asked, epoch, query });
     }
 
     /// Asks over the connection that is there, or another one.
@@ -266,7 +272,7 @@ impl AuthQueries {
                 answer => {
                     kept.used = node::clock::now();
                     *open = Some(kept);
-                    return secret_of(user, answer);
+                    return secret_of(tenant.engine, user, answer);
                 }
             }
         }
@@ -276,7 +282,7 @@ impl AuthQueries {
             let used = node::clock::now();
             *open = Some(Open { control, used, epoch, query: query.clone() });
         }
-        secret_of(user, answer)
+        secret_of(tenant.engine, user, answer)
     }
 
     /// Closes the connection of a tenant once nobody has used it for a while.
@@ -332,14 +338,17 @@ impl LookUp for Background {
 }
 
 /// The secret in the answer to a question for `user`.
-fn secret_of(user: &str, answer: Result<Rows, ControlError>) -> Secret {
+fn secret_of(engine: TenantEngine, user: &str, answer: Result<Rows, ControlError>) -> Secret {
     let rows = answer.map_err(|error| told(&error))?;
     let Some(first) = rows.first() else { return Ok(None) };
     let [name, secret, ..] = first.as_slice() else { return Err(LookUpError::Shape) };
     if name.as_deref().is_some_and(|name| name != user) {
         return Ok(None); // somebody else's
     }
-    Ok(secret.clone().filter(|secret| !secret.is_empty()).map(Password::new))
+    let secret = secret.clone().unwrap_or_default();
+    // One without a password is there all the same: in PostgreSQL some need none.
+    let is_somebody = engine == TenantEngine::Postgres || !secret.is_empty();
+    Ok(is_somebody.then(|| Password::new(secret)))
 }
 
 /// An error with its causes, for the log.

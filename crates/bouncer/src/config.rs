@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use api::{TenantDefaults, TenantEngine, TenantLimitsSpec, TenantSpec, TlsMode, UserAuth};
 use serde::{Deserialize, Serialize};
 
+use crate::tenants::Rules;
+
 /// Where clients of PostgreSQL are served unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "127.0.0.1:6432";
 
@@ -70,6 +72,9 @@ pub struct Config {
     pub defaults: TenantDefaults,
     /// Tenants that are defined here rather than by the interface.
     pub tenants: Vec<TenantSpec>,
+    /// What holds for users by their names; of files of PgBouncer only.
+    #[serde(skip)]
+    pub rules: Rules,
 }
 
 /// One or several addresses.
@@ -240,6 +245,7 @@ impl Default for Config {
             console: ConsoleTable::default(),
             defaults: TenantDefaults::default(),
             tenants: Vec::new(),
+            rules: Rules::default(),
         }
     }
 }

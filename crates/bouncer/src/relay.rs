@@ -335,13 +335,19 @@ impl Threads for Relay {
         if let Err(error) = self.common.client_tls.replace(ClientTls { mode, cert, key, client_ca })
         {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, "clients' TLS stays as it was");
+            tracing::error!("TLS setup failed: {}; what held before holds", told(error));
         }
     }
 
     fn stats(&self, tenant: TenantId) -> Vec<Arc<TenantStats>> {
         self.books().filter_map(|books| books.known(tenant)).collect()
     }
+}
+
+/// An error with its causes.
+fn told(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl Drop for Relay {
@@ -393,6 +399,7 @@ fn start_threads(
         greetings: common::Greetings::default(),
         holders: Arc::default(),
         is_stopping: false.into(),
+        numbers: 0.into(),
         is_taken_over: false.into(),
         forced: common::Forced::new(common::forced),
         mysql_forced: common::Forced::new(common::mysql_forced),

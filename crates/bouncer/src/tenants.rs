@@ -10,6 +10,7 @@ mod address;
 mod limits;
 mod plan;
 mod route;
+mod rules;
 mod state;
 
 use std::collections::{BTreeMap, HashMap};
@@ -27,6 +28,7 @@ pub use self::limits::TenantLimits;
 pub(crate) use self::plan::passwords;
 pub use self::plan::{Book, Definition, Settings};
 pub use self::route::{Route, RouteError, RouteRequest};
+pub use self::rules::{Rules, UserRules, UserTimes, proof};
 pub use self::state::{Admission, Health, POOLS_PER_TENANT_MAX, TenantState};
 
 /// Names a tenant for as long as the process lives, also when it was removed and came back.
@@ -146,6 +148,8 @@ pub struct Tenant {
     pub forced: Option<(Arc<str>, Option<Password>)>,
     /// How other users are looked up.
     pub auth_query: Option<AuthQuery>,
+    /// What holds for users by their names.
+    pub rules: Arc<Rules>,
     /// What it keeps across changes.
     pub state: Arc<TenantState>,
 }
@@ -180,6 +184,8 @@ pub struct TenantUser {
     pub server_connections_max: Option<u32>,
     /// Clients with its name.
     pub clients_max: Option<u32>,
+    /// Times in place of the tenant's.
+    pub times: UserTimes,
 }
 
 /// How a client proves who it is.
@@ -221,6 +227,11 @@ impl Tenant {
     /// holds.
     pub fn connections_max_of(&self, user: &TenantUser) -> Option<u32> {
         user.server_connections_max.or(self.limits.user_server_connections_max)
+    }
+
+    /// How long a user may do something, or nothing.
+    pub fn times_of(&self, user: &TenantUser) -> UserTimes {
+        user.times.over(&self.limits)
     }
 
     /// Clients that a user may have at one time.

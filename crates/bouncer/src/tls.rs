@@ -5,6 +5,7 @@
 //! what they began with, and a file that cannot be read changes nothing.
 
 mod certificate;
+mod first;
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,6 +17,7 @@ use std::time::SystemTime;
 use api::TlsMode;
 use node::tls::{Trust, Verifier, machine_roots, provider};
 use parking_lot::RwLock;
+use tokio_rustls::rustls::client::danger::ServerCertVerifier;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject as _};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
@@ -192,7 +194,8 @@ impl Shown {
                 builder.with_client_cert_verifier(verifier.build()?)
             }
         };
-        let mut config = builder.with_single_cert(chain, private_key(key)?)?;
+        let key = provider().key_provider.load_private_key(private_key(key)?)?;
+        let mut config = builder.with_cert_resolver(first::shown(chain, key)?);
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.send_tls13_tickets = TICKETS;
         Ok(Shown { config: Some(Arc::new(config)), policy, end_point, stamps })
@@ -298,7 +301,13 @@ impl Known {
         };
         let builder = ClientConfig::builder_with_provider(provider());
         let builder = builder.with_safe_default_protocol_versions()?.dangerous();
-        let verifier = Arc::new(Verifier::new(trust));
+        let verifier: Arc<dyn ServerCertVerifier> = match trust {
+            Trust::Anybody => {
+                let (inner, provider) = (Verifier::new(trust), provider());
+                Arc::new(first::AnyVersion { inner, provider })
+            }
+            Trust::Chain(_) | Trust::Name(_) => Arc::new(Verifier::new(trust)),
+        };
         let builder = builder.with_custom_certificate_verifier(verifier);
         let mut config = match (&tls.cert, &tls.key) {
             (Some(cert), Some(key)) => {

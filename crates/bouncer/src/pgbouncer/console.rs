@@ -148,13 +148,14 @@ impl Console {
             Command::Show(topic) => return Ok(Done::Table(self.show(topic).await)),
             Command::Set { key, value } => {
                 self.0.host.set(&key, &value)?;
-                bouncer.reload().await.map_err(|error| error.to_string())?;
+                bouncer.reload().await.map_err(|error| explained(&error))?;
                 "SET"
             }
             Command::Reload => {
                 let reloaded = bouncer.reload().await;
                 reloaded.map_err(|error| {
-                    tracing::error!(%error, "the configuration is not taken over");
+                    let error = explained(&error);
+                    tracing::error!(error, "the configuration is not taken over");
                     RELOAD_FAILED.to_owned()
                 })?;
                 "RELOAD"
@@ -219,14 +220,18 @@ impl Console {
     }
 
     async fn kill_client(&self, id: &str) -> Result<(), String> {
-        let pid = match id.strip_prefix("0x") {
-            Some(pointer) => u32::from_str_radix(pointer, 16),
-            None => id.parse(),
+        let invalid = |_| "invalid client pointer supplied".to_owned();
+        let named: Named = match id.strip_prefix("0x") {
+            Some(pointer) => Named::Pointer(u32::from_str_radix(pointer, 16).map_err(invalid)?),
+            None => Named::Number(id.parse().map_err(invalid)?),
         };
-        let pid = pid.map_err(|_| "invalid client pointer supplied".to_owned())?;
         let snapshots = self.0.bouncer.snapshots().await;
         let mut clients = snapshots.iter().flat_map(|snapshot| &snapshot.clients);
-        let found = clients.find(|client| client.pid == pid);
+        let found = clients.find(|client| match named {
+            Named::Pointer(pid) => client.pid == pid,
+            Named::Number(number) => client.number == number,
+        });
+        let pid = found.map_or(0, |client| client.pid);
         let tenant = found.and_then(|client| client.tenant.as_ref());
         let (_, tenant) = tenant.ok_or_else(|| "client not found".to_owned())?;
         let killed = self.0.bouncer.kill_client(tenant, pid).await;
@@ -290,6 +295,7 @@ impl Console {
                 routing: &routing,
                 snapshots: &snapshots,
                 values: &values,
+                rules: &bouncer.config().rules,
                 totals: &totals,
                 earlier: &earlier.1,
                 period: now.saturating_duration_since(earlier.0).max(PERIOD_MIN),
@@ -328,6 +334,23 @@ impl Console {
             logins: sum(|it| it.logins.load()),
         }
     }
+}
+
+/// What is wrong, with the field where there is one.
+fn explained(error: &crate::Error) -> String {
+    match error {
+        crate::Error::Refused(refusal) => format!("{}: {}", refusal.field, refusal.message),
+        other => other.to_string(),
+    }
+}
+
+/// How a client is named.
+#[derive(Clone, Copy)]
+enum Named {
+    /// By the `ptr` of `SHOW CLIENTS`.
+    Pointer(u32),
+    /// By the `id`.
+    Number(u64),
 }
 
 fn any_server(

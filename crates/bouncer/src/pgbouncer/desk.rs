@@ -14,7 +14,7 @@ use crate::pg::login::{Reached, Refusal, Requested};
 use crate::relay::{DATABASE, Desk, Reply, Words};
 use crate::secrets::{Password, is_reference};
 use crate::service::{Bouncer, Resolver};
-use crate::tenants::{ClientAuth, ServerSecret, TenantUser};
+use crate::tenants::{ClientAuth, ServerSecret, TenantUser, UserTimes};
 
 /// The front door.
 pub struct FrontDesk {
@@ -48,6 +48,11 @@ impl Desk for FrontDesk {
     fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal> {
         let us = rustix::process::geteuid().as_raw();
         guest(&self.bouncer.config().console, requested, us, &*self.resolve)
+    }
+
+    fn watchers_max(&self, user: &str) -> (Option<u32>, Option<u32>) {
+        let rules = &self.bouncer.config().rules;
+        (rules.watchers_max, rules.of(user).clients_max.or(rules.user_watchers_max))
     }
 
     fn words(&self) -> Words {
@@ -113,6 +118,7 @@ fn user(name: &str, auth: ClientAuth) -> TenantUser {
         mode: None,
         server_connections_max: None,
         clients_max: None,
+        times: UserTimes::default(),
     }
 }
 

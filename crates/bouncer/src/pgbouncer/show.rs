@@ -16,7 +16,7 @@ use super::settings::{Change, Values};
 use super::table::{Table, of};
 use crate::relay::DATABASE;
 use crate::relay::snapshot::{ClientState, ClientView, ServerState, ServerView, Snapshot};
-use crate::tenants::{Address, Admission, Routing, Tenant, TenantId};
+use crate::tenants::{Address, Admission, Routing, Rules, Tenant, TenantId, TenantUser};
 
 /// The version of PgBouncer whose columns these are.
 const VERSION: &str = concat!("PgBouncer 1.25.2 (Cove ", env!("CARGO_PKG_VERSION"), ")");
@@ -83,6 +83,8 @@ pub struct View<'a> {
     pub snapshots: &'a [Snapshot],
     /// Settings in force.
     pub values: &'a Values,
+    /// What holds for users by their names.
+    pub rules: &'a Rules,
     /// Counts by tenant.
     pub totals: &'a BTreeMap<TenantId, Totals>,
     /// The same, when the period of averages began.
@@ -257,6 +259,7 @@ fn databases(view: &View<'_>) -> Table {
     console[4] = of(DATABASE);
     console[9] = of("statement");
     console[10] = None;
+    console[13] = of(view.values.text("max_db_client_connections"));
     console[14] = of(visitors);
     let rows = rows.chain([console]);
     Table::new(&[
@@ -426,7 +429,7 @@ fn clients<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> 
             of(0),
             of(if client.tls { "TLS" } else { "" }),
             of(""),
-            of(client.pid),
+            of(client.number),
         ]
     })
 }
@@ -461,7 +464,7 @@ fn servers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Vec<Option<String>>> 
             of(server.pid),
             of(if server.tls { "TLS" } else { "" }),
             of(""),
-            of(server.pid),
+            of(server.number),
         ]
     })
 }
@@ -600,24 +603,47 @@ fn totals(view: &View<'_>) -> Table {
 }
 
 fn users(view: &View<'_>) -> Table {
-    let mut users: BTreeMap<&str, Vec<Option<String>>> = BTreeMap::new();
+    let mut users: BTreeMap<&str, Option<(&Tenant, &TenantUser)>> = BTreeMap::new();
     for tenant in sorted(view.routing) {
         for (name, user) in &tenant.users {
-            let servers = view.all_servers().filter(|it| *it.user == *user.server_user).count();
-            let is_its = |client: &&ClientView| client.user.as_deref() == Some(name);
-            let row = vec![
-                of(name),
-                user.server_connections_max.map_or(of(""), of),
-                of(""),
-                user.mode.map(|mode| mode_name(mode).to_owned()),
-                limit(tenant.connections_max_of(user)),
-                of(servers),
-                limit(tenant.clients_max_of(user)),
-                of(view.all_clients().filter(is_its).count()),
-            ];
-            users.entry(name).or_insert(row);
+            users.entry(name).or_insert(Some((tenant, user)));
         }
     }
+    let own = view.rules.users.keys().map(String::as_str);
+    let listed = ["admin_users", "stats_users"].map(|setting| view.values.text(setting));
+    let listed = listed.into_iter().flat_map(|names| names.split(',').map(str::trim));
+    // Those who were looked up are users while they are here.
+    let here = view.all_clients().filter(|client| is_in(client));
+    let here = here.filter_map(|client| client.user.as_deref());
+    for name in own.chain(listed).chain(here).filter(|name| !name.is_empty()) {
+        users.entry(name).or_insert(None);
+    }
+    let clients_max: u32 = view.values.text("max_user_client_connections").parse().unwrap_or(0);
+    let connections_max = view.values.text("max_user_connections");
+    let rows = users.into_iter().map(|(name, known)| {
+        let rules = view.rules.of(name);
+        let role = known.map_or(name, |(_, user)| &*user.server_user);
+        let size = known.and_then(|(_, user)| user.server_connections_max);
+        let limit_of_tenant = known.and_then(|(tenant, user)| tenant.connections_max_of(user));
+        let clients_of_tenant = known.and_then(|(tenant, user)| tenant.clients_max_of(user));
+        let clients_max = rules.clients_max.or(clients_of_tenant).unwrap_or(clients_max);
+        let connections_max = match rules.connections_max.or(limit_of_tenant) {
+            Some(max) => of(max),
+            None => of(connections_max),
+        };
+        let mode = rules.mode.or(known.and_then(|(_, user)| user.mode));
+        let is_its = |client: &&ClientView| is_in(client) && client.user.as_deref() == Some(name);
+        vec![
+            of(name),
+            rules.pool_size.or(size).map_or(of(""), of),
+            of(""),
+            mode.map(|mode| mode_name(mode).to_owned()),
+            connections_max,
+            of(view.all_servers().filter(|it| *it.user == *role).count()),
+            of(clients_max),
+            of(view.all_clients().filter(is_its).count()),
+        ]
+    });
     Table::new(&[
         "name",
         "pool_size",
@@ -628,7 +654,12 @@ fn users(view: &View<'_>) -> Table {
         "max_user_client_connections",
         "current_client_connections",
     ])
-    .with(users.into_values())
+    .with(rows)
+}
+
+/// Whether a client has proved who it is, and stays.
+fn is_in(client: &ClientView) -> bool {
+    !matches!(client.state, ClientState::Login | ClientState::Closing)
 }
 
 fn pins(view: &View<'_>) -> Table {

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use api::{
     AuthQuerySpec, PoolMode, TenantLimitsSpec, TenantSpec, TenantUserSpec, TlsMode, UserAuth,
@@ -13,6 +14,8 @@ use api::{
 use super::ini::{Entry, Ini, IniError, connection_string};
 use super::settings::{Change, Values, find};
 use crate::config::{Config, ConsoleTable, ConsoleUser, Listen, MysqlTable, ServerTable, TlsTable};
+use crate::relay::DATABASE;
+use crate::tenants::{Rules, UserRules, UserTimes};
 
 /// Connections where PgBouncer knows no limit.
 const UNLIMITED: u32 = 100_000;
@@ -40,6 +43,9 @@ const UNUSED: &[(&str, &str)] = &[
     ("server_round_robin", "the connection used last is used first"),
     ("track_extra_parameters", "every setting of a client is kept"),
 ];
+
+/// A lifetime that is over at the first rest.
+const ONCE_S: f64 = 0.001;
 
 /// Keys of a database without effect here.
 const UNUSED_OF_DATABASE: &[&str] = &["connect_query", "load_balance_hosts", "application_name"];
@@ -93,6 +99,10 @@ impl Translator<'_> {
     fn config(&mut self) -> Result<Config, IniError> {
         let values = self.values;
         let auth = self.auth()?;
+        if values.text("auth_dbname") == DATABASE {
+            let what = format!("cannot use the reserved \"{DATABASE}\" database as an auth_dbname");
+            return Err(IniError::Line { at: self.place("auth_dbname"), what });
+        }
         let mut config = Config {
             listen: Listen::Several(self.addresses()),
             mysql: MysqlTable { enabled: false, ..MysqlTable::default() },
@@ -110,9 +120,10 @@ impl Translator<'_> {
             console: self.console(auth),
             ..Config::default()
         };
+        config.rules = self.rules(auth)?;
         // It has no checks of its own: a server that is gone is noticed by whoever needs it.
         config.health.interval_s = 0;
-        let users = self.user_specs(auth)?;
+        let users = self.user_specs(auth);
         // The last line of a name counts, as it does when PgBouncer reads its file.
         let databases: BTreeMap<&str, &Entry> =
             self.ini.databases.iter().map(|entry| (&*entry.key, entry)).collect();
@@ -176,33 +187,72 @@ impl Translator<'_> {
         }
     }
 
-    fn user_specs(&mut self, auth: UserAuth) -> Result<Vec<TenantUserSpec>, IniError> {
-        let mut of_section: BTreeMap<&str, Pairs> = BTreeMap::new();
+    /// The users of the file that can prove who they are.
+    fn user_specs(&self, auth: UserAuth) -> Vec<TenantUserSpec> {
+        let known = self.users.iter().filter(|(_, password)| !self.is_locked(auth, password));
+        let spec = |(name, password): &(String, String)| TenantUserSpec {
+            name: name.clone(),
+            auth,
+            password: Some(password.clone()).filter(|it| !it.is_empty()),
+            ..TenantUserSpec::default()
+        };
+        known.map(spec).collect()
+    }
+
+    /// Whether somebody is in the file of users who has nothing there to prove who it is.
+    fn is_locked(&self, auth: UserAuth, password: &str) -> bool {
+        // Whoever asks for SCRAM does not want what MD5 proves.
+        let is_weak = self.values.text("auth_type") == "scram-sha-256" && is_md5(password);
+        auth == UserAuth::Password && (password.is_empty() || is_weak)
+    }
+
+    /// What `[users]` says, of whomever: also of users that `auth_query` finds.
+    fn rules(&mut self, auth: UserAuth) -> Result<Rules, IniError> {
+        let mut users: BTreeMap<String, UserRules> = BTreeMap::new();
         for entry in &self.ini.users {
-            of_section.insert(&entry.key, pairs(entry)?);
-        }
-        let mut specs = Vec::with_capacity(self.users.len());
-        for (name, password) in self.users {
-            let mut own = of_section.remove(&**name).unwrap_or_default();
-            let mut number = |key| own.remove(key).and_then(|text| text.parse().ok());
-            let pool_size: Option<u32> = number("pool_size");
-            let connections: Option<u32> = number("max_user_connections");
-            let spec = TenantUserSpec {
-                name: name.clone(),
-                auth,
-                password: Some(password.clone()).filter(|it| !it.is_empty()),
-                server_connections_max: pool_size.into_iter().chain(connections).min(),
-                clients_max: number("max_user_client_connections"),
-                pool_mode: own.remove("pool_mode").as_deref().and_then(pool_mode),
-                ..TenantUserSpec::default()
+            let mut own = pairs(entry)?;
+            let refused = |what: String| IniError::Line { at: entry.at.clone(), what };
+            let mut number = |key: &str| match own.remove(key) {
+                None => Ok(None),
+                Some(text) => match text.parse::<f64>() {
+                    Ok(number) if (0.0..=LONG_S * 365.0).contains(&number) => Ok(Some(number)),
+                    Ok(_) | Err(_) => Err(refused(format!("{}: {key}={text}", entry.key))),
+                },
+            };
+            let pool_size = number("pool_size")?.map(whole_of);
+            let connections = number("max_user_connections")?.map(whole_of);
+            let clients_max = number("max_user_client_connections")?.map(whole_of);
+            let mut time = |key| number(key).map(|it| it.map(Duration::from_secs_f64));
+            let rules = UserRules {
+                is_locked: false,
+                pool_size: pool_size.filter(|count| *count > 0),
+                connections_max: connections.filter(|count| *count > 0),
+                clients_max: clients_max.filter(|count| *count > 0),
+                times: UserTimes {
+                    wait: time("query_wait_timeout")?,
+                    query: time("query_timeout")?,
+                    transaction: time("transaction_timeout")?,
+                    idle_in_transaction: time("idle_transaction_timeout")?,
+                    client_idle: time("client_idle_timeout")?,
+                },
+                mode: own.remove("pool_mode").as_deref().and_then(pool_mode),
             };
             for key in own.into_keys() {
-                let why = "limits of a user are those of its database".to_owned();
-                self.notes.push(Note { what: format!("[users] {name}: {key}"), why });
+                let why = "of users this is their database's".to_owned();
+                self.notes.push(Note { what: format!("[users] {}: {key}", entry.key), why });
             }
-            specs.push(spec);
+            users.insert(entry.key.clone(), rules);
         }
-        Ok(specs)
+        for (name, _) in self.users.iter().filter(|(_, it)| self.is_locked(auth, it)) {
+            users.entry(name.clone()).or_default().is_locked = true;
+        }
+        let count = |setting| Some(count(self.values.count(setting))).filter(|count| *count > 0);
+        Ok(Rules {
+            auth,
+            users,
+            watchers_max: count("max_db_client_connections"),
+            user_watchers_max: count("max_user_client_connections"),
+        })
     }
 
     fn tenant(
@@ -227,11 +277,6 @@ impl Translator<'_> {
         };
         let server_user = own.remove("user");
         let limits = self.limits(&mut own, server_user.is_some());
-        // Limits of users are for those who are on the server who they are here.
-        let mut users = users.to_vec();
-        for user in users.iter_mut().filter(|_| server_user.is_some()) {
-            user.server_connections_max = None;
-        }
         let password = own.remove("password");
         let known = server_user.as_deref().and_then(|user| self.passwords.get(user));
         let password = password.or_else(|| known.map(|it| (*it).to_owned()));
@@ -241,7 +286,7 @@ impl Translator<'_> {
             server: address.clone(),
             database: own.remove("dbname"),
             pool_mode: pool_mode(mode.as_deref().unwrap_or(self.values.text("pool_mode"))),
-            users,
+            users: users.to_vec(),
             server_password: password
                 .filter(|it| server_user.is_some() && !it.is_empty())
                 .filter(|it| !it.starts_with("SCRAM-SHA-256$")),
@@ -262,6 +307,10 @@ impl Translator<'_> {
 
     fn server(&self, address: String) -> ServerTable {
         let file = |key| path(self.values.text(key));
+        // They are set one after the other; half of them shows nothing to the server.
+        let is_whole = ["server_tls_cert_file", "server_tls_key_file"]
+            .iter()
+            .all(|key| !self.values.text(key).is_empty());
         let tls = tls_mode(self.values.text("server_tls_sslmode"));
         ServerTable {
             address,
@@ -271,8 +320,8 @@ impl Translator<'_> {
             trust_server_key: tls == TlsMode::Require,
             tls,
             ca: file("server_tls_ca_file"),
-            cert: file("server_tls_cert_file"),
-            key: file("server_tls_key_file"),
+            cert: file("server_tls_cert_file").filter(|_| is_whole),
+            key: file("server_tls_key_file").filter(|_| is_whole),
         }
     }
 
@@ -340,7 +389,8 @@ impl Translator<'_> {
             client_idle_s: seconds("client_idle_timeout"),
             client_write_s: None,
             server_idle_s: seconds("server_idle_timeout"),
-            server_lifetime_s: Some(number(&["server_lifetime"], "server_lifetime")),
+            // There 0 is for one use.
+            server_lifetime_s: Some(number(&["server_lifetime"], "server_lifetime").max(ONCE_S)),
             server_retry_s: positive("server_login_retry", 0.01),
         }
     }
@@ -361,6 +411,12 @@ impl Translator<'_> {
             self.notes.push(Note { what: "[peers]".into(), why });
         }
     }
+}
+
+/// Whether a password is the MD5 hash of one.
+fn is_md5(text: &str) -> bool {
+    let digits = text.strip_prefix("md5").unwrap_or_default();
+    digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn pairs(entry: &Entry) -> Result<Pairs, IniError> {
@@ -430,7 +486,7 @@ mod tests {
                     p0 = port=6666 host=127.0.0.1 dbname=x user=ann pool_size=2 reserve_pool=3\n\
                     p1 = host=::1 pool_mode=statement max_db_connections=4 min_pool_size=9\n\
                     p2 = auth_user=bob auth_dbname=p0 timezone=UTC connect_query='set a=1'\n\
-                    [users]\nann = max_user_connections=3 pool_mode=session query_timeout=1\n\
+                    [users]\nann = max_user_connections=3 pool_mode=session query_timeout=1 nonsense=2\n\
                     [pgbouncer]\nauth_type=trust\nlisten_addr = 127.0.0.1, ::1\nlisten_port=99\n\
                     query_timeout=1.5\nserver_login_retry=0\nadmin_users=ann\npkt_buf=75\n\
                     unix_socket_dir=/x\n";
@@ -446,8 +502,13 @@ mod tests {
         assert_eq!(p0.limits.query_s, Some(1.5));
         assert_eq!(p0.pool_mode, Some(PoolMode::Session));
         let ann = &p0.users[0];
-        assert_eq!((ann.auth, ann.server_connections_max), (UserAuth::Trust, None));
-        assert_eq!(p1.users[0].server_connections_max, Some(3));
+        assert_eq!((&*ann.name, ann.auth), ("ann", UserAuth::Trust));
+        let rules = config.rules.of("ann");
+        assert_eq!(
+            (rules.server_connections_max(), rules.mode),
+            (Some(3), Some(PoolMode::Session))
+        );
+        assert_eq!(rules.times.query, Some(Duration::from_secs(1)));
         assert_eq!((&*p1.server, p1.pool_mode), ("[::1]:5432", Some(PoolMode::Statement)));
         assert_eq!(p1.limits.server_connections_min, Some(4));
         assert_eq!(p2.server, "/var/run/postgresql:5432");
@@ -455,9 +516,38 @@ mod tests {
         assert_eq!((query.user.as_str(), query.database.as_deref()), ("bob", Some("x")));
         assert_eq!(p2.settings.get("timezone").map(String::as_str), Some("UTC"));
         let what: Vec<&str> = notes.iter().map(|note| &*note.what).collect();
-        let expected =
-            ["[users] ann: query_timeout", "[databases] p2: connect_query", "pkt_buf = 75"];
+        let expected = ["[users] ann: nonsense", "[databases] p2: connect_query", "pkt_buf = 75"];
         assert_eq!(what, expected);
+    }
+
+    #[test]
+    fn users_without_a_password_are_known_but_nobody() {
+        for (auth, listed, is_locked) in
+            [("md5", 2, true), ("scram-sha-256", 2, true), ("trust", 3, false)]
+        {
+            let text = format!(
+                "[databases]\np0 = host=127.0.0.1\n[users]\neve = max_user_client_connections=2\n\
+                 [pgbouncer]\nauth_type={auth}\n"
+            );
+            let config = translated(&text).unwrap().config;
+            assert_eq!(config.tenants[0].users.len(), listed, "{auth}");
+            let eve = config.rules.of("eve");
+            assert_eq!((eve.is_locked, eve.clients_max), (is_locked, Some(2)), "{auth}");
+        }
+    }
+
+    #[test]
+    fn half_a_certificate_is_none() {
+        for (lines, expected) in [
+            ("server_tls_key_file=/k", None),
+            ("server_tls_cert_file=/c", None),
+            ("server_tls_key_file=/k\nserver_tls_cert_file=/c", Some(PathBuf::from("/c"))),
+        ] {
+            let text = format!("[databases]\np0 = host=127.0.0.1\n[pgbouncer]\n{lines}\n");
+            let config = translated(&text).unwrap().config;
+            let table = config.servers.values().next().unwrap();
+            assert_eq!((&table.cert, table.key.is_some()), (&expected, expected.is_some()));
+        }
     }
 
     #[test]
@@ -466,6 +556,11 @@ mod tests {
             ("[pgbouncer]\nauth_type=pam", "a.ini:2: auth_type pam cannot be had"),
             ("[databases]\na = nonsense=1", "a.ini:2: a has an unknown key nonsense"),
             ("[databases]\na = host", "a.ini:2: no = after"),
+            (
+                "[databases]\n[pgbouncer]\nauth_dbname=pgbouncer",
+                "a.ini:3: cannot use the reserved \"pgbouncer\" database as an auth_dbname",
+            ),
+            ("[users]\nann = query_timeout=-1", "a.ini:2: ann: query_timeout=-1"),
         ] {
             let text = match text.contains("auth_type") {
                 true => text.to_owned(),

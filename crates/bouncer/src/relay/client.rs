@@ -27,6 +27,8 @@ pub(super) struct Client {
     pub(super) phase: Phase,
     /// Tells it from others that had this place.
     pub(super) serial: u64,
+    /// Its number among all connections of the process.
+    pub(super) number: u64,
     /// When it connected.
     pub(super) begun_us: u64,
     /// When its phase, or its place within the session, began.
@@ -68,7 +70,7 @@ pub(super) struct Session {
     is_full: bool,
     /// What it listens to; none if it never did.
     pub(super) hearing: Option<Box<Hearing>>,
-    /// Whether its tenant limits the times of clients.
+    /// Whether its tenant limits the times of clients, or of this user's.
     pub(super) is_timed: bool,
     /// Bytes of input without which there is no progress.
     want: usize,
@@ -118,7 +120,7 @@ impl Session {
         pid: u32,
         stats: Arc<TenantStats>,
     ) -> Session {
-        let is_timed = route.tenant.limits.limit_clients_times();
+        let is_timed = route.tenant.times_of(&route.user).limit_clients();
         Session {
             link,
             route,
@@ -188,11 +190,17 @@ impl Session {
 
 impl Client {
     /// One whose session began in another process.
-    pub(super) fn adopted(conn: Conn, session: Session, serial: u64, now_us: u64) -> Client {
+    pub(super) fn adopted(
+        conn: Conn,
+        session: Session,
+        (serial, number): (u64, u64),
+        now_us: u64,
+    ) -> Client {
         Client {
             conn,
             phase: Phase::Session(Box::new(session)),
             serial,
+            number,
             begun_us: now_us,
             since_us: now_us,
             clogged_us: None,
@@ -287,7 +295,9 @@ impl Worker {
         let now_us = self.ground.now_us;
         let (serial, clogged_us) = (self.serial, None);
         let (begun_us, since_us) = (now_us, now_us);
-        let client = Client { conn, phase, serial, begun_us, since_us, queued: false, clogged_us };
+        let number = self.common.next_number();
+        let queued = false;
+        let client = Client { conn, phase, serial, number, begun_us, since_us, queued, clogged_us };
         self.clients.occupy(place, client);
         self.books.stats.clients.add(1);
         self.books.stats.logins.add(1);

@@ -57,6 +57,8 @@ pub(super) struct Common {
     pub(super) holders: Arc<Holders>,
     /// The threads are told to end.
     pub(super) is_stopping: AtomicBool,
+    /// How many connections there have been, of clients and to servers.
+    pub(super) numbers: AtomicU64,
     /// Another process takes over.
     pub(super) is_taken_over: AtomicBool,
     pub(super) forced: Forced<Settings>,
@@ -66,6 +68,11 @@ pub(super) struct Common {
 }
 
 impl Common {
+    /// The number of a connection that begins now.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Connections of clients at one time: those that may be there, and some that log in.
     pub(super) fn connections_max(&self) -> usize {
         (self.live.clients_max() as usize).saturating_add(LOGINS_BEYOND_MAX)
@@ -125,6 +132,8 @@ struct Counts {
     all: u32,
     tenants: HashMap<TenantId, u32>,
     users: HashMap<(TenantId, Arc<str>), u32>,
+    /// At the console.
+    visitors: HashMap<Arc<str>, u32>,
 }
 
 /// Why one more client is too many.
@@ -172,6 +181,40 @@ impl Population {
         counts.tenants.insert(id, of_tenant + 1);
         counts.users.insert(key, of_user + 1);
         Ok(Head { population: Arc::clone(self), tenant: id, user })
+    }
+}
+
+/// A client of the console among the others; it is counted until this is dropped.
+#[derive(Debug)]
+pub(super) struct Visit {
+    population: Arc<Population>,
+    user: Arc<str>,
+}
+
+impl Population {
+    /// Counts one more client of the console, if there may be one.
+    pub(super) fn visit(
+        self: &Arc<Self>,
+        user: &Arc<str>,
+        (all_max, user_max): (Option<u32>, Option<u32>),
+    ) -> Result<Visit, Full> {
+        let mut counts = self.0.lock();
+        let all: u32 = counts.visitors.values().sum();
+        if let Some(max) = all_max.filter(|max| all >= *max) {
+            return Err(Full::Tenant(max));
+        }
+        let of_user = counts.visitors.get(user).copied().unwrap_or(0);
+        if let Some(max) = user_max.filter(|max| of_user >= *max) {
+            return Err(Full::User(max));
+        }
+        counts.visitors.insert(Arc::clone(user), of_user + 1);
+        Ok(Visit { population: Arc::clone(self), user: Arc::clone(user) })
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        one_less(self.population.0.lock().visitors.entry(Arc::clone(&self.user)));
     }
 }
 

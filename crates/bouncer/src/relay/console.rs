@@ -10,6 +10,7 @@ use wire::pg::frame::{HEADER_BYTES, Header, TransactionStatus, frontend};
 use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{Client, Phase};
+use super::common::Visit;
 use super::journal::Words;
 use super::keys::KEY_BYTES;
 use super::leave::Leaving;
@@ -46,6 +47,9 @@ pub trait Desk: fmt::Debug + Send + Sync {
     /// When it may do nothing.
     fn guest(&self, requested: &Requested) -> Result<(TenantUser, Rights), Refusal>;
 
+    /// How many clients there may be that only look, of all names together and of this one.
+    fn watchers_max(&self, user: &str) -> (Option<u32>, Option<u32>);
+
     /// In whose words clients are told what goes wrong.
     fn words(&self) -> Words;
 
@@ -80,6 +84,8 @@ pub(super) struct Visitor {
     asks: Option<oneshot::Sender<()>>,
     /// Whether everything up to a `Sync` is passed over.
     skips: bool,
+    /// Counts it among the others.
+    _visit: Option<Visit>,
 }
 
 impl Visitor {
@@ -105,6 +111,13 @@ impl Worker {
         user: Arc<str>,
         rights: Rights,
     ) -> Result<(), Refusal> {
+        let desk = self.common.console.get();
+        let bounds = match (rights, desk) {
+            (Rights::Stats, Some(desk)) => desk.watchers_max(&user),
+            (Rights::Admin, _) | (_, None) => (None, None),
+        };
+        let visit = self.common.population.visit(&user, bounds);
+        let visit = visit.map_err(|full| Refusal::new("53300", self.words().full(full)))?;
         self.books.stats.logins.sub(1);
         let Some(client) = self.clients.get_mut(place) else { return Ok(()) };
         client.since_us = self.ground.now_us;
@@ -114,7 +127,7 @@ impl Worker {
             Refusal { cause: Some(error.to_string()), ..refusal }
         })?;
         welcome(PARAMETERS, pid, &key, &mut self.outbox.to_client);
-        let visitor = Visitor { user, rights, pid, asks: None, skips: false };
+        let visitor = Visitor { user, rights, pid, asks: None, skips: false, _visit: Some(visit) };
         client.phase = Phase::Console(Box::new(visitor));
         self.send_outbox(Some(place), None);
         Ok(())
@@ -225,7 +238,7 @@ mod tests {
 
     fn visitor() -> Visitor {
         let (user, rights) = ("ann".into(), Rights::Admin);
-        Visitor { user, rights, pid: 1, asks: None, skips: false }
+        Visitor { user, rights, pid: 1, asks: None, skips: false, _visit: None }
     }
 
     #[test]

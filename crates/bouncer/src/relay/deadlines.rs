@@ -4,11 +4,13 @@
 use wire::pg::message::ErrorFields;
 
 use super::client::{Client, Phase, Place, Session};
+use super::journal::Words;
 use super::leave::{FAREWELL_US, Leaving};
 use super::opening::micros;
 use super::pools::Failure;
 use super::server::{Closing, Server, ServerPhase};
 use super::worker::{Look, Worker};
+use crate::tenants::Route;
 
 /// How long a server connection may take to come to rest after its client left, in microseconds;
 /// `cancel_wait_timeout` of others.
@@ -68,12 +70,12 @@ impl Worker {
             Due::Idle => {
                 let own = "terminating connection due to `client_idle_s`";
                 let message = self.words().of(own, "client_idle_timeout");
-                self.expel(place, &ErrorFields::fatal("57P05", message));
+                self.expel(place, &ErrorFields::fatal(self.words().code("57P05"), message));
             }
             Due::IdleInTransaction => {
                 let own = "terminating connection due to `idle_in_transaction_s`";
                 let message = self.words().of(own, "idle transaction timeout");
-                self.expel(place, &ErrorFields::fatal("25P03", message));
+                self.expel(place, &ErrorFields::fatal(self.words().code("25P03"), message));
             }
             Due::Query => {
                 let message = self.words().of("the statement exceeded `query_s`", "query timeout");
@@ -133,18 +135,19 @@ impl Worker {
 
     /// A statement or transaction takes too long: cancels what runs, and sees the client off when
     /// that does not help or nothing runs.
-    fn overtime(&mut self, place: u32, code: &str, message: &str) {
-        let now_us = self.ground.now_us;
+    fn overtime(&mut self, place: u32, code: &'static str, message: &str) {
+        let (now_us, words) = (self.ground.now_us, self.words());
         let Some(session) = self.clients.get_mut(place).and_then(Client::session) else { return };
         let Place::Attached(server_place) = session.place else { return };
         let waits = self.servers.get(server_place).is_some_and(Server::is_awaited);
-        let first = session.overtime_us.is_none();
+        // PgBouncer has no patience with either of them.
+        let first = session.overtime_us.is_none() && words == Words::Own;
         if waits && first {
             session.overtime_us = Some(now_us);
             self.cancel_at_server(server_place);
             return self.ground.timers.arm(Look::Client(place).id(), now_us + OVERTIME_US);
         }
-        self.expel(place, &ErrorFields::fatal(code, message));
+        self.expel(place, &ErrorFields::fatal(words.code(code), message));
     }
 
     /// Looks at a server connection.
@@ -161,7 +164,8 @@ impl Worker {
             return self.ground.timers.arm(Look::Server(place).id(), at_us);
         }
         if opening {
-            let message = "connecting and logging in took longer than `connect_s`".into();
+            let own = "connecting and logging in took longer than `connect_s`";
+            let message = self.words().of(own, "connect timeout").into();
             self.opening_failed(place, Failure { code: "08001".into(), message });
         } else {
             self.close_server(place, &Closing::Unclean);
@@ -193,11 +197,13 @@ impl Session {
 
 /// What is due first of a session, and when.
 fn deadline(client: &Client, session: &Session, held: Option<Held>) -> Option<(u64, Due)> {
-    let limits = &session.route.tenant.limits;
+    let Route { tenant, user } = &session.route;
+    let limits = tenant.times_of(user);
     let after = |begun_us: u64, limit: Option<std::time::Duration>, due: Due| {
         limit.map(|limit| (begun_us.saturating_add(micros(limit)), due))
     };
-    let write = client.clogged_us.and_then(|since| after(since, limits.client_write, Due::Write));
+    let write =
+        client.clogged_us.and_then(|since| after(since, tenant.limits.client_write, Due::Write));
     // What was cancelled has some time to end.
     let late = |at: Option<(u64, Due)>| match session.overtime_us {
         Some(cancelled_us) => at.map(|(at, due)| (at.max(cancelled_us + OVERTIME_US), due)),

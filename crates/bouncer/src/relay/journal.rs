@@ -37,6 +37,11 @@ impl Words {
         }
     }
 
+    /// The code of an error: PgBouncer has one for all that it refuses by itself.
+    pub(super) fn code(self, own: &'static str) -> &'static str {
+        self.of(own, "08P01")
+    }
+
     pub(super) fn full(self, full: Full) -> String {
         match (self, full) {
             (Words::Own, full) => full.to_string(),
@@ -69,6 +74,8 @@ impl Words {
     pub(super) fn waited(self, refusal: &Refusal) -> String {
         match (self, refusal) {
             (Words::PgBouncer, Refusal::WaitTimeout { .. }) => "query_wait_timeout".to_owned(),
+            // There the server's own words are passed on.
+            (Words::PgBouncer, Refusal::Down(failure)) => failure.message.to_string(),
             (Words::Own | Words::PgBouncer, refusal) => refusal.to_string(),
         }
     }
@@ -140,6 +147,16 @@ impl Worker {
             let name = whose(server);
             let from = address(server.conn.socket.local());
             tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} new connection to server (from {from})");
+        }
+    }
+
+    /// A server does not let us in.
+    pub(super) fn journal_refused(&self, place: u32, message: &str) {
+        if is_read()
+            && let Some(server) = self.servers.get(place)
+        {
+            let name = whose(server);
+            tracing::debug!(target: JOURNAL, "S-{place:#x}: {name} server login failed: FATAL {message}");
         }
     }
 

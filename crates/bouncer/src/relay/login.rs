@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use api::{PoolMode, TenantEngine, Transport};
+use api::{PoolMode, TenantEngine, Transport, UserAuth};
 use wire::mysql::auth::{NONCE_BYTES, Nonce};
 use wire::mysql::capabilities::{Capabilities, Status};
 use wire::pg::message::ErrorFields;
@@ -32,7 +32,7 @@ use crate::pg::login::{
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::pgbouncer::console::Rights;
 use crate::secrets::Password;
-use crate::tenants::{ClientAuth, PoolId, Route, RouteRequest};
+use crate::tenants::{ClientAuth, PoolId, Route, RouteRequest, ServerSecret, TenantUser, proof};
 use crate::tls;
 
 /// Different sets of parameters that clients were told, kept to be shared with the next ones.
@@ -358,6 +358,9 @@ impl Worker {
                 return Some(Err(Refusal { hint, ..refusal }));
             }
         };
+        if let Some(refusal) = stranger(&route) {
+            return Some(Err(refusal));
+        }
         let replication = match route.tenant.mode_of(&route.user) {
             PoolMode::Session => ReplicationPolicy::Dedicated,
             PoolMode::Transaction | PoolMode::Statement => ReplicationPolicy::Refused,
@@ -385,18 +388,31 @@ impl Worker {
         serial: u64,
         found: &Result<Option<Password>, String>,
     ) {
+        let words = self.words();
         let Some(client) = self.clients.get_mut(place) else { return };
         let Phase::Login(phase) = &mut client.phase else { return };
         let (true, Some(route)) = (client.serial == serial, &phase.route) else { return };
         phase.is_looked_up = false;
         let replication = phase.replication;
-        let answer = match found {
-            Ok(secret) => {
-                let secret = secret.as_ref().map(Password::expose);
+        let answer = match (found, proof(route.tenant.rules.auth)) {
+            (Ok(None), Some(_)) => Err(Refusal::new("28000", "no such user")),
+            (Ok(Some(secret)), Some(auth)) => {
+                let route = known(route, auth, secret);
+                let demand = self.common.keyrings.demand(&route, &phase.login, replication);
+                phase.route = Some(route);
+                match demand {
+                    Some(Demand::Known(answer)) => answer,
+                    Some(Demand::Query) | None => Err(Refusal::new("28000", "no such user")),
+                }
+            }
+            (Ok(secret), None) => {
+                let secret = secret.as_ref().map(Password::expose).filter(|it| !it.is_empty());
                 Ok(self.common.keyrings.found(route, secret, replication))
             }
-            Err(error) => {
-                let refusal = Refusal::new("08006", "cannot look up the user on the server");
+            (Err(error), _) => {
+                let own = "cannot look up the user on the server";
+                let message = words.of(own, "bouncer config error");
+                let refusal = Refusal::new("08006", message);
                 Err(Refusal { cause: Some(error.clone()), ..refusal })
             }
         };
@@ -554,6 +570,31 @@ impl Worker {
         self.send_outbox(Some(place), None);
         self.watch_client(place);
     }
+}
+
+/// Why somebody is sent away whom nobody knows, where those who are known need no password: without
+/// one to ask for, nothing is hidden by asking.
+fn stranger(route: &Route) -> Option<Refusal> {
+    let how = match (&route.user.auth, route.tenant.rules.auth) {
+        (ClientAuth::Unknown, UserAuth::Trust) => "trust",
+        (ClientAuth::Unknown, UserAuth::Cert) => "cert",
+        (ClientAuth::Unknown, UserAuth::Peer) => "peer",
+        (_, _) => return None,
+    };
+    Some(Refusal::new("28000", format!("\"{how}\" authentication failed")))
+}
+
+/// A user that was looked up, where that is all it takes beside `auth`. Its secret is for the
+/// server.
+fn known(route: &Route, auth: ClientAuth, secret: &Password) -> Route {
+    let user = &*route.user;
+    let server_secret = match &user.server_secret {
+        ServerSecret::OfClient if secret.expose().is_empty() => ServerSecret::None,
+        ServerSecret::OfClient => ServerSecret::Known(secret.clone()),
+        own => own.clone(),
+    };
+    let user = TenantUser { auth, server_secret, ..user.clone() };
+    Route { tenant: Arc::clone(&route.tenant), user: Arc::new(user) }
 }
 
 /// How a client reached us.

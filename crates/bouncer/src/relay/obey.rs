@@ -84,7 +84,7 @@ impl Worker {
             route.tenant = Arc::clone(tenant);
             route.user = tenant.user(&route.user.name);
             if let Phase::Session(session) = &mut client.phase {
-                session.is_timed = tenant.limits.limit_clients_times();
+                session.is_timed = tenant.times_of(&session.route.user).limit_clients();
                 // What it does already, or does not, may have a limit now.
                 self.watch_client(place);
             }
@@ -219,6 +219,7 @@ impl Worker {
     fn client_view(&self, client: &super::client::Client) -> ClientView {
         let now_us = self.ground.now_us;
         let mut view = ClientView {
+            number: client.number,
             pid: 0,
             tenant: None,
             user: None,
@@ -278,6 +279,7 @@ impl Worker {
             ServerPhase::Live(_) => ServerState::Idle,
         };
         ServerView {
+            number: server.number,
             pid: server.pid().unwrap_or(0),
             tenant: (server.tenant.id, Arc::clone(&server.tenant.name)),
             pool: server.slot.pool(),
@@ -298,7 +300,8 @@ impl Worker {
     pub(super) fn close_everything(&mut self) {
         self.ending = Ending::Now;
         for place in self.clients.keys() {
-            let message = "terminating connection: the server is stopping";
+            let own = "terminating connection: the server is stopping";
+            let message = self.words().of(own, "database removed");
             self.expel(place, &ErrorFields::fatal("57P01", message));
             self.client_gone(place, &super::leave::Leaving::Dismissed);
         }

@@ -11,6 +11,7 @@ use wire::pg::startup::Version;
 
 use super::common::Common;
 use super::conn::{Conn, Source};
+use super::journal::Words;
 use super::orders::{Inner, Moved};
 use super::pools::{self, Failure, PoolRef};
 use super::resolve;
@@ -292,7 +293,8 @@ impl Worker {
         stats.servers.add(1);
         self.books.stats.servers.add(1);
         let purpose = Purpose { pool, slot, tenant, user, target };
-        let server = Server::new(conn, opening, purpose, (self.serial, now_us), stats);
+        let numbers = (self.serial, self.common.next_number());
+        let server = Server::new(conn, opening, purpose, numbers, now_us, stats);
         self.servers.occupy(place, server);
         self.ground.timers.arm(Look::Server(place).id(), now_us + connect_us);
     }
@@ -372,7 +374,12 @@ impl Worker {
         let ServerPhase::Opening(opening) = &mut server.phase else { return };
         let mut others = std::mem::take(&mut opening.others);
         if others.is_empty() {
-            return self.opening_failed(place, Closing::Lost(error).failure());
+            let Failure { code, message } = Closing::Lost(error).failure();
+            let message = match self.words() {
+                Words::Own => message,
+                Words::PgBouncer => format!("connect failed: {message}").into(),
+            };
+            return self.opening_failed(place, Failure { code, message });
         }
         let next = Target::Tcp(others.remove(0));
         if let Some((pool, slot)) = self.take_opening(place) {
@@ -408,6 +415,7 @@ impl Worker {
             DialNext::Cancelled => {}
             DialNext::Fail { code, message } => {
                 self.outbox.to_server.clear();
+                self.journal_refused(place, &message);
                 self.opening_failed(place, Failure { code, message });
             }
         }

@@ -25,6 +25,8 @@ pub(super) struct Server {
     pub(super) phase: ServerPhase,
     /// Tells it from others that had this place.
     pub(super) serial: u64,
+    /// Its number among all connections of the process.
+    pub(super) number: u64,
     pub(super) pool: PoolRef,
     /// The right to be there.
     pub(super) slot: pools::Place,
@@ -111,7 +113,8 @@ impl Server {
         conn: Conn,
         opening: Opening,
         purpose: Purpose,
-        (serial, now_us): (u64, u64),
+        (serial, number): (u64, u64),
+        now_us: u64,
         stats: Arc<TenantStats>,
     ) -> Server {
         let Purpose { pool, slot, tenant, user, target } = purpose;
@@ -119,6 +122,7 @@ impl Server {
             conn,
             phase: ServerPhase::Opening(Box::new(opening)),
             serial,
+            number,
             pool,
             slot,
             tenant,

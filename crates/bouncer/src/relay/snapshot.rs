@@ -36,6 +36,8 @@ pub enum ClientState {
 /// A client.
 #[derive(Clone, Debug)]
 pub struct ClientView {
+    /// Its number among all connections.
+    pub number: u64,
     /// Its virtual process id; 0 while it logs in.
     pub pid: u32,
     /// Its tenant, once that is known.
@@ -80,6 +82,8 @@ pub enum ServerState {
 /// A server connection.
 #[derive(Clone, Debug)]
 pub struct ServerView {
+    /// Its number among all connections.
+    pub number: u64,
     /// Process id of its backend; 0 while it connects.
     pub pid: u32,
     /// Its tenant.

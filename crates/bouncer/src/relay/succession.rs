@@ -286,7 +286,8 @@ impl Worker {
                     .of_mysql(carried.collation, bound)
             }
         };
-        let client = Client::adopted(conn, session, self.serial, self.ground.now_us);
+        let numbers = (self.serial, self.common.next_number());
+        let client = Client::adopted(conn, session, numbers, self.ground.now_us);
         self.clients.occupy(place, client);
         // It may come after all others were told.
         if !self.see_off_one(place) {

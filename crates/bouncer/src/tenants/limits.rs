@@ -120,15 +120,6 @@ impl TenantLimits {
         }
         Ok(limits)
     }
-
-    /// Whether there is a limit on how long a client of a session may do something, or nothing.
-    #[must_use]
-    pub fn limit_clients_times(&self) -> bool {
-        self.query.is_some()
-            || self.transaction.is_some()
-            || self.idle_in_transaction.is_some()
-            || self.client_idle.is_some()
-    }
 }
 
 struct Layers<'a> {

@@ -12,7 +12,7 @@ use api::{
 use wire::mysql::auth::Secret;
 
 use super::{
-    Address, AuthQuery, ClientAuth, Refusal, Routing, ServerAddress, ServerId, ServerSecret,
+    Address, AuthQuery, ClientAuth, Refusal, Routing, Rules, ServerAddress, ServerId, ServerSecret,
     ServerTls, Tenant, TenantId, TenantLimits, TenantState, TenantUser,
 };
 use crate::config::{Config, ServerTable};
@@ -119,6 +119,7 @@ pub struct Settings {
     server_name_suffix: Option<String>,
     tenants_max: usize,
     defaults: TenantDefaults,
+    rules: Arc<Rules>,
 }
 
 impl Settings {
@@ -130,6 +131,7 @@ impl Settings {
             server_name_suffix: config.server_name_suffix.clone(),
             tenants_max: config.tenants_max,
             defaults: config.defaults.clone(),
+            rules: Arc::new(config.rules.clone()),
         }
     }
 }
@@ -280,6 +282,7 @@ impl Book {
             users: draft.users,
             forced: draft.forced,
             auth_query: draft.auth_query,
+            rules: draft.rules,
             state: Arc::clone(&entry.state),
         }
     }
@@ -306,6 +309,7 @@ struct Draft {
     users: HashMap<Box<str>, Arc<TenantUser>>,
     forced: Option<(Arc<str>, Option<Password>)>,
     auth_query: Option<AuthQuery>,
+    rules: Arc<Rules>,
     server_names: Vec<Box<str>>,
 }
 
@@ -345,9 +349,10 @@ impl Draft {
             settings: forced_settings(spec, defaults)?,
             local_infile: spec.local_infile.unwrap_or_default(),
             found_rows: spec.found_rows.unwrap_or_default(),
-            users: users(spec, forced.as_ref())?,
+            users: users(spec, forced.as_ref(), &settings.rules)?,
             forced,
             auth_query,
+            rules: Arc::clone(&settings.rules),
             server_names: server_names(spec)?,
         })
     }
@@ -517,13 +522,14 @@ fn forced_settings(
 fn users(
     spec: &TenantSpec,
     forced: Option<&(Arc<str>, Option<Password>)>,
+    rules: &Rules,
 ) -> Result<HashMap<Box<str>, Arc<TenantUser>>, Refusal> {
     if spec.users.len() > USERS_MAX {
         return Err(Refusal::new("users", format!("may be {USERS_MAX} at most")));
     }
     let mut users = HashMap::with_capacity(spec.users.len());
     for (index, user) in spec.users.iter().enumerate() {
-        let made = user_of(spec.engine, user, forced)
+        let made = user_of(spec.engine, user, forced, rules)
             .map_err(|error| error.below(&format!("users[{index}]")))?;
         if users.insert(user.name.as_str().into(), Arc::new(made)).is_some() {
             let message = format!("there are two users `{}`", user.name);
@@ -537,6 +543,7 @@ fn user_of(
     engine: TenantEngine,
     spec: &TenantUserSpec,
     forced: Option<&(Arc<str>, Option<Password>)>,
+    rules: &Rules,
 ) -> Result<TenantUser, Refusal> {
     check_identifier(engine, "name", &spec.name)?;
     let password = spec.password.as_deref();
@@ -562,14 +569,21 @@ fn user_of(
         }
         (None, None, None) => (spec.name.as_str().into(), own_secret(engine, password)),
     };
+    let rule = rules.of(&spec.name);
+    // What a user may hold on the server is for those who are there who they are here.
+    let is_itself = *server_user == *spec.name;
     Ok(TenantUser {
         name: spec.name.as_str().into(),
         auth,
         server_user,
         server_secret,
-        mode: spec.pool_mode,
-        server_connections_max: spec.server_connections_max.filter(|count| *count > 0),
-        clients_max: spec.clients_max.filter(|count| *count > 0),
+        mode: spec.pool_mode.or(rule.mode),
+        server_connections_max: spec
+            .server_connections_max
+            .filter(|count| *count > 0)
+            .or(rule.server_connections_max().filter(|_| is_itself)),
+        clients_max: spec.clients_max.filter(|count| *count > 0).or(rule.clients_max),
+        times: rule.times,
     })
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use api::{TenantEngine, Transport};
 
-use super::{Admission, ClientAuth, Health, PoolId, Routing, ServerSecret, Tenant, TenantUser};
+use super::{Admission, Health, PoolId, Routing, ServerSecret, Tenant, TenantUser};
 
 /// What divides a tenant from a user.
 const SEPARATOR: &str = "__";
@@ -257,22 +257,23 @@ impl Tenant {
             return Arc::clone(user);
         }
         let name: Arc<str> = inside.filter(|it| !it.is_empty()).unwrap_or(name).into();
-        // Whoever looks users up is not to be had by looking it up (CVE-2015-6817).
-        let query = self.auth_query.as_ref().filter(|query| query.user != name);
-        let auth = query.map_or(ClientAuth::Unknown, |_| ClientAuth::Query);
+        let auth = self.rules.auth_of_stranger(&name, self.auth_query.as_ref());
+        let own = self.rules.of(&name);
         let (server_user, server_secret) = match &self.forced {
             Some((user, Some(secret))) => (Arc::clone(user), ServerSecret::Known(secret.clone())),
             Some((user, None)) => (Arc::clone(user), ServerSecret::None),
             None => (Arc::clone(&name), ServerSecret::OfClient),
         };
+        let is_itself = server_user == name;
         Arc::new(TenantUser {
             name,
             auth,
             server_user,
             server_secret,
-            mode: None,
-            server_connections_max: None,
-            clients_max: None,
+            mode: own.mode,
+            server_connections_max: own.server_connections_max().filter(|_| is_itself),
+            clients_max: own.clients_max,
+            times: own.times,
         })
     }
 }

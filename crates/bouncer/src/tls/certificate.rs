@@ -1,10 +1,10 @@
 //! What is read from certificates: their hash for channel binding, and whom they are for.
 
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
-use x509_cert::Certificate;
 use x509_cert::der::asn1::{Ia5StringRef, PrintableStringRef, Utf8StringRef};
 use x509_cert::der::oid::ObjectIdentifier;
-use x509_cert::der::{Decode as _, Tagged as _};
+use x509_cert::der::{Decode as _, Encode as _, Tagged as _};
+use x509_cert::{Certificate, Version};
 
 /// `id-at-commonName`.
 const COMMON_NAME: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.5.4.3");
@@ -47,4 +47,10 @@ pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
     };
     // A name that ends for others where it goes on for us.
     (!text.is_empty() && !text.contains('\0')).then(|| text.to_owned())
+}
+
+/// The public key of a certificate of the first version, as DER; nothing of any other.
+pub(super) fn key_of_first_version(certificate: &[u8]) -> Option<Vec<u8>> {
+    let parsed = Certificate::from_der(certificate).ok()?.tbs_certificate;
+    (parsed.version == Version::V1).then(|| parsed.subject_public_key_info.to_der().ok())?
 }

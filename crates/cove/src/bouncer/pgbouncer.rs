@@ -254,8 +254,10 @@ async fn obey_signals(file: &IniFile, bouncer: &Bouncer) -> Result<()> {
                 each(bouncer, |name| bouncer.pause(name, false));
             }
             _ = resume.recv() => {
-                tracing::info!("got SIGUSR2, continuing from PAUSE");
-                if !file.is_shutting_down() {
+                if file.is_shutting_down() {
+                    tracing::info!("got SIGUSR2 while shutting down, ignoring");
+                } else {
+                    tracing::info!("got SIGUSR2, continuing from PAUSE");
                     each(bouncer, |name| bouncer.resume(name));
                 }
             }

@@ -42,10 +42,7 @@ pub struct Terms {
 impl Terms {
     /// Of a user of a tenant.
     pub fn of(tenant: &Tenant, user: &TenantUser) -> Terms {
-        Terms::with(tenant, tenant.connections_max_of(user).unwrap_or(u32::MAX))
-    }
-
-    fn with(tenant: &Tenant, connections_max: u32) -> Terms {
+        let connections_max = tenant.connections_max_of(user).unwrap_or(u32::MAX);
         let limits = &tenant.limits;
         Terms {
             server: tenant.server.id,
@@ -60,7 +57,7 @@ impl Terms {
             connections_max,
             connections_min: limits.server_connections_min,
             waiting_max: limits.waiting_max,
-            wait: limits.wait,
+            wait: tenant.times_of(user).wait,
             idle: limits.server_idle,
             lifetime: limits.server_lifetime,
             retry: limits.server_retry,

@@ -2,6 +2,7 @@
 
 use api::{AuthQuerySpec, TenantEngine, TenantSpec, TenantUserSpec};
 
+use super::super::ClientAuth;
 use super::super::{Book, Definition, Settings};
 use super::*;
 use crate::config::Config;
