@@ -227,3 +227,6 @@ fn opened(row: WarehouseRow, settings: &Settings) -> Result<Warehouse> {
 fn key(warehouse: &Warehouse, ident: &TableIdent) -> Key {
     Key { warehouse: Arc::clone(warehouse.id()), ident: ident.clone() }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The service over real stores and real files: what it answers, what it leaves behind.
+
+mod commits;
+mod crashes;
+mod keys;
+mod tables;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use node::store::{Store, StoreConfig, StoreUrl};
+use node::telemetry::Registry;
+use serde_json::{Value, json};
+use testkit::{Postgres, Scratch};
+
+use super::*;
+use crate::cache::{Entry, Snapshots};
+use crate::error::{Error, Kind};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::json::Fragment;
+use crate::store::{Properties, RelationKind};
+
+/// A catalog over a store, with a directory for its files.
+struct Stage {
+    _scratch: Arc<Scratch>,
+    directory: PathBuf,
+    url: StoreUrl,
+    store: Store,
+    catalog: Catalog,
+    warehouse: Arc<Warehouse>,
+    who: Who,
+}
+
+impl Stage {
+    async fn new(url: StoreUrl, scratch: Arc<Scratch>) -> Stage {
+        let directory = scratch.path().join("w");
+        let mut registry = Registry::default();
+        let store = Store::open(StoreConfig::new(url.clone()), &mut registry).await.unwrap();
+        let settings = Settings {
+            warehouse: "main".to_owned(),
+            root: format!("file://{}", directory.display()),
+            locations: vec![format!("file://{}/extra", scratch.path().display())],
+            credentials: None,
+            cache_bytes_max: 64 << 20,
+            check_files: true,
+        };
+        let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
+        let catalog = catalog.unwrap();
+        let warehouse = catalog.default_warehouse().unwrap();
+        let who = Who { id: "tk_1".into(), name: "someone".into(), operator: true };
+        Stage { _scratch: scratch, directory, url, store, catalog, warehouse, who }
+    }
+
+    /// The same store and directory in another process, or in the same one after a crash.
+    async fn again(&self) -> Stage {
+        Stage::new(self.url.clone(), Arc::clone(&self._scratch)).await
+    }
+
+    fn call(&self) -> Call<'_> {
+        Call::of(&self.who)
+    }
+
+    async fn namespace(&self, levels: &[&str]) -> NamespaceIdent {
+        let ident = NamespaceIdent::new(levels).unwrap();
+        let properties = Properties::new();
+        let (call, warehouse) = (self.call(), &self.warehouse);
+        self.catalog.create_namespace(&call, warehouse, &ident, properties).await.unwrap();
+        ident
+    }
+
+    /// Makes a table by a commit that finishes a staged one.
+    async fn table(&self, ident: &TableIdent) -> Arc<Entry> {
+        self.commit(ident, &creation(&json!({}))).await.unwrap()
+    }
+
+    async fn commit(&self, ident: &TableIdent, body: &Value) -> Result<Arc<Entry>> {
+        let body = Fragment::of(body).unwrap();
+        self.catalog.commit_table(&self.call(), &self.warehouse, ident, &body).await
+    }
+
+    async fn load(&self, ident: &TableIdent) -> Result<Arc<Entry>> {
+        self.catalog.load_table(&self.who, &self.warehouse, ident).await
+    }
+
+    async fn drop(&self, ident: &TableIdent, purge: bool) -> Result<()> {
+        self.catalog.drop_table(&self.call(), &self.warehouse, ident, purge).await
+    }
+
+    /// Where a location is on this machine.
+    fn path(&self, location: &str) -> PathBuf {
+        let path = Path::new(location.strip_prefix("file://").unwrap()).to_owned();
+        assert!(path.starts_with(self._scratch.path()), "{location}");
+        path
+    }
+}
+
+fn ident(levels: &[&str], name: &str) -> TableIdent {
+    TableIdent::new(NamespaceIdent::new(levels).unwrap(), name).unwrap()
+}
+
+/// What a client commits that makes a table.
+fn creation(properties: &Value) -> Value {
+    let schema = json!({
+        "type": "struct",
+        "schema-id": 0,
+        "fields": [{"id": 1, "name": "x", "required": false, "type": "long"}],
+    });
+    json!({
+        "requirements": [{"type": "assert-create"}],
+        "updates": [
+            {"action": "upgrade-format-version", "format-version": 2},
+            {"action": "add-schema", "schema": schema, "last-column-id": 1},
+            {"action": "set-current-schema", "schema-id": -1},
+            {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+            {"action": "set-default-spec", "spec-id": -1},
+            {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+            {"action": "set-default-sort-order", "sort-order-id": -1},
+            {"action": "set-properties", "updates": properties},
+        ],
+    })
+}
+
+fn setting(key: &str, value: &str) -> Value {
+    json!({
+        "requirements": [],
+        "updates": [{"action": "set-properties", "updates": {key: value}}],
+    })
+}
+
+fn location(entry: &Entry) -> &str {
+    entry.location().unwrap()
+}
+
+fn property(entry: &Entry, key: &str) -> Option<String> {
+    entry.table().unwrap().properties.get(key).map(|it| it.into_owned())
+}
+
+fn version(entry: &Entry) -> u64 {
+    entry.pointer.as_ref().unwrap().version
+}
+
+fn refusal<T>(result: Result<T>) -> (Kind, String) {
+    let Err(Error { kind, message, .. }) = result else { panic!("it was done") };
+    (kind, message)
+}
+
+async fn sqlite() -> Stage {
+    let scratch = Arc::new(Scratch::new());
+    Stage::new(StoreUrl::Sqlite(scratch.path().join("db")), scratch).await
+}
+
+/// Checks a claim on a store of each engine.
+async fn check(claim: impl AsyncFn(&Stage)) {
+    let stage = sqlite().await;
+    claim(&stage).await;
+    stage.store.close().await;
+    let server = Postgres::shared();
+    let url = StoreUrl::Postgres(server.database());
+    let stage = Stage::new(url, Arc::new(Scratch::new())).await;
+    claim(&stage).await;
+    stage.store.close().await;
+}
+
+#[tokio::test]
+async fn lists_come_in_pages_when_that_is_asked_for() {
+    check(async |stage| {
+        for name in ["a", "b", "c"] {
+            stage.namespace(&[name]).await;
+        }
+        for (token, size, expected, is_more) in [
+            (None, None, 3, false),
+            (None, Some(1), 3, false),
+            (Some(""), Some(2), 2, true),
+            (Some(""), Some(3), 3, false),
+            (Some(""), None, 3, false),
+            (Some(""), Some(0), 1, true),
+        ] {
+            let page = Page { token: token.map(str::to_owned), size };
+            let (who, warehouse) = (&stage.who, &stage.warehouse);
+            let listing = stage.catalog.list_namespaces(who, warehouse, None, &page).await.unwrap();
+            assert_eq!((listing.items.len(), listing.next.is_some()), (expected, is_more));
+            if let Some(next) = listing.next {
+                let page = Page { token: Some(next), size: None };
+                let rest = stage.catalog.list_namespaces(who, warehouse, None, &page).await;
+                let rest = rest.unwrap();
+                assert_eq!((rest.items.len(), rest.next), (3 - expected, None));
+            }
+        }
+        let page = Page { token: Some("%".to_owned()), size: None };
+        let list = stage.catalog.list_namespaces(&stage.who, &stage.warehouse, None, &page).await;
+        assert_eq!(refusal(list).0, Kind::BadRequest);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_namespace_keeps_to_the_warehouse_and_to_what_was_asked() {
+    check(async |stage| {
+        let ident = stage.namespace(&["a"]).await;
+        let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
+        let of = |key: &str, value: &str| Properties::from([(key.to_owned(), value.to_owned())]);
+        for (removals, updates, expected) in [
+            (vec![], of("location", "file:///etc"), Kind::Forbidden),
+            (vec![], of("location", "../x"), Kind::BadRequest),
+            (vec!["k".to_owned()], of("k", "v"), Kind::UnprocessableEntity),
+            (vec![], of("k", &"x".repeat(PROPERTIES_BYTES_MAX)), Kind::BadRequest),
+        ] {
+            let call = stage.call();
+            let done = catalog.update_namespace(&call, warehouse, &ident, removals, updates).await;
+            assert_eq!(refusal(done).0, expected);
+        }
+        let base = format!("{}/mine", warehouse.root());
+        let updates = of("location", &base);
+        let call = stage.call();
+        catalog.update_namespace(&call, warehouse, &ident, vec![], updates).await.unwrap();
+        let entry = stage.table(&super::tests::ident(&["a"], "t")).await;
+        assert!(location(&entry).starts_with(&format!("{base}/t-")), "{}", location(&entry));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_has_no_right_does_nothing() {
+    let stage = sqlite().await;
+    let (ns, t) = (stage.namespace(&["a"]).await, ident(&["a"], "t"));
+    stage.table(&t).await;
+    let who = Who { operator: false, ..stage.who.clone() };
+    let (catalog, warehouse, call) = (&stage.catalog, &stage.warehouse, &Call::of(&who));
+    let body = Fragment::of(&setting("k", "v")).unwrap();
+    let transaction = json!({"table-changes": [{
+        "identifier": {"namespace": ["a"], "name": "t"}, "requirements": [], "updates": [],
+    }]});
+    let transaction = Fragment::of(&transaction).unwrap();
+    let register = json!({"name": "r", "metadata-location": "file:///x"});
+    let register = Fragment::of(&register).unwrap();
+    let (page, none) = (Page::default(), Properties::new());
+    let view = RelationKind::View;
+    for refused in [
+        catalog.list_namespaces(&who, warehouse, None, &page).await.map(drop),
+        catalog.create_namespace(call, warehouse, &ns, none.clone()).await.map(drop),
+        catalog.load_namespace(&who, warehouse, &ns).await.map(drop),
+        catalog.drop_namespace(call, warehouse, &ns).await,
+        catalog.update_namespace(call, warehouse, &ns, vec![], none).await.map(drop),
+        catalog.list_tables(&who, warehouse, &ns, &page).await.map(drop),
+        catalog.list(&who, warehouse, view, &ns, &page).await.map(drop),
+        catalog.load_table(&who, warehouse, &t).await.map(drop),
+        catalog.table_exists(&who, warehouse, &t).await,
+        catalog.report_metrics(&who, warehouse, &t, &body).await,
+        catalog.commit_table(call, warehouse, &t, &body).await.map(drop),
+        catalog.drop_table(call, warehouse, &t, false).await,
+        catalog.rename_table(call, warehouse, &t, &ident(&["a"], "u")).await,
+        catalog.rename(call, warehouse, view, (&t, &ident(&["a"], "u"))).await,
+        catalog.register_table(call, warehouse, &ns, &register).await.map(drop),
+        catalog.unregister_table(call, warehouse, &t).await.map(drop),
+        catalog.commit_transaction(call, warehouse, &transaction).await,
+    ] {
+        assert_eq!(refusal(refused).0, Kind::Forbidden);
+    }
+    assert_eq!(version(&stage.load(&t).await.unwrap()), 1);
+}

@@ -1,0 +1,81 @@
+//! Requests that come more than once.
+
+use super::*;
+use crate::ident::Uuid;
+
+fn keyed<'a>(stage: &'a Stage, key: Uuid, hash: u8) -> Call<'a> {
+    Call { who: &stage.who, key: Some(IdempotencyKey { key, hash: [hash; 32] }) }
+}
+
+#[tokio::test]
+async fn a_request_with_a_key_is_carried_out_once() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let t = ident(&["a"], "t");
+        let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
+        let key = Uuid::v7().unwrap();
+        let call = keyed(stage, key, 1);
+        let body = Fragment::of(&creation(&json!({}))).unwrap();
+        let made = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
+        let again = catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
+        assert_eq!(location(&made), location(&again));
+        // It is another request.
+        let other = keyed(stage, key, 2);
+        let refused = catalog.drop_table(&other, warehouse, &t, false).await;
+        assert_eq!(refusal(refused).0, Kind::UnprocessableEntity);
+
+        // What was refused stays refused, even when it would be possible now.
+        let call = keyed(stage, Uuid::v7().unwrap(), 3);
+        let u = ident(&["a"], "u");
+        let gone = (Kind::NoSuchTable, "Table does not exist: a.u".to_owned());
+        assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
+        stage.table(&u).await;
+        assert_eq!(refusal(catalog.drop_table(&call, warehouse, &u, false).await), gone);
+        stage.load(&u).await.unwrap();
+
+        // A drop is done once, whoever has the name since.
+        let call = keyed(stage, Uuid::v7().unwrap(), 4);
+        catalog.drop_table(&call, warehouse, &u, false).await.unwrap();
+        stage.table(&u).await;
+        catalog.drop_table(&call, warehouse, &u, false).await.unwrap();
+        stage.load(&u).await.unwrap();
+
+        // Nothing to change is an answer as well.
+        let call = keyed(stage, Uuid::v7().unwrap(), 5);
+        let nothing = Fragment::of(&json!({"requirements": [], "updates": []})).unwrap();
+        catalog.commit_table(&call, warehouse, &t, &nothing).await.unwrap();
+        let reused = keyed(stage, call.key.unwrap().key, 6);
+        let refused = catalog.commit_table(&reused, warehouse, &t, &nothing).await;
+        assert_eq!(refusal(refused).0, Kind::UnprocessableEntity);
+        assert_eq!(catalog.forget_keys().await.unwrap(), 0, "they are young");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_request_at_the_same_time_is_carried_out_once() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let t = ident(&["a"], "t");
+        stage.table(&t).await;
+        let key = Uuid::v7().unwrap();
+        let requests: Vec<_> = (0..8)
+            .map(|number| {
+                let (catalog, warehouse) = (stage.catalog.clone(), Arc::clone(&stage.warehouse));
+                let (who, t) = (stage.who.clone(), t.clone());
+                tokio::spawn(async move {
+                    let key = Some(IdempotencyKey { key, hash: [1; 32] });
+                    let body = setting("k", &format!("{number}"));
+                    let body = Fragment::of(&body).unwrap();
+                    let call = Call { who: &who, key };
+                    catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap()
+                })
+            })
+            .collect();
+        for request in requests {
+            assert_eq!(version(&request.await.unwrap()), 2);
+        }
+        assert_eq!(version(&stage.load(&t).await.unwrap()), 2);
+    })
+    .await;
+}
