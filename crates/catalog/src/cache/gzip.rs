@@ -132,7 +132,9 @@ mod tests {
             })
             .collect();
         let even = "{\"snapshot-id\":1}".repeat(40_000);
-        for tail in [&b""[..], b"}", br#","config":{"token":"x"}}"#, &noise[..usize::from(END_BYTES_MAX)]] {
+        for tail in
+            [&b""[..], b"}", br#","config":{"token":"x"}}"#, &noise[..usize::from(END_BYTES_MAX)]]
+        {
             check(&[b"{"], tail);
             check(&[b"{", b"{}"], tail);
             check(&[b"{\"metadata\":", even.as_bytes()], tail);
