@@ -245,7 +245,7 @@ impl Builder {
             return Ok(());
         }
         if part(&self.doc.schemas, id).is_none() {
-            return Err(invalid(format!("Cannot set current schema to unknown schema: {id}")));
+            return Err(illegal(format!("Cannot set current schema to unknown schema: {id}")));
         }
         self.doc.current_schema_id = id;
         (self.is_changed, self.has_new_shape) = (true, true);

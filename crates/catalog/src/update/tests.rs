@@ -343,7 +343,12 @@ fn schemas_get_the_next_id_and_known_ones_keep_theirs() {
     check_refused(V2, updates, Kind::Validation, message);
     let set = |id| json!([{"action": "set-current-schema", "schema-id": id}]);
     check_nothing(V2, set(1));
-    check_refused(V2, set(9), Kind::Validation, "Cannot set current schema to unknown schema: 9");
+    check_refused(
+        V2,
+        set(9),
+        Kind::IllegalArgument,
+        "Cannot set current schema to unknown schema: 9",
+    );
     check_refused(V2, set(-1), Kind::Validation, "no schema has been added");
     let remove = |ids: &[i32]| json!([{"action": "remove-schemas", "schema-ids": ids}]);
     check(V2, remove(&[0, 5]), &[("/schemas/0", json!(null))]);
