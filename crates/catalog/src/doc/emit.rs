@@ -107,10 +107,12 @@ impl TableDoc {
         for slot in &self.layout.slots {
             put_comma(output.out);
             match &slot.name {
-                Some(name) => output.part(name.raw()),
-                None => put_string(output.out, slot.key.name()),
+                Some(name) => {
+                    output.part(name.raw());
+                    output.out.push(b':');
+                }
+                None => output.out.extend_from_slice(slot.key.written().as_bytes()),
             }
-            output.out.push(b':');
             self.write_value(output, slot, only_snapshots);
         }
         output.out.push(b'}');

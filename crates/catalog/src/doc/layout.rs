@@ -37,42 +37,49 @@ pub(super) enum Key {
     Unknown,
 }
 
-/// The known members in the order in which new documents have them.
+/// The known members as they are written, in the order in which new documents have them. That of
+/// [`Key`] is the same.
 const KNOWN: [(Key, &str); 25] = [
-    (Key::FormatVersion, "format-version"),
-    (Key::TableUuid, "table-uuid"),
-    (Key::Location, "location"),
-    (Key::LastSequenceNumber, "last-sequence-number"),
-    (Key::LastUpdatedMs, "last-updated-ms"),
-    (Key::LastColumnId, "last-column-id"),
-    (Key::Schema, "schema"),
-    (Key::CurrentSchemaId, "current-schema-id"),
-    (Key::Schemas, "schemas"),
-    (Key::PartitionSpec, "partition-spec"),
-    (Key::DefaultSpecId, "default-spec-id"),
-    (Key::PartitionSpecs, "partition-specs"),
-    (Key::LastPartitionId, "last-partition-id"),
-    (Key::DefaultSortOrderId, "default-sort-order-id"),
-    (Key::SortOrders, "sort-orders"),
-    (Key::Properties, "properties"),
-    (Key::CurrentSnapshotId, "current-snapshot-id"),
-    (Key::NextRowId, "next-row-id"),
-    (Key::Refs, "refs"),
-    (Key::Snapshots, "snapshots"),
-    (Key::Statistics, "statistics"),
-    (Key::PartitionStatistics, "partition-statistics"),
-    (Key::EncryptionKeys, "encryption-keys"),
-    (Key::SnapshotLog, "snapshot-log"),
-    (Key::MetadataLog, "metadata-log"),
+    (Key::FormatVersion, "\"format-version\":"),
+    (Key::TableUuid, "\"table-uuid\":"),
+    (Key::Location, "\"location\":"),
+    (Key::LastSequenceNumber, "\"last-sequence-number\":"),
+    (Key::LastUpdatedMs, "\"last-updated-ms\":"),
+    (Key::LastColumnId, "\"last-column-id\":"),
+    (Key::Schema, "\"schema\":"),
+    (Key::CurrentSchemaId, "\"current-schema-id\":"),
+    (Key::Schemas, "\"schemas\":"),
+    (Key::PartitionSpec, "\"partition-spec\":"),
+    (Key::DefaultSpecId, "\"default-spec-id\":"),
+    (Key::PartitionSpecs, "\"partition-specs\":"),
+    (Key::LastPartitionId, "\"last-partition-id\":"),
+    (Key::DefaultSortOrderId, "\"default-sort-order-id\":"),
+    (Key::SortOrders, "\"sort-orders\":"),
+    (Key::Properties, "\"properties\":"),
+    (Key::CurrentSnapshotId, "\"current-snapshot-id\":"),
+    (Key::NextRowId, "\"next-row-id\":"),
+    (Key::Refs, "\"refs\":"),
+    (Key::Snapshots, "\"snapshots\":"),
+    (Key::Statistics, "\"statistics\":"),
+    (Key::PartitionStatistics, "\"partition-statistics\":"),
+    (Key::EncryptionKeys, "\"encryption-keys\":"),
+    (Key::SnapshotLog, "\"snapshot-log\":"),
+    (Key::MetadataLog, "\"metadata-log\":"),
 ];
 
 impl Key {
     pub(super) fn of(name: &str) -> Key {
-        KNOWN.iter().find(|(_, known)| *known == name).map_or(Key::Unknown, |(key, _)| *key)
+        KNOWN.iter().find(|(key, _)| key.name() == name).map_or(Key::Unknown, |(key, _)| *key)
+    }
+
+    /// Its name with quotation marks and a colon.
+    pub(super) fn written(self) -> &'static str {
+        KNOWN.get(self as usize).map_or("", |(_, written)| written)
     }
 
     pub(super) fn name(self) -> &'static str {
-        KNOWN.iter().find(|(key, _)| *key == self).map_or("", |(_, name)| name)
+        let written = self.written();
+        written.get(1..written.len().saturating_sub(2)).unwrap_or_default()
     }
 
     /// Whether a complete document of this version has it.

@@ -255,6 +255,17 @@ fn strings_are_equal_by_what_they_say() {
 }
 
 #[test]
+fn a_member_is_found_by_its_name() {
+    use super::layout::Key;
+    for name in ["format-version", "schema", "partition-specs", "encryption-keys", "metadata-log"] {
+        assert_eq!(Key::of(name).name(), name);
+    }
+    assert_eq!((Key::of("refs"), Key::of("metadata-log")), (Key::Refs, Key::MetadataLog));
+    assert_eq!((Key::of("ref"), Key::of("")), (Key::Unknown, Key::Unknown));
+    assert_eq!(Key::Unknown.name(), "");
+}
+
+#[test]
 fn many_properties_are_merged_in_order() {
     let mut properties = Properties::from_iter([("a", "1"), ("b", "2"), ("c", "3")]);
     let updates = Properties::from_iter([("b", "x"), ("d", "4"), ("uuid", "no"), ("a", "1")]);
