@@ -7,6 +7,7 @@
 
 pub mod doc;
 pub mod cache;
+pub mod config;
 mod error;
 pub mod ident;
 pub mod service;

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::mem;
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -66,6 +67,8 @@ pub struct Entry {
     /// What comes before it in an answer.
     head: Bytes,
     etag: [Box<str>; 2],
+    /// Its file on this machine, once somebody has looked; none of one that is elsewhere.
+    file: OnceLock<Option<PathBuf>>,
     all: Form,
     refs: Form,
 }
@@ -112,6 +115,7 @@ impl Entry {
             document,
             head: head.into(),
             etag,
+            file: OnceLock::new(),
             all: Form::default(),
             refs: Form::default(),
             pointer,
@@ -130,6 +134,14 @@ impl Entry {
     #[must_use]
     pub fn location(&self) -> Option<&str> {
         self.pointer.as_ref().map(|pointer| &*pointer.location)
+    }
+
+    /// Whether its metadata file is there. `find` says where that is on this machine; a file that is
+    /// elsewhere is taken to be there. One system call.
+    pub(crate) fn has_file(&self, find: impl FnOnce(&str) -> Option<PathBuf>) -> bool {
+        let file = self.file.get_or_init(|| self.location().and_then(find));
+        let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|it| it.is_file());
+        file.as_ref().is_none_or(is_file)
     }
 
     /// The document as it is in its file, all snapshots of it.

@@ -1,6 +1,7 @@
 //! From a document to its file and back, and from a name to an entry.
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -86,17 +87,19 @@ impl Catalog {
         Ok(Some(entry))
     }
 
-    /// Refuses an entry whose metadata file is gone, where that is to be looked at.
-    pub(super) fn check_file(&self, warehouse: &Warehouse, entry: &Entry) -> Result<()> {
-        match entry.location() {
-            Some(location)
-                if self.0.settings.check_files && !warehouse.files().seems_there(location) =>
-            {
-                let message = format!("Failed to open input stream for file: {location}");
-                Err(Error::new(Kind::NotFound, message))
-            }
-            _ => Ok(()),
+    /// Refuses an entry whose metadata file is gone, where that is to be looked at. A location that
+    /// the configuration does not allow any more is looked at in vain.
+    pub(crate) fn check_file(&self, warehouse: &Warehouse, entry: &Entry) -> Result<()> {
+        let find = |location: &str| match warehouse.files().local_path(location) {
+            Ok(path) => path,
+            Err(_) => Some(PathBuf::new()),
+        };
+        if !self.0.settings.check_files || entry.has_file(find) {
+            return Ok(());
         }
+        let location = entry.location().unwrap_or_default();
+        let message = format!("Failed to open input stream for file: {location}");
+        Err(Error::new(Kind::NotFound, message))
     }
 }
 
@@ -181,7 +184,7 @@ fn file_number(location: &str) -> Option<u64> {
     digits.parse().ok().filter(|number| *number < FILE_NUMBER_MAX)
 }
 
-pub(super) fn is_gzip(location: &str) -> bool {
+fn is_gzip(location: &str) -> bool {
     GZIP_ENDS.iter().any(|end| location.ends_with(end))
 }
 

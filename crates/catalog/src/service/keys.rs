@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use node::clock;
+use node::drain::Drain;
 
 use super::{Call, Catalog};
 use crate::error::{Error, Kind, Result};
@@ -15,6 +16,9 @@ use crate::store::Stamp;
 
 /// How long a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
+
+/// How often keys are forgotten.
+const FORGET_EVERY: Duration = Duration::from_secs(300);
 
 impl Catalog {
     /// Carries out a change in a task of its own: by `act`, or when it was done before, answers
@@ -64,6 +68,20 @@ impl Catalog {
             let message = "the change was broken off: its outcome is not known";
             Error::caused(Kind::CommitStateUnknown, message, error)
         })?
+    }
+
+    /// Does what has to be done now and then, until the server drains.
+    pub async fn work(&self, drain: &Drain) {
+        loop {
+            tokio::select! {
+                () = drain.begun() => return,
+                () = tokio::time::sleep(FORGET_EVERY) => {}
+            }
+            if let Err(error) = self.forget_keys().await {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "old idempotency keys stay");
+            }
+        }
     }
 
     /// Forgets keys that nobody may use any more. Answers how many.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Catalog;
-use super::documents::{is_gzip, write_document};
+use super::documents::{read, write_document};
 use crate::error::{Error, Kind, Result};
 use crate::store::Relation;
 use crate::warehouse::Warehouse;
@@ -59,24 +59,16 @@ impl Catalog {
 /// Writes one file again if it is not as it was; whether it was not.
 async fn again(warehouse: &Warehouse, relation: &Relation) -> Result<bool> {
     let (location, files) = (&*relation.pointer.location, warehouse.files());
-    let Some(document) = relation.document.clone().filter(|_| files.is_local(location)) else {
+    // A bucket loses nothing; what the configuration does not allow any more is its owner's.
+    let is_local = files.local_path(location).is_ok_and(|path| path.is_some());
+    let Some(document) = relation.document.clone().filter(|_| is_local) else {
         return Ok(false);
     };
-    match files.read(location).await {
-        // What is packed is not compared byte by byte: packing differs between versions.
-        Ok(found) if is_gzip(location) => match super::documents::read(warehouse, location).await {
-            Ok(text) if text == document => return Ok(false),
-            _ => drop(found),
-        },
+    // Text is compared: versions pack differently.
+    match read(warehouse, location).await {
         Ok(found) if found == document => return Ok(false),
         Ok(_) => {}
-        Err(error) if error.kind == Kind::NotFound => {}
-        // The configuration does not allow this location any more: that is for its owner to mend.
-        Err(error) if error.kind == Kind::Forbidden => {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, location, "a metadata file is out of reach");
-            return Ok(false);
-        }
+        Err(error) if matches!(error.kind, Kind::NotFound | Kind::BadRequest) => {}
         Err(error) => return Err(error),
     }
     tracing::warn!(location, "a metadata file was lost and is written again");

@@ -37,8 +37,8 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// The warehouse of this name, which is made when there is none; one that exists keeps the
-    /// root it has.
+    /// The warehouse of this name, which is made when there is none. One that exists has this root
+    /// from now on; its tables are where they are.
     ///
     /// # Errors
     /// When the store cannot be written.
@@ -52,7 +52,7 @@ impl CatalogStore {
         let (name, root) = (name.to_owned(), root.to_owned());
         let written = self.store.transact_idempotent("catalog.ensure_warehouse", move |it| {
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
-                VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
+                VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO UPDATE SET root = $3";
             let new = [Value::from(&id), Value::from(&name), Value::from(&root), ms(now_ms)];
             it.execute(sql, &new)?;
             let sql = "SELECT id, root FROM catalog_warehouses WHERE name = $1";

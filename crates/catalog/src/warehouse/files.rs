@@ -90,19 +90,21 @@ impl Files {
         matches!(self.find(location), Ok((Back::Directory(_), _)))
     }
 
-    /// Whether there is a file, in a directory of this machine. A file in a bucket is taken to be
-    /// there. Answers at once: one system call, and what it says is no secret.
-    #[must_use]
-    pub fn seems_there(&self, location: &str) -> bool {
-        match self.find(location) {
-            Ok((Back::Directory(root), parts)) => {
+    /// The path of a file in a directory of this machine; none of one in a bucket. It is for
+    /// looking whether it is there: opening it is for [`Files::read`], which follows no link.
+    ///
+    /// # Errors
+    /// `Forbidden` when it is outside of the roots.
+    pub fn local_path(&self, location: &str) -> Result<Option<PathBuf>> {
+        let (back, parts) = self.find(location)?;
+        Ok(match back {
+            Back::Directory(root) => {
                 let mut path = root.clone();
                 path.extend(parts.iter().map(|part| &**part));
-                path.symlink_metadata().is_ok_and(|it| it.is_file())
+                Some(path)
             }
-            Ok((Back::Objects(_), _)) => true,
-            Err(_) => false,
-        }
+            Back::Objects(_) => None,
+        })
     }
 
     /// The bytes of a file.

@@ -99,12 +99,12 @@ async fn a_file_is_written_once_and_found_until_it_is_removed() {
     let error = files.read(&location).await.unwrap_err();
     let expected = format!("Failed to open input stream for file: {location}");
     assert_eq!((error.kind, error.message), (Kind::NotFound, expected));
-    assert!(!files.seems_there(&location));
+    assert!(!files.local_path(&location).unwrap().unwrap().exists());
     for flush in [Flush::No, Flush::Yes] {
         let location = format!("{location}-{flush:?}");
         let content = Bytes::from_static(b"{}");
         files.write_new(&location, content.clone(), flush).await.unwrap();
-        assert!(files.seems_there(&location));
+        assert!(files.local_path(&location).unwrap().unwrap().is_file());
         assert_eq!(files.read(&location).await.unwrap(), content);
         let again = files.write_new(&location, Bytes::new(), flush).await.unwrap_err();
         assert_eq!(again.kind, Kind::AlreadyExists);
@@ -182,7 +182,6 @@ async fn what_is_no_file_is_not_waited_for() {
         let result = warehouse.files().read(&format!("{root}/{place}")).await;
         assert!(matches!(result.unwrap_err().kind, Kind::Forbidden | Kind::BadRequest));
     }
-    assert!(!warehouse.files().seems_there(&format!("{root}/pipe")));
 }
 
 #[tokio::test]
@@ -201,7 +200,7 @@ async fn a_bucket_is_a_warehouse_too() {
     assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
     files.write_new(&location, Bytes::from_static(b"{}"), Flush::No).await.unwrap();
     assert_eq!(files.read(&location).await.unwrap(), "{}");
-    assert!(files.seems_there(&location) && !files.is_local(&location));
+    assert_eq!(files.local_path(&location).unwrap(), None);
     let other = location.replacen("s3://", "s3a://", 1);
     assert_eq!(files.read(&other).await.unwrap(), "{}");
     let strange = format!("{}/ns/a=b", warehouse.root());

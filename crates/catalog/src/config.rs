@@ -1,0 +1,46 @@
+//! The `[catalog]` table: where tables are, and what may be kept in memory.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of the catalog. Every limit has its name here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Whether there is a catalog at all.
+    pub enabled: bool,
+    /// What the warehouse is called that clients get who name none.
+    pub warehouse: String,
+    /// Where it is: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX?endpoint=…&region=…`; may be a
+    /// reference. Left out: a directory in the data directory.
+    pub root: Option<String>,
+    /// Other roots that clients may have tables below, in the same form.
+    pub locations: Vec<String>,
+    /// For buckets: names the key. References are taken for all three. Without any of them they are
+    /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
+    pub access_key_id: Option<String>,
+    /// The key.
+    pub secret_access_key: Option<String>,
+    /// With keys that are for a time only.
+    pub session_token: Option<String>,
+    /// Bytes of documents in memory. What is not in memory is read from the store.
+    pub cache_bytes_max: usize,
+    /// Whether a table is loaded only when its metadata file is there. Files in buckets are taken
+    /// to be there.
+    pub check_files: bool,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            enabled: true,
+            warehouse: "main".to_owned(),
+            root: None,
+            locations: Vec::new(),
+            access_key_id: None,
+            secret_access_key: None,
+            session_token: None,
+            cache_bytes_max: 128 << 20,
+            check_files: true,
+        }
+    }
+}
