@@ -526,7 +526,8 @@ mod tests {
             [("md5", 2, true), ("scram-sha-256", 2, true), ("trust", 3, false)]
         {
             let text = format!(
-                "[databases]\np0 = host=127.0.0.1\n[users]\neve = max_user_client_connections=2\n\
+                "[databases]\np0 = host=127.0.0.1\n[users]\n\
+                 eve = max_user_client_connections=2\n\
                  [pgbouncer]\nauth_type={auth}\n"
             );
             let config = translated(&text).unwrap().config;
