@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use wire::mysql::frame::{HEADER_BYTES, Header, put_header};
 use wire::mysql::packet::ErrPacket;
-use wire::mysql::reply::Event;
+use wire::mysql::reply::{Event, ReplyKind};
 
 use crate::pg::statements::{HashKey, HashedMap};
 
@@ -377,6 +377,8 @@ pub(crate) struct Executing {
     pub(crate) number: u32,
     pub(crate) statement: Arc<Statement>,
     pub(crate) place: StatementId,
+    /// Whether a cursor is asked for.
+    pub(crate) reply: ReplyKind,
     /// It failed before, because the server had to prepare the statement anew.
     pub(crate) is_second: bool,
 }

@@ -245,6 +245,11 @@ fn rows_are_not_taken_for_what_they_look_like() {
                 }
                 assert_eq!(client.value("SELECT 'mine'"), "mine", "{}", place.name);
             }
+            // The cursor of a block shows in the status of its results, and is none of a client's.
+            let block = "FOR it IN (SELECT seq FROM seq_1_to_2) DO \
+                         SELECT it.seq LIMIT 0; SELECT it.seq; END FOR";
+            let block = other.run(block);
+            assert_eq!(block.results.len(), 5, "{}", place.name);
             let nulls = other.run("SELECT NULL UNION ALL SELECT '' UNION ALL SELECT NULL").rows();
             assert_eq!(nulls, [[None], [Some(String::new())], [None]], "{}", place.name);
             assert_eq!(

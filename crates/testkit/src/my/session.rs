@@ -163,8 +163,8 @@ impl MyClient {
 
     /// Reads rows to their end; gives the error that ended them.
     fn rows(&mut self, form: Form, rows: &mut MyRows) -> io::Result<Option<MyError>> {
-        // With a cursor the rows wait for whoever fetches them.
-        if self.status & status::CURSOR_EXISTS != 0 {
+        // With a cursor the rows wait for whoever fetches them; texts have none, whatever is told.
+        if matches!(form, Form::Binary) && self.status & status::CURSOR_EXISTS != 0 {
             rows.end = Some(MyOk { status: self.status, ..MyOk::default() });
             return Ok(None);
         }

@@ -44,8 +44,12 @@ pub enum ReplyKind {
     Simple,
     /// Results with rows of text.
     Query,
-    /// Results with rows in the binary protocol, or a cursor.
+    /// Results with rows in the binary protocol, to an execution that asked for no cursor.
     Execute,
+    /// The same, or a cursor, to an execution that asked for one. Only here `CURSOR_EXISTS` means
+    /// that the rows are to be fetched: MariaDB sets it also while a block runs whose own cursor
+    /// is open (`FOR … DO`).
+    Cursor,
     /// The number of a statement, and the definitions of its parameters and columns.
     Prepare,
     /// Column definitions.
@@ -189,7 +193,7 @@ impl Reply {
         let place = match kind {
             ReplyKind::None | ReplyKind::Foreign => Place::Done,
             ReplyKind::Simple => Place::Simple,
-            ReplyKind::Query | ReplyKind::Execute => Place::Result,
+            ReplyKind::Query | ReplyKind::Execute | ReplyKind::Cursor => Place::Result,
             ReplyKind::Prepare => Place::Prepared,
             ReplyKind::FieldList => Place::Fields,
             ReplyKind::Text => Place::Text,
@@ -232,8 +236,8 @@ impl Reply {
 
     /// After [`Event::Column`]: whether it was the last definition of its block of columns or
     /// parameters. Who translates for a client that has not agreed on `DEPRECATE_EOF` puts an EOF
-    /// there: at once in a preparation; in a result only before the first row or before an end
-    /// without `CURSOR_EXISTS`, as a cursor's result has but one.
+    /// there: at once in a preparation; in a result only before the first row or before an end,
+    /// but for that of a cursor, whose result has but one.
     #[inline]
     pub const fn is_block_end(&self) -> bool {
         self.block_ended
@@ -446,7 +450,7 @@ impl Reply {
 
     fn columns_end(&mut self, head: &[u8]) -> Result<Event, ReplyError> {
         let status = self.eof(head)?;
-        if self.kind == ReplyKind::Execute && status.contains(Status::CURSOR_EXISTS) {
+        if self.kind == ReplyKind::Cursor && status.contains(Status::CURSOR_EXISTS) {
             self.result_ended();
             return Ok(Event::End(status));
         }
@@ -486,7 +490,8 @@ impl Reply {
 
     #[inline]
     fn result_ended(&mut self) {
-        let several = matches!(self.kind, ReplyKind::Query | ReplyKind::Execute);
+        let several =
+            matches!(self.kind, ReplyKind::Query | ReplyKind::Execute | ReplyKind::Cursor);
         self.place = if several && self.status.contains(Status::MORE_RESULTS) {
             Place::Result
         } else {

@@ -40,9 +40,8 @@ impl Giving<'_> {
     ) {
         if self.columns.owes_eof {
             self.columns.owes_eof = false;
-            let is_cursor = matches!(
-                event, Event::End(status) if status.contains(Status::CURSOR_EXISTS)
-            );
+            let is_cursor = self.kind == ReplyKind::Cursor
+                && matches!(event, Event::End(status) if status.contains(Status::CURSOR_EXISTS));
             if !is_cursor {
                 eof(client, to);
             }

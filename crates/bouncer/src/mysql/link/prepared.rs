@@ -482,7 +482,9 @@ pub(super) fn executed(
     out: &mut Outputs<'_>,
 ) {
     let is_open = result.is_ok_and(|status| {
-        status.contains(Status::CURSOR_EXISTS) && !status.contains(Status::LAST_ROW_SENT)
+        executing.reply == ReplyKind::Cursor
+            && status.contains(Status::CURSOR_EXISTS)
+            && !status.contains(Status::LAST_ROW_SENT)
     });
     let user = if is_open && client.is_some() { Some(executing.number) } else { None };
     server.statements.set_user(executing.place, user);

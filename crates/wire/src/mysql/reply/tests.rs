@@ -159,13 +159,15 @@ fn a_cursor_ends_the_reply_behind_the_columns() {
     let begin = [(&b"\x01"[..], Event::Columns(1)), (COLUMN, Event::Column)];
     let status = Status(0x42);
     let eof = (&b"\xfe\0\0\x42\0"[..], Event::End(status));
-    check(ReplyKind::Execute, CLASSIC, &[&begin[..], &[eof]].concat());
+    check(ReplyKind::Cursor, CLASSIC, &[&begin[..], &[eof]].concat());
     let ok = (&b"\xfe\0\0\x42\0\0\0"[..], Event::End(status));
-    check(ReplyKind::Execute, MODERN, &[&begin[..], &[ok]].concat());
-    // A query in text has none, whatever the flag says.
+    check(ReplyKind::Cursor, MODERN, &[&begin[..], &[ok]].concat());
+    // Who asked for none has none, whatever the flag says.
     let columns_end = (eof.0, Event::ColumnsEnd(status));
     let rest = [columns_end, (EOF_PACKET, Event::End(PLAIN))];
-    check(ReplyKind::Query, CLASSIC, &[&begin[..], &rest].concat());
+    for kind in [ReplyKind::Query, ReplyKind::Execute] {
+        check(kind, CLASSIC, &[&begin[..], &rest].concat());
+    }
     let last = (&b"\xfe\0\0\xc2\0"[..], Event::End(Status(0xc2)));
     check(ReplyKind::Rows, CLASSIC, &[(b"\0\0a", Event::Row), last]);
 }
@@ -174,7 +176,7 @@ fn a_cursor_ends_the_reply_behind_the_columns() {
 fn several_results_follow_each_other() {
     let result = [(&b"\x01"[..], Event::Columns(1)), (COLUMN, Event::Column)];
     let row = (&b"\0\0"[..], Event::Row);
-    for kind in [ReplyKind::Query, ReplyKind::Execute] {
+    for kind in [ReplyKind::Query, ReplyKind::Execute, ReplyKind::Cursor] {
         let modern = [(OK_EOF_MORE, Event::End(MORE)), (OK_MORE, Event::Ok(MORE))];
         let packets = [&modern[1..], &result, &[row], &modern[..1], &result, &modern[..1]].concat();
         check(kind, MODERN, &[&packets[..], &[(OK_PACKET, Event::Ok(PLAIN))]].concat());

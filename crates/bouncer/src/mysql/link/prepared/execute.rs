@@ -23,6 +23,9 @@ const KEPT_BYTES_MAX: usize = 4 * 1024;
 /// What every execution begins with: code, number, flags, and how often, which is always once.
 const EXECUTE_BYTES: usize = 10;
 
+/// Where the flags are in an execution: which kind of cursor is asked for, none if zero.
+const FLAGS_AT: usize = 5;
+
 /// Where the number is in a packet.
 const NUMBER_AT: usize = HEADER_BYTES + 1;
 
@@ -34,6 +37,16 @@ struct Head<'a> {
     types: Option<&'a [u8]>,
     /// Bytes of the payload that these are.
     len: usize,
+}
+
+impl Head<'_> {
+    /// What may come back.
+    fn reply(&self) -> ReplyKind {
+        match self.before_types.get(FLAGS_AT) {
+            Some(0) | None => ReplyKind::Execute,
+            Some(_) => ReplyKind::Cursor,
+        }
+    }
 }
 
 /// Reads the head of an execution with so many parameters.
@@ -130,9 +143,9 @@ impl Link<'_, '_> {
         if header.total() <= KEPT_BYTES_MAX {
             self.keep(number, (header, rest), &head);
         }
-        let executing = Executing { number, statement, place, is_second: false };
-        let note = Note::Execute(executing);
-        self.server.push(ReplyKind::Execute, Audience::Client, note);
+        let reply = head.reply();
+        let executing = Executing { number, statement, place, reply, is_second: false };
+        self.server.push(reply, Audience::Client, Note::Execute(executing));
         taken
     }
 
@@ -229,6 +242,6 @@ pub(super) fn resend(
     if let Some(at) = out.to_server.get_mut(start + NUMBER_AT..start + NUMBER_AT + number.len()) {
         at.copy_from_slice(&number);
     }
-    server.push(ReplyKind::Execute, Audience::Client, Note::Execute(executing));
+    server.push(executing.reply, Audience::Client, Note::Execute(executing));
     Prepared::Resent
 }
