@@ -10,8 +10,8 @@ pub struct Config {
     pub enabled: bool,
     /// What the warehouse is called that clients get who name none.
     pub warehouse: String,
-    /// Where it is: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX?endpoint=…&region=…`; may be a
-    /// reference. Left out: a directory in the data directory.
+    /// Where it is: `file:///DIRECTORY`, or `s3://BUCKET/PREFIX?endpoint=…&region=…`. Left out: a
+    /// directory in the data directory.
     pub root: Option<String>,
     /// Other roots that clients may have tables below, in the same form.
     pub locations: Vec<String>,
