@@ -4,7 +4,6 @@
 #![forbid(unsafe_code)]
 
 pub mod auth_query;
-pub mod cancel;
 pub mod config;
 pub mod control;
 mod error;
@@ -16,6 +15,7 @@ pub mod metrics;
 pub mod mysql;
 pub mod pg;
 pub mod pgbouncer;
+pub mod rate;
 pub mod relay;
 pub mod secrets;
 pub mod service;

@@ -41,6 +41,7 @@ mod obey;
 mod opening;
 pub mod orders;
 pub mod pools;
+mod prover;
 mod resolve;
 mod server;
 mod slots;
@@ -73,15 +74,16 @@ use self::accept::Listener;
 use self::common::{Common, Peer};
 use self::conn::Source;
 use self::orders::{Inbox, Order};
+use self::prover::Prover;
 use self::resolve::Resolver;
 use self::snapshot::Snapshot;
 use self::stats::{TenantStats, ThreadBooks};
 use self::worker::{Parts, Worker};
-use crate::cancel::{CANCELS, Limiter};
 use crate::config::{Config, TlsTable};
 use crate::link::{Keyrings, Links};
 use crate::pg::login::CleartextPolicy;
 use crate::pg::statements::HashKey;
+use crate::rate::{CANCELS, FAILED_LOGINS, Limiter};
 use crate::service::Threads;
 use crate::tenants::{Current, TenantId};
 use crate::tls::{ClientSide, ClientTls, ServerSide};
@@ -371,6 +373,8 @@ fn start_threads(
 ) -> io::Result<(Arc<Common>, Vec<JoinHandle<()>>)> {
     let started = node::clock::now();
     let resolver = Resolver::start()?;
+    let failed_logins = Arc::new(Limiter::new(FAILED_LOGINS, started));
+    let prover = Prover::start(Arc::clone(&failed_logins))?;
     let mut polls = Vec::with_capacity(count);
     let mut peers = Vec::with_capacity(count);
     for _ in 0..count {
@@ -395,6 +399,8 @@ fn start_threads(
         resolver,
         keys: keys::Keys::default(),
         cancel_rate: Limiter::new(CANCELS, started),
+        failed_logins,
+        prover,
         population: Arc::default(),
         greetings: common::Greetings::default(),
         holders: Arc::default(),

@@ -39,6 +39,8 @@ pub enum LoginNext {
     StartTls,
     /// Find out who [`LoginMachine::asked`] is; then call [`LoginMachine::routed`].
     Route,
+    /// Do this on another thread; then call [`LoginMachine::checked`].
+    Check(Box<mysql::login::Check>),
     /// The client is who it says.
     Done(Proved),
     /// It wants to cancel what another client does, and has been dealt with.
@@ -184,6 +186,17 @@ impl Keyrings {
     }
 }
 
+impl Proof {
+    /// Whether that is a password.
+    #[must_use]
+    pub fn asks_password(&self) -> bool {
+        match self {
+            Proof::Pg(auth) => matches!(auth.proof, pg::login::Proof::Password(..)),
+            Proof::My(proof) => matches!(proof, mysql::login::Proof::Password { .. }),
+        }
+    }
+}
+
 impl LoginMachine {
     /// What the client asks for, once that is known.
     #[must_use]
@@ -262,6 +275,18 @@ impl LoginMachine {
         }
     }
 
+    /// Answers [`LoginNext::Check`]; nothing when it did not ask.
+    pub fn checked(
+        &mut self,
+        answer: mysql::login::Checked,
+        out: &mut Vec<u8>,
+    ) -> Option<LoginStep> {
+        match self {
+            LoginMachine::Pg(_) => None,
+            LoginMachine::My(login) => Some(login.checked(answer, out).into()),
+        }
+    }
+
     /// Appends why it has to go.
     pub fn put_farewell(&self, fields: &ErrorFields<'_>, out: &mut Vec<u8>) {
         match self {
@@ -312,6 +337,7 @@ impl From<mysql::login::LoginNext> for LoginNext {
             My::More => LoginNext::More,
             My::StartTls => LoginNext::StartTls,
             My::Route => LoginNext::Route,
+            My::Check(check) => LoginNext::Check(check),
             My::Done(authenticated) => LoginNext::Done(Proved::My(authenticated)),
             My::Fail(refusal) => LoginNext::Fail(refusal),
         }

@@ -20,7 +20,7 @@ use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantId, TenantUser};
 
 mod own_key;
 
-pub use own_key::{KeyError, OwnKey, encrypt};
+pub use own_key::{KeyError, KeyPair, OwnKey, encrypt};
 
 /// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
 const PREPARED_MAX: usize = 65_536;

@@ -392,9 +392,12 @@ fn logs_in(plugin: Plugin, bytes: &[u8], piece: usize) -> bool {
             if matches!(step.next, LoginNext::Route) {
                 step = login.routed(Ok(proof()), &mut out);
             }
+            if let LoginNext::Check(check) = &step.next {
+                step = login.checked(check.run(), &mut out);
+            }
             match step.next {
                 LoginNext::More => break,
-                LoginNext::Route => {}
+                LoginNext::Route | LoginNext::Check(_) => {}
                 LoginNext::StartTls | LoginNext::Fail(_) => return false,
                 LoginNext::Done(_) => return true,
             }

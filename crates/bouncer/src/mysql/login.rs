@@ -19,12 +19,14 @@ use wire::mysql::packet::{self, OkPacket};
 use wire::pg::secret::Password;
 
 use super::COLLATION;
-use super::auth::OwnKey;
+use super::auth::{KeyPair, OwnKey};
 use crate::pg::login::{CleartextPolicy, Reached, Refusal, TlsFacts, TlsPolicy};
 
+mod check;
 mod errors;
 mod requested;
 
+pub use check::{Check, Checked};
 pub use errors::{errno_of, put_refusal, put_refusal_unasked};
 pub use requested::Requested;
 
@@ -101,6 +103,8 @@ pub enum LoginNext {
     /// Lead [`Login::requested`] to a tenant, in whatever time that takes; then call
     /// [`Login::routed`].
     Route,
+    /// Do this where nobody else waits for it; then call [`Login::checked`].
+    Check(Box<Check>),
     /// The client is who it says. It waits for [`welcome`], or for [`put_refusal`].
     Done(Box<Authenticated>),
     /// Close, or refuse the change of the user and close. The client was told, unless it left by
@@ -183,8 +187,10 @@ enum State {
     Routing,
     /// A proof by this method. It is not looked at when there is nothing to prove.
     Proof(Plugin, Option<Expected>),
-    /// The password, encrypted in some way; and whether the key for that was given.
-    Full(Expected, bool),
+    /// The password, encrypted in some way; and the key for that, if it was given.
+    Full(Expected, Option<Arc<KeyPair>>),
+    /// An answer of [`Login::checked`].
+    Checking(Expected),
     /// Nothing any more.
     Over,
 }
@@ -275,7 +281,10 @@ impl Login {
 
     /// Takes what the client has sent and was not consumed before.
     pub fn input(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> LoginStep {
-        if matches!(self.state, State::Handshake | State::Routing | State::Over) {
+        if matches!(
+            self.state,
+            State::Handshake | State::Routing | State::Checking(_) | State::Over
+        ) {
             return LoginStep::new(0, LoginNext::More);
         }
         let Some(header) = Header::parse(bytes) else {
@@ -297,10 +306,12 @@ impl Login {
             State::Proof(plugin, expected) => {
                 self.proof(plugin, expected, payload, header.total(), out)
             }
-            State::Full(expected, has_key) => {
-                self.full((expected, has_key), payload, header.total(), out)
+            State::Full(expected, pair) => {
+                self.full((expected, pair), payload, header.total(), out)
             }
-            State::Handshake | State::Routing | State::Over => LoginStep::new(0, LoginNext::More),
+            State::Handshake | State::Routing | State::Checking(_) | State::Over => {
+                LoginStep::new(0, LoginNext::More)
+            }
         }
     }
 
@@ -325,6 +336,19 @@ impl Login {
                 self.ask(Expected { verifier, key }, method, out)
             }
             Err(refusal) => self.fail(0, refusal, out),
+        }
+    }
+
+    /// Answers [`LoginNext::Check`].
+    pub fn checked(&mut self, answer: Checked, out: &mut Vec<u8>) -> LoginStep {
+        let State::Checking(expected) = std::mem::replace(&mut self.state, State::Over) else {
+            return self.fail(0, Refusal::new("XX000", "nobody asked for a check"), out);
+        };
+        match answer {
+            Checked::Key(pair) => self.give_key(expected, pair, 0, out),
+            Checked::Proof(Some(shown)) => self.done(0, shown, Some(expected.verifier), out),
+            Checked::Proof(None) => self.denied(0, true, out),
+            Checked::Refused(refusal) => self.fail(0, refusal, out),
         }
     }
 
@@ -460,11 +484,14 @@ impl Login {
                 Fast::Wrong => None,
                 Fast::Unknown => {
                     self.more(&[auth::FULL], out);
-                    self.state = State::Full(expected, false);
+                    self.state = State::Full(expected, None);
                     return LoginStep::new(consumed, LoginNext::More);
                 }
             },
-            Plugin::Clear => accepts(&verifier, answer),
+            Plugin::Clear => {
+                let check = Check::password(&expected, answer);
+                return self.check(consumed, check, expected);
+            }
         };
         match shown {
             Some(shown) => self.done(consumed, shown, Some(verifier), out),
@@ -475,40 +502,56 @@ impl Login {
     /// Takes the password of `caching_sha2_password`, or gives the key to encrypt it with.
     fn full(
         &mut self,
-        (expected, has_key): (Expected, bool),
+        (expected, pair): (Expected, Option<Arc<KeyPair>>),
         payload: &[u8],
         consumed: usize,
         out: &mut Vec<u8>,
     ) -> LoginStep {
         let is_secret = self.reached != Reached::Tcp || self.tls.is_some();
-        let shown = if is_secret {
-            accepts(&expected.verifier, payload)
-        } else if payload == [auth::PUBLIC_KEY] && has_key {
+        match (payload, pair) {
+            _ if is_secret => {
+                let check = Check::password(&expected, payload);
+                self.check(consumed, check, expected)
+            }
             // Who asks again and again, and reads nothing, would have us keep all the answers.
-            let refusal = Refusal::new("08P01", "the public key was given already");
-            return self.fail(consumed, refusal, out);
-        } else if payload == [auth::PUBLIC_KEY] {
-            let text = expected.key.public_pem();
-            return match text {
-                Ok(text) => {
-                    self.more(text.as_bytes(), out);
-                    self.state = State::Full(expected, true);
-                    LoginStep::new(consumed, LoginNext::More)
+            ([auth::PUBLIC_KEY], Some(_)) => {
+                let refusal = Refusal::new("08P01", "the public key was given already");
+                self.fail(consumed, refusal, out)
+            }
+            ([auth::PUBLIC_KEY], None) => match expected.key.current() {
+                Some(pair) => self.give_key(expected, pair, consumed, out),
+                None => {
+                    let check = Check::key(&expected);
+                    self.check(consumed, check, expected)
                 }
-                Err(error) => {
-                    let refusal = Refusal::new("XX000", "there is no key to encrypt with");
-                    let cause = Some(error.to_string());
-                    self.fail(consumed, Refusal { cause, ..refusal }, out)
+            },
+            // Some clients have the key already, from a file.
+            (payload, pair) => match pair.or_else(|| expected.key.current()) {
+                Some(pair) => {
+                    let check = Check::hidden(&expected, pair, self.nonce, payload);
+                    self.check(consumed, check, expected)
                 }
-            };
-        } else {
-            let hidden = expected.key.decrypt(payload);
-            hidden.and_then(|hidden| accepts(&expected.verifier, &self.nonce.over(&hidden)))
-        };
-        match shown {
-            Some(shown) => self.done(consumed, shown, Some(expected.verifier), out),
-            None => self.denied(consumed, true, out),
+                None => self.denied(consumed, true, out),
+            },
         }
+    }
+
+    fn give_key(
+        &mut self,
+        expected: Expected,
+        pair: Arc<KeyPair>,
+        consumed: usize,
+        out: &mut Vec<u8>,
+    ) -> LoginStep {
+        self.more(pair.public_pem().as_bytes(), out);
+        self.state = State::Full(expected, Some(pair));
+        LoginStep::new(consumed, LoginNext::More)
+    }
+
+    /// Waits for what takes long.
+    fn check(&mut self, consumed: usize, check: Check, expected: Expected) -> LoginStep {
+        self.state = State::Checking(expected);
+        LoginStep::new(consumed, LoginNext::Check(Box::new(check)))
     }
 
     /// Whether a password may be asked for as it is.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,12 +17,13 @@ use super::holders::Holders;
 use super::keys::Keys;
 use super::opening::micros;
 use super::orders::{Inbox, Inner};
+use super::prover::Prover;
 use super::resolve::Resolver;
 use super::stats::ThreadBooks;
-use crate::cancel::Limiter;
 use crate::link::Keyrings;
 use crate::mysql;
 use crate::pg::settings::Settings;
+use crate::rate::{Limiter, Origin};
 use crate::secrets::Password;
 use crate::tenants::{Current, PoolId, Route, Tenant, TenantId};
 use crate::tls::{ClientSide, ServerSide};
@@ -51,7 +53,10 @@ pub(super) struct Common {
     pub(super) resolver: Resolver,
     pub(super) keys: Keys,
     /// How often one address may ask to cancel.
-    pub(super) cancel_rate: Limiter,
+    pub(super) cancel_rate: Limiter<IpAddr>,
+    /// How often clients may fail to log in.
+    pub(super) failed_logins: Arc<Limiter<Origin>>,
+    pub(super) prover: Prover,
     pub(super) population: Arc<Population>,
     pub(super) greetings: Greetings,
     pub(super) holders: Arc<Holders>,

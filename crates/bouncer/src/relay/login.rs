@@ -2,7 +2,9 @@
 //! the parameters of a server have to be known.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{PoolMode, TenantEngine, Transport, UserAuth};
 use wire::mysql::auth::{NONCE_BYTES, Nonce};
@@ -16,6 +18,7 @@ use super::handshake::facts;
 use super::keys::{KEY_BYTES, LONG_KEY_BYTES};
 use super::leave::Leaving;
 use super::pools::{PoolRef, Terms};
+use super::prover;
 use super::socket::Socket;
 use super::stats::TenantStats;
 use super::worker::{Look, Worker};
@@ -31,6 +34,7 @@ use crate::pg::login::{
 };
 use crate::pg::settings::{Parameters as Reported, Settings};
 use crate::pgbouncer::console::Rights;
+use crate::rate::Origin;
 use crate::secrets::Password;
 use crate::tenants::{ClientAuth, PoolId, Route, RouteRequest, ServerSecret, TenantUser, proof};
 use crate::tls;
@@ -41,7 +45,7 @@ const SEEN_MAX: usize = 64;
 /// A client that says who it is.
 #[derive(Debug)]
 pub(super) struct LoginPhase {
-    login: LoginMachine,
+    pub(super) login: LoginMachine,
     /// The number that it was told before anything was known of it.
     pid: Option<u32>,
     /// The tenant of its listener.
@@ -55,8 +59,12 @@ pub(super) struct LoginPhase {
     replication: ReplicationPolicy,
     /// What it may do, if it comes to the console.
     visit: Option<(Arc<str>, Rights)>,
-    /// Whether its secret is being looked up.
-    is_looked_up: bool,
+    /// Whether its secret is being looked up, or its proof checked.
+    pub(super) is_looked_up: bool,
+    /// From where it comes, once it has to prove who it is.
+    pub(super) origin: Option<Origin>,
+    /// Whether its failure was counted where it was found out.
+    pub(super) is_counted: bool,
     /// What holds for the handshake of TLS that is under way.
     pub(super) shakes_hands: Option<Arc<tls::Shown>>,
 }
@@ -95,7 +103,12 @@ impl LoginPhase {
     }
 
     /// What a client has to show that wants to the console; nothing of any other.
-    fn visit(&mut self, common: &Common) -> Option<Result<Proof, Refusal>> {
+    fn visit(
+        &mut self,
+        common: &Common,
+        peer: Option<SocketAddr>,
+        now: Instant,
+    ) -> Option<Result<Proof, Refusal>> {
         let requested = self.login.pg_requested()?;
         let desk = common.console.get()?;
         if requested.database_or_user() != console::DATABASE {
@@ -106,10 +119,17 @@ impl LoginPhase {
             Err(refusal) => return Some(Err(refusal)),
         };
         let demand = common.keyrings.pg.demand(&user, requested);
+        let origin = Origin::new(None, requested.reached, peer);
+        self.origin = Some(origin);
         self.visit = Some((user.name, rights));
-        Some(match demand {
+        let nobody = || Refusal::new("28000", "nobody knows this user");
+        let answer = match demand {
             pg::auth::Demand::Known(answer) => answer.map(Proof::Pg),
-            pg::auth::Demand::Query => Err(Refusal::new("28000", "nobody knows this user")),
+            pg::auth::Demand::Query => Err(nobody()),
+        };
+        Some(match prover::restrained(common, origin, now, Demand::Known(answer)) {
+            Demand::Known(answer) => answer,
+            Demand::Query => Err(nobody()),
         })
     }
 
@@ -128,6 +148,8 @@ impl LoginPhase {
             replication: ReplicationPolicy::Refused,
             visit: None,
             is_looked_up: false,
+            origin: None,
+            is_counted: false,
             shakes_hands: None,
         }
     }
@@ -257,6 +279,10 @@ impl Worker {
                 Some(answer) => self.routed(place, answer, rest),
                 None => Flow::Stop,
             },
+            LoginNext::Check(check) => {
+                self.send_outbox(Some(place), None);
+                self.prove(place, check)
+            }
             LoginNext::Done(proved) => {
                 self.send_outbox(Some(place), None);
                 match self.admit(place, proved) {
@@ -282,6 +308,7 @@ impl Worker {
                     refusal.message
                 );
                 self.doubt(place, &refusal);
+                self.count_failure(place, &refusal);
                 self.dismiss(place);
                 Flow::Took
             }
@@ -318,8 +345,10 @@ impl Worker {
         let words = self.words();
         self.journal_login(place);
         let client = self.clients.get_mut(place)?;
+        let peer = client.conn.socket.peer();
         let Phase::Login(phase) = &mut client.phase else { return None };
-        if let Some(answer) = phase.visit(&self.common) {
+        let reached = phase.login.asked()?.reached;
+        if let Some(answer) = phase.visit(&self.common, peer, self.ground.now) {
             return Some(answer);
         }
         let asked = phase.login.asked()?;
@@ -366,6 +395,9 @@ impl Worker {
             PoolMode::Transaction | PoolMode::Statement => ReplicationPolicy::Refused,
         };
         let demand = self.common.keyrings.demand(&route, &phase.login, replication)?;
+        let origin = Origin::new(Some(route.tenant.id), reached, peer);
+        let demand = prover::restrained(&self.common, origin, self.ground.now, demand);
+        phase.origin = Some(origin);
         phase.replication = replication;
         let answer = match demand {
             Demand::Known(answer) => Some(answer),

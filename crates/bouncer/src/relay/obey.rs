@@ -48,6 +48,7 @@ impl Worker {
             Inner::KillClient { client, pid } => self.kill_one(client, pid),
             Inner::Resolved { serial, addresses } => self.resolved(serial, addresses),
             Inner::Secret { client, serial, secret } => self.looked_up(client, serial, &secret),
+            Inner::Checked { client, serial, checked } => self.checked(client, serial, checked),
             Inner::Said { client, serial, answer } => self.answered(client, serial, &answer),
             Inner::GiveAway(heir) => self.give_away(heir),
             Inner::Adopted(adopted) => self.adopt(adopted),

@@ -84,6 +84,15 @@ pub(super) enum Inner {
         /// Its secret; `None` when there is no such user.
         secret: Result<Option<crate::secrets::Password>, String>,
     },
+    /// What came of a proof.
+    Checked {
+        /// Place of the client.
+        client: u32,
+        /// Tells it from later ones in that place.
+        serial: u64,
+        /// What that is.
+        checked: crate::mysql::login::Checked,
+    },
     /// The console has answered.
     Said {
         /// Place of the client that asked.

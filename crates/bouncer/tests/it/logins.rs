@@ -6,6 +6,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use api::{AuthQuerySpec, PoolMode, TenantEngine, TenantSpec, TenantUserSpec, TlsMode, UserAuth};
@@ -16,7 +17,7 @@ use bouncer::pg::login::{CleartextPolicy, Method};
 use bouncer::relay::{ListenAddress, ListenerSpec, Relay, RelayConfig, RelayParts, TcpPolicy};
 use bouncer::tenants::{Book, Current, Definition, ServerTls, Settings};
 use bouncer::tls::{ClientSide, ClientTls, ServerSide};
-use testkit::{Certificate, PgClient, Postgres, Scratch};
+use testkit::{Certificate, PgClient, PgFailure, Postgres, Scratch};
 use tokio_rustls::rustls::StreamOwned;
 
 /// A relay that speaks TLS on both legs, and looks users up.
@@ -339,4 +340,32 @@ fn a_server_that_is_none_harms_nobody() {
         assert!(error.contains("FATAL"), "{number}: {error}");
         gate.check("dbname=shop user=alice password=secret", Ok("alice"));
     }
+}
+
+#[test]
+fn who_fails_too_often_is_refused_for_a_while() {
+    let server = server();
+    let gate = Gate::start(&server, TlsMode::Prefer, CleartextPolicy::Anywhere, Method::Cleartext);
+    let log_in = |password: &str| {
+        let parameters = [("user", "alice"), ("database", "shop")];
+        let client = PgClient::login(&gate.tcp().into(), &parameters, password);
+        client.map(PgClient::close).map_err(|error| match error {
+            PgFailure::Server(error) => error.code().to_owned(),
+            error => panic!("{error:?}"),
+        })
+    };
+    let failed = AtomicUsize::new(0);
+    // Several at a time, or a slow machine forgives them as fast as they come.
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while log_in("wrong") == Err("28P01".to_owned()) {
+                    failed.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert!(failed.load(Ordering::Relaxed) >= 100, "{failed:?}");
+    // Right ones are as well, and not for long.
+    testkit::until("it to be forgiven", Duration::from_secs(60), || log_in("secret"));
 }

@@ -1,11 +1,13 @@
 //! A key of our own for clients that send their password over a connection that is not encrypted.
 //!
-//! It is made when the first one needs it, lives in memory, and is made anew after some thousand
-//! uses. How long it takes to decrypt with it depends on it (RUSTSEC-2023-0071): whoever records a
-//! password and then measures very many decryptions could find it out. Decryption is blinded, and a
-//! key that was used [`USES_MAX`] times is no key any more. Who can avoid it uses TLS.
+//! It is made before one needs it, lives in memory, and is made anew after some thousand uses,
+//! never by a thread that others wait for. How long it takes to decrypt with it depends on it
+//! (RUSTSEC-2023-0071): whoever records a password and then measures very many decryptions could
+//! find it out. Decryption is blinded, and a key that was used [`USES_MAX`] times is no key any
+//! more. Who can avoid it uses TLS.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use rsa::pkcs8::{DecodePublicKey as _, EncodePublicKey as _, LineEnding};
@@ -19,6 +21,9 @@ const KEY_BITS: usize = 2048;
 
 /// Decryptions with one key: far below what measuring its time takes.
 const USES_MAX: u32 = 4096;
+
+/// Decryptions after which the next key is made. What is left is for clients that have this one.
+const USES_WORN: u32 = USES_MAX / 4 * 3;
 
 /// The longest text with a server's public key that is read, and its longest key in bits: a server
 /// does not choose how much we calculate.
@@ -41,53 +46,85 @@ pub enum KeyError {
 
 /// The key. Shared by all threads.
 #[derive(Default)]
-pub struct OwnKey(Mutex<Option<Made>>);
+pub struct OwnKey {
+    current: Mutex<Option<Arc<KeyPair>>>,
+    /// Held while one is made: whoever comes meanwhile would make another one.
+    making: Mutex<()>,
+}
 
-#[derive(Clone)]
-struct Made {
-    private: Arc<RsaPrivateKey>,
-    public: Arc<str>,
-    uses: u32,
+/// A key that was made.
+pub struct KeyPair {
+    private: RsaPrivateKey,
+    public: String,
+    uses: AtomicU32,
 }
 
 impl OwnKey {
-    /// The public key, as MySQL sends it. Makes it if there is none, which takes some tenths of a
-    /// second: see [`OwnKey::prepare`].
+    /// The key for a client that comes now; none when there is none that can be used:
+    /// see [`OwnKey::renew`].
+    #[must_use]
+    pub fn current(&self) -> Option<Arc<KeyPair>> {
+        self.current.lock().clone().filter(|made| made.uses() < USES_MAX)
+    }
+
+    /// Makes a key if there is none or it is worn, which takes some tenths of a second.
     ///
     /// # Errors
     /// When it cannot be made.
-    pub fn public_pem(&self) -> Result<Arc<str>, KeyError> {
-        // Held while one is made: whoever comes meanwhile would make another one.
-        let mut made = self.0.lock();
-        if let Some(made) = made.as_ref().filter(|made| made.uses < USES_MAX) {
-            return Ok(Arc::clone(&made.public));
+    pub fn renew(&self) -> Result<Arc<KeyPair>, KeyError> {
+        let _making = self.making.lock();
+        if let Some(made) = self.current().filter(|made| !made.is_worn()) {
+            return Ok(made);
         }
         let private = RsaPrivateKey::new(&mut OsRng, KEY_BITS).map_err(KeyError::Make)?;
         let public = private.to_public_key().to_public_key_pem(LineEnding::LF);
-        let public: Arc<str> = public.map_err(|_| KeyError::Public)?.into();
-        *made = Some(Made { private: Arc::new(private), public: Arc::clone(&public), uses: 0 });
-        Ok(public)
+        let public = public.map_err(|_| KeyError::Public)?;
+        let made = Arc::new(KeyPair { private, public, uses: AtomicU32::new(0) });
+        *self.current.lock() = Some(Arc::clone(&made));
+        Ok(made)
     }
 
     /// Makes the key if there is none, so that no client waits for it.
     pub fn prepare(&self) {
-        if let Err(error) = self.public_pem() {
+        if let Err(error) = self.renew() {
             tracing::warn!(error = &error as &dyn std::error::Error, "make a key");
         }
+    }
+}
+
+impl KeyPair {
+    /// The public key, as MySQL sends it.
+    #[must_use]
+    pub fn public_pem(&self) -> &str {
+        &self.public
+    }
+
+    /// Whether the next one should be made.
+    #[must_use]
+    pub fn is_worn(&self) -> bool {
+        self.uses() >= USES_WORN
     }
 
     /// What was encrypted with the public key; none when it was not, or the key was used too often.
     /// About a millisecond.
     #[must_use]
     pub fn decrypt(&self, bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-        let private = {
-            let mut made = self.0.lock();
-            let made = made.as_mut().filter(|made| made.uses < USES_MAX)?;
-            made.uses = made.uses.saturating_add(1);
-            Arc::clone(&made.private)
-        };
-        let plain = private.decrypt_blinded(&mut OsRng, Oaep::new::<Sha1>(), bytes);
+        if self.uses.fetch_add(1, Ordering::Relaxed) >= USES_MAX {
+            self.uses.store(USES_MAX, Ordering::Relaxed);
+            return None;
+        }
+        let plain = self.private.decrypt_blinded(&mut OsRng, Oaep::new::<Sha1>(), bytes);
         plain.ok().map(Zeroizing::new)
+    }
+
+    fn uses(&self) -> u32 {
+        self.uses.load(Ordering::Relaxed)
+    }
+}
+
+impl std::fmt::Debug for KeyPair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyPair(..)")
     }
 }
 
@@ -118,24 +155,34 @@ mod tests {
 
     #[test]
     fn what_is_encrypted_with_the_public_key_is_read_with_ours_only() {
-        let (key, other) = (OwnKey::default(), OwnKey::default());
-        assert!(key.decrypt(b"before there is a key").is_none());
-        let pem = key.public_pem().expect("a key");
-        assert!(pem.starts_with("-----BEGIN PUBLIC KEY-----\n"), "{pem}");
-        assert_eq!(key.public_pem().expect("the same"), pem);
-        let hidden = encrypt(pem.as_bytes(), b"secret\0").expect("encrypt");
+        let (keys, others) = (OwnKey::default(), OwnKey::default());
+        assert!(keys.current().is_none());
+        let key = keys.renew().expect("a key");
+        let pem = key.public_pem().as_bytes();
+        assert!(key.public_pem().starts_with("-----BEGIN PUBLIC KEY-----\n"), "{key:?}");
+        assert_eq!(keys.renew().expect("the same").public_pem(), key.public_pem());
+        let hidden = encrypt(pem, b"secret\0").expect("encrypt");
         assert_eq!(hidden.len(), KEY_BITS / 8);
         assert_eq!(key.decrypt(&hidden).as_deref().map(Vec::as_slice), Some(&b"secret\0"[..]));
-        other.prepare();
-        assert!(other.decrypt(&hidden).is_none());
+        others.prepare();
+        assert!(others.current().expect("another").decrypt(&hidden).is_none());
         for bad in [&b""[..], &hidden[1..], &[0; 256], &[0xFF; 256]] {
             assert!(key.decrypt(bad).is_none());
         }
-        for (pem, plain) in [(&b"no key"[..], 7), (b"", 7), (pem.as_bytes(), 215)] {
+        for (pem, plain) in [(&b"no key"[..], 7), (b"", 7), (pem, 215)] {
             assert!(encrypt(pem, &vec![b'x'; plain]).is_err());
         }
-        key.0.lock().as_mut().expect("a key").uses = USES_MAX;
-        assert!(key.decrypt(&hidden).is_none());
-        assert_ne!(key.public_pem().expect("the next"), pem);
+        // The next one is there before this one is used up, and who has this one can use it.
+        key.uses.store(USES_WORN, Ordering::Relaxed);
+        assert!(key.is_worn());
+        assert_eq!(keys.current().expect("still").public_pem(), key.public_pem());
+        let next = keys.renew().expect("the next");
+        assert_ne!(next.public_pem(), key.public_pem());
+        assert_eq!(keys.current().expect("the next").public_pem(), next.public_pem());
+        assert!(key.decrypt(&hidden).is_some());
+        key.uses.store(USES_MAX, Ordering::Relaxed);
+        assert!(key.decrypt(&hidden).is_none() && key.decrypt(&hidden).is_none());
+        next.uses.store(USES_MAX, Ordering::Relaxed);
+        assert!(keys.current().is_none(), "nobody is given a key that is used up");
     }
 }

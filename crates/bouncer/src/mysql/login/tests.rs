@@ -121,6 +121,17 @@ fn answered(
     (login, step.next, payloads)
 }
 
+/// What comes of the work that a login waits for, if it waits for any.
+fn settled(login: &mut Login, next: LoginNext, out: &mut Vec<u8>) -> LoginNext {
+    match next {
+        LoginNext::Check(check) => {
+            assert_eq!(login.input(b"more", out).consumed, 0, "nothing is taken meanwhile");
+            login.checked(check.run(), out).next
+        }
+        next => next,
+    }
+}
+
 /// What one proof leads to, in few words.
 fn outcome(next: &LoginNext, payloads: &[Vec<u8>]) -> String {
     let said: Vec<String> = payloads
@@ -142,7 +153,7 @@ fn outcome(next: &LoginNext, payloads: &[Vec<u8>]) -> String {
         },
         LoginNext::Fail(_) => "out",
         LoginNext::More => "waits",
-        LoginNext::StartTls | LoginNext::Route => "?",
+        LoginNext::StartTls | LoginNext::Route | LoginNext::Check(_) => "?",
     };
     said.into_iter().chain([next.to_owned()]).collect::<Vec<_>>().join(", ")
 }
@@ -271,6 +282,7 @@ fn a_password_is_asked_for_as_it_is_where_nobody_listens() {
         assert_eq!(outcome(&next, &payloads(&out, 2)), "switch to mysql_clear_password, waits");
         out.clear();
         let next = login.input(&packet(3, given), &mut out).next;
+        let next = settled(&mut login, next, &mut out);
         outcome(&next, &payloads(&out, 4))
     };
     let unix = Reached::Unix { uid: Some(0) };
@@ -295,6 +307,7 @@ fn the_key_to_encrypt_with_is_given_once() {
     assert_eq!(outcome(&next, &said), "more 4, waits");
     let mut out = Vec::new();
     let next = login.input(&packet(3, &[2]), &mut out).next;
+    let next = settled(&mut login, next, &mut out);
     assert!(matches!(next, LoginNext::More), "{next:?}");
     assert!(payloads(&out, 4).concat().starts_with(b"\x01-----BEGIN PUBLIC KEY"));
     out.clear();

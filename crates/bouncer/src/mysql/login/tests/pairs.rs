@@ -103,6 +103,7 @@ impl Pair {
                 });
                 next = login.routed(Ok(proof), &mut to_client).next;
             }
+            next = settled(&mut login, next, &mut to_client);
             match next {
                 LoginNext::Done(done) => {
                     welcome(&done, Status::AUTOCOMMIT, &mut to_client);
@@ -111,7 +112,9 @@ impl Pair {
                 }
                 LoginNext::Fail(refusal) => met.refusal = Some(refusal),
                 LoginNext::More => {}
-                LoginNext::StartTls | LoginNext::Route => panic!("out of turn"),
+                LoginNext::StartTls | LoginNext::Route | LoginNext::Check(_) => {
+                    panic!("out of turn")
+                }
             }
         }
         panic!("they talk for ever: {met:?}");
