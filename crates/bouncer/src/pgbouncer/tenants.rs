@@ -486,7 +486,8 @@ mod tests {
                     p0 = port=6666 host=127.0.0.1 dbname=x user=ann pool_size=2 reserve_pool=3\n\
                     p1 = host=::1 pool_mode=statement max_db_connections=4 min_pool_size=9\n\
                     p2 = auth_user=bob auth_dbname=p0 timezone=UTC connect_query='set a=1'\n\
-                    [users]\nann = max_user_connections=3 pool_mode=session query_timeout=1 nonsense=2\n\
+                    [users]\n\
+                    ann = max_user_connections=3 pool_mode=session query_timeout=1 nonsense=2\n\
                     [pgbouncer]\nauth_type=trust\nlisten_addr = 127.0.0.1, ::1\nlisten_port=99\n\
                     query_timeout=1.5\nserver_login_retry=0\nadmin_users=ann\npkt_buf=75\n\
                     unix_socket_dir=/x\n";
