@@ -257,3 +257,44 @@ fn a_server_is_known_by_a_verified_certificate_or_because_the_operator_says_so()
         check(mode, &ca, Assurance::Unknown);
     }
 }
+
+/// A certificate of the first version of X.509: `openssl x509 -req` without extensions.
+fn first_version() -> (Scratch, Certificate) {
+    let (scratch, made) = made();
+    let certificate = Certificate { certificate: scratch.path().join("v1.pem"), key: made.key };
+    let key = certificate.key.to_str().expect("a path");
+    let request = scratch.path().join("request.pem");
+    let request = request.to_str().expect("a path");
+    let shown = certificate.certificate.to_str().expect("a path");
+    for words in [
+        vec!["req", "-new", "-key", key, "-subj", "/CN=localhost", "-out", request],
+        vec!["x509", "-req", "-x509v1", "-in", request, "-signkey", key, "-out", shown],
+        vec!["x509", "-req", "-in", request, "-signkey", key, "-out", shown],
+    ] {
+        // Only newer versions know the option, and only older ones need none.
+        let done = std::process::Command::new("openssl").args(&words).output().expect("openssl");
+        if words.contains(&"x509") && done.status.success() {
+            break;
+        }
+    }
+    (scratch, certificate)
+}
+
+#[test]
+fn certificates_of_the_first_version_are_shown_and_where_nobody_is_verified_taken() {
+    let (_scratch, own) = first_version();
+    let side = ClientSide::new(clients(TlsMode::Require, Some(&own), None)).expect("it is shown");
+    let tls = servers(TlsMode::Require, None, None);
+    let (_, bound) = shake(&side, &tls, "localhost").expect("a key is all that is asked for");
+    assert!(bound.is_some());
+    let tls = servers(TlsMode::VerifyCa, Some(&own), None);
+    shake(&side, &tls, "localhost").expect_err("verified");
+}
+
+#[test]
+fn a_certificate_of_the_first_version_with_another_key_is_refused() {
+    let (_scratch, own) = first_version();
+    let (_other, other) = made();
+    let mixed = Certificate { certificate: own.certificate, key: other.key };
+    ClientSide::new(clients(TlsMode::Require, Some(&mixed), None)).expect_err("not its key");
+}
