@@ -16,5 +16,7 @@ pub mod warehouse;
 pub mod json;
 pub mod schema;
 pub mod update;
+pub mod create;
+pub mod view;
 
 pub use error::{Error, Kind, Result};

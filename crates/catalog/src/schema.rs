@@ -1,12 +1,32 @@
 //! Schemas, partition specifications and sort orders, as far as an update needs to look into them.
+//!
+//! They are read and checked here; what is kept is what a client wrote, with other ids.
+
+mod columns;
+mod fresh;
+mod partition;
+mod rules;
+mod sort;
+#[cfg(test)]
+mod tests;
+mod transform;
+mod types;
 
 use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
-use crate::doc::{LAST_PARTITION_ID_NONE, TableDoc};
-use crate::json::{Fragment, JsonKind, put_comma};
+use crate::doc::TableDoc;
+use crate::json::{Fragment, JsonKind, put_comma, put_name};
 use crate::{Error, Kind, Result};
+pub use columns::{COLUMNS_MAX, NAMES_BYTES_MAX};
+use columns::{Columns, members as members_of_field};
+pub use fresh::fresh_ids;
+pub use partition::{PARTITION_FIELDS_MAX, bind_spec, same_spec};
+pub use rules::{COLUMN_ID_MAX, check_schema};
+pub use sort::{SORT_FIELDS_MAX, bind_order, same_order};
+pub use transform::SOURCES_MAX;
+use types::ColumnType;
 
 /// The part with its id set to `id`, all else as it was.
 #[must_use]
@@ -24,19 +44,11 @@ pub fn with_id(raw: &Fragment, key: &str, id: i32) -> Fragment {
 /// # Errors
 /// When it is no schema.
 pub fn last_column_id_of(schema: &Fragment) -> Result<i32> {
-    Ok(columns(schema)?.keys().copied().max().unwrap_or(0))
+    Ok(Columns::read(schema)?.list.iter().map(|column| column.id).max().unwrap_or(0))
 }
 
-/// Checks that a schema can be one of a table of this version.
-///
-/// # Errors
-/// When it is no schema, or an id stands for two columns.
-pub fn check_schema(schema: &Fragment, _format_version: u8) -> Result<()> {
-    columns(schema).map(drop)
-}
-
-/// Whether both have the same columns and the same identifier fields; ids of the schemas and the
-/// order of members do not matter.
+/// Whether both have the same columns and the same identifier fields; ids of the schemas, the order
+/// of members and the spelling of types do not matter.
 #[must_use]
 pub fn same_schema(a: &Fragment, b: &Fragment) -> bool {
     let fields = |it: &Fragment| it.get("fields").and_then(|it| it.decode::<Value>().ok());
@@ -44,132 +56,111 @@ pub fn same_schema(a: &Fragment, b: &Fragment) -> bool {
         let ids = it.get("identifier-field-ids");
         ids.and_then(|ids| ids.decode().ok()).unwrap_or_default()
     };
-    a == b || fields(a) == fields(b) && identifiers(a) == identifiers(b)
+    if a == b {
+        return true;
+    }
+    match (fields(a), fields(b)) {
+        (Some(first), Some(second)) => {
+            same_value(&first, &second) && identifiers(a) == identifiers(b)
+        }
+        _ => false,
+    }
 }
 
-/// Whether both partition by the same columns, transforms and names, in the same order; ids of the
-/// fields do not matter.
-#[must_use]
-pub fn same_spec(a: &Fragment, b: &Fragment) -> bool {
-    same_fields(a, b, &["source-id", "source-ids", "transform", "name"])
+/// Whether both say the same where types are written in whatever way, and what is null is not there.
+fn same_value(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same_value(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let there = |it: &serde_json::Map<String, Value>| {
+                it.values().filter(|value| !value.is_null()).count()
+            };
+            let is_same = |(name, a): (&String, &Value)| match (b.get(name), name.as_str()) {
+                (None, _) => a.is_null(),
+                (Some(b), "type" | "element" | "key" | "value") => same_type(a, b),
+                (Some(b), _) => same_value(a, b),
+            };
+            there(a) == there(b) && a.iter().all(is_same)
+        }
+        _ => a == b,
+    }
 }
 
-/// Whether both sort by the same columns, transforms and directions, in the same order.
-#[must_use]
-pub fn same_order(a: &Fragment, b: &Fragment) -> bool {
-    same_fields(a, b, &["source-id", "source-ids", "transform", "direction", "null-order"])
+fn same_type(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::String(a), Value::String(b)) => ColumnType::read(a) == ColumnType::read(b),
+        _ => same_value(a, b),
+    }
 }
 
-/// The specification with an id for each field that has none: that of the same field in another
-/// specification of the table, or the next. Also the highest id of its fields.
+/// The specification of a new table: made for the columns of a request, it means those of the
+/// table now. `ids` is what became of the ids, `schema` is the new one.
 ///
 /// # Errors
-/// [`Kind::Validation`] when a field has no column in `schema`.
-pub fn bind_spec(spec: &Fragment, schema: &Fragment, doc: &TableDoc) -> Result<(Fragment, i32)> {
-    let columns = columns(schema)?;
-    let known: Vec<Fragment> = doc.specs.iter().flat_map(|spec| fields_of(&spec.raw)).collect();
-    let (mut out, mut last, mut next) = (vec![b'['], LAST_PARTITION_ID_NONE, doc.last_partition_id);
-    for field in fields_of(spec) {
-        check_sources(&field, &columns, "partition")?;
-        let given = field.get("field-id").and_then(|id| id.as_i32());
-        let same =
-            |it: &&Fragment| same_members(it, &field, &["source-id", "source-ids", "transform"]);
-        let known = || known.iter().find(same)?.get("field-id")?.as_i32();
-        let id = match given.or_else(known) {
-            Some(id) => id,
-            None => {
-                next = next.checked_add(1).ok_or_else(|| invalid("there are no more field ids"))?;
-                next
-            }
-        };
-        (last, next) = (last.max(id), next.max(id));
+/// As of [`bind_spec`].
+pub(crate) fn fresh_spec(
+    spec: &Fragment,
+    schema: &Fragment,
+    ids: &HashMap<i32, i32>,
+    doc: &TableDoc,
+) -> Result<(Fragment, i32)> {
+    bind_spec(&with_sources(spec, ids, "partition")?, schema, doc)
+}
+
+/// The sort order of a new table, as [`fresh_spec`].
+///
+/// # Errors
+/// As of [`bind_order`].
+pub(crate) fn fresh_order(
+    order: &Fragment,
+    schema: &Fragment,
+    ids: &HashMap<i32, i32>,
+) -> Result<Fragment> {
+    bind_order(&with_sources(order, ids, "sort")?, schema)
+}
+
+/// The part with other ids of columns, and without ids of fields.
+fn with_sources(part: &Fragment, ids: &HashMap<i32, i32>, what: &str) -> Result<Fragment> {
+    let fresh = |id: i32| {
+        let fresh = ids.get(&id).copied();
+        fresh.ok_or_else(|| {
+            invalid(format!("Cannot find source column for {what} field: there is no column {id}"))
+        })
+    };
+    let mut out = vec![b'['];
+    for field in fields_of(part)? {
         put_comma(&mut out);
-        out.extend_from_slice(with_id(&field, "field-id", id).as_bytes());
+        out.push(b'{');
+        for (name, value) in field.members()? {
+            let value = match (&*name, value.as_i32()) {
+                ("field-id", _) => continue,
+                ("source-id", Some(id)) => Fragment::integer(fresh(id)?.into()),
+                ("source-ids", _) if !value.is_null() => {
+                    let sources: Vec<i32> = value.decode()?;
+                    let sources: Vec<i32> =
+                        sources.into_iter().map(fresh).collect::<Result<_>>()?;
+                    Fragment::of(&sources)?
+                }
+                _ => value,
+            };
+            put_name(&mut out, &name);
+            out.extend_from_slice(value.as_bytes());
+        }
+        out.push(b'}');
     }
     out.push(b']');
-    Ok((spec.with("fields", &Fragment::written(out))?, last))
+    Ok(part.with("fields", &Fragment::written(out))?.compact())
 }
 
-/// The order, once all it sorts by is known to be there.
-///
-/// # Errors
-/// [`Kind::Validation`] when a field has no column in `schema`.
-pub fn bind_order(order: &Fragment, schema: &Fragment) -> Result<Fragment> {
-    let columns = columns(schema)?;
-    fields_of(order).iter().try_for_each(|field| check_sources(field, &columns, "sort"))?;
-    Ok(order.clone())
-}
-
-/// Whether each column is a primitive, by its id.
-fn columns(schema: &Fragment) -> Result<HashMap<i32, bool>> {
-    let mut found = HashMap::new();
-    visit_struct(schema, &mut found)?;
-    Ok(found)
-}
-
-fn visit_struct(value: &Fragment, found: &mut HashMap<i32, bool>) -> Result<()> {
-    let fields = value.get("fields").ok_or_else(|| invalid("a struct has no `fields`"))?;
-    for field in fields.items()? {
-        let id = field.get("id").and_then(|id| id.as_i32());
-        visit(id, field.get("type"), found)?;
-    }
-    Ok(())
-}
-
-fn visit(id: Option<i32>, kind: Option<Fragment>, found: &mut HashMap<i32, bool>) -> Result<()> {
-    let id = id.ok_or_else(|| invalid("a column has no id"))?;
-    let kind = kind.ok_or_else(|| invalid(format!("column {id} has no type")))?;
-    if found.insert(id, kind.kind() == JsonKind::String).is_some() {
-        return Err(invalid(format!("Multiple entries with same key: {id}")));
-    }
-    if kind.kind() != JsonKind::Object {
-        return Ok(());
-    }
-    let id_of = |name: &str| kind.get(name).and_then(|id| id.as_i32());
-    match kind.get("type").as_ref().and_then(Fragment::as_str).as_deref() {
-        Some("list") => visit(id_of("element-id"), kind.get("element"), found),
-        Some("map") => {
-            visit(id_of("key-id"), kind.get("key"), found)?;
-            visit(id_of("value-id"), kind.get("value"), found)
-        }
-        _ => visit_struct(&kind, found),
-    }
-}
-
-fn check_sources(field: &Fragment, columns: &HashMap<i32, bool>, what: &str) -> Result<()> {
-    let several = field.get("source-ids").and_then(|ids| ids.decode::<Vec<i32>>().ok());
-    let one = field.get("source-id").and_then(|id| id.as_i32());
-    let sources = several.unwrap_or_else(|| one.into_iter().collect());
-    if sources.is_empty() {
-        return Err(invalid(format!("a {what} field has no `source-id`")));
-    }
-    for id in sources {
-        match columns.get(&id) {
-            Some(true) => {}
-            Some(false) => {
-                return Err(invalid(format!("Cannot {what} by non-primitive source field: {id}")));
-            }
-            None => {
-                return Err(invalid(format!("Cannot find source column for {what} field: {id}")));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn fields_of(part: &Fragment) -> Vec<Fragment> {
-    let fields = part.get("fields");
-    fields.as_ref().and_then(|fields| fields.items().ok()).into_iter().flatten().collect()
-}
-
-fn same_fields(a: &Fragment, b: &Fragment, names: &[&str]) -> bool {
-    let (a, b) = (fields_of(a), fields_of(b));
-    a.len() == b.len() && a.iter().zip(&b).all(|(a, b)| same_members(a, b, names))
-}
-
-fn same_members(a: &Fragment, b: &Fragment, names: &[&str]) -> bool {
-    let value = |it: &Fragment, name| it.get(name).and_then(|it| it.decode::<Value>().ok());
-    names.iter().all(|name| value(a, name) == value(b, name))
+fn fields_of(part: &Fragment) -> Result<Vec<Fragment>> {
+    let [fields] = members_of_field(part, ["fields"])?;
+    let fields = fields.ok_or_else(|| illegal("Cannot parse missing field: fields"))?;
+    let items = fields.items().map_err(|_| {
+        illegal(format!("Cannot parse fields, not an array: {:.80}", fields.text()))
+    })?;
+    Ok(items.collect())
 }
 
 fn empty() -> Fragment {
@@ -178,4 +169,12 @@ fn empty() -> Fragment {
 
 fn invalid(message: impl Into<String>) -> Error {
     Error::new(Kind::Validation, message)
+}
+
+fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadRequest, message)
 }

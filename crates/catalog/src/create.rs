@@ -1,0 +1,205 @@
+//! New tables: from a client's request to the first document, and whether a document that somebody
+//! else wrote can be a table's here.
+//!
+//! It never writes a file and never gives a name: who asked is checked elsewhere.
+
+#[cfg(test)]
+mod tests;
+
+use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
+use crate::doc::{
+    FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, Part, Properties, TableDoc, check, unsorted,
+};
+use crate::ident::Uuid;
+use crate::json::cursor::Cursor;
+use crate::json::{Fragment, JsonKind};
+use crate::schema::{
+    bind_order, bind_spec, check_schema, fresh_ids, fresh_order, fresh_spec, with_id,
+};
+use crate::{Error, Kind, Result};
+
+/// How Parquet files of new tables are compressed. It is kept with a table, so that what a later
+/// version takes for the default changes no table that there is.
+const PARQUET_CODEC: (&str, &str) = ("write.parquet.compression-codec", "zstd");
+/// The id of the first column.
+const COLUMN_ID_FIRST: i32 = 1;
+/// The id of an order that sorts, in a new table.
+const SORT_ORDER_ID: i32 = 1;
+
+/// What a client asks of a table that is not there yet.
+#[derive(Clone, Debug)]
+pub struct CreateTable {
+    /// What it is to be called within its namespace. Not checked.
+    pub name: String,
+    /// Where its files are to go, if the client wants to say.
+    pub location: Option<String>,
+    /// Its columns, under ids that mean nothing outside of the request.
+    pub schema: Fragment,
+    /// What partitions it.
+    pub spec: Option<Fragment>,
+    /// What sorts it.
+    pub order: Option<Fragment>,
+    /// Whether it is only to be drafted, for a commit that makes it later.
+    pub is_staged: bool,
+    /// Its properties, the version of its format among them.
+    pub properties: Properties,
+}
+
+impl CreateTable {
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// [`Kind::BadRequest`]: it is none.
+    pub fn parse(body: &Fragment) -> Result<CreateTable> {
+        let is_staged = match present(body, "stage-create") {
+            Some(flag) => flag.as_bool().ok_or_else(|| bad("`stage-create` is not a boolean"))?,
+            None => false,
+        };
+        Ok(CreateTable {
+            name: text(body, "name")?.ok_or_else(|| bad("Invalid table name: null"))?,
+            location: location(body)?,
+            schema: object(body, "schema")?.ok_or_else(|| bad("Invalid schema: null"))?,
+            spec: object(body, "partition-spec")?,
+            order: object(body, "write-order")?,
+            is_staged,
+            properties: properties(body)?,
+        })
+    }
+
+    /// The first document of the table: columns with ids from 1, in the reference's order, and what
+    /// partitions and sorts it by those.
+    ///
+    /// # Errors
+    /// [`Kind::Validation`] or [`Kind::IllegalArgument`] when there can be no such table.
+    pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<TableDoc> {
+        let version = self.format_version()?;
+        let (schema, last_column_id, ids) = fresh_ids(&self.schema, COLUMN_ID_FIRST)?;
+        let schema = with_id(&schema, "schema-id", 0);
+        check_schema(&schema, version)?;
+        let location = without_slash(location);
+        let mut doc = TableDoc::empty(version, &uuid.to_string(), location, now_ms);
+        let unpartitioned = Fragment::written(b"{\"fields\":[]}".to_vec());
+        let spec = self.spec.as_ref().unwrap_or(&unpartitioned);
+        let (spec, last_partition_id) = fresh_spec(spec, &schema, &ids, &doc)?;
+        let order = match &self.order {
+            Some(order) => fresh_order(order, &schema, &ids)?,
+            None => unsorted().raw,
+        };
+        let sorts = order.get("fields").is_some_and(|fields| fields.as_bytes() != b"[]");
+        let order_id = if sorts { SORT_ORDER_ID } else { 0 };
+        doc.last_column_id = last_column_id;
+        doc.schemas.push(Part { id: 0, raw: schema });
+        doc.specs.push(Part { id: 0, raw: with_id(&spec, "spec-id", 0) });
+        doc.last_partition_id = last_partition_id;
+        doc.sort_orders.push(Part { id: order_id, raw: with_id(&order, "order-id", order_id) });
+        doc.default_sort_order_id = order_id;
+        doc.properties = [PARQUET_CODEC].into_iter().collect();
+        // Those that say what the document says anyway are left out.
+        doc.properties.merge(&self.properties);
+        // Every later commit would stumble over it.
+        if let Some(most) = doc.properties.get(PREVIOUS_VERSIONS_MAX)
+            && most.parse::<i32>().is_err()
+        {
+            return Err(invalid(format!("`{PREVIOUS_VERSIONS_MAX}` is not a number: {most:.20}")));
+        }
+        check::check(&doc)?;
+        Ok(doc)
+    }
+
+    fn format_version(&self) -> Result<u8> {
+        let Some(said) = self.properties.get(FORMAT_VERSION) else {
+            return Ok(FORMAT_VERSION_DEFAULT);
+        };
+        let version = said.trim().parse().ok();
+        version.filter(|version| (1..=FORMAT_VERSION_MAX).contains(version)).ok_or_else(|| {
+            illegal(format!(
+                "Unsupported format version: v{said:.20} (supported: v{FORMAT_VERSION_MAX})"
+            ))
+        })
+    }
+}
+
+/// Checks a document that somebody else wrote, which is to be a table's here: whether commits could
+/// go on from it. The bytes stay as they are.
+///
+/// # Errors
+/// [`Kind::Validation`] or [`Kind::IllegalArgument`] when they could not.
+pub fn check_registered(doc: &TableDoc) -> Result<()> {
+    // Version 1 may do without; but clients of a catalog compare it.
+    if doc.uuid.is_empty() {
+        return Err(invalid("Cannot register a table without a UUID"));
+    }
+    let (Some(schema), Some(spec), Some(order)) =
+        (doc.current_schema(), doc.default_spec(), doc.default_sort_order())
+    else {
+        return Err(invalid("the table has no schema, no partition spec or no sort order"));
+    };
+    let last = crate::schema::last_column_id_of(&schema.raw)?;
+    if last > doc.last_column_id {
+        let said = doc.last_column_id;
+        return Err(invalid(format!("`last-column-id` is {said}, but there is a column {last}")));
+    }
+    bind_spec(&spec.raw, &schema.raw, doc)?;
+    bind_order(&order.raw, &schema.raw)?;
+    Ok(())
+}
+
+/// As the reference keeps locations: without a slash at the end, unless it is that of `scheme://`.
+fn without_slash(location: &str) -> &str {
+    let mut kept = location;
+    while let Some(shorter) = kept.strip_suffix('/') {
+        if kept.ends_with("://") {
+            break;
+        }
+        kept = shorter;
+    }
+    kept
+}
+
+/// A member that is there and is not null.
+pub(crate) fn present(body: &Fragment, name: &str) -> Option<Fragment> {
+    body.get(name).filter(|value| !value.is_null())
+}
+
+/// A string, if it is there.
+pub(crate) fn text(body: &Fragment, name: &str) -> Result<Option<String>> {
+    let Some(value) = present(body, name) else { return Ok(None) };
+    let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
+    Ok(Some(said.into_owned()))
+}
+
+/// An object in bytes of its own, if it is there.
+pub(crate) fn object(body: &Fragment, name: &str) -> Result<Option<Fragment>> {
+    let Some(value) = present(body, name) else { return Ok(None) };
+    if value.kind() != JsonKind::Object {
+        return Err(bad(format!("`{name}` is {}, not an object", value.kind())));
+    }
+    Ok(Some(value.compact()))
+}
+
+/// Where a table or view is to be; an empty one is refused rather than taken for none.
+pub(crate) fn location(body: &Fragment) -> Result<Option<String>> {
+    let location = text(body, "location")?;
+    if location.as_deref() == Some("") {
+        return Err(bad("`location` is empty"));
+    }
+    Ok(location)
+}
+
+/// Properties, or none.
+pub(crate) fn properties(body: &Fragment) -> Result<Properties> {
+    let Some(value) = object(body, "properties")? else { return Ok(Properties::default()) };
+    Ok(Properties::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())?)
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadRequest, message)
+}
+
+fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Kind::Validation, message)
+}

@@ -1,0 +1,214 @@
+//! The columns of a schema in one list, those within columns included.
+
+use std::collections::HashMap;
+
+use super::types::ColumnType;
+use super::{bad, invalid};
+use crate::json::{Fragment, JsonKind};
+use crate::{Error, Kind, Result};
+
+/// Columns of a schema at the most, those within columns included.
+pub const COLUMNS_MAX: usize = 100_000;
+/// Bytes that the names of a schema's columns may take, each with the names of all that it is in.
+pub const NAMES_BYTES_MAX: usize = 64 << 20;
+
+/// A column, or the element of a list, or the key or the value of a map.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub(super) id: i32,
+    /// With the names of all that it is in, divided by dots.
+    pub(super) name: String,
+    /// What it is in: a place in the list.
+    pub(super) parent: Option<usize>,
+    pub(super) kind: ColumnType,
+    /// The type as it was written.
+    pub(super) written: Fragment,
+    pub(super) is_required: bool,
+    pub(super) initial_default: Option<Fragment>,
+    pub(super) write_default: Option<Fragment>,
+}
+
+/// All columns of a schema: each before those within it.
+#[derive(Debug, Default)]
+pub(super) struct Columns {
+    pub(super) list: Vec<Column>,
+    by_id: HashMap<i32, usize>,
+    by_name: HashMap<String, usize>,
+    /// The first name that two columns have, and their ids.
+    pub(super) same_name: Option<(String, i32, i32)>,
+    name_bytes: usize,
+}
+
+impl Columns {
+    /// Reads the columns of a schema. Any type may be there, and names may be there twice: it is
+    /// how documents of other versions and other writers are read.
+    pub(super) fn read(schema: &Fragment) -> Result<Columns> {
+        let [kind, fields] = members(schema, ["type", "fields"])?;
+        if let Some(kind) = kind.filter(|kind| kind.as_str().as_deref() != Some("struct")) {
+            return Err(bad(format!(
+                "Cannot create schema, not a struct type: {:.80}",
+                kind.text()
+            )));
+        }
+        let mut columns = Columns::default();
+        columns.add_fields(fields, None)?;
+        Ok(columns)
+    }
+
+    /// The one with this id.
+    pub(super) fn get(&self, id: i32) -> Option<&Column> {
+        self.list.get(*self.by_id.get(&id)?)
+    }
+
+    /// The one with this name.
+    pub(super) fn named(&self, name: &str) -> Option<&Column> {
+        self.list.get(*self.by_name.get(name)?)
+    }
+
+    /// All that a column is in, the nearest first.
+    pub(super) fn around(&self, column: &Column) -> impl Iterator<Item = &Column> {
+        let parent = |it: &Column| it.parent.and_then(|place| self.list.get(place));
+        std::iter::successors(parent(column), move |it| parent(it))
+    }
+
+    fn add_fields(&mut self, fields: Option<Fragment>, parent: Option<usize>) -> Result<()> {
+        let fields = fields.ok_or_else(|| bad("a struct has no `fields`"))?;
+        let items = fields.items().map_err(|_| {
+            bad(format!("Cannot parse struct fields from non-array: {:.80}", fields.text()))
+        })?;
+        for field in items {
+            let names = ["id", "name", "required", "type", "initial-default", "write-default"];
+            let [id, name, required, kind, initial_default, write_default] =
+                members(&field, names)?;
+            let name = name.as_ref().and_then(Fragment::as_str);
+            let name = name.ok_or_else(|| bad("Cannot parse missing string: name"))?;
+            let part = Part { id, name: &name, kind, required };
+            let place = self.add(part, parent)?;
+            if let Some(column) = self.list.get_mut(place) {
+                column.initial_default = initial_default;
+                column.write_default = write_default;
+            }
+            self.add_within(place)?;
+        }
+        Ok(())
+    }
+
+    /// Adds what is in the column at this place.
+    fn add_within(&mut self, place: usize) -> Result<()> {
+        let Some(column) = self.list.get(place) else { return Ok(()) };
+        let (kind, written) = (column.kind.clone(), column.written.clone());
+        match kind {
+            ColumnType::Struct => {
+                let [fields] = members(&written, ["fields"])?;
+                self.add_fields(fields, Some(place))
+            }
+            ColumnType::List => {
+                let [id, kind, required] =
+                    members(&written, ["element-id", "element", "element-required"])?;
+                let place = self.add(Part { id, name: "element", kind, required }, Some(place))?;
+                self.add_within(place)
+            }
+            ColumnType::Map => {
+                let names = ["key-id", "key", "value-id", "value", "value-required"];
+                let [key_id, key, value_id, value, required] = members(&written, names)?;
+                let always = Some(Fragment::written(b"true".to_vec()));
+                let key = Part { id: key_id, name: "key", kind: key, required: always };
+                let key = self.add(key, Some(place))?;
+                self.add_within(key)?;
+                let value = Part { id: value_id, name: "value", kind: value, required };
+                let value = self.add(value, Some(place))?;
+                self.add_within(value)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn add(&mut self, part: Part<'_>, parent: Option<usize>) -> Result<usize> {
+        let id = part.id.as_ref().and_then(Fragment::as_i32);
+        let id = id.ok_or_else(|| bad(format!("the column `{:.80}` has no id", part.name)))?;
+        let written = part.kind.ok_or_else(|| bad(format!("column {id} has no type")))?;
+        let kind = type_of(&written)?;
+        let required = part.required.as_ref().and_then(Fragment::as_bool);
+        let is_required = required
+            .ok_or_else(|| bad(format!("column {id} does not say whether it is required")))?;
+        let name = match parent.and_then(|place| self.list.get(place)) {
+            Some(parent) => format!("{}.{}", parent.name, part.name),
+            None => part.name.to_owned(),
+        };
+        self.name_bytes = self.name_bytes.saturating_add(name.len());
+        if self.list.len() == COLUMNS_MAX || self.name_bytes > NAMES_BYTES_MAX {
+            let message = format!(
+                "a schema may have {COLUMNS_MAX} columns at the most, and names of \
+                 {NAMES_BYTES_MAX} bytes"
+            );
+            return Err(Error::new(Kind::TooLarge, message));
+        }
+        let place = self.list.len();
+        if self.by_id.insert(id, place).is_some() {
+            return Err(invalid(format!("Multiple entries with same key: {id}")));
+        }
+        let first = *self.by_name.entry(name.clone()).or_insert(place);
+        if first != place && self.same_name.is_none() {
+            let first = self.list.get(first).map_or(id, |first| first.id);
+            self.same_name = Some((name.clone(), first, id));
+        }
+        let (initial_default, write_default) = (None, None);
+        self.list.push(Column {
+            id,
+            name,
+            parent,
+            kind,
+            written,
+            is_required,
+            initial_default,
+            write_default,
+        });
+        Ok(place)
+    }
+}
+
+/// What a schema says of a column.
+struct Part<'a> {
+    id: Option<Fragment>,
+    name: &'a str,
+    kind: Option<Fragment>,
+    required: Option<Fragment>,
+}
+
+pub(super) fn type_of(written: &Fragment) -> Result<ColumnType> {
+    if let Some(text) = written.as_str() {
+        return Ok(ColumnType::read(&text));
+    }
+    if written.kind() != JsonKind::Object {
+        return Err(bad(format!("Cannot parse type from json: {:.80}", written.text())));
+    }
+    let [kind] = members(written, ["type"])?;
+    match kind.as_ref().and_then(Fragment::as_str).as_deref() {
+        Some("struct") => Ok(ColumnType::Struct),
+        Some("list") => Ok(ColumnType::List),
+        Some("map") => Ok(ColumnType::Map),
+        // It may have columns within it whose ids nobody could see.
+        _ => Err(bad(format!("Cannot parse type from json: {:.80}", written.text()))),
+    }
+}
+
+/// These members of an object; what is null is not there.
+///
+/// Each may be there once: readers do not agree on which of two counts.
+pub(super) fn members<const N: usize>(
+    object: &Fragment,
+    names: [&str; N],
+) -> Result<[Option<Fragment>; N]> {
+    let mut found = [const { None }; N];
+    let all = object
+        .members()
+        .map_err(|_| bad(format!("{} is there in place of an object", object.kind())))?;
+    for (name, value) in all {
+        let place = names.iter().position(|it| *it == name);
+        let Some(slot) = place.and_then(|place| found.get_mut(place)) else { continue };
+        if slot.replace(value).is_some() {
+            return Err(bad(format!("`{name}` is there twice")));
+        }
+    }
+    Ok(found.map(|it| it.filter(|value| !value.is_null())))
+}

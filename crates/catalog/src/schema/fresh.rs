@@ -1,0 +1,119 @@
+//! New ids for the columns of a new table, in the order in which the reference gives them: first
+//! all columns of a struct, then what is within each.
+
+use std::collections::{BTreeSet, HashMap};
+
+use super::columns::{Columns, members, type_of};
+use super::types::ColumnType;
+use super::{bad, invalid};
+use crate::Result;
+use crate::json::{Fragment, put_comma, put_integer, put_name};
+
+/// The schema with ids from `first` on. Also the highest of them (one less than `first` if there is
+/// no column), and which of the new ids each of the old ones became.
+///
+/// # Errors
+/// When it is no schema, an id stands for two columns, or an identifier field is none of them.
+pub fn fresh_ids(schema: &Fragment, first: i32) -> Result<(Fragment, i32, HashMap<i32, i32>)> {
+    let columns = Columns::read(schema)?;
+    let mut ids = HashMap::with_capacity(columns.list.len());
+    let mut next = first;
+    // The list has each column before those within it: children of one parent, in order, are what
+    // gets ids in a row. Parents are then visited as deep as they go before the next.
+    let mut children: HashMap<Option<usize>, Vec<usize>> = HashMap::new();
+    for (place, column) in columns.list.iter().enumerate() {
+        children.entry(column.parent).or_default().push(place);
+    }
+    let mut waiting = vec![None];
+    while let Some(parent) = waiting.pop() {
+        let within = children.remove(&parent).unwrap_or_default();
+        for column in within.iter().filter_map(|&place| columns.list.get(place)) {
+            ids.insert(column.id, next);
+            next = next.checked_add(1).ok_or_else(|| invalid("there are no more column ids"))?;
+        }
+        waiting.extend(within.into_iter().rev().map(Some));
+    }
+    let schema = rewritten(schema, &ids)?;
+    Ok((schema, next.saturating_sub(1), ids))
+}
+
+fn rewritten(schema: &Fragment, ids: &HashMap<i32, i32>) -> Result<Fragment> {
+    let mut out = Vec::with_capacity(schema.as_bytes().len());
+    put_struct(&mut out, schema, ids)?;
+    let schema = Fragment::written(out).compact();
+    let [identifiers] = members(&schema, ["identifier-field-ids"])?;
+    let Some(identifiers) = identifiers else { return Ok(schema) };
+    let identifiers: Vec<i32> = identifiers.decode()?;
+    let fresh = |id: &i32| {
+        let id = ids.get(id).copied();
+        id.ok_or_else(|| bad("Cannot add an identifier field: there is no column that has its id"))
+    };
+    let fresh: BTreeSet<i32> = identifiers.iter().map(fresh).collect::<Result<_>>()?;
+    let fresh: Vec<i32> = fresh.into_iter().collect();
+    Ok(schema.with("identifier-field-ids", &Fragment::of(&fresh)?)?)
+}
+
+fn put_struct(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
+    out.push(b'{');
+    for (name, value) in value.members()? {
+        put_name(out, &name);
+        if name != "fields" {
+            out.extend_from_slice(value.as_bytes());
+            continue;
+        }
+        out.push(b'[');
+        for field in value.items()? {
+            put_comma(out);
+            put_field(out, &field, ids)?;
+        }
+        out.push(b']');
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn put_field(out: &mut Vec<u8>, field: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
+    out.push(b'{');
+    for (name, value) in field.members()? {
+        put_name(out, &name);
+        match &*name {
+            "id" => put_id(out, &value, ids),
+            "type" => put_type(out, &value, ids)?,
+            _ => out.extend_from_slice(value.as_bytes()),
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn put_type(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
+    let is_list = match value.members() {
+        Err(_) => None,
+        Ok(_) => match type_of(value)? {
+            ColumnType::Struct => return put_struct(out, value, ids),
+            kind => Some(kind == ColumnType::List),
+        },
+    };
+    let Some(is_list) = is_list else {
+        out.extend_from_slice(value.as_bytes());
+        return Ok(());
+    };
+    out.push(b'{');
+    for (name, value) in value.members()? {
+        put_name(out, &name);
+        match (&*name, is_list) {
+            ("element-id", true) | ("key-id" | "value-id", false) => put_id(out, &value, ids),
+            ("element", true) | ("key" | "value", false) => put_type(out, &value, ids)?,
+            _ => out.extend_from_slice(value.as_bytes()),
+        }
+    }
+    out.push(b'}');
+    Ok(())
+}
+
+fn put_id(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) {
+    match value.as_i32().and_then(|id| ids.get(&id)) {
+        Some(id) => put_integer(out, (*id).into()),
+        None => out.extend_from_slice(value.as_bytes()),
+    }
+}

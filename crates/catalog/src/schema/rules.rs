@@ -1,0 +1,156 @@
+//! What must hold within a schema, with the messages of the reference where it has any.
+
+use std::collections::BTreeSet;
+
+use super::columns::{Column, Columns, members};
+use super::types::ColumnType;
+use super::{bad, illegal, invalid};
+use crate::Result;
+use crate::json::{Fragment, JsonKind};
+
+/// The highest id of a column; those above are for columns that every table has (the table format,
+/// §Reserved Field IDs).
+pub const COLUMN_ID_MAX: i32 = 2_147_483_447;
+/// The first version of the format whose columns may have defaults.
+const FORMAT_VERSION_DEFAULTS: u8 = 3;
+
+/// Checks that a schema can be one of a table of this version.
+///
+/// # Errors
+/// When it is no schema, an id or a name stands for two columns, identifier fields are none that
+/// can be, or a type or a default is none of this version.
+pub fn check_schema(schema: &Fragment, format_version: u8) -> Result<()> {
+    let [kind, identifiers] = members(schema, ["type", "identifier-field-ids"])?;
+    if kind.is_none() {
+        return Err(bad("Cannot parse missing string: type"));
+    }
+    let columns = Columns::read(schema)?;
+    if let Some((name, first, second)) = &columns.same_name {
+        return Err(invalid(format!(
+            "Invalid schema: multiple fields for name {name:.80}: {first} and {second}"
+        )));
+    }
+    for column in &columns.list {
+        if !(0..=COLUMN_ID_MAX).contains(&column.id) {
+            let id = column.id;
+            return Err(invalid(format!("a column cannot have the id {id}: it is reserved")));
+        }
+        check_type(column)?;
+        check_defaults(column)?;
+    }
+    check_version(&columns, format_version)?;
+    if let Some(identifiers) = identifiers {
+        let ids: BTreeSet<i32> = identifiers.decode()?;
+        ids.into_iter().try_for_each(|id| check_identifier(id, &columns))?;
+    }
+    Ok(())
+}
+
+fn check_type(column: &Column) -> Result<()> {
+    if let Some(text) = column.written.as_str() {
+        ColumnType::parse(&text).map_err(illegal)?;
+    }
+    if column.kind == ColumnType::Unknown && column.is_required {
+        let name = &column.name;
+        return Err(illegal(format!("Cannot create required field with unknown type: {name:.80}")));
+    }
+    Ok(())
+}
+
+/// Everything that is too new for this version, in one message.
+fn check_version(columns: &Columns, format_version: u8) -> Result<()> {
+    /// As many as anybody reads.
+    const SHOWN_MAX: usize = 20;
+    let mut problems = Vec::new();
+    let mut in_order: Vec<&Column> = columns.list.iter().collect();
+    in_order.sort_unstable_by_key(|column| column.id);
+    for column in in_order {
+        let (name, first) = (&column.name, column.kind.first_version());
+        if first > format_version {
+            let kind = column.written.text().trim_matches('"');
+            problems.push(format!(
+                "Invalid type for {name:.80}: {kind:.80} is not supported until v{first}"
+            ));
+        }
+        let defaults = [("initial", &column.initial_default), ("write", &column.write_default)];
+        for (which, default) in defaults {
+            let Some(default) = default else { continue };
+            if format_version < FORMAT_VERSION_DEFAULTS {
+                let default = default.text().trim_matches('"');
+                problems.push(format!(
+                    "Invalid {which} default for {name:.80}: non-null default ({default:.80}) is \
+                     not supported until v{FORMAT_VERSION_DEFAULTS}"
+                ));
+            }
+        }
+    }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    problems.truncate(SHOWN_MAX);
+    let problems = problems.join("\n- ");
+    Err(invalid(format!("Invalid schema for v{format_version}:\n- {problems}")))
+}
+
+/// A default is a value of the column's type, as the format's "JSON single-value serialization" has
+/// it. What a text says is left to readers.
+fn check_defaults(column: &Column) -> Result<()> {
+    for default in [&column.initial_default, &column.write_default].into_iter().flatten() {
+        let kind = default.kind();
+        let is_one = match &column.kind {
+            ColumnType::Boolean => kind == JsonKind::Bool,
+            ColumnType::Int => default.as_i32().is_some(),
+            ColumnType::Long => default.as_i64().is_some(),
+            ColumnType::Float | ColumnType::Double => kind == JsonKind::Number,
+            ColumnType::Struct | ColumnType::Map => kind == JsonKind::Object,
+            ColumnType::List => kind == JsonKind::Array,
+            ColumnType::Unknown
+            | ColumnType::Variant
+            | ColumnType::Geometry { .. }
+            | ColumnType::Geography { .. } => {
+                let (name, said) = (&column.name, default.text());
+                return Err(illegal(format!(
+                    "Invalid default value for {name:.80}: {said:.80} (must be null)"
+                )));
+            }
+            ColumnType::Other(_) => true,
+            _ => kind == JsonKind::String,
+        };
+        if !is_one {
+            let (said, written) = (default.text(), column.written.text().trim_matches('"'));
+            return Err(illegal(format!("Cannot cast default value to {written:.80}: {said:.80}")));
+        }
+    }
+    Ok(())
+}
+
+fn check_identifier(id: i32, columns: &Columns) -> Result<()> {
+    let Some(column) = columns.get(id) else {
+        return Err(illegal(format!(
+            "Cannot add fieldId {id} as an identifier field: field does not exist"
+        )));
+    };
+    let name = column.name.rsplit('.').next().unwrap_or_default();
+    let refuse = |why: String| {
+        Err(illegal(format!("Cannot add field {name:.80} as an identifier field: {why}")))
+    };
+    if !column.kind.is_primitive() {
+        return refuse("not a primitive type field".to_owned());
+    }
+    if !column.is_required {
+        return refuse("not a required field".to_owned());
+    }
+    if matches!(column.kind, ColumnType::Float | ColumnType::Double) {
+        return refuse("must not be float or double field".to_owned());
+    }
+    for parent in columns.around(column) {
+        let outer = &parent.name;
+        if parent.kind != ColumnType::Struct {
+            return refuse(format!("must not be nested in {outer:.80}"));
+        }
+        if !parent.is_required {
+            return refuse(format!("must not be nested in an optional field {outer:.80}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Sort orders, bound to a schema.
+
+use std::fmt;
+
+use super::columns::Columns;
+use super::transform::Term;
+use super::{fields_of, illegal, invalid, members_of_field};
+use crate::json::Fragment;
+use crate::{Error, Kind, Result};
+
+/// Fields of an order at the most.
+pub const SORT_FIELDS_MAX: usize = 1_000;
+
+/// A field that data is sorted by.
+#[derive(Debug, PartialEq, Eq)]
+struct Field {
+    term: Term,
+    is_descending: bool,
+    nulls_last: bool,
+}
+
+impl Field {
+    fn read(field: &Fragment) -> Result<Field> {
+        let [direction, nulls] = members_of_field(field, ["direction", "null-order"])?;
+        let text = |value: &Option<Fragment>, name| {
+            let said = value.as_ref().and_then(Fragment::as_str).map(|it| it.to_ascii_lowercase());
+            said.ok_or_else(|| illegal(format!("Cannot parse missing string: {name}")))
+        };
+        let is_descending = match &*text(&direction, "direction")? {
+            "asc" => false,
+            "desc" => true,
+            other => return Err(illegal(format!("Invalid sort direction: {other:.40}"))),
+        };
+        let nulls_last = match &*text(&nulls, "null-order")? {
+            "nulls-first" => false,
+            "nulls-last" => true,
+            other => return Err(illegal(format!("Unexpected null order: {other:.40}"))),
+        };
+        Ok(Field { term: Term::read(field)?, is_descending, nulls_last })
+    }
+}
+
+impl fmt::Display for Field {
+    /// As messages of the reference show it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = if self.is_descending { "DESC" } else { "ASC" };
+        let nulls = if self.nulls_last { "LAST" } else { "FIRST" };
+        write!(f, "{} {direction} NULLS {nulls}", self.term)
+    }
+}
+
+/// Whether both sort by the same columns, transforms and directions, in the same order.
+#[must_use]
+pub fn same_order(a: &Fragment, b: &Fragment) -> bool {
+    let read = |order: &Fragment| -> Result<Vec<Field>> {
+        fields_of(order)?.iter().map(Field::read).collect()
+    };
+    match (read(a), read(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
+}
+
+/// The order, once all it sorts by is known to be there.
+///
+/// # Errors
+/// [`Kind::Validation`] when a field has no column in `schema`, or none that it can be made of;
+/// [`Kind::IllegalArgument`] when it does not say how it sorts.
+pub fn bind_order(order: &Fragment, schema: &Fragment) -> Result<Fragment> {
+    let raws = fields_of(order)?;
+    if raws.len() > SORT_FIELDS_MAX {
+        let message = format!("a sort order may have {SORT_FIELDS_MAX} fields at the most");
+        return Err(Error::new(Kind::TooLarge, message));
+    }
+    if raws.is_empty() {
+        return Ok(order.clone());
+    }
+    let columns = Columns::read(schema)?;
+    for raw in &raws {
+        let field = Field::read(raw)?;
+        let Term { sources, transform } = &field.term;
+        if sources.len() > 1 && !transform.takes_several() {
+            return Err(invalid(format!("Invalid sort field {field}: it has one column")));
+        }
+        for &id in sources {
+            let column = columns.get(id).ok_or_else(|| {
+                invalid(format!("Cannot find source column for sort field: {field}"))
+            })?;
+            let written = column.written.text();
+            if !column.kind.is_primitive() {
+                return Err(invalid(format!(
+                    "Cannot sort by non-primitive source field: {written:.80}"
+                )));
+            }
+            if !transform.takes(&column.kind) {
+                let kind = written.trim_matches('"');
+                return Err(invalid(format!(
+                    "Invalid source type {kind:.80} for transform: {transform}"
+                )));
+            }
+        }
+    }
+    Ok(order.clone())
+}

@@ -1,0 +1,263 @@
+//! A view's metadata document: its ids, and the bytes of its parts as somebody wrote them, as
+//! `doc` has a table's.
+//!
+//! Nobody here understands SQL: a version's texts are kept, compared and given back.
+
+mod create;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod update;
+
+use bytes::Bytes;
+
+use crate::Result;
+use crate::doc::{Part, Properties, part};
+use crate::json::{Fragment, Str, put_comma, put_integer, put_name, put_string};
+
+pub use create::CreateView;
+pub use update::{
+    ADDED_MAX, VERSION_LOG_MAX, VIEW_REQUIREMENTS_MAX, VIEW_UPDATES_MAX, ViewCommit,
+    ViewRequirement, ViewUpdate, apply_view, check_view, parse_view_commit,
+};
+
+/// The newest version of the format of views, which is the only one.
+pub const VIEW_FORMAT_VERSION_MAX: u8 = 1;
+/// Texts of one version of a view at the most, each in another dialect.
+pub const REPRESENTATIONS_MAX: usize = 1_000;
+
+/// A view's metadata.
+#[derive(Clone, Debug)]
+pub struct ViewDoc {
+    /// Of the view format: 1.
+    pub format_version: u8,
+    /// Of the view.
+    pub uuid: String,
+    /// Where its metadata goes.
+    pub location: String,
+    /// Which of the versions is the view now.
+    pub current_version_id: i32,
+    /// Every version that has not expired.
+    pub versions: Vec<ViewVersion>,
+    /// When which version became the current one.
+    pub version_log: Vec<VersionLogEntry>,
+    /// Schemas of the versions.
+    pub schemas: Vec<Part>,
+    /// The view's properties, in order.
+    pub properties: Properties,
+    /// In which order and form the members came.
+    layout: Vec<Slot>,
+}
+
+/// What a view was, is or is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ViewVersion {
+    /// `version-id`
+    pub id: i32,
+    /// The schema of its rows.
+    pub schema_id: i32,
+    /// When it was made, in milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+/// A version became the current one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionLogEntry {
+    /// When, in milliseconds since 1970.
+    pub timestamp_ms: i64,
+    /// Which.
+    pub version_id: i32,
+    /// As it was written.
+    pub raw: Fragment,
+}
+
+/// A member of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Uuid,
+    FormatVersion,
+    Location,
+    Properties,
+    Schemas,
+    CurrentVersionId,
+    Versions,
+    VersionLog,
+    /// Not known here.
+    Unknown,
+}
+
+/// The known members in the order in which new documents have them.
+const KNOWN: [(Key, &str); 8] = [
+    (Key::Uuid, "view-uuid"),
+    (Key::FormatVersion, "format-version"),
+    (Key::Location, "location"),
+    (Key::Properties, "properties"),
+    (Key::Schemas, "schemas"),
+    (Key::CurrentVersionId, "current-version-id"),
+    (Key::Versions, "versions"),
+    (Key::VersionLog, "version-log"),
+];
+
+/// A member as it came.
+#[derive(Clone, Debug)]
+struct Slot {
+    key: Key,
+    /// With the escapes that it came with.
+    name: Str,
+    /// `None` for what was not there.
+    raw: Option<Fragment>,
+}
+
+impl VersionLogEntry {
+    /// A new one.
+    #[must_use]
+    pub fn new(timestamp_ms: i64, version_id: i32) -> VersionLogEntry {
+        let mut out = vec![b'{'];
+        put_name(&mut out, "timestamp-ms");
+        put_integer(&mut out, timestamp_ms);
+        put_name(&mut out, "version-id");
+        put_integer(&mut out, version_id.into());
+        out.push(b'}');
+        VersionLogEntry { timestamp_ms, version_id, raw: Fragment::written(out) }
+    }
+}
+
+impl ViewDoc {
+    /// A document of nothing yet, to be filled: it has no version and no schema.
+    fn empty(uuid: &str, location: &str) -> ViewDoc {
+        let slot = |(key, name): (Key, &str)| Slot { key, name: Str::new(name), raw: None };
+        ViewDoc {
+            format_version: VIEW_FORMAT_VERSION_MAX,
+            uuid: uuid.to_owned(),
+            location: location.to_owned(),
+            current_version_id: 0,
+            versions: Vec::new(),
+            version_log: Vec::new(),
+            schemas: Vec::new(),
+            properties: Properties::default(),
+            layout: KNOWN.into_iter().map(slot).collect(),
+        }
+    }
+
+    /// A version by its id.
+    #[must_use]
+    pub fn version(&self, id: i32) -> Option<&ViewVersion> {
+        self.versions.iter().rev().find(|version| version.id == id)
+    }
+
+    /// What the view is now. `None` only in a document that is still being filled.
+    #[must_use]
+    pub fn current_version(&self) -> Option<&ViewVersion> {
+        self.version(self.current_version_id)
+    }
+
+    /// The schema of the view's rows now.
+    #[must_use]
+    pub fn current_schema(&self) -> Option<&Part> {
+        part(&self.schemas, self.current_version()?.schema_id)
+    }
+
+    /// Members of the document that this code does not know, in order.
+    pub fn unknown(&self) -> impl Iterator<Item = (&Str, &Fragment)> {
+        let unknown = self.layout.iter().filter(|slot| slot.key == Key::Unknown);
+        unknown.filter_map(|slot| Some((&slot.name, slot.raw.as_ref()?)))
+    }
+
+    /// Appends the document. What [`ViewDoc::parse`] read is written byte for byte as it was, but
+    /// for white space between its parts.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        out.push(b'{');
+        for slot in &self.layout {
+            put_comma(out);
+            out.extend_from_slice(slot.name.raw());
+            out.push(b':');
+            match slot.raw.as_ref().filter(|raw| self.still_says(slot.key, raw)) {
+                Some(raw) => out.extend_from_slice(raw.as_bytes()),
+                None => self.put_value(out, slot.key),
+            }
+        }
+        out.push(b'}');
+    }
+
+    /// The document in bytes of its own.
+    #[must_use]
+    pub fn to_bytes(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.size_hint());
+        self.put(&mut out);
+        out.into()
+    }
+
+    /// Writes the document into one new buffer. The document that is returned says the same, and
+    /// its parts lie in that buffer, so that it holds on to no other.
+    ///
+    /// # Errors
+    /// When it is none that may be kept.
+    pub fn settle(&self) -> Result<(ViewDoc, Bytes)> {
+        let written = self.to_bytes();
+        Ok((ViewDoc::parse(written.clone())?, written))
+    }
+
+    /// About as many bytes as it takes.
+    #[must_use]
+    pub fn size_hint(&self) -> usize {
+        /// Beside its parts.
+        const FRAME_BYTES: usize = 512;
+        let raws = (self.versions.iter().map(|it| &it.raw))
+            .chain(self.version_log.iter().map(|it| &it.raw))
+            .chain(self.schemas.iter().map(|it| &it.raw))
+            .chain(self.unknown().map(|(_, raw)| raw));
+        let raws = raws.map(|raw| raw.as_bytes().len() + 1);
+        let properties = self.properties.iter().map(|(k, v)| k.len() + v.len() + 6);
+        FRAME_BYTES + self.location.len() + raws.chain(properties).sum::<usize>()
+    }
+
+    fn put_value(&self, out: &mut Vec<u8>, key: Key) {
+        match key {
+            Key::Uuid => put_string(out, &self.uuid),
+            Key::FormatVersion => put_integer(out, self.format_version.into()),
+            Key::Location => put_string(out, &self.location),
+            Key::CurrentVersionId => put_integer(out, self.current_version_id.into()),
+            Key::Properties => {
+                out.push(b'{');
+                for (key, value) in self.properties.iter() {
+                    put_name(out, &key);
+                    put_string(out, &value);
+                }
+                out.push(b'}');
+            }
+            Key::Schemas => put_array(out, self.schemas.iter().map(|it| &it.raw)),
+            Key::Versions => put_array(out, self.versions.iter().map(|it| &it.raw)),
+            Key::VersionLog => put_array(out, self.version_log.iter().map(|it| &it.raw)),
+            Key::Unknown => out.extend_from_slice(b"null"),
+        }
+    }
+
+    /// Whether a member that came as `raw` says now what it said then. Lists are written item by
+    /// item, so that they never do.
+    fn still_says(&self, key: Key, raw: &Fragment) -> bool {
+        let is = |number: i64| raw.as_i64() == Some(number);
+        match key {
+            Key::Uuid => raw.as_str().is_some_and(|said| said == self.uuid),
+            Key::FormatVersion => is(self.format_version.into()),
+            Key::Location => raw.as_str().is_some_and(|said| said == self.location),
+            Key::CurrentVersionId => is(self.current_version_id.into()),
+            Key::Properties => {
+                raw.is_null() && self.properties.is_empty()
+                    || parse::properties(raw).is_ok_and(|said| said == self.properties)
+            }
+            Key::Schemas | Key::Versions | Key::VersionLog => false,
+            Key::Unknown => true,
+        }
+    }
+}
+
+fn put_array<'a>(out: &mut Vec<u8>, raws: impl Iterator<Item = &'a Fragment>) {
+    out.push(b'[');
+    for raw in raws {
+        put_comma(out);
+        out.extend_from_slice(raw.as_bytes());
+    }
+    out.push(b']');
+}

@@ -1,0 +1,78 @@
+//! New views: from a client's request to the first document.
+
+use super::parse::illegal;
+use super::update::Builder;
+use super::{ViewDoc, ViewUpdate, ViewVersion};
+use crate::create::{location, object, properties, text};
+use crate::doc::Properties;
+use crate::ident::Uuid;
+use crate::json::Fragment;
+use crate::{Error, Kind, Result};
+
+/// The id of a view's first version.
+const VERSION_ID_FIRST: i32 = 1;
+
+/// What a client asks of a view that is not there yet.
+#[derive(Clone, Debug)]
+pub struct CreateView {
+    /// What it is to be called within its namespace. Not checked.
+    pub name: String,
+    /// Where its metadata is to go, if the client wants to say.
+    pub location: Option<String>,
+    /// The schema of its rows.
+    pub schema: Fragment,
+    /// What it is.
+    pub version: ViewVersion,
+    /// Its properties.
+    pub properties: Properties,
+}
+
+impl CreateView {
+    /// Reads the body of a request.
+    ///
+    /// # Errors
+    /// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none.
+    pub fn parse(body: &Fragment) -> Result<CreateView> {
+        let missing =
+            |name| Error::new(Kind::BadRequest, format!("Cannot parse missing field: {name}"));
+        let version = object(body, "view-version")?.ok_or_else(|| missing("view-version"))?;
+        Ok(CreateView {
+            name: text(body, "name")?.ok_or_else(|| missing("name"))?,
+            location: location(body)?,
+            schema: object(body, "schema")?.ok_or_else(|| missing("schema"))?,
+            version: ViewVersion::read(version)?,
+            properties: properties(body)?,
+        })
+    }
+
+    /// The first document of the view. The version gets the first id, and the schema's.
+    ///
+    /// # Errors
+    /// [`Kind::Validation`] or [`Kind::IllegalArgument`] when there can be no such view.
+    pub fn document(&self, uuid: Uuid, location: &str, now_ms: i64) -> Result<ViewDoc> {
+        let others = self.version.other_types();
+        if !others.is_empty() {
+            let others = others.join(", ");
+            return Err(illegal(format!(
+                "Found unsupported view representations: [{others:.200}]"
+            )));
+        }
+        if self.version.dialects()?.is_empty() {
+            return Err(illegal("Cannot create view without specifying a query"));
+        }
+        let doc = ViewDoc::empty(&uuid.to_string(), location);
+        let mut builder = Builder::new(doc, now_ms);
+        let version = ViewVersion {
+            id: VERSION_ID_FIRST,
+            schema_id: super::update::LAST_ADDED,
+            ..self.version.clone()
+        };
+        builder.run(&[
+            ViewUpdate::SetProperties(self.properties.clone()),
+            ViewUpdate::AddSchema(self.schema.clone()),
+            ViewUpdate::AddViewVersion(version),
+            ViewUpdate::SetCurrentViewVersion(super::update::LAST_ADDED),
+        ])?;
+        builder.finish(None)
+    }
+}

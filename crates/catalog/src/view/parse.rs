@@ -1,0 +1,260 @@
+//! Takes a view's document apart, and a version of a view as a client sends it.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use super::{
+    KNOWN, Key, REPRESENTATIONS_MAX, Slot, VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc,
+    ViewVersion,
+};
+use crate::doc::{Part, Properties};
+use crate::ident::NamespaceIdent;
+use crate::json::cursor::Cursor;
+use crate::json::{Fragment, JsonKind, Str};
+use crate::{Error, Kind, Result};
+
+impl ViewDoc {
+    /// Takes a document apart and checks that it is consistent.
+    ///
+    /// # Errors
+    /// [`Kind::IllegalArgument`] or [`Kind::BadRequest`]: it is none, or none of a version that is
+    /// known here, or contradicts itself. Whoever reads a document of the catalog's own turns that
+    /// into a failure of the server.
+    pub fn parse(text: Bytes) -> Result<ViewDoc> {
+        let mut slots = Vec::new();
+        let mut cursor = Cursor::new(&text)?;
+        cursor.object(|cursor, name| {
+            let said = name.decode();
+            let known = KNOWN.iter().find(|(_, known)| *known == said);
+            let key = known.map_or(Key::Unknown, |(key, _)| *key);
+            if key != Key::Unknown && slots.iter().any(|slot: &Slot| slot.key == key) {
+                return Err(illegal(format!("the view metadata has `{said}` twice")));
+            }
+            let raw = Fragment::within(&text, cursor.value()?);
+            slots.push(Slot { key, name: Str::within(&text, name), raw: Some(raw) });
+            Ok::<(), Error>(())
+        })?;
+        cursor.end()?;
+        let mut doc = read(&slots)?;
+        doc.layout = slots;
+        doc.check()?;
+        Ok(doc)
+    }
+
+    /// Checks that a document is complete and does not contradict itself.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.uuid.is_empty() || self.location.is_empty() {
+            return Err(illegal("a view has a UUID and a location"));
+        }
+        let versions: Vec<i32> = self.versions.iter().map(|it| it.id).collect();
+        let schemas: Vec<i32> = self.schemas.iter().map(|it| it.id).collect();
+        for ids in [&versions, &schemas] {
+            let mut seen = HashSet::new();
+            if let Some(id) = ids.iter().find(|id| !seen.insert(**id)) {
+                return Err(illegal(format!("Multiple entries with same key: {id}")));
+            }
+        }
+        let Some(current) = self.current_version() else {
+            let id = self.current_version_id;
+            let ids = shown(&versions);
+            return Err(illegal(format!(
+                "Cannot find current version {id} in view versions: {ids}"
+            )));
+        };
+        let id = current.schema_id;
+        if !schemas.contains(&id) {
+            let ids = shown(&schemas);
+            return Err(illegal(format!(
+                "Cannot find current schema with id {id} in schemas: {ids}"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn read(slots: &[Slot]) -> Result<ViewDoc> {
+    let member = |key: Key| {
+        let slot = slots.iter().find(|slot| slot.key == key);
+        slot.and_then(|slot| slot.raw.clone()).filter(|raw| !raw.is_null())
+    };
+    let name = |key: Key| KNOWN.iter().find(|(it, _)| *it == key).map_or("", |(_, name)| name);
+    let need = |key: Key| {
+        let name = name(key);
+        member(key).ok_or_else(|| illegal(format!("Cannot parse missing field: {name}")))
+    };
+    let version = int(&need(Key::FormatVersion)?, "format-version")?;
+    let format_version = u8::try_from(version)
+        .ok()
+        .filter(|version| (1..=VIEW_FORMAT_VERSION_MAX).contains(version))
+        .ok_or_else(|| illegal(format!("Unsupported format version: {version}")))?;
+    let properties = match member(Key::Properties) {
+        Some(raw) => properties(&raw)?,
+        None => Properties::default(),
+    };
+    Ok(ViewDoc {
+        format_version,
+        uuid: string(&need(Key::Uuid)?, "view-uuid")?,
+        location: string(&need(Key::Location)?, "location")?,
+        current_version_id: int(&need(Key::CurrentVersionId)?, "current-version-id")?,
+        versions: list(&need(Key::Versions)?, "versions", ViewVersion::read)?,
+        version_log: list(&need(Key::VersionLog)?, "version-log", VersionLogEntry::read)?,
+        schemas: list(&need(Key::Schemas)?, "schemas", schema)?,
+        properties,
+        layout: Vec::new(),
+    })
+}
+
+impl ViewVersion {
+    /// Reads one, as documents and clients have it.
+    pub(super) fn read(raw: Fragment) -> Result<ViewVersion> {
+        let version = ViewVersion {
+            id: int(&member(&raw, "version-id")?, "version-id")?,
+            schema_id: int(&member(&raw, "schema-id")?, "schema-id")?,
+            timestamp_ms: long(&member(&raw, "timestamp-ms")?, "timestamp-ms")?,
+            raw,
+        };
+        let raw = &version.raw;
+        let _is_one: NamespaceIdentOrNone = member(raw, "default-namespace")?.decode()?;
+        let _is_map: BTreeMap<String, String> = member(raw, "summary")?.decode()?;
+        if let Some(catalog) = raw.get("default-catalog").filter(|it| !it.is_null()) {
+            string(&catalog, "default-catalog")?;
+        }
+        version.dialects()?;
+        Ok(version)
+    }
+
+    /// Dialects of its texts in lower case, in order.
+    ///
+    /// # Errors
+    /// When one of its representations is none.
+    pub(super) fn dialects(&self) -> Result<Vec<String>> {
+        let mut dialects = Vec::new();
+        let list = member(&self.raw, "representations")?;
+        let items = list.items().map_err(|_| {
+            illegal(format!("Cannot parse representations from non-array: {:.80}", list.text()))
+        })?;
+        for (place, item) in items.enumerate() {
+            if place == REPRESENTATIONS_MAX {
+                let message =
+                    format!("a version may have {REPRESENTATIONS_MAX} representations at the most");
+                return Err(Error::new(Kind::TooLarge, message));
+            }
+            let kind = string(&member(&item, "type")?, "type")?;
+            if !kind.eq_ignore_ascii_case("sql") {
+                continue;
+            }
+            string(&member(&item, "sql")?, "sql")?;
+            dialects.push(string(&member(&item, "dialect")?, "dialect")?.to_lowercase());
+        }
+        Ok(dialects)
+    }
+
+    /// Types of its representations that are no SQL.
+    pub(super) fn other_types(&self) -> Vec<String> {
+        let list = self.raw.get("representations");
+        let items = list.as_ref().and_then(|list| list.items().ok()).into_iter().flatten();
+        let kinds = items.filter_map(|item| Some(item.get("type")?.as_str()?.into_owned()));
+        kinds.filter(|kind| !kind.eq_ignore_ascii_case("sql")).collect()
+    }
+
+    /// Whether both are the same view of the same schema, whenever they were made.
+    pub(super) fn same(&self, other: &ViewVersion) -> bool {
+        let value = |it: &ViewVersion, name| {
+            let value = it.raw.get(name).filter(|value| !value.is_null());
+            value.and_then(|value| value.decode::<Value>().ok())
+        };
+        self.schema_id == other.schema_id
+            && ["summary", "representations", "default-catalog", "default-namespace"]
+                .into_iter()
+                .all(|name| value(self, name) == value(other, name))
+    }
+}
+
+impl VersionLogEntry {
+    fn read(raw: Fragment) -> Result<VersionLogEntry> {
+        Ok(VersionLogEntry {
+            timestamp_ms: long(&member(&raw, "timestamp-ms")?, "timestamp-ms")?,
+            version_id: int(&member(&raw, "version-id")?, "version-id")?,
+            raw,
+        })
+    }
+}
+
+/// Levels of a namespace; a version may have none to speak of.
+#[derive(Debug)]
+struct NamespaceIdentOrNone;
+
+impl<'de> serde::Deserialize<'de> for NamespaceIdentOrNone {
+    fn deserialize<D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> std::result::Result<NamespaceIdentOrNone, D::Error> {
+        let levels = Vec::<String>::deserialize(deserializer)?;
+        if !levels.is_empty() {
+            NamespaceIdent::new(levels).map_err(serde::de::Error::custom)?;
+        }
+        Ok(NamespaceIdentOrNone)
+    }
+}
+
+/// Reads properties.
+pub(super) fn properties(raw: &Fragment) -> Result<Properties> {
+    Ok(Properties::read(&mut Cursor::new(raw.as_bytes())?, &raw.bytes())?)
+}
+
+fn schema(raw: Fragment) -> Result<Part> {
+    let id = raw.get("schema-id").filter(|id| !id.is_null());
+    let id = id.map_or(Ok(0), |id| int(&id, "schema-id"))?;
+    if raw.kind() != JsonKind::Object {
+        return Err(illegal("a schema is an object"));
+    }
+    Ok(Part { id, raw })
+}
+
+fn list<T>(value: &Fragment, name: &str, read: fn(Fragment) -> Result<T>) -> Result<Vec<T>> {
+    let items = value.items().map_err(|_| {
+        illegal(format!("Cannot parse {name} from non-array: {:.80}", value.text()))
+    })?;
+    items.map(read).collect()
+}
+
+pub(super) fn member(object: &Fragment, name: &str) -> Result<Fragment> {
+    if object.kind() != JsonKind::Object {
+        return Err(illegal(format!("{} is there in place of an object", object.kind())));
+    }
+    let value = object.get(name).filter(|value| !value.is_null());
+    value.ok_or_else(|| illegal(format!("Cannot parse missing field: {name}")))
+}
+
+pub(super) fn string(value: &Fragment, name: &str) -> Result<String> {
+    let said = value.as_str().map(std::borrow::Cow::into_owned);
+    said.ok_or_else(|| {
+        illegal(format!("Cannot parse to a string value: {name}: {:.40}", value.text()))
+    })
+}
+
+pub(super) fn int(value: &Fragment, name: &str) -> Result<i32> {
+    value.as_i32().ok_or_else(|| {
+        illegal(format!("Cannot parse to an integer value: {name}: {:.40}", value.text()))
+    })
+}
+
+fn long(value: &Fragment, name: &str) -> Result<i64> {
+    value.as_i64().ok_or_else(|| {
+        illegal(format!("Cannot parse to a long value: {name}: {:.40}", value.text()))
+    })
+}
+
+/// Some ids, as messages show them.
+fn shown(ids: &[i32]) -> String {
+    /// As many as anybody reads.
+    const SHOWN_MAX: usize = 20;
+    let mut ids: Vec<String> = ids.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
+    ids.sort();
+    format!("[{}]", ids.join(", "))
+}
+
+pub(super) fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}

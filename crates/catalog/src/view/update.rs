@@ -1,0 +1,440 @@
+//! Changes of a view: what a commit requires of it, and what it makes of it.
+
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use super::parse::{illegal, int, member, string};
+use super::{VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewVersion};
+use crate::create::{object, present};
+use crate::doc::{FORMAT_VERSION_MAX, Part, Properties};
+use crate::ident::{TableIdent, Uuid};
+use crate::json::Fragment;
+use crate::schema::{check_schema, same_schema, with_id};
+use crate::{Error, Kind, Result};
+
+/// Updates of one commit at the most.
+pub const VIEW_UPDATES_MAX: usize = 1_000;
+/// Requirements of one commit at the most.
+pub const VIEW_REQUIREMENTS_MAX: usize = 100;
+/// Versions that one commit adds at the most, and schemas: each is compared with all there are.
+pub const ADDED_MAX: usize = 100;
+/// Entries of a view's log at the most; the oldest go first. Those of expired versions go with them.
+pub const VERSION_LOG_MAX: usize = 1_000;
+/// Stands for the version, or the schema, that this commit has added last.
+pub(super) const LAST_ADDED: i32 = -1;
+
+/// How many versions of a view are kept.
+const HISTORY_ENTRIES: &str = "version.history.num-entries";
+/// How many that are if nobody says, as in the reference.
+const HISTORY_ENTRIES_DEFAULT: i32 = 10;
+/// Whether a view may lose the text of a dialect that it had.
+const DROP_DIALECT: &str = "replace.drop-dialect.allowed";
+
+/// What a client asks of one view.
+#[derive(Clone, Debug)]
+pub struct ViewCommit {
+    /// Which view, where the path does not say it.
+    pub identifier: Option<TableIdent>,
+    /// What must hold.
+    pub requirements: Vec<ViewRequirement>,
+    /// What is to be done, in this order.
+    pub updates: Vec<ViewUpdate>,
+}
+
+/// What must hold for a commit to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ViewRequirement {
+    /// `assert-view-uuid`
+    Uuid(String),
+}
+
+/// A change of a view.
+#[derive(Clone, Debug)]
+pub enum ViewUpdate {
+    /// `assign-uuid`
+    AssignUuid(String),
+    /// `upgrade-format-version`
+    UpgradeFormatVersion(i32),
+    /// `add-schema`
+    AddSchema(Fragment),
+    /// `set-location`
+    SetLocation(String),
+    /// `set-properties`
+    SetProperties(Properties),
+    /// `remove-properties`
+    RemoveProperties(Vec<String>),
+    /// `add-view-version`; its schema may be -1 for the last that was added.
+    AddViewVersion(ViewVersion),
+    /// `set-current-view-version`; -1 for the last that was added.
+    SetCurrentViewVersion(i32),
+}
+
+/// Reads the body of a commit.
+///
+/// # Errors
+/// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none, or something in it is not known;
+/// or [`Kind::TooLarge`].
+pub fn parse_view_commit(body: &Fragment) -> Result<ViewCommit> {
+    let identifier = match present(body, "identifier") {
+        Some(identifier) => Some(identifier.decode::<TableIdent>()?),
+        None => None,
+    };
+    let mut requirements = Vec::new();
+    if let Some(list) = present(body, "requirements") {
+        for item in list.items()? {
+            if requirements.len() == VIEW_REQUIREMENTS_MAX {
+                return Err(too_many("requirements", VIEW_REQUIREMENTS_MAX));
+            }
+            requirements.push(requirement(&item)?);
+        }
+    }
+    let list = present(body, "updates").ok_or_else(|| bad("`updates` is missing"))?;
+    let mut updates = Vec::new();
+    for item in list.items()? {
+        if updates.len() == VIEW_UPDATES_MAX {
+            return Err(too_many("updates", VIEW_UPDATES_MAX));
+        }
+        updates.push(update(&item)?);
+    }
+    Ok(ViewCommit { identifier, requirements, updates })
+}
+
+fn requirement(item: &Fragment) -> Result<ViewRequirement> {
+    match &*string(&member(item, "type")?, "type")? {
+        "assert-view-uuid" => Ok(ViewRequirement::Uuid(string(&member(item, "uuid")?, "uuid")?)),
+        other => Err(bad(format!("Unknown requirement type: {other:.80}"))),
+    }
+}
+
+fn update(item: &Fragment) -> Result<ViewUpdate> {
+    let text = |name| string(&member(item, name)?, name);
+    let number = |name| int(&member(item, name)?, name);
+    let part = |name| object(item, name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
+    let action = text("action")?;
+    Ok(match &*action {
+        "assign-uuid" => ViewUpdate::AssignUuid(text("uuid")?),
+        "upgrade-format-version" => ViewUpdate::UpgradeFormatVersion(number("format-version")?),
+        "add-schema" => ViewUpdate::AddSchema(part("schema")?),
+        "set-location" => ViewUpdate::SetLocation(text("location")?),
+        // The older names are what clients before 1.0 send.
+        "set-properties" => {
+            let name = if present(item, "updates").is_some() { "updates" } else { "updated" };
+            ViewUpdate::SetProperties(super::parse::properties(&part(name)?)?)
+        }
+        "remove-properties" => {
+            let name = if present(item, "removals").is_some() { "removals" } else { "removed" };
+            ViewUpdate::RemoveProperties(member(item, name)?.decode()?)
+        }
+        "add-view-version" => ViewUpdate::AddViewVersion(ViewVersion::read(part("view-version")?)?),
+        "set-current-view-version" => ViewUpdate::SetCurrentViewVersion(number("view-version-id")?),
+        _ => return Err(bad(format!("Unknown update action of a view: {action:.80}"))),
+    })
+}
+
+/// Checks what a commit requires of the view as it is.
+///
+/// # Errors
+/// [`Kind::CommitFailed`] with the first requirement that does not hold, in the reference's words.
+pub fn check_view(requirements: &[ViewRequirement], base: &ViewDoc) -> Result<()> {
+    for ViewRequirement::Uuid(uuid) in requirements {
+        if !uuid.eq_ignore_ascii_case(&base.uuid) {
+            let found = &base.uuid;
+            let message = format!(
+                "Requirement failed: view UUID does not match: expected {found} != {uuid:.80}"
+            );
+            return Err(Error::new(Kind::CommitFailed, message));
+        }
+    }
+    Ok(())
+}
+
+/// Carries out updates, in order. `now_ms` is the time of the commit, in milliseconds since 1970.
+/// `None` if nothing changed by them, so that no new document is to be written.
+///
+/// # Errors
+/// [`Kind::Validation`] or [`Kind::IllegalArgument`] when the view would not be valid any more.
+pub fn apply_view(base: &ViewDoc, updates: &[ViewUpdate], now_ms: i64) -> Result<Option<ViewDoc>> {
+    let mut builder = Builder::new(base.clone(), now_ms);
+    builder.run(updates)?;
+    if builder.is_changed { builder.finish(Some(base)).map(Some) } else { Ok(None) }
+}
+
+/// A document that is being changed.
+pub(super) struct Builder {
+    doc: ViewDoc,
+    now_ms: i64,
+    is_changed: bool,
+    last_added_schema: Option<i32>,
+    last_added_version: Option<i32>,
+    added_schemas: usize,
+    /// Versions that are new.
+    added: HashSet<i32>,
+    /// What became the current version last.
+    log_entry: Option<VersionLogEntry>,
+}
+
+impl Builder {
+    pub(super) fn new(doc: ViewDoc, now_ms: i64) -> Builder {
+        Builder {
+            doc,
+            now_ms,
+            is_changed: false,
+            last_added_schema: None,
+            last_added_version: None,
+            added_schemas: 0,
+            added: HashSet::new(),
+            log_entry: None,
+        }
+    }
+
+    pub(super) fn run(&mut self, updates: &[ViewUpdate]) -> Result<()> {
+        updates.iter().try_for_each(|update| match update {
+            ViewUpdate::AssignUuid(uuid) => self.assign_uuid(uuid),
+            ViewUpdate::UpgradeFormatVersion(version) => self.upgrade(*version),
+            ViewUpdate::AddSchema(schema) => self.add_schema(schema),
+            ViewUpdate::SetLocation(location) => self.set_location(location),
+            ViewUpdate::SetProperties(updates) => {
+                self.is_changed |= set_properties(&mut self.doc.properties, updates);
+                Ok(())
+            }
+            ViewUpdate::RemoveProperties(keys) => {
+                let keys = keys.iter().map(String::as_str);
+                self.is_changed |= self.doc.properties.remove_all(keys);
+                Ok(())
+            }
+            ViewUpdate::AddViewVersion(version) => self.add_version(version),
+            ViewUpdate::SetCurrentViewVersion(id) => self.set_current(*id),
+        })
+    }
+
+    fn assign_uuid(&mut self, uuid: &str) -> Result<()> {
+        // The catalog knows a view by it.
+        let _is_one: Uuid = uuid.parse()?;
+        if uuid.eq_ignore_ascii_case(&self.doc.uuid) {
+            return Ok(());
+        }
+        Err(illegal("Cannot reassign uuid"))
+    }
+
+    fn upgrade(&self, version: i32) -> Result<()> {
+        let current = i32::from(self.doc.format_version);
+        if version < current {
+            return Err(illegal(format!("Cannot downgrade v{current} view to v{version}")));
+        }
+        if version > i32::from(VIEW_FORMAT_VERSION_MAX) {
+            return Err(illegal(format!("Unsupported format version: {version}")));
+        }
+        Ok(())
+    }
+
+    fn set_location(&mut self, location: &str) -> Result<()> {
+        if location.is_empty() {
+            return Err(illegal("Invalid location: (empty)"));
+        }
+        if location != self.doc.location {
+            location.clone_into(&mut self.doc.location);
+            self.is_changed = true;
+        }
+        Ok(())
+    }
+
+    fn add_schema(&mut self, raw: &Fragment) -> Result<()> {
+        self.added_schemas += 1;
+        if self.added_schemas > ADDED_MAX {
+            return Err(too_many("schemas", ADDED_MAX));
+        }
+        // A view may be of a table of any version.
+        check_schema(raw, FORMAT_VERSION_MAX)?;
+        let schemas = &mut self.doc.schemas;
+        let known = schemas.iter().find(|it| same_schema(&it.raw, raw));
+        let id = match known {
+            Some(known) => known.id,
+            None => {
+                let id = next_id(schemas.iter().map(|it| it.id), 0)?;
+                schemas.push(Part { id, raw: with_id(raw, "schema-id", id) });
+                self.is_changed = true;
+                id
+            }
+        };
+        self.last_added_schema = Some(id);
+        Ok(())
+    }
+
+    fn add_version(&mut self, version: &ViewVersion) -> Result<()> {
+        let mut version = version.clone();
+        if version.schema_id == LAST_ADDED {
+            version.schema_id = self
+                .last_added_schema
+                .ok_or_else(|| invalid("Cannot set last added schema: no schema has been added"))?;
+        }
+        let schema_id = version.schema_id;
+        if !self.doc.schemas.iter().any(|schema| schema.id == schema_id) {
+            return Err(illegal(format!("Cannot add version with unknown schema: {schema_id}")));
+        }
+        let dialects = version.dialects()?;
+        let mut seen = HashSet::new();
+        if let Some(twice) = dialects.iter().find(|dialect| !seen.insert(*dialect)) {
+            return Err(illegal(format!(
+                "Invalid view version: Cannot add multiple queries for dialect {twice:.80}"
+            )));
+        }
+        if let Some(known) = self.doc.versions.iter().find(|it| it.same(&version)) {
+            self.last_added_version = Some(known.id);
+            return Ok(());
+        }
+        if self.added.len() == ADDED_MAX {
+            return Err(too_many("versions", ADDED_MAX));
+        }
+        // A client's id counts while it is above all there are.
+        version.id = next_id(self.doc.versions.iter().map(|it| it.id), version.id.max(1))?;
+        let raw = with_id(&version.raw, "version-id", version.id);
+        version.raw = with_id(&raw, "schema-id", schema_id);
+        self.last_added_version = Some(version.id);
+        self.added.insert(version.id);
+        self.doc.versions.push(version);
+        self.is_changed = true;
+        Ok(())
+    }
+
+    fn set_current(&mut self, id: i32) -> Result<()> {
+        let id = match (id, self.last_added_version) {
+            (LAST_ADDED, Some(added)) => added,
+            (LAST_ADDED, None) => {
+                let message = "Cannot set last version id: no current version id has been set";
+                return Err(invalid(message));
+            }
+            (id, _) => id,
+        };
+        if id == self.doc.current_version_id {
+            return Ok(());
+        }
+        let Some(version) = self.doc.version(id) else {
+            return Err(illegal(format!("Cannot set current version to unknown version: {id}")));
+        };
+        let is_new = self.added.contains(&id);
+        let timestamp_ms = if is_new { version.timestamp_ms } else { self.now_ms };
+        self.log_entry = Some(VersionLogEntry::new(timestamp_ms, id));
+        self.doc.current_version_id = id;
+        self.is_changed = true;
+        Ok(())
+    }
+
+    /// The document, once it is known to be one. `base` is what the view was.
+    pub(super) fn finish(mut self, base: Option<&ViewDoc>) -> Result<ViewDoc> {
+        if self.doc.versions.is_empty() {
+            return Err(illegal("Invalid view: no versions were added"));
+        }
+        self.doc.version_log.extend(self.log_entry.take());
+        if let Some(base) = base {
+            check_dialects(base, &self.doc)?;
+        }
+        self.expire()?;
+        self.doc.check()?;
+        Ok(self.doc)
+    }
+
+    /// Drops the oldest versions that are too many, and what the log says of the time before any of
+    /// them was gone.
+    fn expire(&mut self) -> Result<()> {
+        let doc = &mut self.doc;
+        let kept = match doc.properties.get(HISTORY_ENTRIES) {
+            Some(said) => said
+                .trim()
+                .parse::<i32>()
+                .map_err(|_| illegal(format!("`{HISTORY_ENTRIES}` is not a number: {said:.20}")))?,
+            None => HISTORY_ENTRIES_DEFAULT,
+        };
+        let kept = usize::try_from(kept)
+            .ok()
+            .filter(|kept| *kept > 0)
+            .ok_or_else(|| illegal(format!("{HISTORY_ENTRIES} must be positive but was {kept}")))?;
+        let current = doc.current_version_id;
+        let is_added = self.added.contains(&current);
+        let kept = kept.max(self.added.len() + usize::from(!is_added));
+        if doc.versions.len() > kept {
+            let mut ids: Vec<i32> = doc.versions.iter().map(|it| it.id).collect();
+            ids.sort_unstable_by_key(|id| (*id != current, std::cmp::Reverse(*id)));
+            ids.truncate(kept);
+            let ids: HashSet<i32> = ids.into_iter().collect();
+            doc.versions.retain(|version| ids.contains(&version.id));
+            let is_gone = |entry: &VersionLogEntry| !ids.contains(&entry.version_id);
+            let known = doc.version_log.iter().rposition(is_gone).map_or(0, |gone| gone + 1);
+            doc.version_log.drain(..known);
+        }
+        let too_many = doc.version_log.len().saturating_sub(VERSION_LOG_MAX);
+        doc.version_log.drain(..too_many);
+        Ok(())
+    }
+}
+
+/// A view keeps the dialects that it has, unless its properties let it lose some: engines that
+/// speak one of them could not read it any more.
+fn check_dialects(base: &ViewDoc, new: &ViewDoc) -> Result<()> {
+    let is_allowed = new.properties.get(DROP_DIALECT);
+    if is_allowed.is_some_and(|it| it.eq_ignore_ascii_case("true")) {
+        return Ok(());
+    }
+    let dialects = |doc: &ViewDoc| -> Result<BTreeSet<String>> {
+        let version = doc.current_version().map(ViewVersion::dialects).transpose()?;
+        Ok(version.unwrap_or_default().into_iter().collect())
+    };
+    let (before, after) = (dialects(base)?, dialects(new)?);
+    if before.is_subset(&after) {
+        return Ok(());
+    }
+    let shown = |it: BTreeSet<String>| {
+        let it: Vec<String> = it.into_iter().collect();
+        format!("[{:.200}]", it.join(", "))
+    };
+    let (before, after) = (shown(before), shown(after));
+    Err(illegal(format!(
+        "Cannot replace view due to loss of view dialects ({DROP_DIALECT}=false):\nPrevious \
+         dialects: {before}\nNew dialects: {after}"
+    )))
+}
+
+/// Sets properties, all of them: names that are reserved in tables mean nothing here.
+fn set_properties(properties: &mut Properties, updates: &Properties) -> bool {
+    let own = |(key, value): (Cow<'_, str>, Cow<'_, str>)| (key.into_owned(), value.into_owned());
+    let mut entries: Vec<(String, String)> = properties.iter().map(own).collect();
+    let mut places: HashMap<String, usize> =
+        entries.iter().enumerate().map(|(place, (key, _))| (key.clone(), place)).collect();
+    let mut is_changed = false;
+    for (key, value) in updates.iter().map(own) {
+        match places.get(&key).and_then(|&place| entries.get_mut(place)) {
+            Some((_, old)) if *old == value => {}
+            Some((_, old)) => {
+                *old = value;
+                is_changed = true;
+            }
+            None => {
+                places.insert(key.clone(), entries.len());
+                entries.push((key, value));
+                is_changed = true;
+            }
+        }
+    }
+    if is_changed {
+        *properties = entries.into_iter().collect();
+    }
+    is_changed
+}
+
+/// Above all these ids, and at least `first`.
+fn next_id(ids: impl Iterator<Item = i32>, first: i32) -> Result<i32> {
+    let Some(last) = ids.max() else { return Ok(first) };
+    let next = last.checked_add(1).ok_or_else(|| invalid("there are no more ids"))?;
+    Ok(next.max(first))
+}
+
+fn too_many(what: &str, most: usize) -> Error {
+    Error::new(Kind::TooLarge, format!("a commit may have {most} {what} at the most"))
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadRequest, message)
+}
+
+fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Kind::Validation, message)
+}
