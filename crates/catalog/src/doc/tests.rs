@@ -303,6 +303,8 @@ fn damaged() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
     #[test]
     fn whatever_is_taken_is_written_as_it_was(text in damaged()) {
         if let Ok(doc) = TableDoc::parse(text.clone().into()) {
