@@ -1,15 +1,16 @@
 //! The operations of the catalog, without HTTP: who may, what follows, in which order.
 //!
-//! A change is prepared from the document as it is, written to a file of its own, and made by moving
-//! the pointer to that file in the store, in one transaction with the log. Only then is it put in
-//! the cache and answered. So whatever ends the process, and wherever: an acknowledged change is
+//! A change is prepared from the document as it is, written to a file of its own, and made by
+//! moving the pointer to that file in the store, in one transaction with the log. Only then is it
+//! put in the cache and answered. So whatever ends the process, and wherever: an acknowledged change is
 //! there and its file as well; one that was not acknowledged left at most a file that nothing
 //! points to.
 //!
 //! Changes run in tasks of their own: a client that leaves does not stop one halfway.
 
-mod commit;
-mod documents;
+pub(crate) mod commit;
+mod create;
+pub(crate) mod documents;
 mod keys;
 mod locks;
 mod namespaces;

@@ -19,6 +19,7 @@ use crate::doc::{Snapshot, TableDoc};
 use crate::error::{Error, Result};
 use crate::json::{put_name, put_string};
 use crate::store::Pointer;
+use crate::view::ViewDoc;
 
 /// Longest document whose answers are kept in one piece, in bytes.
 pub const WHOLE_BYTES_MAX: usize = 64 << 10;
@@ -51,6 +52,8 @@ pub enum Snapshots {
 pub enum Doc {
     /// Of a table.
     Table(Arc<TableDoc>),
+    /// Of a view.
+    View(Arc<ViewDoc>),
 }
 
 /// Pieces of an answer, one after the other; some may be empty.
@@ -127,6 +130,16 @@ impl Entry {
     pub fn table(&self) -> Option<&Arc<TableDoc>> {
         match &self.doc {
             Doc::Table(doc) => Some(doc),
+            Doc::View(_) => None,
+        }
+    }
+
+    /// The document of a view; none of a table.
+    #[must_use]
+    pub fn view(&self) -> Option<&Arc<ViewDoc>> {
+        match &self.doc {
+            Doc::Table(_) => None,
+            Doc::View(doc) => Some(doc),
         }
     }
 
@@ -136,7 +149,7 @@ impl Entry {
         self.pointer.as_ref().map(|pointer| &*pointer.location)
     }
 
-    /// Whether its metadata file is there. `find` says where that is on this machine; a file that is
+    /// Whether its metadata file is there. `find` says where that is on this machine; one that is
     /// elsewhere is taken to be there. One system call.
     pub(crate) fn has_file(&self, find: impl FnOnce(&str) -> Option<PathBuf>) -> bool {
         let file = self.file.get_or_init(|| self.location().and_then(find));
@@ -208,6 +221,7 @@ impl Entry {
         let pieces = if length > WHOLE_BYTES_MAX { 1 } else { 2 };
         let snapshots = match &self.doc {
             Doc::Table(doc) => doc.snapshots.len() * 2 * mem::size_of::<Snapshot>(),
+            Doc::View(_) => 0,
         };
         OVERHEAD_BYTES + self.head.len() + pieces * length + length / 4 + snapshots
     }
@@ -221,7 +235,7 @@ impl Entry {
 
     fn shown(&self, snapshots: Snapshots) -> &Bytes {
         match (snapshots, &self.doc) {
-            (Snapshots::All, _) => &self.document,
+            (Snapshots::All, _) | (_, Doc::View(_)) => &self.document,
             (Snapshots::Refs, Doc::Table(doc)) => self.refs.document.get_or_init(|| {
                 let named = |id: i64| doc.refs.iter().any(|it| it.snapshot_id == id);
                 if doc.snapshots.len() <= doc.refs.len()

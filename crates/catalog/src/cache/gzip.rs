@@ -72,8 +72,9 @@ pub(super) fn end(beginning: &Beginning, end: &[u8]) -> Result<Bytes> {
 
 /// The checksum of two texts one after the other, from those of each, the second of this length.
 ///
-/// A checksum is a polynomial over two elements, modulo the one that [`POLYNOMIAL`] stands for, with
-/// its lowest coefficient in the highest bit: text that follows multiplies it by `x` for each bit.
+/// A checksum is a polynomial over two elements, modulo the one that [`POLYNOMIAL`] stands for,
+/// with its lowest coefficient in the highest bit: text that follows multiplies it by `x` for each
+/// bit.
 fn combine(first: u32, second: u32, length: usize) -> u32 {
     // x^8, then its square, the square of that and so on: bytes by powers of two.
     let (mut power, mut shift, mut left) = (1 << (31 - 8), 1 << 31, length);

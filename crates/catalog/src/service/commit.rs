@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::documents::{self, Written};
-use super::{Call, Catalog, Object, Right, key};
-use crate::cache::{Doc, Entry};
+use super::{Call, Catalog, Object, Right, Turn, key};
+use crate::cache::{Doc, Entry, Key};
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
@@ -26,12 +26,12 @@ pub(super) enum Step {
     /// A table gets another document.
     Next {
         base: Arc<Entry>,
-        written: Written,
+        written: Written<TableDoc>,
         /// Metadata files that the new document does not name any more.
         fallen: Vec<String>,
     },
     /// A table is made.
-    New(Written),
+    New(Written<TableDoc>),
 }
 
 impl Catalog {
@@ -195,7 +195,7 @@ impl Catalog {
                 Step::New(written) => (made.next(), written),
             };
             let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
-            entries.push(self.publish(warehouse, ident, pointer, written));
+            entries.push(self.publish_table(warehouse, ident, pointer, written));
         }
         for location in &to_delete {
             delete_quietly(warehouse, location).await;
@@ -203,18 +203,38 @@ impl Catalog {
         Ok(entries)
     }
 
-    /// Puts a committed document in the cache.
-    pub(super) fn publish(
+    /// Puts a table's committed document in the cache.
+    pub(super) fn publish_table(
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
         pointer: Pointer,
-        written: Written,
+        written: Written<TableDoc>,
     ) -> Arc<Entry> {
         let doc = Doc::Table(Arc::new(written.doc));
-        let entry = Arc::new(Entry::new(Some(pointer), doc, written.document));
+        self.publish(warehouse, ident, Entry::new(Some(pointer), doc, written.document))
+    }
+
+    /// Puts what was committed in the cache.
+    pub(crate) fn publish(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        entry: Entry,
+    ) -> Arc<Entry> {
+        let entry = Arc::new(entry);
         self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
         entry
+    }
+
+    /// Takes what is behind a name out of the cache: it changed, or nobody knows.
+    pub(crate) fn forget(&self, warehouse: &Warehouse, ident: &TableIdent) {
+        self.0.cache.forget(&key(warehouse, ident));
+    }
+
+    /// Waits for the right to change what is behind a name.
+    pub(crate) async fn turn(&self, warehouse: &Warehouse, ident: &TableIdent) -> Turn<Key> {
+        self.0.commits.lock(key(warehouse, ident)).await
     }
 }
 
@@ -250,7 +270,12 @@ fn plan<'a>(
 }
 
 /// The move of a table's pointer from what it is to what was written.
-pub(super) fn swap(ident: &TableIdent, base: &Entry, written: &Written, act: Act) -> Result<Swap> {
+pub(super) fn swap(
+    ident: &TableIdent,
+    base: &Entry,
+    written: &Written<TableDoc>,
+    act: Act,
+) -> Result<Swap> {
     let (_, pointer) = table(base)?;
     Ok(Swap {
         ident: ident.clone(),
@@ -264,7 +289,7 @@ pub(super) fn swap(ident: &TableIdent, base: &Entry, written: &Written, act: Act
 }
 
 /// The table that was written.
-pub(super) fn new_table(ident: &TableIdent, written: &Written, act: Act) -> NewRelation {
+pub(super) fn new_table(ident: &TableIdent, written: &Written<TableDoc>, act: Act) -> NewRelation {
     NewRelation {
         ident: ident.clone(),
         kind: RelationKind::Table,
@@ -285,7 +310,7 @@ fn table(entry: &Entry) -> Result<(&TableDoc, &Pointer)> {
 
 /// Clients take any failure of a server for a commit that may have happened, and leave everything
 /// as it is then. Where nothing happened they are told so.
-pub(super) fn certain(error: Error) -> Error {
+pub(crate) fn certain(error: Error) -> Error {
     let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<StoreError>());
     match error.kind {
         // The store ended, with whatever it was doing.

@@ -68,7 +68,7 @@ impl Catalog {
         let written = documents::write(warehouse, &doc, None).await?;
         let new = new_table(ident, &written, Act::CreateTable);
         match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
-            Ok(pointer) => Ok(self.publish(warehouse, ident, pointer, written)),
+            Ok(pointer) => Ok(self.publish_table(warehouse, ident, pointer, written)),
             Err(error) => {
                 self.0.cache.forget(&key(warehouse, ident));
                 if error.kind != Kind::CommitStateUnknown {

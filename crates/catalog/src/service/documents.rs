@@ -11,11 +11,12 @@ use flate2::write::GzEncoder;
 
 use super::{Catalog, key};
 use crate::cache::{Doc, Entry};
-use crate::doc::TableDoc;
+use crate::doc::{Properties, TableDoc};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::TEXT_BYTES_MAX;
 use crate::store::{DOCUMENT_BYTES_KEPT_MAX, Relation, RelationKind};
+use crate::view::ViewDoc;
 use crate::warehouse::{Flush, Warehouse};
 
 /// Where metadata files go, in place of `metadata` below the table.
@@ -32,10 +33,10 @@ const FILE_NUMBER_MAX: u64 = 1 << 40;
 
 /// A document in its file, which nothing points to yet.
 #[derive(Debug)]
-pub(super) struct Written {
-    pub(super) doc: TableDoc,
-    pub(super) document: Bytes,
-    pub(super) location: String,
+pub(crate) struct Written<D> {
+    pub(crate) doc: D,
+    pub(crate) document: Bytes,
+    pub(crate) location: String,
 }
 
 impl Catalog {
@@ -111,10 +112,10 @@ async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<Entry> {
     };
     // Nobody's request is at fault when what is kept cannot be read.
     let doc = match pointer.kind {
-        RelationKind::Table => TableDoc::parse(document.clone()).map_err(Error::internal)?,
-        RelationKind::View => return Err(Error::internal("a view among tables")),
+        RelationKind::Table => TableDoc::parse(document.clone()).map(|it| Doc::Table(Arc::new(it))),
+        RelationKind::View => ViewDoc::parse(document.clone()).map(|it| Doc::View(Arc::new(it))),
     };
-    Ok(Entry::new(Some(pointer), Doc::Table(Arc::new(doc)), document))
+    Ok(Entry::new(Some(pointer), doc.map_err(Error::internal)?, document))
 }
 
 /// The document in a metadata file.
@@ -130,7 +131,7 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
     unpacked.map_err(Error::internal)?
 }
 
-/// Writes a document to a new file after `previous`.
+/// Writes a table's document to a new file after `previous`.
 ///
 /// # Errors
 /// `Forbidden` when the document wants to be outside of the warehouse.
@@ -138,12 +139,38 @@ pub(super) async fn write(
     warehouse: &Warehouse,
     doc: &TableDoc,
     previous: Option<&str>,
-) -> Result<Written> {
-    warehouse.check_location(&doc.location)?;
+) -> Result<Written<TableDoc>> {
     let (doc, document) = doc.settle()?;
-    let location = metadata_location(&doc, previous, Uuid::v4()?);
+    let location = next_file(warehouse, (&doc.location, &doc.properties), previous)?;
     write_document(warehouse, &location, document.clone()).await?;
     Ok(Written { doc, document, location })
+}
+
+/// Writes a view's document to a new file after `previous`.
+///
+/// # Errors
+/// `Forbidden` when the document wants to be outside of the warehouse.
+pub(crate) async fn write_view(
+    warehouse: &Warehouse,
+    doc: &ViewDoc,
+    previous: Option<&str>,
+) -> Result<Written<ViewDoc>> {
+    let (doc, document) = doc.settle()?;
+    let location = next_file(warehouse, (&doc.location, &doc.properties), previous)?;
+    write_document(warehouse, &location, document.clone()).await?;
+    Ok(Written { doc, document, location })
+}
+
+/// Where the next document goes of what says this of itself.
+fn next_file(
+    warehouse: &Warehouse,
+    (base, properties): (&str, &Properties),
+    previous: Option<&str>,
+) -> Result<String> {
+    warehouse.check_location(base)?;
+    let location = metadata_location(base, properties, previous, Uuid::v4()?);
+    warehouse.check_location(&location)?;
+    Ok(location)
 }
 
 /// Writes the bytes of a document to a file that is not there yet, packed where its name says so.
@@ -165,14 +192,18 @@ pub(crate) async fn write_document(
 }
 
 /// `<directory>/<number>-<uuid>.metadata.json`: one more than the number of the file before.
-fn metadata_location(doc: &TableDoc, previous: Option<&str>, uuid: Uuid) -> String {
-    let is_gzip =
-        doc.properties.get(METADATA_CODEC).is_some_and(|it| it.eq_ignore_ascii_case("gzip"));
+fn metadata_location(
+    base: &str,
+    properties: &Properties,
+    previous: Option<&str>,
+    uuid: Uuid,
+) -> String {
+    let is_gzip = properties.get(METADATA_CODEC).is_some_and(|it| it.eq_ignore_ascii_case("gzip"));
     let end = if is_gzip { GZIP_ENDS[0] } else { ".metadata.json" };
     let number = previous.and_then(file_number).map_or(0, |number| number + 1);
-    let directory = match doc.properties.get(METADATA_PATH) {
+    let directory = match properties.get(METADATA_PATH) {
         Some(path) => path.trim_end_matches('/').to_owned(),
-        None => format!("{}/metadata", doc.location.trim_end_matches('/')),
+        None => format!("{}/metadata", base.trim_end_matches('/')),
     };
     format!("{directory}/{number:05}-{uuid}{end}")
 }
@@ -213,12 +244,6 @@ fn unpack(bytes: &[u8]) -> Result<Bytes> {
 mod tests {
     use super::*;
 
-    fn doc(properties: &[(&str, &str)]) -> TableDoc {
-        let mut doc = TableDoc::empty(2, "u", "file:///w/t/", 1);
-        doc.properties = properties.iter().copied().collect();
-        doc
-    }
-
     #[test]
     fn a_metadata_file_is_numbered_after_the_one_before() {
         let uuid = Uuid::from_bytes([0xab; 16]);
@@ -236,7 +261,9 @@ mod tests {
             (&path, None, format!("file:///m/00000-{text}.metadata.json")),
             (&gzip, None, format!("file:///w/t/metadata/00000-{text}.gz.metadata.json")),
         ] {
-            assert_eq!(metadata_location(&doc(properties), previous, uuid), expected);
+            let properties = properties.iter().copied().collect();
+            let found = metadata_location("file:///w/t/", &properties, previous, uuid);
+            assert_eq!(found, expected);
         }
         assert!(is_gzip("a.gz.metadata.json") && is_gzip("a.metadata.json.gz"));
         assert!(!is_gzip("a.metadata.json"));

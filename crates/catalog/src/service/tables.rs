@@ -1,4 +1,5 @@
-//! Tables but for making and committing them: listed, loaded, dropped, renamed, registered, released.
+//! Tables but for making and committing them: listed, loaded, dropped, renamed, registered and
+//! released.
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use super::commit::{delete_quietly, new_table, swap};
 use super::documents::{self, Written};
 use super::{Call, Catalog, Listing, Object, Page, Right, Who, key};
 use crate::cache::Entry;
+use crate::create::check_registered;
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
@@ -260,6 +262,7 @@ impl Catalog {
         }
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
+        check_registered(&doc)?;
         warehouse.check_location(&doc.location)?;
         let written = Written { doc, document, location };
         let act = Act::RegisterTable;
@@ -275,7 +278,7 @@ impl Catalog {
             Err(error) => return Err(error),
         };
         let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
-        Ok(self.publish(warehouse, ident, pointer, written))
+        Ok(self.publish_table(warehouse, ident, pointer, written))
     }
 
     /// Releases a table: its files stay, and nobody can commit to it here any more. Answers how it

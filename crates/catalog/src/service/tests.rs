@@ -2,6 +2,7 @@
 
 mod commits;
 mod crashes;
+mod creates;
 mod keys;
 mod tables;
 
