@@ -372,6 +372,10 @@ impl Str {
         &self.0
     }
 
+    fn is_escaped(&self) -> bool {
+        self.0.contains(&b'\\')
+    }
+
     /// What it says. Copies only what has escapes.
     #[must_use]
     pub fn as_str(&self) -> Cow<'_, str> {
@@ -387,7 +391,9 @@ impl Str {
 
 impl PartialEq for Str {
     fn eq(&self, other: &Str) -> bool {
-        self.0 == other.0 || self.as_str() == other.as_str()
+        // Long lists of names are searched by this: two that have no escapes differ if they differ.
+        self.0 == other.0
+            || (self.is_escaped() || other.is_escaped()) && self.as_str() == other.as_str()
     }
 }
 
@@ -395,7 +401,10 @@ impl Eq for Str {}
 
 impl PartialEq<str> for Str {
     fn eq(&self, other: &str) -> bool {
-        self.as_str() == other
+        if self.is_escaped() {
+            return self.as_str() == other;
+        }
+        self.0.get(1..self.0.len().saturating_sub(1)) == Some(other.as_bytes())
     }
 }
 

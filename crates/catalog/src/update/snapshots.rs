@@ -131,19 +131,18 @@ impl Builder {
 
     /// Statistics and names of what is removed go with it. Ids that are unknown are gone already.
     pub(super) fn remove_snapshots(&mut self, ids: &HashSet<i64>) {
-        let doc = &mut self.doc;
-        let before = doc.snapshots.len();
-        doc.snapshots.retain(|it| !ids.contains(&it.id));
-        if doc.snapshots.len() == before {
+        let known = self.known_snapshots();
+        if !ids.iter().fold(false, |is_any, id| known.remove(id) || is_any) {
             return;
         }
+        let doc = &mut self.doc;
+        doc.snapshots.retain(|it| !ids.contains(&it.id));
         doc.statistics.retain(|it| !ids.contains(&it.snapshot_id));
         doc.partition_statistics.retain(|it| !ids.contains(&it.snapshot_id));
         doc.refs.retain(|it| !ids.contains(&it.snapshot_id));
         if doc.current_snapshot_id.is_some_and(|id| ids.contains(&id)) {
             doc.current_snapshot_id = None;
         }
-        self.snapshot_ids = None;
         (self.is_changed, self.has_removed_snapshots) = (true, true);
     }
 
