@@ -292,11 +292,6 @@ impl TableDoc {
     pub(crate) fn complete(&mut self) {
         self.layout.complete(self.format_version, !self.encryption_keys.is_empty());
     }
-
-    /// What the singular members of version 1 stand for has changed although its id has not.
-    pub(crate) fn forget_singular(&mut self) {
-        self.layout.singular = (-1, -1);
-    }
 }
 
 fn raws(parts: &[Part]) -> impl Iterator<Item = &Fragment> {

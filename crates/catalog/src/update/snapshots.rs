@@ -132,7 +132,11 @@ impl Builder {
     /// Statistics and names of what is removed go with it. Ids that are unknown are gone already.
     pub(super) fn remove_snapshots(&mut self, ids: &HashSet<i64>) {
         let known = self.known_snapshots();
-        if !ids.iter().fold(false, |is_any, id| known.remove(id) || is_any) {
+        let before = known.len();
+        for id in ids {
+            known.remove(id);
+        }
+        if known.len() == before {
             return;
         }
         let doc = &mut self.doc;
