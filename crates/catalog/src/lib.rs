@@ -5,10 +5,12 @@
 //! what nobody here knows comes back as it came.
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod doc;
 pub mod cache;
 pub mod config;
 mod error;
+pub mod http;
 pub mod ident;
 pub mod service;
 pub mod store;

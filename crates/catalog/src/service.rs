@@ -2,9 +2,9 @@
 //!
 //! A change is prepared from the document as it is, written to a file of its own, and made by
 //! moving the pointer to that file in the store, in one transaction with the log. Only then is it
-//! put in the cache and answered. So whatever ends the process, and wherever: an acknowledged change is
-//! there and its file as well; one that was not acknowledged left at most a file that nothing
-//! points to.
+//! put in the cache and answered. So whatever ends the process, and wherever: an acknowledged
+//! change is there and its file as well; one that was not acknowledged left at most a file that
+//! nothing points to.
 //!
 //! Changes run in tasks of their own: a client that leaves does not stop one halfway.
 
@@ -17,6 +17,7 @@ mod namespaces;
 mod recover;
 mod tables;
 mod transactions;
+mod views;
 mod who;
 
 use std::collections::HashMap;

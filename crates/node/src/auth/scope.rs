@@ -19,12 +19,20 @@ pub enum Scope {
     /// Databases behind the bouncer. Because they concern everybody, the token has to be an
     /// operator's as well.
     Tenants,
+    /// Tables and views of the catalog, as far as one has rights to them there.
+    Catalog,
 }
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 5] =
-        [Scope::Executions, Scope::Sessions, Scope::Agents, Scope::Tokens, Scope::Tenants];
+    pub const ALL: [Scope; 6] = [
+        Scope::Executions,
+        Scope::Sessions,
+        Scope::Agents,
+        Scope::Tokens,
+        Scope::Tenants,
+        Scope::Catalog,
+    ];
 
     /// As it is written, in files, options and errors.
     #[must_use]
@@ -35,6 +43,7 @@ impl Scope {
             Scope::Agents => "agents",
             Scope::Tokens => "tokens",
             Scope::Tenants => "tenants",
+            Scope::Catalog => "catalog",
         }
     }
 
@@ -45,6 +54,7 @@ impl Scope {
             Scope::Agents => 4,
             Scope::Tokens => 8,
             Scope::Tenants => 16,
+            Scope::Catalog => 32,
         }
     }
 }
@@ -57,7 +67,10 @@ impl fmt::Display for Scope {
 
 /// A scope that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no scope; there are `executions`, `sessions`, `agents`, `tokens` and `tenants`")]
+#[error(
+    "`{0}` is no scope; there are `executions`, `sessions`, `agents`, `tokens`, `tenants` and \
+     `catalog`"
+)]
 pub struct UnknownScope(String);
 
 impl FromStr for Scope {

@@ -1,0 +1,236 @@
+//! Clients of the catalog's own: a secret each, hashed at rest, which may be changed while the old
+//! one is good for some time.
+
+use std::fmt;
+use std::time::Duration;
+
+use node::clock;
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use super::{Access, only_operators, random};
+use crate::error::{Error, Kind, Result};
+use crate::service::Who;
+
+/// Most clients.
+pub const CLIENTS_MAX: usize = 10_000;
+
+/// Longest time that an old secret is good beside a new one.
+pub const GRACE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Longest name of a client, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+
+/// What secrets begin with, so that they are found where they should not be.
+const SECRET_PREFIX: &str = "cvs_";
+
+/// What the id of a client begins with among those of principals.
+const PRINCIPAL_PREFIX: &str = "client:";
+
+/// A client as the store has it.
+pub(super) struct Client {
+    /// Names it; there is no colon in it.
+    pub(super) id: Box<str>,
+    /// What people call it.
+    pub(super) name: Box<str>,
+    /// Whether it may do everything.
+    pub(super) operator: bool,
+    /// SHA-256 of its secret, which has 256 random bits: a slow hash would protect nothing.
+    pub(super) secret: [u8; 32],
+    /// The one before, and until when it is good (milliseconds since 1970).
+    pub(super) previous: Option<([u8; 32], u64)>,
+    /// When it was made.
+    pub(super) created_ms: u64,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What may be told of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ClientRecord {
+    /// What it says as `client_id`.
+    pub client_id: String,
+    /// What grants know it by.
+    pub principal: String,
+    /// What people call it.
+    pub name: String,
+    /// Whether it may do everything.
+    pub operator: bool,
+    /// When it was made (RFC 3339).
+    pub created: String,
+}
+
+/// A client with a secret that is told once.
+#[derive(Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NewSecret {
+    /// Whose.
+    #[serde(flatten)]
+    pub client: ClientRecord,
+    /// What it says as `client_secret`.
+    pub client_secret: String,
+}
+
+impl fmt::Debug for NewSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewSecret").field("client", &self.client).finish_non_exhaustive()
+    }
+}
+
+impl Client {
+    /// Whether this is its secret now.
+    pub(super) fn knows(&self, secret: &str, now_ms: u64) -> bool {
+        let hash = hash(secret);
+        let is_now = self.secret.ct_eq(&hash);
+        let was = self.previous.filter(|(_, until)| now_ms < *until);
+        bool::from(is_now) || was.is_some_and(|(old, _)| bool::from(old.ct_eq(&hash)))
+    }
+
+    /// Who it is where something is asked for.
+    pub(super) fn who(&self) -> Who {
+        Who { id: self.principal().into(), name: (*self.name).into(), operator: self.operator }
+    }
+
+    fn principal(&self) -> String {
+        format!("{PRINCIPAL_PREFIX}{}", self.id)
+    }
+
+    fn record(&self) -> ClientRecord {
+        ClientRecord {
+            client_id: self.id.to_string(),
+            principal: self.principal(),
+            name: self.name.to_string(),
+            operator: self.operator,
+            created: clock::rfc3339_of_ms(self.created_ms),
+        }
+    }
+}
+
+/// The client that a principal is.
+pub(super) fn of(who: &Who) -> Option<&str> {
+    who.id.strip_prefix(PRINCIPAL_PREFIX)
+}
+
+fn hash(secret: &str) -> [u8; 32] {
+    Sha256::digest(secret.as_bytes()).into()
+}
+
+fn no_such(id: &str) -> Error {
+    let shown: String = id.chars().take(100).collect();
+    Error::new(Kind::NotFound, format!("Client does not exist: {shown}"))
+}
+
+impl Access {
+    /// Makes a client. Its secret exists in the answer and nowhere else.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator; `BadRequest` when the name is none, or there are
+    /// too many.
+    pub async fn create_client(&self, who: &Who, name: &str, operator: bool) -> Result<NewSecret> {
+        only_operators(who)?;
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            let message =
+                format!("`name` has 1 to {NAME_BYTES_MAX} bytes and no control characters");
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        let text = random::text(SECRET_PREFIX, &self.0.issued.secret()?);
+        let client = Client {
+            id: self.0.ids.next("cl_").into(),
+            name: name.into(),
+            operator,
+            secret: hash(&text),
+            previous: None,
+            created_ms: clock::wall_ms(),
+        };
+        let made = NewSecret { client: client.record(), client_secret: text };
+        self.0.store.insert_client(client).await?;
+        self.load().await?;
+        Ok(made)
+    }
+
+    /// Gives a client another secret; the old one is good for `grace` more.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
+    /// the grace is too long.
+    pub async fn rotate_client(&self, who: &Who, id: &str, grace: Duration) -> Result<NewSecret> {
+        if of(who) != Some(id) {
+            only_operators(who)?;
+        }
+        if grace > GRACE_MAX {
+            let message = format!("`grace-seconds` is at most {}", GRACE_MAX.as_secs());
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        let text = random::text(SECRET_PREFIX, &self.0.issued.secret()?);
+        let grace_ms = u64::try_from(grace.as_millis()).map_err(Error::internal)?;
+        let until_ms = clock::wall_ms().saturating_add(grace_ms);
+        if !self.0.store.rotate_client(id, hash(&text), until_ms).await? {
+            return Err(no_such(id));
+        }
+        self.load().await?;
+        let client = self.0.loaded.read().clients.get(id).map(|it| it.record());
+        Ok(NewSecret { client: client.ok_or_else(|| no_such(id))?, client_secret: text })
+    }
+
+    /// Removes a client, its tokens and what was granted to it.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator; `NotFound`.
+    pub async fn delete_client(&self, who: &Who, id: &str) -> Result<()> {
+        only_operators(who)?;
+        let principal = format!("{PRINCIPAL_PREFIX}{id}");
+        if !self.0.store.delete_client(id, &principal).await? {
+            return Err(no_such(id));
+        }
+        self.load().await
+    }
+
+    /// All clients, by their ids, which sort by when they were made.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator.
+    pub fn clients(&self, who: &Who) -> Result<Vec<ClientRecord>> {
+        only_operators(who)?;
+        let loaded = self.0.loaded.read();
+        let mut all: Vec<ClientRecord> = loaded.clients.values().map(|it| it.record()).collect();
+        all.sort_by(|one, other| one.client_id.cmp(&other.client_id));
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_secret_is_good_until_its_grace_ends() {
+        let client = Client {
+            id: "cl_1".into(),
+            name: "spark".into(),
+            operator: false,
+            secret: hash("new"),
+            previous: Some((hash("old"), 1000)),
+            created_ms: 0,
+        };
+        for (secret, now_ms, expected) in [
+            ("new", 0, true),
+            ("new", 5000, true),
+            ("old", 999, true),
+            ("old", 1000, false),
+            ("", 0, false),
+            ("New", 0, false),
+        ] {
+            assert_eq!(client.knows(secret, now_ms), expected, "{secret} {now_ms}");
+        }
+        let who = client.who();
+        assert_eq!((&*who.id, of(&who)), ("client:cl_1", Some("cl_1")));
+        let shown = format!("{client:?}");
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+}

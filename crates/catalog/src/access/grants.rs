@@ -1,0 +1,307 @@
+//! Rights: who has which to what, and what follows for what is in it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::service::{Object, Right};
+
+/// Most grants.
+pub const GRANTS_MAX: usize = 50_000;
+
+/// Longest id of a principal, in bytes.
+const PRINCIPAL_BYTES_MAX: usize = 200;
+
+/// All rights there are.
+const RIGHTS: [Right; 4] = [Right::Read, Right::Write, Right::Manage, Right::Grant];
+
+/// How a right is written.
+pub(super) const fn name(right: Right) -> &'static str {
+    match right {
+        Right::Read => "read",
+        Right::Write => "write",
+        Right::Manage => "manage",
+        Right::Grant => "grant",
+    }
+}
+
+const fn bit(right: Right) -> u8 {
+    match right {
+        Right::Read => 1,
+        Right::Write => 2,
+        Right::Manage => 4,
+        Right::Grant => 8,
+    }
+}
+
+/// A set of rights. Who may manage may write, and who may write may read; to grant is apart.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rights(u8);
+
+impl Rights {
+    /// Nothing.
+    pub const NONE: Rights = Rights(0);
+
+    /// Everything.
+    pub const ALL: Rights = Rights(15);
+
+    /// Whether they are enough for what needs this one.
+    #[must_use]
+    pub const fn allow(self, right: Right) -> bool {
+        let enough = match right {
+            Right::Read => bit(Right::Read) | bit(Right::Write) | bit(Right::Manage),
+            Right::Write => bit(Right::Write) | bit(Right::Manage),
+            Right::Manage => bit(Right::Manage),
+            Right::Grant => bit(Right::Grant),
+        };
+        self.0 & enough != 0
+    }
+
+    /// Those of either.
+    #[must_use]
+    pub const fn and(self, others: Rights) -> Rights {
+        Rights(self.0 | others.0)
+    }
+
+    /// Those that are not among `others`.
+    #[must_use]
+    pub const fn without(self, others: Rights) -> Rights {
+        Rights(self.0 & !others.0)
+    }
+
+    /// Each of them, as they were given.
+    pub fn iter(self) -> impl Iterator<Item = Right> {
+        RIGHTS.into_iter().filter(move |right| self.0 & bit(*right) != 0)
+    }
+
+    /// As the store keeps them.
+    pub(super) fn bits(self) -> i64 {
+        i64::from(self.0)
+    }
+
+    /// What the store kept.
+    pub(super) fn of_bits(bits: i64) -> Option<Rights> {
+        u8::try_from(bits).ok().filter(|bits| bits & !Rights::ALL.0 == 0).map(Rights)
+    }
+}
+
+impl FromIterator<Right> for Rights {
+    fn from_iter<I: IntoIterator<Item = Right>>(rights: I) -> Rights {
+        Rights(rights.into_iter().fold(0, |bits, right| bits | bit(right)))
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(name)).finish()
+    }
+}
+
+impl Serialize for Rights {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter().map(name))
+    }
+}
+
+impl<'de> Deserialize<'de> for Rights {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Rights, D::Error> {
+        let names = Vec::<String>::deserialize(deserializer)?;
+        let rights = names.iter().map(|text| {
+            let right = RIGHTS.into_iter().find(|right| name(*right) == text);
+            right.ok_or_else(|| {
+                D::Error::custom("a right is one of `read`, `write`, `manage` and `grant`")
+            })
+        });
+        rights.collect()
+    }
+}
+
+/// Rights of a principal to something of a warehouse.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Grant {
+    /// Who: `client:` and the id of a client, or `tenant:` and the tenant of a token.
+    pub principal: String,
+    /// A namespace; none for the whole warehouse.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<NamespaceIdent>,
+    /// A table or view of the namespace; none for all that is in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Which.
+    pub rights: Rights,
+}
+
+impl Grant {
+    /// Refuses what cannot be granted.
+    ///
+    /// # Errors
+    /// `BadRequest` that names the field.
+    pub fn check(&self) -> Result<()> {
+        let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
+        let known = ["client:", "tenant:"].iter().find_map(|it| self.principal.strip_prefix(it));
+        let is_name = known.is_some_and(|rest| {
+            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic())
+        });
+        if !is_name || self.principal.len() > PRINCIPAL_BYTES_MAX {
+            return refuse("`principal` is `client:` or `tenant:` and an id");
+        }
+        if self.rights == Rights::NONE {
+            return refuse("`rights` is empty");
+        }
+        match (&self.namespace, &self.name) {
+            (None, Some(_)) => refuse("`name` needs a `namespace`"),
+            (Some(_), Some(name)) => TableIdent::check_name(name),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+/// Rights as they are looked up: by principal and warehouse, then down the levels of a namespace.
+#[derive(Debug, Default)]
+pub(super) struct Grants(HashMap<Box<str>, HashMap<Box<str>, Node>>);
+
+#[derive(Debug, Default)]
+struct Node {
+    rights: Rights,
+    namespaces: HashMap<Box<str>, Node>,
+    relations: HashMap<Box<str>, Rights>,
+}
+
+impl Grants {
+    /// Rights of these grants, each with the id of its warehouse.
+    ///
+    /// # Errors
+    /// When one of them is none.
+    pub(super) fn new(all: &[(Box<str>, Grant)]) -> Result<Grants> {
+        let mut grants = Grants::default();
+        for (warehouse, grant) in all {
+            grant.check().map_err(Error::internal)?;
+            let of_principal = grants.0.entry(grant.principal.as_str().into()).or_default();
+            let mut node = of_principal.entry(warehouse.clone()).or_default();
+            for level in grant.namespace.iter().flat_map(|it| it.levels()) {
+                node = node.namespaces.entry(level.clone()).or_default();
+            }
+            let rights = match &grant.name {
+                Some(name) => node.relations.entry(name.as_str().into()).or_default(),
+                None => &mut node.rights,
+            };
+            *rights = rights.and(grant.rights);
+        }
+        Ok(grants)
+    }
+
+    /// What a principal may do with something: what was given on it and on all that it is in.
+    pub(super) fn rights(&self, principal: &str, warehouse: &str, object: Object<'_>) -> Rights {
+        let (namespace, relation) = match object {
+            Object::Warehouse => (None, None),
+            Object::Namespace(namespace) => (Some(namespace), None),
+            Object::Relation(ident) => (Some(&ident.namespace), Some(&ident.name)),
+        };
+        let node = self.0.get(principal).and_then(|all| all.get(warehouse));
+        let Some(mut node) = node else { return Rights::NONE };
+        let mut rights = node.rights;
+        for level in namespace.into_iter().flat_map(NamespaceIdent::levels) {
+            match node.namespaces.get(level) {
+                Some(below) => node = below,
+                None => return rights,
+            }
+            rights = rights.and(node.rights);
+        }
+        let own = relation.and_then(|name| node.relations.get(name));
+        rights.and(own.copied().unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn namespace(path: &str) -> Option<NamespaceIdent> {
+        (!path.is_empty()).then(|| NamespaceIdent::new(path.split('/')).unwrap())
+    }
+
+    fn grant(path: &str, name: Option<&str>, right: Right) -> (Box<str>, Grant) {
+        let grant = Grant {
+            principal: "client:a".to_owned(),
+            namespace: namespace(path),
+            name: name.map(str::to_owned),
+            rights: [right].into_iter().collect(),
+        };
+        ("wh_1".into(), grant)
+    }
+
+    #[test]
+    fn a_right_is_one_to_all_that_is_in_it() {
+        let grants = Grants::new(&[
+            grant("a", None, Right::Read),
+            grant("a/b", None, Right::Manage),
+            grant("c", Some("t"), Right::Write),
+            grant("d", None, Right::Grant),
+        ]);
+        let grants = grants.unwrap();
+        for (who, warehouse, path, name, expected) in [
+            ("client:a", "wh_1", "", None, &[][..]),
+            ("client:a", "wh_1", "a", None, &[Right::Read]),
+            ("client:a", "wh_1", "a", Some("t"), &[Right::Read]),
+            ("client:a", "wh_1", "a/x", Some("t"), &[Right::Read]),
+            ("client:a", "wh_1", "a/b", None, &[Right::Read, Right::Write, Right::Manage]),
+            ("client:a", "wh_1", "a/b/c", Some("t"), &[Right::Read, Right::Write, Right::Manage]),
+            ("client:a", "wh_1", "b", None, &[]),
+            ("client:a", "wh_1", "c", None, &[]),
+            ("client:a", "wh_1", "c", Some("t"), &[Right::Read, Right::Write]),
+            ("client:a", "wh_1", "c", Some("u"), &[]),
+            ("client:a", "wh_1", "c/t", None, &[]),
+            ("client:a", "wh_1", "d", Some("t"), &[Right::Grant]),
+            ("client:b", "wh_1", "a", None, &[]),
+            ("client:a", "wh_2", "a", None, &[]),
+        ] {
+            let namespace = namespace(path);
+            let ident = namespace.clone().zip(name);
+            let ident = ident.map(|(namespace, name)| TableIdent::new(namespace, name).unwrap());
+            let object = match (&ident, &namespace) {
+                (Some(ident), _) => Object::Relation(ident),
+                (None, Some(namespace)) => Object::Namespace(namespace),
+                (None, None) => Object::Warehouse,
+            };
+            let found = grants.rights(who, warehouse, object);
+            let found: Vec<Right> = RIGHTS.into_iter().filter(|it| found.allow(*it)).collect();
+            assert_eq!(found, expected, "{who} {warehouse} {path} {name:?}");
+        }
+    }
+
+    #[test]
+    fn a_grant_is_read_as_it_is_written_and_a_wrong_one_refused() {
+        let text = r#"{"principal":"client:a","namespace":["x","y"],"name":"t","rights":["read"]}"#;
+        let grant: Grant = serde_json::from_str(text).unwrap();
+        grant.check().unwrap();
+        assert_eq!(serde_json::to_string(&grant).unwrap(), text);
+        for text in [
+            r#"{"principal":"client:a","rights":["own"]}"#,
+            r#"{"principal":"client:a","rights":["read"],"table":"t"}"#,
+            r#"{"principal":"client:a"}"#,
+        ] {
+            assert!(serde_json::from_str::<Grant>(text).is_err(), "{text}");
+        }
+        for text in [
+            r#"{"principal":"a","rights":["read"]}"#,
+            r#"{"principal":"client:","rights":["read"]}"#,
+            r#"{"principal":"client:a b","rights":["read"]}"#,
+            r#"{"principal":"client:a","rights":[]}"#,
+            r#"{"principal":"client:a","name":"t","rights":["read"]}"#,
+            r#"{"principal":"client:a","namespace":["n"],"name":"","rights":["read"]}"#,
+        ] {
+            let refused = serde_json::from_str::<Grant>(text).unwrap().check().unwrap_err();
+            assert_eq!(refused.kind, Kind::BadRequest, "{text}");
+        }
+        assert_eq!(Rights::of_bits(16), None);
+        assert_eq!(Rights::of_bits(-1), None);
+        let both: Rights = [Right::Read, Right::Grant].into_iter().collect();
+        assert_eq!(Rights::of_bits(both.bits()), Some(both));
+        assert_eq!(both.without(Rights::of_bits(1).unwrap()).bits(), 8);
+    }
+}

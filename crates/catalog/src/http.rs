@@ -1,0 +1,199 @@
+//! The catalog by HTTP: parse, call, reply. Below `/catalog` are Iceberg's own paths, as its
+//! specification has them, and `/catalog/management` for clients and grants.
+//!
+//! Every answer with a status of 400 or above has Iceberg's envelope, those of the shell too; only
+//! the token operation answers as OAuth 2 has it.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `operations` | the table of what there is: routes, what clients are told of, what is missing |
+//! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
+//! | `namespaces`, `tables`, `views` | the operations |
+//! | `oauth`, `manage` | access tokens; clients and grants |
+
+mod answer;
+mod manage;
+mod namespaces;
+mod oauth;
+mod operations;
+mod request;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::FromRequestParts as _;
+use axum::extract::{DefaultBodyLimit, FromRequest as _, RawPathParams, Request, State};
+use axum::http::HeaderValue;
+use axum::response::Response;
+use axum::routing::on;
+use bytes::Bytes;
+use node::http::{self, Face, Upload};
+
+pub use self::answer::{from_shell, render as render_error};
+pub use self::operations::{Op, Operation, PREFIX, operations};
+pub use self::request::BODY_BYTES_MAX;
+use self::request::Input;
+use crate::access::Access;
+use crate::error::{Error, Kind, Result};
+use crate::service::{Catalog, KEY_LIFETIME};
+
+/// Divides the levels of a namespace in a path where nothing else was said.
+pub const SEPARATOR_DEFAULT: &str = "\u{1f}";
+
+/// Routes whose bodies are bounded by [`BODY_BYTES_MAX`] alone: the shell has to know them.
+pub const STREAMING: [&str; 2] = [
+    "/catalog/v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "/catalog/v1/{prefix}/transactions/commit",
+];
+
+/// What requests share.
+pub(crate) struct Ground {
+    catalog: Catalog,
+    access: Access,
+    /// Divides the levels of a namespace in a path, beside the character that always does.
+    separator: Box<str>,
+    /// What clients are told the catalog does, as JSON.
+    endpoints: Box<str>,
+}
+
+/// How the shell treats what is below [`PREFIX`]: this face finds out itself who makes a request.
+#[must_use]
+pub fn face() -> Face {
+    Face { access: http::Access::Own, render: Some(render_error), scope: None }
+}
+
+/// Everything below [`PREFIX`]. `separator` divides the levels of a namespace in a path, in
+/// addition to [`SEPARATOR_DEFAULT`].
+pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
+    let ground = Ground {
+        catalog,
+        access,
+        separator: separator.into(),
+        endpoints: operations::endpoints().into(),
+    };
+    let mut router = Router::new();
+    for operation in operations() {
+        let op = operation.op;
+        let handler = move |State(ground): State<Arc<Ground>>, request: Request| async move {
+            // Boxed: operations differ much in size, and every connection holds one.
+            Box::pin(answer(&ground, op, request)).await
+        };
+        let path = format!("{PREFIX}{}", operation.path);
+        router = router.route(&path, on(operation.method.filter(), handler));
+    }
+    // `Upload` has bounds of its own.
+    router.layer(DefaultBodyLimit::disable()).with_state(Arc::new(ground))
+}
+
+async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
+    if op == Op::Token {
+        return oauth::reply(ground, request).await;
+    }
+    match perform(ground, op, request).await {
+        Ok(response) => response,
+        Err(error) => answer::refusal(&error),
+    }
+}
+
+async fn perform(ground: &Ground, op: Op, request: Request) -> Result<Response> {
+    let (mut parts, body) = request.into_parts();
+    // Before anything of the request is looked at, so that strangers learn nothing.
+    let who = ground.access.identify(&parts.headers)?;
+    let params = RawPathParams::from_request_parts(&mut parts, &()).await;
+    let params = params
+        .map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))?;
+    let body = match parts.method.as_str() {
+        "POST" => read_body(Request::from_parts(parts.clone(), body)).await?,
+        _ => Bytes::new(),
+    };
+    let input = Input::new(ground, who, &parts, &params, body)?;
+    carry_out(op, &input).await
+}
+
+async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
+    match op {
+        Op::Config => config(input),
+        Op::Token => Err(Error::internal("tokens are not asked for here")),
+        Op::ListNamespaces => namespaces::list(input).await,
+        Op::CreateNamespace => namespaces::create(input).await,
+        Op::LoadNamespace => namespaces::load(input).await,
+        Op::NamespaceExists => namespaces::exists(input).await,
+        Op::DropNamespace => namespaces::drop(input).await,
+        Op::UpdateNamespace => namespaces::update(input).await,
+        Op::ListTables => tables::list(input).await,
+        Op::CreateTable => tables::create(input).await,
+        Op::LoadTable => tables::load(input).await,
+        Op::TableExists => tables::exists(input).await,
+        Op::CommitTable => tables::commit(input).await,
+        Op::DropTable => tables::drop(input).await,
+        Op::RegisterTable => tables::register(input).await,
+        Op::UnregisterTable => tables::unregister(input).await,
+        Op::RenameTable => tables::rename(input).await,
+        Op::LoadCredentials => tables::credentials(input).await,
+        Op::ReportMetrics => tables::report(input).await,
+        Op::CommitTransaction => tables::commit_all(input).await,
+        Op::ListViews => views::list(input).await,
+        Op::CreateView => views::create(input).await,
+        Op::LoadView => views::load(input).await,
+        Op::ViewExists => views::exists(input).await,
+        Op::ReplaceView => views::replace(input).await,
+        Op::DropView => views::drop(input).await,
+        Op::RenameView => views::rename(input).await,
+        Op::RegisterView => views::register(input).await,
+        Op::PlanScan
+        | Op::FetchPlan
+        | Op::CancelPlan
+        | Op::FetchTasks
+        | Op::Sign
+        | Op::ListFunctions
+        | Op::LoadFunction => {
+            let message = "this catalog does not support the operation; `endpoints` of its \
+                           configuration lists those it does";
+            Err(Error::new(Kind::UnsupportedOperation, message))
+        }
+        Op::ListClients => manage::list_clients(input),
+        Op::CreateClient => manage::create_client(input).await,
+        Op::RotateClient => manage::rotate_client(input).await,
+        Op::DeleteClient => manage::delete_client(input).await,
+        Op::ListGrants => manage::list_grants(input).await,
+        Op::Grant => manage::grant(input).await,
+        Op::Revoke => manage::revoke(input).await,
+    }
+}
+
+async fn read_body(request: Request) -> Result<Bytes> {
+    let upload = Upload::from_request(request, &()).await.map_err(|error| from_shell(&error))?;
+    upload.all(BODY_BYTES_MAX).await.map_err(|error| from_shell(&error))
+}
+
+/// What a client has to know before anything else. The warehouse becomes part of its paths.
+fn config(input: &Input<'_>) -> Result<Response> {
+    let catalog = &input.ground.catalog;
+    let warehouse = match input.query("warehouse")? {
+        Some(name) if !name.is_empty() => catalog.warehouse(name)?,
+        _ => catalog.default_warehouse()?,
+    };
+    let mut overrides = serde_json::Map::new();
+    overrides.insert("prefix".to_owned(), request::encoded(warehouse.name()).into());
+    let separator = &input.ground.separator;
+    if **separator != *SEPARATOR_DEFAULT {
+        let separator = request::encoded(separator);
+        overrides.insert("namespace-separator".to_owned(), separator.into());
+    }
+    let overrides = serde_json::Value::from(overrides);
+    let lifetime = format!("PT{}S", KEY_LIFETIME.as_secs());
+    let text = format!(
+        r#"{{"defaults":{{}},"overrides":{overrides},"endpoints":{},"idempotency-key-lifetime":"{lifetime}"}}"#,
+        input.ground.endpoints,
+    );
+    Ok(answer::of_json(text.into()))
+}
+
+/// A header's value that is known to be one.
+pub(crate) fn header_value(text: &str) -> Result<HeaderValue> {
+    HeaderValue::from_str(text).map_err(Error::internal)
+}

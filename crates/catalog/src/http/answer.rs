@@ -1,0 +1,182 @@
+//! Answers: envelopes of errors, lists, and documents in pieces that nobody copies.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use futures_util::stream;
+use node::http;
+use serde::Serialize;
+
+use super::header_value;
+use super::request::Input;
+use crate::cache::{Entry, Snapshots};
+use crate::error::{Error, Kind, Result};
+use crate::json::{put_integer, put_string};
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const GZIP: HeaderValue = HeaderValue::from_static("gzip");
+const BEARER: HeaderValue = HeaderValue::from_static("Bearer");
+const VARY: HeaderValue = HeaderValue::from_static("accept-encoding");
+const SOON: HeaderValue = HeaderValue::from_static("1");
+
+/// Shortest document that is packed by gzip, in bytes: a shorter one fits a packet as it is.
+const GZIP_BYTES_MIN: usize = 1400;
+
+/// An answer with a body of JSON.
+pub(super) fn of_json(text: Bytes) -> Response {
+    with_status(StatusCode::OK, text)
+}
+
+fn with_status(status: StatusCode, text: Bytes) -> Response {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, JSON);
+    response
+}
+
+/// An answer with a value.
+pub(super) fn of<T: Serialize>(value: &T) -> Result<Response> {
+    Ok(of_json(serde_json::to_vec(value).map_err(Error::internal)?.into()))
+}
+
+/// That it is done, or that it is there: nothing more is to be said.
+pub(super) fn done() -> Response {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    response
+}
+
+/// Iceberg's envelope of an error.
+fn envelope(status: u16, kind: &str, message: &str) -> Response {
+    let mut text = br#"{"error":{"message":"#.to_vec();
+    put_string(&mut text, message);
+    text.extend_from_slice(br#","type":"#);
+    put_string(&mut text, kind);
+    text.extend_from_slice(br#","code":"#);
+    put_integer(&mut text, i64::from(status));
+    text.extend_from_slice(b"}}");
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    with_status(status, text.into())
+}
+
+/// Why an operation was not done.
+pub(super) fn refusal(error: &Error) -> Response {
+    if error.kind.status() >= 500 {
+        let cause = error as &dyn std::error::Error;
+        tracing::error!(error = cause, "an operation of the catalog failed");
+    }
+    let mut response = envelope(error.kind.status(), error.kind.name(), &error.message);
+    let headers = response.headers_mut();
+    match error.kind {
+        Kind::NotAuthorized => drop(headers.insert(header::WWW_AUTHENTICATE, BEARER)),
+        Kind::ServiceUnavailable => drop(headers.insert(header::RETRY_AFTER, SOON)),
+        _ => {}
+    }
+    response
+}
+
+/// An error of the shell in Iceberg's envelope: too long a body, an unknown route, a method that
+/// the route has not, a server that stops.
+#[must_use]
+pub fn render(error: &http::Error) -> Response {
+    let status = error.status().as_u16();
+    let kind = match status {
+        401 => Kind::NotAuthorized.name(),
+        403 => Kind::Forbidden.name(),
+        404 => Kind::NotFound.name(),
+        405 => Kind::UnsupportedOperation.name(),
+        503 => Kind::ServiceUnavailable.name(),
+        400..=499 => Kind::BadRequest.name(),
+        _ => Kind::Internal.name(),
+    };
+    envelope(status, kind, &error.to_string())
+}
+
+/// An error of the shell's parts that handlers call.
+pub fn from_shell(error: &http::Error) -> Error {
+    let kind = match error.status().as_u16() {
+        401 => Kind::NotAuthorized,
+        403 => Kind::Forbidden,
+        413 => Kind::TooLarge,
+        503 => Kind::ServiceUnavailable,
+        400..=499 => Kind::BadRequest,
+        _ => Kind::Internal,
+    };
+    Error::new(kind, error.to_string())
+}
+
+/// A table with its version's tag, or that the client has it already.
+pub(super) async fn table(
+    input: &Input<'_>,
+    entry: &Arc<Entry>,
+    snapshots: Snapshots,
+) -> Result<Response> {
+    let tag = header_value(&format!("W/\"{}\"", entry.etag(snapshots)))?;
+    let mut response = document(input, entry, snapshots).await?;
+    response.headers_mut().insert(header::ETAG, tag);
+    Ok(response)
+}
+
+/// That the client has the table as it is.
+pub(super) fn not_modified(entry: &Entry, snapshots: Snapshots) -> Result<Response> {
+    let tag = header_value(&format!("W/\"{}\"", entry.etag(snapshots)))?;
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_MODIFIED;
+    response.headers_mut().insert(header::ETAG, tag);
+    Ok(response)
+}
+
+/// A table or view: its document, and where that is.
+pub(super) async fn document(
+    input: &Input<'_>,
+    entry: &Arc<Entry>,
+    snapshots: Snapshots,
+) -> Result<Response> {
+    let is_packed = entry.document().len() >= GZIP_BYTES_MIN && input.takes_gzip();
+    let mut response = match is_packed {
+        true => pieces(entry.gzip(snapshots, None).await?),
+        false => pieces(entry.frames(snapshots, None)),
+    };
+    let headers = response.headers_mut();
+    if is_packed {
+        headers.insert(header::CONTENT_ENCODING, GZIP);
+    }
+    headers.insert(header::VARY, VARY);
+    Ok(response)
+}
+
+/// A body of JSON in pieces, whose length is said.
+fn pieces<const N: usize>(all: [Bytes; N]) -> Response {
+    let length: usize = all.iter().map(Bytes::len).sum();
+    let mut rest = all.into_iter().filter(|piece| !piece.is_empty()).peekable();
+    let first = rest.next().unwrap_or_default();
+    let body = match rest.peek() {
+        None => Body::from(first),
+        Some(_) => {
+            let all: Vec<Bytes> = std::iter::once(first).chain(rest).collect();
+            Body::from_stream(stream::iter(all.into_iter().map(Ok::<Bytes, Infallible>)))
+        }
+    };
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, JSON);
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    response
+}
+
+/// An answer of another shape than Iceberg's, with a status and headers.
+pub(super) fn other(
+    status: StatusCode,
+    headers: &[(HeaderName, HeaderValue)],
+    text: Vec<u8>,
+) -> Response {
+    let mut response = with_status(status, text.into());
+    for (name, value) in headers {
+        response.headers_mut().insert(name.clone(), value.clone());
+    }
+    response
+}

@@ -1,0 +1,74 @@
+//! Clients and grants, for operators and for those who may grant.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::answer;
+use super::request::Input;
+use crate::access::{ClientRecord, Grant};
+use crate::error::Result;
+
+#[derive(Serialize)]
+struct Clients {
+    clients: Vec<ClientRecord>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewClient {
+    name: String,
+    #[serde(default)]
+    operator: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Rotate {
+    #[serde(default)]
+    grace_seconds: u64,
+}
+
+#[derive(Serialize)]
+struct Grants {
+    grants: Vec<Grant>,
+}
+
+pub(super) fn list_clients(input: &Input<'_>) -> Result<Response> {
+    answer::of(&Clients { clients: input.ground.access.clients(&input.who)? })
+}
+
+pub(super) async fn create_client(input: &Input<'_>) -> Result<Response> {
+    let NewClient { name, operator } = input.body()?;
+    answer::of(&input.ground.access.create_client(&input.who, &name, operator).await?)
+}
+
+pub(super) async fn rotate_client(input: &Input<'_>) -> Result<Response> {
+    let Rotate { grace_seconds } = input.body()?;
+    let (id, grace) = (input.param("client")?, Duration::from_secs(grace_seconds));
+    answer::of(&input.ground.access.rotate_client(&input.who, id, grace).await?)
+}
+
+pub(super) async fn delete_client(input: &Input<'_>) -> Result<Response> {
+    input.ground.access.delete_client(&input.who, input.param("client")?).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn list_grants(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, principal) = (input.warehouse()?, input.query("principal")?);
+    let grants = input.ground.access.grants(&input.who, &warehouse, principal).await?;
+    answer::of(&Grants { grants })
+}
+
+pub(super) async fn grant(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    input.ground.access.grant(&input.who, &warehouse, &input.body()?).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn revoke(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    input.ground.access.revoke(&input.who, &warehouse, &input.body()?).await?;
+    Ok(answer::done())
+}

@@ -1,0 +1,216 @@
+//! What there is: one table for the routes, for what clients are told, and for the test that asks
+//! of each operation which right it needs.
+
+use axum::routing::MethodFilter;
+
+/// Where the catalog is on a server.
+pub const PREFIX: &str = "/catalog";
+
+/// A method that some operation has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// `GET`
+    Get,
+    /// `HEAD`
+    Head,
+    /// `POST`
+    Post,
+    /// `DELETE`
+    Delete,
+}
+
+impl Method {
+    /// As requests say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Method::Get => "GET",
+            Method::Head => "HEAD",
+            Method::Post => "POST",
+            Method::Delete => "DELETE",
+        }
+    }
+
+    pub(super) const fn filter(self) -> MethodFilter {
+        match self {
+            Method::Get => MethodFilter::GET,
+            Method::Head => MethodFilter::HEAD,
+            Method::Post => MethodFilter::POST,
+            Method::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+/// One thing that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the table below says what each is")]
+pub enum Op {
+    Config,
+    Token,
+    ListNamespaces,
+    CreateNamespace,
+    LoadNamespace,
+    NamespaceExists,
+    DropNamespace,
+    UpdateNamespace,
+    ListTables,
+    CreateTable,
+    LoadTable,
+    TableExists,
+    CommitTable,
+    DropTable,
+    RegisterTable,
+    UnregisterTable,
+    RenameTable,
+    LoadCredentials,
+    ReportMetrics,
+    CommitTransaction,
+    ListViews,
+    CreateView,
+    LoadView,
+    ViewExists,
+    ReplaceView,
+    DropView,
+    RenameView,
+    RegisterView,
+    PlanScan,
+    FetchPlan,
+    CancelPlan,
+    FetchTasks,
+    Sign,
+    ListFunctions,
+    LoadFunction,
+    ListClients,
+    CreateClient,
+    RotateClient,
+    DeleteClient,
+    ListGrants,
+    Grant,
+    Revoke,
+}
+
+impl Op {
+    /// Whether clients are told of it: it is Iceberg's, and it is there.
+    #[must_use]
+    pub const fn is_told(self) -> bool {
+        match self {
+            // Every client takes these for granted.
+            Op::Config | Op::Token => false,
+            Op::PlanScan
+            | Op::FetchPlan
+            | Op::CancelPlan
+            | Op::FetchTasks
+            | Op::Sign
+            | Op::ListFunctions
+            | Op::LoadFunction => false,
+            Op::ListClients
+            | Op::CreateClient
+            | Op::RotateClient
+            | Op::DeleteClient
+            | Op::ListGrants
+            | Op::Grant
+            | Op::Revoke => false,
+            _ => true,
+        }
+    }
+}
+
+/// An operation and how it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    /// Which.
+    pub op: Op,
+    /// By which method.
+    pub method: Method,
+    /// Behind [`PREFIX`], as Iceberg's specification writes it.
+    pub path: &'static str,
+}
+
+const fn get(path: &'static str, op: Op) -> Operation {
+    Operation { op, method: Method::Get, path }
+}
+
+const fn head(path: &'static str, op: Op) -> Operation {
+    Operation { op, method: Method::Head, path }
+}
+
+const fn post(path: &'static str, op: Op) -> Operation {
+    Operation { op, method: Method::Post, path }
+}
+
+const fn delete(path: &'static str, op: Op) -> Operation {
+    Operation { op, method: Method::Delete, path }
+}
+
+/// A table's path.
+macro_rules! table {
+    ($rest:literal) => {
+        concat!("/v1/{prefix}/namespaces/{namespace}/tables/{table}", $rest)
+    };
+}
+
+const NAMESPACES: &str = "/v1/{prefix}/namespaces";
+const NAMESPACE: &str = "/v1/{prefix}/namespaces/{namespace}";
+const TABLES: &str = "/v1/{prefix}/namespaces/{namespace}/tables";
+const VIEWS: &str = "/v1/{prefix}/namespaces/{namespace}/views";
+const VIEW: &str = "/v1/{prefix}/namespaces/{namespace}/views/{view}";
+const CLIENTS: &str = "/management/v1/clients";
+const GRANTS: &str = "/management/v1/{prefix}/grants";
+
+const OPERATIONS: [Operation; 42] = [
+    get("/v1/config", Op::Config),
+    post("/v1/oauth/tokens", Op::Token),
+    get(NAMESPACES, Op::ListNamespaces),
+    post(NAMESPACES, Op::CreateNamespace),
+    get(NAMESPACE, Op::LoadNamespace),
+    head(NAMESPACE, Op::NamespaceExists),
+    delete(NAMESPACE, Op::DropNamespace),
+    post("/v1/{prefix}/namespaces/{namespace}/properties", Op::UpdateNamespace),
+    get(TABLES, Op::ListTables),
+    post(TABLES, Op::CreateTable),
+    get(table!(""), Op::LoadTable),
+    head(table!(""), Op::TableExists),
+    post(table!(""), Op::CommitTable),
+    delete(table!(""), Op::DropTable),
+    post("/v1/{prefix}/namespaces/{namespace}/register", Op::RegisterTable),
+    post(table!("/unregister"), Op::UnregisterTable),
+    post("/v1/{prefix}/tables/rename", Op::RenameTable),
+    get(table!("/credentials"), Op::LoadCredentials),
+    post(table!("/metrics"), Op::ReportMetrics),
+    post("/v1/{prefix}/transactions/commit", Op::CommitTransaction),
+    get(VIEWS, Op::ListViews),
+    post(VIEWS, Op::CreateView),
+    get(VIEW, Op::LoadView),
+    head(VIEW, Op::ViewExists),
+    post(VIEW, Op::ReplaceView),
+    delete(VIEW, Op::DropView),
+    post("/v1/{prefix}/views/rename", Op::RenameView),
+    post("/v1/{prefix}/namespaces/{namespace}/register-view", Op::RegisterView),
+    post(table!("/plan"), Op::PlanScan),
+    get(table!("/plan/{plan-id}"), Op::FetchPlan),
+    delete(table!("/plan/{plan-id}"), Op::CancelPlan),
+    post(table!("/tasks"), Op::FetchTasks),
+    post(table!("/sign"), Op::Sign),
+    get("/v1/{prefix}/namespaces/{namespace}/functions", Op::ListFunctions),
+    get("/v1/{prefix}/namespaces/{namespace}/functions/{function}", Op::LoadFunction),
+    get(CLIENTS, Op::ListClients),
+    post(CLIENTS, Op::CreateClient),
+    post("/management/v1/clients/{client}/rotate", Op::RotateClient),
+    delete("/management/v1/clients/{client}", Op::DeleteClient),
+    get(GRANTS, Op::ListGrants),
+    post(GRANTS, Op::Grant),
+    post("/management/v1/{prefix}/grants/revoke", Op::Revoke),
+];
+
+/// All of them.
+#[must_use]
+pub fn operations() -> &'static [Operation] {
+    &OPERATIONS
+}
+
+/// What clients are told that the catalog does: a JSON list of methods and paths.
+pub(super) fn endpoints() -> String {
+    let told = OPERATIONS.iter().filter(|it| it.op.is_told());
+    let told = told.map(|it| format!("\"{} {}\"", it.method.name(), it.path));
+    format!("[{}]", told.collect::<Vec<_>>().join(","))
+}

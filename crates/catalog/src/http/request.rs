@@ -1,0 +1,184 @@
+//! What a request says: path, query, headers, body.
+
+use std::fmt::Write as _;
+
+use axum::extract::{Query, RawPathParams};
+use axum::http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
+use axum::http::request::Parts;
+use bytes::Bytes;
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+
+use std::sync::Arc;
+
+use super::Ground;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::json::Fragment;
+use crate::service::{Call, IdempotencyKey, Page, Who};
+use crate::warehouse::Warehouse;
+
+/// Longest body, in bytes.
+pub const BODY_BYTES_MAX: u64 = 64 << 20;
+
+/// Names a request, so that it is carried out once.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// A request of somebody who is known.
+pub(super) struct Input<'a> {
+    pub(super) ground: &'a Ground,
+    pub(super) who: Who,
+    pub(super) parts: &'a Parts,
+    params: &'a RawPathParams,
+    query: Vec<(String, String)>,
+    body: Bytes,
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(
+        ground: &'a Ground,
+        who: Who,
+        parts: &'a Parts,
+        params: &'a RawPathParams,
+        body: Bytes,
+    ) -> Result<Input<'a>> {
+        let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
+            .map_err(|_| Error::new(Kind::BadRequest, "the query is malformed"))?;
+        Ok(Input { ground, who, parts, params, query, body })
+    }
+
+    /// A part of the path, decoded.
+    pub(super) fn param(&self, name: &str) -> Result<&str> {
+        let found = self.params.iter().find(|(key, _)| *key == name).map(|(_, value)| value);
+        found.ok_or_else(|| Error::internal("a route lacks a part that its handler needs"))
+    }
+
+    /// What the query says of this, once at most.
+    pub(super) fn query(&self, name: &str) -> Result<Option<&str>> {
+        let mut found = self.query.iter().filter(|(key, _)| key == name);
+        let first = found.next().map(|(_, value)| value.as_str());
+        match found.next() {
+            None => Ok(first),
+            Some(_) => Err(Error::new(Kind::BadRequest, format!("`{name}` is given twice"))),
+        }
+    }
+
+    /// The warehouse that the path names.
+    pub(super) fn warehouse(&self) -> Result<Arc<Warehouse>> {
+        self.ground.catalog.warehouse(self.param("prefix")?)
+    }
+
+    /// The namespace that the path names.
+    pub(super) fn namespace(&self) -> Result<NamespaceIdent> {
+        self.split(self.param("namespace")?)
+    }
+
+    /// A namespace that is one text.
+    pub(super) fn split(&self, text: &str) -> Result<NamespaceIdent> {
+        NamespaceIdent::split(text, &self.ground.separator)
+    }
+
+    /// The table or view that the path names, by that name of the part.
+    pub(super) fn ident(&self, part: &str) -> Result<TableIdent> {
+        TableIdent::new(self.namespace()?, self.param(part)?)
+    }
+
+    /// Which part of a list is asked for.
+    pub(super) fn page(&self) -> Result<Page> {
+        let size = self.query("pageSize")?.map(|text| {
+            let size = text.parse::<usize>().ok().filter(|size| *size > 0);
+            size.ok_or_else(|| Error::new(Kind::BadRequest, "`pageSize` is a number from 1"))
+        });
+        let token = self.query("pageToken")?.map(str::to_owned);
+        Ok(Page { token, size: size.transpose()? })
+    }
+
+    /// A switch of the query; off when it is not there.
+    pub(super) fn flag(&self, name: &str) -> Result<bool> {
+        match self.query(name)? {
+            None => Ok(false),
+            // Python writes it in its own way.
+            Some(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+            Some(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+            Some(_) => {
+                let message = format!("`{name}` is `true` or `false`");
+                Err(Error::new(Kind::BadRequest, message))
+            }
+        }
+    }
+
+    /// The body, which has to be JSON whatever its content type says.
+    pub(super) fn json(&self) -> Result<Fragment> {
+        Ok(Fragment::parse(self.body.clone())?)
+    }
+
+    /// The body as this.
+    pub(super) fn body<T: DeserializeOwned>(&self) -> Result<T> {
+        Ok(self.json()?.decode()?)
+    }
+
+    /// The request as one that changes something.
+    pub(super) fn call(&self) -> Result<Call<'_>> {
+        Ok(Call { who: &self.who, key: self.key()? })
+    }
+
+    fn key(&self) -> Result<Option<IdempotencyKey>> {
+        let mut values = self.parts.headers.get_all(IDEMPOTENCY_KEY).iter();
+        let Some(value) = values.next() else { return Ok(None) };
+        let key = value.to_str().ok().and_then(|text| text.trim().parse::<Uuid>().ok());
+        let key = key
+            .filter(|_| values.next().is_none())
+            .ok_or_else(|| Error::new(Kind::BadRequest, "`Idempotency-Key` is not one UUID"))?;
+        let mut hash = Sha256::new();
+        let target = self.parts.uri.path_and_query().map_or("", |it| it.as_str());
+        // What is between them is in neither of them.
+        for piece in [self.parts.method.as_str().as_bytes(), target.as_bytes(), &self.body] {
+            hash.update(piece);
+            hash.update(b"\n");
+        }
+        Ok(Some(IdempotencyKey { key, hash: hash.finalize().into() }))
+    }
+
+    /// Whether the client has this version already (RFC 9110 §13.1.2): it compares loosely.
+    pub(super) fn has(&self, etag: &str) -> bool {
+        let values = self.parts.headers.get_all(IF_NONE_MATCH).iter();
+        let mut tags = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+        tags.any(|tag| {
+            let tag = tag.trim();
+            let opaque = tag.strip_prefix("W/").unwrap_or(tag);
+            tag == "*" || opaque.strip_prefix('"').and_then(|it| it.strip_suffix('"')) == Some(etag)
+        })
+    }
+
+    /// Whether the answer may be packed by gzip.
+    pub(super) fn takes_gzip(&self) -> bool {
+        let values = self.parts.headers.get_all(ACCEPT_ENCODING).iter();
+        let codings = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+        let mut any = false;
+        for coding in codings {
+            let mut parts = coding.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default();
+            let weight = parts.find_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
+            let is_refused = weight.is_some_and(|it| it.parse::<f32>().is_ok_and(|it| it <= 0.0));
+            if name.eq_ignore_ascii_case("gzip") || name.eq_ignore_ascii_case("x-gzip") {
+                return !is_refused;
+            }
+            any |= name == "*" && !is_refused;
+        }
+        any
+    }
+}
+
+/// Text as it stands in a path: what might mean something else there as `%` and two digits.
+pub(super) fn encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            write!(out, "%{byte:02X}").ok();
+        }
+    }
+    out
+}

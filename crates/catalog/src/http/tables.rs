@@ -1,0 +1,127 @@
+//! Tables.
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::answer;
+use super::request::Input;
+use crate::cache::Snapshots;
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::service::Listing;
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct List {
+    identifiers: Vec<TableIdent>,
+    next_page_token: Option<String>,
+}
+
+/// What gets another name.
+#[derive(Deserialize)]
+pub(super) struct Rename {
+    pub(super) source: TableIdent,
+    pub(super) destination: TableIdent,
+}
+
+/// Where no secrets are handed out, because there are none that a client would need.
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Credentials {
+    storage_credentials: [(); 0],
+}
+
+/// Names of tables or views.
+pub(super) fn listed(found: Listing<TableIdent>) -> Result<Response> {
+    answer::of(&List { identifiers: found.items, next_page_token: found.next })
+}
+
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
+    let catalog = &input.ground.catalog;
+    listed(catalog.list_tables(&input.who, &warehouse, &namespace, &page).await?)
+}
+
+pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
+    let (call, body) = (input.call()?, input.json()?);
+    let entry = input.ground.catalog.create_table(&call, &warehouse, &namespace, &body).await?;
+    answer::table(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let snapshots = match input.query("snapshots")? {
+        None | Some("all") => Snapshots::All,
+        Some("refs") => Snapshots::Refs,
+        Some(_) => {
+            return Err(Error::new(Kind::BadRequest, "`snapshots` is `all` or `refs`"));
+        }
+    };
+    let entry = input.ground.catalog.load_table(&input.who, &warehouse, &ident).await?;
+    if input.has(entry.etag(snapshots)) {
+        return answer::not_modified(&entry, snapshots);
+    }
+    answer::table(input, &entry, snapshots).await
+}
+
+pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    input.ground.catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn commit(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let (call, body) = (input.call()?, input.json()?);
+    let entry = input.ground.catalog.commit_table(&call, &warehouse, &ident, &body).await?;
+    answer::table(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn commit_all(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let (call, body) = (input.call()?, input.json()?);
+    input.ground.catalog.commit_transaction(&call, &warehouse, &body).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn drop(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let purge = input.flag("purgeRequested")?;
+    input.ground.catalog.drop_table(&input.call()?, &warehouse, &ident, purge).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
+    let (call, body) = (input.call()?, input.json()?);
+    let entry = input.ground.catalog.register_table(&call, &warehouse, &namespace, &body).await?;
+    answer::table(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn unregister(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let entry = input.ground.catalog.unregister_table(&input.call()?, &warehouse, &ident).await?;
+    answer::document(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let Rename { source, destination } = input.body()?;
+    let (catalog, call) = (&input.ground.catalog, input.call()?);
+    catalog.rename_table(&call, &warehouse, &source, &destination).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn credentials(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    input.ground.catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    answer::of(&Credentials { storage_credentials: [] })
+}
+
+pub(super) async fn report(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let report = input.json()?;
+    input.ground.catalog.report_metrics(&input.who, &warehouse, &ident, &report).await?;
+    Ok(answer::done())
+}

@@ -1,0 +1,163 @@
+//! The routes behind a real socket and the shell, asked as clients ask.
+
+mod flows;
+mod oauth;
+mod rights;
+
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::auth::Tokens;
+use node::clock::Ids;
+use node::drain::Drain;
+use node::http::{Limits, Listener, Shell};
+use node::store::{Store, StoreConfig, StoreUrl};
+use node::telemetry::{HttpMetrics, Registry};
+use serde_json::{Value, json};
+use testkit::{Client, Request, Response, Scratch};
+use tokio::runtime::Runtime;
+
+use super::*;
+use crate::access::Access;
+use crate::service::{Settings, Who};
+
+/// A server with a catalog, and an operator's token.
+pub(super) struct Server {
+    pub(super) runtime: Runtime,
+    pub(super) access: Access,
+    pub(super) catalog: Catalog,
+    pub(super) root: String,
+    client: Client,
+    _scratch: Scratch,
+}
+
+impl Server {
+    pub(super) fn start() -> Server {
+        Server::with_separator(SEPARATOR_DEFAULT)
+    }
+
+    pub(super) fn with_separator(separator: &str) -> Server {
+        let scratch = Scratch::new();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let tokens = Tokens::open(scratch.path()).unwrap();
+        tokens.ensure_first().unwrap();
+        let root = std::fs::read_to_string(tokens.first_token_path()).unwrap().trim().to_owned();
+        let (access, catalog, address) = runtime.block_on(async {
+            let url = StoreUrl::Sqlite(scratch.path().join("db"));
+            let mut registry = Registry::default();
+            let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
+            let access = Access::open(store.clone(), tokens.clone()).await.unwrap();
+            let settings = Settings {
+                warehouse: "main".to_owned(),
+                root: format!("file://{}/w", scratch.path().display()),
+                locations: Vec::new(),
+                credentials: None,
+                cache_bytes_max: 16 << 20,
+                check_files: true,
+            };
+            let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
+            let (limits, drain) = (Limits::default(), Drain::new());
+            let metrics = HttpMetrics::new(&mut registry);
+            let ids = Ids::new().unwrap();
+            let shell = Shell::new(limits, tokens, drain.clone(), metrics, ids);
+            let shell = shell.streaming(&STREAMING);
+            let routes = routes(catalog.clone(), access.clone(), separator);
+            let router = shell.wrap_with(routes, vec![(PREFIX, face())]);
+            let listener = Listener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.address();
+            tokio::spawn(listener.serve(router, limits, drain, Duration::from_secs(5)));
+            (access, catalog, address)
+        });
+        let client = Client::new(address, None);
+        Server { runtime, access, catalog, root, client, _scratch: scratch }
+    }
+
+    /// Sends a request of the operator's.
+    pub(super) fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Response {
+        self.ask_as(Some(&self.root), method, path, body)
+    }
+
+    pub(super) fn ask_as(
+        &self,
+        token: Option<&str>,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Response {
+        let mut request = Request::new(method, &format!("{PREFIX}{path}"));
+        if let Some(token) = token {
+            request = request.header("authorization", &format!("Bearer {token}"));
+        }
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        if method == "HEAD" { self.head(&request) } else { self.client.send(&request) }
+    }
+
+    /// Asks for a head, which says the length of a body that does not come.
+    fn head(&self, request: &Request) -> Response {
+        let mut text = String::new();
+        self.client.open(request).unwrap().read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert_eq!(body, "");
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Response { status, headers: Vec::new(), body: Vec::new() }
+    }
+
+    /// Sends a request of the operator's with other headers.
+    pub(super) fn send(&self, request: Request) -> Response {
+        self.client.send(&request.header("authorization", &format!("Bearer {}", self.root)))
+    }
+
+    /// Sends a request without anything that was not said.
+    pub(super) fn send_bare(&self, request: &Request) -> Response {
+        self.client.send(request)
+    }
+
+    /// Makes a namespace and a table in it.
+    pub(super) fn fill(&self, namespace: &str, table: &str) {
+        let made = json!({"namespace": [namespace], "properties": {"owner": "me"}});
+        let status = self.ask("POST", "/v1/main/namespaces", Some(&made)).status;
+        assert!(matches!(status, 200 | 409), "{status}");
+        let path = format!("/v1/main/namespaces/{namespace}/tables");
+        let made = self.ask("POST", &path, Some(&new_table(table)));
+        assert_eq!(made.status, 200, "{}", made.text());
+    }
+}
+
+pub(super) fn operator() -> Who {
+    Who { id: "tenant:root".into(), name: "root".into(), operator: true }
+}
+
+pub(super) fn schema() -> Value {
+    json!({"type": "struct", "schema-id": 0, "fields": [
+        {"id": 1, "name": "id", "required": true, "type": "long"},
+        {"id": 2, "name": "data", "required": false, "type": "string"},
+    ]})
+}
+
+pub(super) fn new_table(name: &str) -> Value {
+    json!({"name": name, "schema": schema(), "properties": {"owner": "me"}})
+}
+
+pub(super) fn new_view(name: &str) -> Value {
+    json!({"name": name, "schema": schema(), "properties": {}, "view-version": {
+        "version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {},
+        "default-namespace": ["n"],
+        "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+    }})
+}
+
+/// Checks that an answer is Iceberg's envelope of this status and type.
+pub(super) fn assert_refused(response: &Response, status: u16, kind: &str) {
+    assert_eq!(response.status, status, "{}", response.text());
+    let error = &response.json()["error"];
+    assert_eq!((&error["code"], &error["type"]), (&json!(status), &json!(kind)), "{error}");
+    assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{error}");
+    assert_eq!(response.header("content-type"), Some("application/json"));
+}

@@ -1,0 +1,231 @@
+//! Which right each operation needs: every operation there is, with every right there is.
+
+use super::*;
+use crate::access::Grant;
+use crate::service::Right;
+
+/// Who may carry an operation out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Need {
+    /// Whoever can reach the server.
+    Nothing,
+    /// Whoever is known.
+    ToBeKnown,
+    /// Whoever has the right to all of the warehouse.
+    To(Right),
+    /// Operators.
+    ToOperate,
+}
+
+/// Without a wildcard: an operation that is added has to be thought about here.
+fn need(op: Op) -> Need {
+    match op {
+        Op::Token => Need::Nothing,
+        Op::Config
+        | Op::PlanScan
+        | Op::FetchPlan
+        | Op::CancelPlan
+        | Op::FetchTasks
+        | Op::Sign
+        | Op::ListFunctions
+        | Op::LoadFunction => Need::ToBeKnown,
+        Op::ListNamespaces
+        | Op::LoadNamespace
+        | Op::NamespaceExists
+        | Op::ListTables
+        | Op::LoadTable
+        | Op::TableExists
+        | Op::LoadCredentials
+        | Op::ReportMetrics
+        | Op::ListViews
+        | Op::LoadView
+        | Op::ViewExists => Need::To(Right::Read),
+        Op::CreateNamespace
+        | Op::UpdateNamespace
+        | Op::CreateTable
+        | Op::CommitTable
+        | Op::RegisterTable
+        | Op::CommitTransaction
+        | Op::CreateView
+        | Op::ReplaceView
+        | Op::RegisterView => Need::To(Right::Write),
+        Op::DropNamespace
+        | Op::DropTable
+        | Op::UnregisterTable
+        | Op::RenameTable
+        | Op::DropView
+        | Op::RenameView => Need::To(Right::Manage),
+        Op::ListGrants | Op::Grant | Op::Revoke => Need::To(Right::Grant),
+        Op::ListClients | Op::CreateClient | Op::RotateClient | Op::DeleteClient => Need::ToOperate,
+    }
+}
+
+/// A body that is good enough for the operation to be judged.
+fn body(server: &Server, op: Op) -> Value {
+    let ident = |name: &str| json!({"namespace": ["n"], "name": name});
+    let commit = json!({"requirements": [], "updates": []});
+    match op {
+        Op::CreateNamespace => json!({"namespace": ["n"]}),
+        Op::CreateTable => new_table("t"),
+        Op::CommitTable => commit,
+        Op::CommitTransaction => json!({"table-changes": [
+            {"identifier": ident("t"), "requirements": [], "updates": []}
+        ]}),
+        Op::RegisterTable | Op::RegisterView => {
+            let warehouse = server.catalog.default_warehouse().unwrap();
+            let location = format!("{}/no/1.metadata.json", warehouse.root());
+            json!({"name": "x", "metadata-location": location})
+        }
+        Op::RenameTable | Op::RenameView => {
+            json!({"source": ident("t"), "destination": ident("u")})
+        }
+        Op::CreateView => new_view("v"),
+        Op::ReplaceView => commit,
+        Op::ReportMetrics => json!({"report-type": "scan-report"}),
+        Op::CreateClient => json!({"name": "x"}),
+        Op::Grant | Op::Revoke => json!({"principal": "tenant:x", "rights": ["grant"]}),
+        _ => json!({}),
+    }
+}
+
+fn path(operation: &Operation) -> String {
+    let mut path = operation.path.to_owned();
+    for (part, value) in [
+        ("{prefix}", "main"),
+        ("{namespace}", "n"),
+        ("{table}", "t"),
+        ("{view}", "v"),
+        ("{plan-id}", "p"),
+        ("{function}", "f"),
+        ("{client}", "cl_0"),
+    ] {
+        path = path.replace(part, value);
+    }
+    path
+}
+
+/// A token of a client that has this right to the warehouse, or to a namespace of it.
+fn token(server: &Server, right: Option<Right>, namespace: Option<&str>) -> String {
+    server.runtime.block_on(async {
+        let access = &server.access;
+        let made = access.create_client(&operator(), "x", false).await.unwrap();
+        if let Some(right) = right {
+            let grant = Grant {
+                principal: made.client.principal.clone(),
+                namespace: namespace.map(|it| crate::ident::NamespaceIdent::new([it]).unwrap()),
+                name: None,
+                rights: [right].into_iter().collect(),
+            };
+            let warehouse = server.catalog.default_warehouse().unwrap();
+            access.grant(&operator(), &warehouse, &grant).await.unwrap();
+        }
+        access.token_for(&made.client.client_id, &made.client_secret).unwrap().token
+    })
+}
+
+#[test]
+fn every_operation_asks_for_its_right() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let has = |right: Option<Right>, wanted: Right| {
+        let rights: crate::access::Rights = right.into_iter().collect();
+        rights.allow(wanted)
+    };
+    let rights = [None, Some(Right::Read), Some(Right::Write), Some(Right::Grant)];
+    // Who manages comes last: what he drops is not there any more.
+    let rights = rights.into_iter().chain([Some(Right::Manage)]);
+    for right in rights {
+        let everywhere = token(&server, right, None);
+        let elsewhere = token(&server, right, Some("other"));
+        for operation in operations() {
+            let need = need(operation.op);
+            let (method, path) = (operation.method.name(), path(operation));
+            let body = (method == "POST").then(|| body(&server, operation.op));
+            let about = format!("{right:?} {:?}", operation.op);
+            let nobody = server.ask_as(None, method, &path, body.as_ref());
+            let is_known = server.ask_as(Some(&everywhere), method, &path, body.as_ref());
+            let is_elsewhere = server.ask_as(Some(&elsewhere), method, &path, body.as_ref());
+            match need {
+                Need::Nothing => {
+                    assert_eq!((nobody.status, is_known.status), (400, 400), "{about}");
+                    continue;
+                }
+                _ => assert_eq!(nobody.status, 401, "{about} {}", nobody.text()),
+            }
+            let (here, there) = match need {
+                Need::Nothing | Need::ToBeKnown => (true, true),
+                Need::To(wanted) => (has(right, wanted), false),
+                Need::ToOperate => (false, false),
+            };
+            for (response, may) in [(&is_known, here), (&is_elsewhere, there)] {
+                assert_eq!(response.status != 403, may, "{about} {}", response.text());
+                assert!(response.status != 401 && response.status < 500, "{about}");
+                if !may && method != "HEAD" {
+                    assert_refused(response, 403, "ForbiddenException");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_clients_are_told_of_is_there_and_nothing_else() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let config = server.ask("GET", "/v1/config", None).json();
+    let told = config["endpoints"].as_array().unwrap();
+    for operation in operations() {
+        let text = format!("{} {}", operation.method.name(), operation.path);
+        let is_told = told.iter().any(|it| *it == json!(text));
+        assert_eq!(is_told, operation.op.is_told(), "{text}");
+        let (method, path) = (operation.method.name(), path(operation));
+        let response = server.ask(method, &path, (method == "POST").then(|| json!({})).as_ref());
+        let is_missing = response.status == 406;
+        if is_told {
+            assert!(!is_missing, "{text}");
+        } else if operation.path.starts_with("/v1/{prefix}") {
+            assert_refused(&response, 406, "UnsupportedOperationException");
+        }
+    }
+    assert_eq!(told.len(), 26);
+}
+
+#[test]
+fn a_right_to_a_table_is_none_to_its_neighbours() {
+    let server = Server::start();
+    server.fill("n", "t");
+    server.fill("n", "u");
+    let token = token(&server, None, None);
+    let who = server.ask("GET", "/management/v1/clients", None).json();
+    let principal = who["clients"][0]["principal"].clone();
+    let grant = json!({"principal": principal, "namespace": ["n"], "name": "t",
+        "rights": ["write"]});
+    let given = server.ask("POST", "/management/v1/main/grants", Some(&grant));
+    assert_eq!(given.status, 204, "{}", given.text());
+    let commit = json!({"requirements": [], "updates": [
+        {"action": "set-properties", "updates": {"k": "v"}}
+    ]});
+    let tables = "/v1/main/namespaces/n/tables";
+    for (method, path, expected) in [
+        ("GET", format!("{tables}/t"), 200),
+        ("POST", format!("{tables}/t"), 200),
+        ("DELETE", format!("{tables}/t"), 403),
+        ("GET", format!("{tables}/u"), 403),
+        ("POST", format!("{tables}/u"), 403),
+        ("GET", tables.to_owned(), 403),
+        ("GET", "/v1/main/namespaces/n".to_owned(), 403),
+    ] {
+        let body = (method == "POST").then_some(&commit);
+        let response = server.ask_as(Some(&token), method, &path, body);
+        assert_eq!(response.status, expected, "{method} {path} {}", response.text());
+    }
+    let both = json!({"table-changes": [
+        {"identifier": {"namespace": ["n"], "name": "t"}, "requirements": [], "updates": []},
+        {"identifier": {"namespace": ["n"], "name": "u"}, "requirements": [], "updates": []},
+    ]});
+    let path = "/v1/main/transactions/commit";
+    assert_eq!(server.ask_as(Some(&token), "POST", path, Some(&both)).status, 403);
+    let taken = server.ask("POST", "/management/v1/main/grants/revoke", Some(&grant));
+    assert_eq!(taken.status, 204, "{}", taken.text());
+    assert_eq!(server.ask_as(Some(&token), "GET", &format!("{tables}/t"), None).status, 403);
+}

@@ -1,0 +1,64 @@
+//! Views.
+
+use axum::response::Response;
+
+use super::answer;
+use super::request::Input;
+use super::tables::{Rename, listed};
+use crate::cache::Snapshots;
+use crate::error::Result;
+use crate::store::RelationKind;
+
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
+    let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
+    listed(catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?)
+}
+
+pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
+    let (call, body) = (input.call()?, input.json()?);
+    let entry = input.ground.catalog.create_view(&call, &warehouse, &namespace, &body).await?;
+    answer::document(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
+    let entry = input.ground.catalog.load_view(&input.who, &warehouse, &ident).await?;
+    answer::document(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
+    input.ground.catalog.load_view(&input.who, &warehouse, &ident).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn replace(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
+    let (call, body) = (input.call()?, input.json()?);
+    let entry = input.ground.catalog.replace_view(&call, &warehouse, &ident, &body).await?;
+    answer::document(input, &entry, Snapshots::All).await
+}
+
+pub(super) async fn drop(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
+    input.ground.catalog.drop_view(&input.call()?, &warehouse, &ident).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let Rename { source, destination } = input.body()?;
+    let (catalog, call) = (&input.ground.catalog, input.call()?);
+    let kind = RelationKind::View;
+    catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
+    Ok(answer::done())
+}
+
+pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
+    let (call, body) = (input.call()?, input.json()?);
+    let entry = input.ground.catalog.register_view(&call, &warehouse, &namespace, &body).await?;
+    answer::document(input, &entry, Snapshots::All).await
+}
