@@ -159,6 +159,23 @@ fn numbers_keep_every_digit() {
 }
 
 #[test]
+fn only_white_space_that_means_nothing_is_left_out() {
+    let text = " [ \"\" , \" a \\\" b \" ,\n{ \"\\\\\" : 1 } ] ";
+    assert_eq!(fragment(text).compact().text(), r#"[""," a \" b ",{"\\":1}]"#);
+}
+
+#[test]
+fn a_member_is_set_where_it_is_or_at_the_end() {
+    let with = |text, name| {
+        fragment(text).with(name, &Fragment::integer(7)).map(|it| it.text().to_owned())
+    };
+    assert_eq!(with(r#"{"a":1,"b":[ ],"a":2}"#, "a").as_deref(), Ok(r#"{"a":7,"b":[ ]}"#));
+    assert_eq!(with(r#"{"a":1}"#, "b").as_deref(), Ok(r#"{"a":1,"b":7}"#));
+    assert_eq!(with("{}", "b").as_deref(), Ok(r#"{"b":7}"#));
+    assert!(with("[]", "b").is_err());
+}
+
+#[test]
 fn a_strings_form_is_kept_and_does_not_matter_for_what_it_says() {
     let escaped = Str::of(&fragment(r#""\u0061\/b""#)).expect("a string");
     assert_eq!(escaped, "a/b");

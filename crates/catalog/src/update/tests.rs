@@ -202,11 +202,23 @@ fn snapshots_that_cannot_be_added_are_refused() {
         ),
         (snapshot(-7, None, 35, NOW_MS), Kind::Validation, "negative id"),
         (json!({"snapshot-id": 7, "timestamp-ms": 1}), Kind::Validation, "`manifest-list`"),
+        (
+            json!({"snapshot-id": 7, "timestamp-ms": 1, "sequence-number": 35, "manifests": []}),
+            Kind::Validation,
+            "`manifest-list`",
+        ),
         (json!({"snapshot-id": 7}), Kind::IllegalArgument, "`timestamp-ms` is missing"),
     ];
     for (new, kind, message) in cases {
         check_refused(V2, add_one(new), kind, message);
     }
+    // Version 1 has no numbers, and may list its manifests.
+    let old =
+        json!({"snapshot-id": 2, "parent-snapshot-id": 1, "timestamp-ms": 1, "manifests": []});
+    check(V1, add_one(old.clone()), &[("/snapshots/-", old.clone())]);
+    let mut numbered = old;
+    numbered["sequence-number"] = json!(1);
+    check_refused(V1, add_one(numbered), Kind::Validation, "Sequence number must be 0 in v1: 1");
     // A new line of history may begin with any number, as for the reference.
     let root = snapshot(7, None, 1, NOW_MS);
     check(V2, add_one(root.clone()), &[("/snapshots/-", root)]);
@@ -255,6 +267,8 @@ fn rows_get_ids_from_version_3_on() {
     );
     let doc = applied(&doc, next(30)).expect("applied").expect("a change");
     assert_eq!(doc.next_row_id, Some(35));
+    let none = json!([add(&with(Some(0), Some(0)))]);
+    assert_eq!(applied(&parse(V3), none).expect("applied").and_then(|it| it.next_row_id), Some(0));
     for (first, added, message) in [
         (None, Some(1), "first-row-id is null"),
         (Some(0), None, "added-rows is null"),
@@ -414,6 +428,13 @@ fn specifications_and_orders_get_the_next_id_and_known_ones_keep_theirs() {
     let removal = json!([{"action": "remove-partition-specs", "spec-ids": [0]}]);
     check_refused(V2, removal, Kind::IllegalArgument, "Cannot remove the default partition spec");
     check_nothing(V2, json!([{"action": "remove-partition-specs", "spec-ids": [4]}]));
+    let two =
+        V2.replace(r#""partition-specs":["#, r#""partition-specs":[{"spec-id":4,"fields":[]},"#);
+    check(
+        &two,
+        json!([{"action": "remove-partition-specs", "spec-ids": [4, 7]}]),
+        &[("/partition-specs/0", json!(null))],
+    );
 }
 
 #[test]
@@ -429,6 +450,11 @@ fn properties_locations_and_uuids() {
             ("/properties", json!({"key": "other", "a": "1"})),
             ("/location", json!("file:/elsewhere")),
         ],
+    );
+    check(
+        V2,
+        json!([{"action": "remove-properties", "removals": ["key", "read.split.target.size"]}]),
+        &[("/properties", json!({}))],
     );
     check_nothing(
         V2,
