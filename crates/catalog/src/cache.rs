@@ -5,15 +5,16 @@
 //! and what somebody was reading from the store meanwhile is not kept.
 //!
 //! When the bytes are too many, what was not asked for since the last time around goes (the clock
-//! algorithm): a scan over all tables does not push out those that are in use.
+//! algorithm), beginning with what was never asked for again: a scan over all tables does not push
+//! out those that are in use.
 
 mod entry;
 mod gzip;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
@@ -29,6 +30,13 @@ const QUEUE_FACTOR: usize = 2;
 /// Names in a part's queue that are not worth sweeping for.
 const QUEUE_MIN: usize = 64;
 
+/// One entry may take this part of all bytes, or else it is not kept.
+const LARGEST_PART: usize = 2;
+
+/// How often all parts are looked through for room. Once takes away the marks of readers, the next
+/// time finds room; more often only where readers are as fast as that.
+const ROUNDS_MAX: usize = 4;
+
 /// What something is kept by: the id of a warehouse, and a name in it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
@@ -43,8 +51,11 @@ pub struct Key {
 pub struct Cache {
     shards: Vec<RwLock<Shard>>,
     hasher: RandomState,
-    /// What each part may hold.
-    shard_bytes_max: usize,
+    bytes_max: usize,
+    /// What all parts hold.
+    bytes: AtomicUsize,
+    /// In which part room is looked for next.
+    hand: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -52,7 +63,6 @@ struct Shard {
     slots: HashMap<Key, Slot>,
     /// Every kept name once, and some that are not kept any more.
     queue: VecDeque<Key>,
-    bytes: usize,
     /// Names that are being read from the store, and whether they changed since.
     pending: HashMap<Key, bool>,
 }
@@ -73,13 +83,15 @@ pub struct Reading<'a> {
 }
 
 impl Cache {
-    /// A cache that holds up to `bytes_max`; what alone is more than a sixteenth of it is not kept.
+    /// A cache that holds up to `bytes_max`; what alone is more than half of it is not kept.
     #[must_use]
     pub fn new(bytes_max: usize) -> Cache {
         Cache {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             hasher: RandomState::new(),
-            shard_bytes_max: bytes_max / SHARDS,
+            bytes_max,
+            bytes: AtomicUsize::new(0),
+            hand: AtomicUsize::new(0),
         }
     }
 
@@ -104,26 +116,60 @@ impl Cache {
 
     /// Puts what was committed in place.
     pub fn publish(&self, key: Key, entry: Arc<Entry>) {
-        let mut shard = self.shard(&key).write();
-        shard.touch(&key);
-        shard.insert(key, entry, self.shard_bytes_max);
+        {
+            let mut shard = self.shard(&key).write();
+            shard.touch(&key);
+            self.insert(&mut shard, key, entry);
+        }
+        self.make_room();
     }
 
     /// Forgets a name: there is nothing behind it any more, or something else.
     pub fn forget(&self, key: &Key) {
         let mut shard = self.shard(key).write();
         shard.touch(key);
-        shard.remove(key);
+        self.bytes.fetch_sub(shard.remove(key), Ordering::Relaxed);
     }
 
     /// Bytes that all entries take, and how many there are.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        let shards = self.shards.iter().map(|shard| {
-            let shard = shard.read();
-            (shard.bytes, shard.slots.len())
-        });
-        shards.fold((0, 0), |(bytes, count), (more, others)| (bytes + more, count + others))
+        let count = self.shards.iter().map(|shard| shard.read().slots.len()).sum();
+        (self.bytes.load(Ordering::Relaxed), count)
+    }
+
+    /// Keeps an entry in place of an older one.
+    fn insert(&self, shard: &mut Shard, key: Key, entry: Arc<Entry>) {
+        let bytes = entry.weight();
+        if bytes > self.bytes_max / LARGEST_PART {
+            self.bytes.fetch_sub(shard.remove(&key), Ordering::Relaxed);
+            return;
+        }
+        // Added first: another thread may be taking them away as soon as it is there.
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let used = shard.slots.get(&key).is_some_and(|old| old.used.load(Ordering::Relaxed));
+        let slot = Slot { entry, bytes, used: AtomicBool::new(used) };
+        match shard.slots.insert(key.clone(), slot) {
+            Some(old) => drop(self.bytes.fetch_sub(old.bytes, Ordering::Relaxed)),
+            None => shard.queue.push_back(key),
+        }
+    }
+
+    /// Removes what nobody asked for since the last time around, one lock at a time.
+    fn make_room(&self) {
+        for _ in 0..ROUNDS_MAX * SHARDS {
+            if self.bytes.load(Ordering::Relaxed) <= self.bytes_max {
+                return;
+            }
+            let index = self.hand.fetch_add(1, Ordering::Relaxed) % SHARDS;
+            let mut shard = self.shards[index].write();
+            for _ in 0..shard.queue.len() {
+                if self.bytes.load(Ordering::Relaxed) <= self.bytes_max {
+                    return;
+                }
+                self.bytes.fetch_sub(shard.pass(), Ordering::Relaxed);
+            }
+        }
     }
 
     fn shard(&self, key: &Key) -> &RwLock<Shard> {
@@ -136,10 +182,13 @@ impl Cache {
 impl Reading<'_> {
     /// Keeps what was read, unless it was changed meanwhile.
     pub fn keep(self, entry: Arc<Entry>) {
-        let mut shard = self.cache.shard(&self.key).write();
-        if shard.pending.get(&self.key) == Some(&false) {
-            shard.insert(self.key.clone(), entry, self.cache.shard_bytes_max);
+        {
+            let mut shard = self.cache.shard(&self.key).write();
+            if shard.pending.get(&self.key) == Some(&false) {
+                self.cache.insert(&mut shard, self.key.clone(), entry);
+            }
         }
+        self.cache.make_room();
     }
 }
 
@@ -157,46 +206,28 @@ impl Shard {
         }
     }
 
-    fn insert(&mut self, key: Key, entry: Arc<Entry>, bytes_max: usize) {
-        let bytes = entry.weight();
-        if bytes > bytes_max {
-            self.remove(&key);
-            return;
-        }
-        let slot = Slot { entry, bytes, used: AtomicBool::new(true) };
-        match self.slots.insert(key.clone(), slot) {
-            Some(old) => self.bytes -= old.bytes,
-            None => self.queue.push_back(key),
-        }
-        self.bytes += bytes;
-        self.make_room(bytes_max);
-    }
-
-    fn remove(&mut self, key: &Key) {
-        if let Some(old) = self.slots.remove(key) {
-            self.bytes -= old.bytes;
-        }
+    /// Forgets a name. Answers how many bytes that gives back.
+    fn remove(&mut self, key: &Key) -> usize {
+        let bytes = self.slots.remove(key).map_or(0, |old| old.bytes);
         if self.queue.len() > QUEUE_FACTOR * self.slots.len() + QUEUE_MIN {
-            let mut seen = std::collections::HashSet::new();
+            let mut seen = HashSet::new();
             let slots = &self.slots;
             self.queue.retain(|key| slots.contains_key(key) && seen.insert(key.clone()));
         }
+        bytes
     }
 
-    /// Removes what nobody asked for since the last time around. Ends: each name is passed over
-    /// once at most.
-    fn make_room(&mut self, bytes_max: usize) {
-        while self.bytes > bytes_max {
-            let Some(key) = self.queue.pop_front() else { return };
-            match self.slots.get(&key) {
-                None => {}
-                Some(slot) if slot.used.swap(false, Ordering::Relaxed) => self.queue.push_back(key),
-                Some(_) => {
-                    if let Some(old) = self.slots.remove(&key) {
-                        self.bytes -= old.bytes;
-                    }
-                }
+    /// Looks at the first name of the queue: it goes, or loses its mark and waits for the next
+    /// time. Answers how many bytes that gives back.
+    fn pass(&mut self) -> usize {
+        let Some(key) = self.queue.pop_front() else { return 0 };
+        match self.slots.get(&key) {
+            None => 0,
+            Some(slot) if slot.used.swap(false, Ordering::Relaxed) => {
+                self.queue.push_back(key);
+                0
             }
+            Some(_) => self.slots.remove(&key).map_or(0, |old| old.bytes),
         }
     }
 }

@@ -15,6 +15,9 @@ pub struct Config {
     pub root: Option<String>,
     /// Other roots that clients may have tables below, in the same form.
     pub locations: Vec<String>,
+    /// What divides the levels of a namespace in a path, beside the character "unit separator" that
+    /// always does.
+    pub namespace_separator: Option<String>,
     /// For buckets: names the key. References are taken for all three. Without any of them they are
     /// those of the variables `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`.
     pub access_key_id: Option<String>,
@@ -36,6 +39,7 @@ impl Default for Config {
             warehouse: "main".to_owned(),
             root: None,
             locations: Vec::new(),
+            namespace_separator: None,
             access_key_id: None,
             secret_access_key: None,
             session_token: None,
