@@ -51,6 +51,7 @@ pub(crate) struct Config {
     pub(crate) executions: executions::Config,
     pub(crate) sessions: sessions::Config,
     pub(crate) bouncer: bouncer::config::Config,
+    pub(crate) catalog: catalog::config::Config,
     pub(crate) store: StoreTable,
     pub(crate) objects: ObjectsTable,
     /// What secrets are sealed with: 64 hexadecimal digits, or a reference to them. Left out: a key
@@ -179,6 +180,7 @@ impl Default for Config {
             executions: executions::Config::default(),
             sessions: sessions::Config::default(),
             bouncer: bouncer::config::Config::default(),
+            catalog: catalog::config::Config::default(),
             store: StoreTable::default(),
             objects: ObjectsTable::default(),
             secrets_key: None,
@@ -459,6 +461,7 @@ fn from_environment(
         "executions",
         "sessions",
         "bouncer",
+        "catalog",
         "store",
         "objects",
         "compat",

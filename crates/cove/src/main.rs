@@ -15,6 +15,7 @@
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
 //! | `agent.rs`, `session.rs`, `top.rs` | agents and sessions of a server |
 //! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
+//! | `catalog.rs` | the catalog beside a server |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
@@ -25,6 +26,7 @@
 
 mod agent;
 mod bouncer;
+mod catalog;
 mod cli;
 mod compat;
 mod config;

@@ -27,7 +27,7 @@ use crate::cli::ServeArgs;
 use crate::config::Flags;
 use crate::sessions::Settings;
 use crate::storage::Storage;
-use crate::{Source, bouncer, compat, docs, engine, host, storage};
+use crate::{Source, bouncer, catalog, compat, docs, engine, host, storage};
 
 /// Threads that serve requests. Userland does little per request; the work is in the sandboxes.
 const WORKER_THREADS: usize = 2;
@@ -185,12 +185,15 @@ impl Parts<'_> {
         let sealer = storage::objects::sealer(config, environment, data_dir.path())?;
         let ground = Ground::beside(store.clone(), sealer, &drain);
         let pooler = bouncer::Running::start(source, ground, &mut registry).await?;
+        let lake = (&store, &tokens);
+        let lake = catalog::Running::start(config, environment, data_dir.path(), lake).await?;
 
         let limits = config.limits.limits();
         let ids = Ids::new().context("failed to seed the id generator")?;
         let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
             .streaming(&sessions::http::STREAMING)
-            .streaming(&sessions::faces::ash::STREAMING);
+            .streaming(&sessions::faces::ash::STREAMING)
+            .streaming(&::catalog::http::STREAMING);
         let faces = compat::faces(&config.compat, &jobs);
         let metrics = Metrics::new(registry);
         let open = open_routes(&drain, metrics.clone());
@@ -198,9 +201,9 @@ impl Parts<'_> {
         let native = native_routes(open, &jobs, &sessions, control);
         let (routes, mut shapes) = compat::mount(native, &faces);
         let (of_ash, shapes_of_ash) = compat::ash(&config.compat, sessions.clone(), &drain)?;
-        let routes = routes.merge(of_ash);
-        shapes.extend(shapes_of_ash);
-        shapes.extend(native_shapes());
+        let (of_lake, shape_of_lake) = lake.as_ref().map(catalog::Running::routes).unzip();
+        let routes = routes.merge(of_ash).merge(of_lake.unwrap_or_default());
+        shapes.extend(shapes_of_ash.into_iter().chain(shape_of_lake).chain(native_shapes()));
         let address = listener.address();
         let e2b = compat::e2b(&config.compat, &shell, sessions.clone(), &tokens).await?;
         let dbbouncer = compat::dbbouncer(&config.compat, &shell, control, &drain, metrics).await?;
@@ -216,19 +219,35 @@ impl Parts<'_> {
         listeners.extend(dbbouncer);
         listeners.push((listener, shell.wrap_with(routes, shapes)));
         let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
-        let pooling = async {
-            if let Some(pooler) = pooler {
-                pooler.work(&drain, config.drain_s).await;
-            }
-        };
         let working = async {
             let sessions = sessions.work(&drain, config.drain_s);
-            tokio::join!(serving, jobs.work(&drain), sessions, pooling);
+            let others = work_beside(pooler, lake, &drain, config.drain_s);
+            tokio::join!(serving, jobs.work(&drain), sessions, others);
         };
         Box::pin(beside(working, signals, tokens, languages)).await;
         store.close().await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
+}
+
+/// What of the bouncer and the catalog goes on beside serving, where they are there.
+async fn work_beside(
+    pooler: Option<bouncer::Running>,
+    lake: Option<catalog::Running>,
+    drain: &Drain,
+    patience: Duration,
+) {
+    let pooling = async {
+        if let Some(pooler) = pooler {
+            pooler.work(drain, patience).await;
+        }
+    };
+    let keeping = async {
+        if let Some(lake) = lake {
+            lake.work(drain).await;
+        }
+    };
+    tokio::join!(pooling, keeping);
 }
 
 /// Everything of Cove's own interface.

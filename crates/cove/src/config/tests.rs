@@ -134,6 +134,11 @@ fn the_example_file_is_the_default_configuration() {
     config.data_dir = PathBuf::new();
     config.store.url = None;
     config.objects = ObjectsTable::default();
+    config.catalog.root = None;
+    config.catalog.namespace_separator = None;
+    config.catalog.access_key_id = None;
+    config.catalog.secret_access_key = None;
+    config.catalog.session_token = None;
     config.secrets_key = None;
     config.sessions.claude = None;
     config.sessions.model = sessions::Config::default().model;

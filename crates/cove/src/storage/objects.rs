@@ -21,7 +21,10 @@ pub(crate) fn open(config: &Config, environment: &Environment, data_dir: &Path) 
     match url.context("objects.url")? {
         ObjectsUrl::Directory(path) => Objects::in_directory(&path, config.store.durability)
             .context("failed to open the object store"),
-        ObjectsUrl::S3(location) => Ok(Objects::in_s3(location, credentials(table, environment)?)),
+        ObjectsUrl::S3(location) => {
+            let credentials = credentials(("objects", "url"), table, environment)?;
+            Ok(Objects::in_s3(location, credentials))
+        }
     }
 }
 
@@ -40,17 +43,23 @@ pub(crate) fn sealer(
     }
 }
 
-/// From the configuration, or else from the variables that other clients of such services read; all
-/// of them from one place, so that no id is used with another one's key.
-fn credentials(table: &ObjectsTable, environment: &Environment) -> Result<Credentials> {
-    let resolve = |setting: &'static str, value: &Option<String>| {
-        value.as_deref().map(|text| config::resolve(setting, text, environment)).transpose()
+/// From a table of the configuration, or else from the variables that other clients of such
+/// services read; all of them from one place, so that no id is used with another one's key. Also
+/// which setting of that table needs them.
+pub(crate) fn credentials(
+    (name, needs): (&str, &str),
+    table: &ObjectsTable,
+    environment: &Environment,
+) -> Result<Credentials> {
+    let resolve = |setting: &str, value: &Option<String>| {
+        let setting = format!("{name}.{setting}");
+        value.as_deref().map(|text| config::resolve(&setting, text, environment)).transpose()
     };
     let variable = |name: &str| environment.get(name).map(str::to_owned);
     let given = [
-        resolve("objects.access_key_id", &table.access_key_id)?,
-        resolve("objects.secret_access_key", &table.secret_access_key)?,
-        resolve("objects.session_token", &table.session_token)?,
+        resolve("access_key_id", &table.access_key_id)?,
+        resolve("secret_access_key", &table.secret_access_key)?,
+        resolve("session_token", &table.session_token)?,
     ];
     let from_table = given.iter().any(Option::is_some);
     let [id, secret, session_token] = match from_table {
@@ -59,7 +68,7 @@ fn credentials(table: &ObjectsTable, environment: &Environment) -> Result<Creden
     };
     let (Some(access_key_id), Some(secret_access_key)) = (id, secret) else {
         bail!(
-            "objects.url needs a key: objects.access_key_id and objects.secret_access_key, or \
+            "{name}.{needs} needs a key: {name}.access_key_id and {name}.secret_access_key, or \
              AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         );
     };

@@ -1,0 +1,99 @@
+//! The catalog: what it needs of this machine and of the configuration.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use catalog::access::Access;
+use catalog::http;
+use catalog::service::{Catalog, Settings};
+use node::auth::Tokens;
+use node::drain::Drain;
+use node::http::Face;
+use node::objects::Credentials;
+use node::store::Store;
+
+use crate::config::{Config, Environment, ObjectsTable};
+use crate::storage::objects;
+
+/// The warehouses of a server that was told nothing else, in the data directory.
+const WAREHOUSE_DIRECTORY: &str = "warehouse";
+
+/// A catalog that is there.
+pub(crate) struct Running {
+    catalog: Catalog,
+    access: Access,
+    separator: String,
+}
+
+impl Running {
+    /// Opens it, unless it is switched off, and brings back files that were lost with the power.
+    pub(crate) async fn start(
+        config: &Config,
+        environment: &Environment,
+        data_dir: &Path,
+        (store, tokens): (&Store, &Tokens),
+    ) -> Result<Option<Running>> {
+        if !config.catalog.enabled {
+            return Ok(None);
+        }
+        let settings = settings(config, environment, data_dir)?;
+        let access = Access::open(store.clone(), tokens.clone()).await;
+        let access = access.context("failed to open the rights of the catalog")?;
+        let catalog = Catalog::open(store.clone(), settings, Arc::new(access.clone())).await;
+        let catalog = catalog.context("failed to open the catalog")?;
+        let found = catalog.recover().await.context("failed to look after metadata files")?;
+        if found.written > 0 {
+            tracing::warn!(written = found.written, "metadata files were written again");
+        }
+        let separator = config.catalog.namespace_separator.clone();
+        let separator = separator.unwrap_or_else(|| http::SEPARATOR_DEFAULT.to_owned());
+        Ok(Some(Running { catalog, access, separator }))
+    }
+
+    /// Everything of its interface, and how the shell treats that.
+    pub(crate) fn routes(&self) -> (Router, (&'static str, Face)) {
+        let (catalog, access) = (self.catalog.clone(), self.access.clone());
+        (http::routes(catalog, access, &self.separator), (http::PREFIX, http::face()))
+    }
+
+    /// Does what has to be done beside serving, until the server drains.
+    pub(crate) async fn work(self, drain: &Drain) {
+        tokio::select! {
+            () = self.catalog.work(drain) => {}
+            () = self.access.keep_current() => {}
+        }
+    }
+}
+
+fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Result<Settings> {
+    let table = &config.catalog;
+    let own = || data_dir.join(WAREHOUSE_DIRECTORY).join(&table.warehouse);
+    // No references: these begin with `file:` as well, and hold no secret.
+    let root = table.root.clone().unwrap_or_else(|| format!("file://{}", own().display()));
+    let is_bucket = |location: &String| location.starts_with("s3");
+    let credentials = match std::iter::once(&root).chain(&table.locations).any(is_bucket) {
+        true => Some(credentials(config, environment)?),
+        false => None,
+    };
+    Ok(Settings {
+        warehouse: table.warehouse.clone(),
+        root,
+        locations: table.locations.clone(),
+        credentials,
+        cache_bytes_max: table.cache_bytes_max,
+        check_files: table.check_files,
+    })
+}
+
+fn credentials(config: &Config, environment: &Environment) -> Result<Credentials> {
+    let catalog = &config.catalog;
+    let table = ObjectsTable {
+        url: None,
+        access_key_id: catalog.access_key_id.clone(),
+        secret_access_key: catalog.secret_access_key.clone(),
+        session_token: catalog.session_token.clone(),
+    };
+    objects::credentials(("catalog", "root"), &table, environment)
+}
