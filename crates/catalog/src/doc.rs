@@ -27,6 +27,11 @@ pub const FORMAT_VERSION_DEFAULT: u8 = 2;
 pub const FORMAT_VERSION_ROW_IDS: u8 = 3;
 /// The branch that is the table's current state.
 pub const MAIN: &str = "main";
+/// Schemas of a document at the most, and specifications, and orders.
+pub const PARTS_MAX: usize = 100_000;
+/// Members of a document at the most that this code does not know. A member of a few bytes takes
+/// many times as many to remember.
+pub const UNKNOWN_MEMBERS_MAX: usize = 1_000;
 /// What `last-partition-id` is before any partition field has an id: fields begin at 1000.
 pub const LAST_PARTITION_ID_NONE: i32 = 999;
 

@@ -1,6 +1,8 @@
 //! What must hold within one document, with the messages of the reference where it has any.
 
-use super::{FORMAT_VERSION_ROW_IDS, MAIN, Part, Snapshot, TableDoc, part};
+use super::properties::PROPERTIES_MAX;
+use super::{FORMAT_VERSION_ROW_IDS, MAIN, PARTS_MAX, Part, Snapshot, TableDoc, part};
+use crate::json::TEXT_BYTES_MAX;
 use crate::{Error, Kind, Result};
 
 /// By how much two machines' clocks may differ, so that a log is not quite sorted.
@@ -14,6 +16,13 @@ pub fn check(doc: &TableDoc) -> Result<()> {
     check_version(doc)?;
     if doc.location.is_empty() {
         return Err(invalid("the table has no location"));
+    }
+    // What is written must be read again.
+    if doc.properties.len() > PROPERTIES_MAX {
+        return Err(invalid(format!("the table has more than {PROPERTIES_MAX} properties")));
+    }
+    if doc.size_hint() > TEXT_BYTES_MAX {
+        return Err(invalid(format!("the metadata is longer than {TEXT_BYTES_MAX} bytes")));
     }
     unique("schema", &doc.schemas)?;
     unique("partition spec", &doc.specs)?;
@@ -147,6 +156,9 @@ fn check_logs(doc: &TableDoc) -> Result<()> {
 fn unique(what: &str, parts: &[Part]) -> Result<()> {
     if parts.is_empty() {
         return Err(invalid(format!("the table has no {what}")));
+    }
+    if parts.len() > PARTS_MAX {
+        return Err(invalid(format!("there are more than {PARTS_MAX} of one kind: {what}")));
     }
     let mut ids: Vec<i32> = parts.iter().map(|part| part.id).collect();
     ids.sort_unstable();

@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::layout::{Key, Layout, Slot};
 use super::{
     FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, KeyPart, LAST_PARTITION_ID_NONE, LogEntry,
-    MetadataLogEntry, Part, Properties, Reference, ReferenceKind, Snapshot, StatisticsPart,
-    TableDoc, check,
+    MetadataLogEntry, PARTS_MAX, Part, Properties, Reference, ReferenceKind, Snapshot,
+    StatisticsPart, TableDoc, UNKNOWN_MEMBERS_MAX, check,
 };
 use crate::json::cursor::{Cursor, Text};
 use crate::json::{Fragment, JsonKind, Str};
@@ -16,6 +16,7 @@ use crate::{Error, Kind, Result};
 #[derive(Default)]
 struct Draft {
     slots: Vec<Slot>,
+    unknown: usize,
     format_version: Option<i64>,
     uuid: Option<String>,
     location: Option<String>,
@@ -66,6 +67,12 @@ impl Draft {
         let key = Key::of(&name.decode());
         if key != Key::Unknown && self.slots.iter().any(|slot| slot.key == key) {
             return Err(illegal(format!("the table metadata has `{}` twice", key.name())));
+        }
+        self.unknown += usize::from(key == Key::Unknown);
+        if self.unknown > UNKNOWN_MEMBERS_MAX {
+            return Err(illegal(format!(
+                "the table metadata has more than {UNKNOWN_MEMBERS_MAX} members that are not known"
+            )));
         }
         let start = cursor.offset();
         // A member that is null is as good as none.
@@ -233,10 +240,8 @@ impl Snapshot {
         let (mut id, mut timestamp_ms, mut sequence_number) = (None, None, None);
         let (mut parent, mut first_row_id, mut added_rows) = (None, None, None);
         let mut schema_id = None;
-        cursor.peek()?;
-        let start = cursor.offset();
-        cursor.object(|cursor, name| {
-            match &*name.decode() {
+        let raw = object(cursor, whole, |cursor, name| {
+            match name {
                 "snapshot-id" => id = Some(long(cursor, "snapshot-id")?),
                 "parent-snapshot-id" => parent = long_or_null(cursor, "parent-snapshot-id")?,
                 "sequence-number" => sequence_number = long_or_null(cursor, "sequence-number")?,
@@ -246,7 +251,7 @@ impl Snapshot {
                 "schema-id" => schema_id = int_or_null(cursor, "schema-id")?,
                 _ => drop(cursor.value()?),
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
         Ok(Snapshot {
             id: need(id, "snapshot-id")?,
@@ -256,7 +261,7 @@ impl Snapshot {
             first_row_id,
             added_rows,
             schema_id,
-            raw: Fragment::within(whole, cursor.since(start)),
+            raw,
         })
     }
 }
@@ -266,10 +271,8 @@ impl Reference {
     pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes, name: Str) -> Result<Reference> {
         let (mut snapshot_id, mut kind) = (None, None);
         let (mut keep, mut snapshot_age, mut ref_age) = (None, None, None);
-        cursor.peek()?;
-        let start = cursor.offset();
-        cursor.object(|cursor, name| {
-            match &*name.decode() {
+        let raw = object(cursor, whole, |cursor, name| {
+            match name {
                 "snapshot-id" => snapshot_id = Some(long(cursor, "snapshot-id")?),
                 "type" => kind = Some(reference_kind(&string(cursor, "type")?.decode())?),
                 "min-snapshots-to-keep" => keep = int_or_null(cursor, "min-snapshots-to-keep")?,
@@ -279,7 +282,7 @@ impl Reference {
                 "max-ref-age-ms" => ref_age = long_or_null(cursor, "max-ref-age-ms")?,
                 _ => drop(cursor.value()?),
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
         Ok(Reference {
             name,
@@ -288,7 +291,7 @@ impl Reference {
             min_snapshots_to_keep: keep,
             max_snapshot_age_ms: snapshot_age,
             max_ref_age_ms: ref_age,
-            raw: Fragment::within(whole, cursor.since(start)),
+            raw,
         })
     }
 }
@@ -296,20 +299,18 @@ impl Reference {
 impl LogEntry {
     fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<LogEntry> {
         let (mut timestamp_ms, mut snapshot_id) = (None, None);
-        cursor.peek()?;
-        let start = cursor.offset();
-        cursor.object(|cursor, name| {
-            match &*name.decode() {
+        let raw = object(cursor, whole, |cursor, name| {
+            match name {
                 "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
                 "snapshot-id" => snapshot_id = Some(long(cursor, "snapshot-id")?),
                 _ => drop(cursor.value()?),
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
         Ok(LogEntry {
             timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
             snapshot_id: need(snapshot_id, "snapshot-id")?,
-            raw: Fragment::within(whole, cursor.since(start)),
+            raw,
         })
     }
 }
@@ -317,22 +318,20 @@ impl LogEntry {
 impl MetadataLogEntry {
     fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<MetadataLogEntry> {
         let (mut timestamp_ms, mut metadata_file) = (None, None);
-        cursor.peek()?;
-        let start = cursor.offset();
-        cursor.object(|cursor, name| {
-            match &*name.decode() {
+        let raw = object(cursor, whole, |cursor, name| {
+            match name {
                 "timestamp-ms" => timestamp_ms = Some(long(cursor, "timestamp-ms")?),
                 "metadata-file" => {
                     metadata_file = Some(Str::within(whole, string(cursor, "metadata-file")?));
                 }
                 _ => drop(cursor.value()?),
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
         Ok(MetadataLogEntry {
             timestamp_ms: need(timestamp_ms, "timestamp-ms")?,
             metadata_file: need(metadata_file, "metadata-file")?,
-            raw: Fragment::within(whole, cursor.since(start)),
+            raw,
         })
     }
 }
@@ -341,10 +340,8 @@ impl KeyPart {
     /// Reads one, as documents and updates have it.
     pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<KeyPart> {
         let (mut id, mut has_metadata) = (None, false);
-        cursor.peek()?;
-        let start = cursor.offset();
-        cursor.object(|cursor, name| {
-            match &*name.decode() {
+        let raw = object(cursor, whole, |cursor, name| {
+            match name {
                 "key-id" => id = Some(Str::within(whole, string(cursor, "key-id")?)),
                 "encrypted-key-metadata" => {
                     string(cursor, "encrypted-key-metadata")?;
@@ -352,10 +349,9 @@ impl KeyPart {
                 }
                 _ => drop(cursor.value()?),
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
         need(has_metadata.then_some(()), "encrypted-key-metadata")?;
-        let raw = Fragment::within(whole, cursor.since(start));
         Ok(KeyPart { id: need(id, "key-id")?, raw })
     }
 }
@@ -363,10 +359,8 @@ impl KeyPart {
 /// Reads a file of statistics, as documents and updates have it.
 pub(crate) fn statistics(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<StatisticsPart> {
     let (mut snapshot_id, mut has_path) = (None, false);
-    cursor.peek()?;
-    let start = cursor.offset();
-    cursor.object(|cursor, name| {
-        match &*name.decode() {
+    let raw = object(cursor, whole, |cursor, name| {
+        match name {
             "snapshot-id" => snapshot_id = Some(long(cursor, "snapshot-id")?),
             "statistics-path" => {
                 string(cursor, "statistics-path")?;
@@ -374,10 +368,9 @@ pub(crate) fn statistics(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Stati
             }
             _ => drop(cursor.value()?),
         }
-        Ok::<(), Error>(())
+        Ok(())
     })?;
     need(has_path.then_some(()), "statistics-path")?;
-    let raw = Fragment::within(whole, cursor.since(start));
     Ok(StatisticsPart { snapshot_id: need(snapshot_id, "snapshot-id")?, raw })
 }
 
@@ -407,22 +400,36 @@ fn last_field_id(spec: &Part) -> i32 {
 }
 
 fn parts(cursor: &mut Cursor<'_>, whole: &Bytes, id_name: &'static str) -> Result<Vec<Part>> {
+    let mut count = 0;
     list(cursor, |cursor| {
         let mut id = None;
-        cursor.peek()?;
-        let start = cursor.offset();
-        cursor.object(|cursor, name| {
-            if name.decode() == id_name {
+        count += 1;
+        if count > PARTS_MAX {
+            return Err(illegal(format!("there are more than {PARTS_MAX} parts with `{id_name}`")));
+        }
+        let raw = object(cursor, whole, |cursor, name| {
+            if name == id_name {
                 id = Some(int(cursor, id_name)?);
             } else {
                 cursor.value()?;
             }
-            Ok::<(), Error>(())
+            Ok(())
         })?;
         // A schema of version 1 may lack it.
-        let id = id.unwrap_or(0);
-        Ok(Part { id, raw: Fragment::within(whole, cursor.since(start)) })
+        Ok(Part { id: id.unwrap_or(0), raw })
     })
+}
+
+/// Passes an object; `member` gets each name, and passes the value. The object as it was written.
+fn object<'a>(
+    cursor: &mut Cursor<'a>,
+    whole: &Bytes,
+    mut member: impl FnMut(&mut Cursor<'a>, &str) -> Result<()>,
+) -> Result<Fragment> {
+    cursor.peek()?;
+    let start = cursor.offset();
+    cursor.object(|cursor, name| member(cursor, &name.decode()))?;
+    Ok(Fragment::within(whole, cursor.since(start)))
 }
 
 fn list<'a, T>(

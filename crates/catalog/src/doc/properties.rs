@@ -8,6 +8,8 @@ use bytes::Bytes;
 use crate::json::cursor::Cursor;
 use crate::json::{JsonError, Str};
 
+/// Properties of a table at the most.
+pub const PROPERTIES_MAX: usize = 100_000;
 /// How many documents before the current one the metadata log keeps.
 pub const PREVIOUS_VERSIONS_MAX: &str = "write.metadata.previous-versions-max";
 /// How many that are if nobody says, as in the reference.
@@ -39,6 +41,10 @@ impl Properties {
     pub(crate) fn read(cursor: &mut Cursor<'_>, whole: &Bytes) -> Result<Properties, JsonError> {
         let mut entries = Vec::new();
         cursor.object(|cursor, name| {
+            if entries.len() == PROPERTIES_MAX {
+                let message = format!("there are more than {PROPERTIES_MAX} properties");
+                return Err(JsonError::Shape(message));
+            }
             let at = cursor.offset();
             let value = cursor.string().map_err(|error| match error {
                 JsonError::Malformed { offset, .. } if offset == at => {

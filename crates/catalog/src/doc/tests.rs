@@ -244,6 +244,37 @@ fn what_contradicts_itself_is_refused() {
 }
 
 #[test]
+fn what_is_too_much_is_refused_and_what_is_not_is_read() {
+    let members = |count: usize, text: &str| -> String {
+        (0..count).map(|at| text.replace('#', &at.to_string())).collect::<Vec<_>>().join(",")
+    };
+    let with = |list: String| V3.replacen('{', &format!("{{{list},"), 1);
+    let order = r#""sort-orders":[{"order-id":0,"fields":[]}"#;
+    let orders = |count| {
+        let more = members(count, r##"{"order-id":1#,"fields":[]}"##);
+        V3.replace(order, &format!("{order},{more}"))
+    };
+    let properties = |count| with(format!(r#""properties":{{{}}}"#, members(count, r##""#":"""##)));
+    let unknown = |count| with(members(count, r##""x#":1"##));
+    let cases = [
+        (unknown(UNKNOWN_MEMBERS_MAX), ""),
+        (unknown(UNKNOWN_MEMBERS_MAX + 1), "more than 1000 members that are not known"),
+        (properties(properties::PROPERTIES_MAX), ""),
+        (properties(properties::PROPERTIES_MAX + 1), "more than 100000 properties"),
+        (orders(PARTS_MAX - 1), ""),
+        (orders(PARTS_MAX), "more than 100000 parts with `order-id`"),
+    ];
+    for (text, message) in cases {
+        match TableDoc::parse(text.into()) {
+            Ok(_) => assert_eq!(message, "", "was read"),
+            Err(error) => {
+                assert!(!message.is_empty() && error.message.contains(message), "{error}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strings_are_equal_by_what_they_say() {
     let mut moved = parse(&V3.replace("\"format-version\"", "\"form\\u0061t-version\""));
     assert_eq!(moved.format_version, 3);

@@ -234,13 +234,7 @@ impl Builder {
     }
 
     fn set_current_schema(&mut self, id: i32) -> Result<()> {
-        let id = match (id, self.last_added_schema) {
-            (LAST_ADDED, Some(added)) => added,
-            (LAST_ADDED, None) => {
-                return Err(invalid("Cannot set last added schema: no schema has been added"));
-            }
-            (id, _) => id,
-        };
+        let id = chosen(id, self.last_added_schema, "schema")?;
         if id == self.doc.current_schema_id {
             return Ok(());
         }
@@ -263,7 +257,8 @@ impl Builder {
                 let id = next_id(specs, 0)?;
                 if self.doc.format_version == 1 && !has_sequential_ids(&bound) {
                     return Err(invalid(format!(
-                        "Spec does not use sequential IDs that are required in v1: {bound:?}"
+                        "Spec does not use sequential IDs that are required in v1: {:.200}",
+                        bound.text()
                     )));
                 }
                 let raw = schema::with_id(&bound, "spec-id", id).compact();
@@ -279,13 +274,7 @@ impl Builder {
     }
 
     fn set_default_spec(&mut self, id: i32) -> Result<()> {
-        let id = match (id, self.last_added_spec) {
-            (LAST_ADDED, Some(added)) => added,
-            (LAST_ADDED, None) => {
-                return Err(invalid("Cannot set last added spec: no spec has been added"));
-            }
-            (id, _) => id,
-        };
+        let id = chosen(id, self.last_added_spec, "spec")?;
         if id == self.doc.default_spec_id {
             return Ok(());
         }
@@ -321,14 +310,7 @@ impl Builder {
     }
 
     fn set_default_sort_order(&mut self, id: i32) -> Result<()> {
-        let id = match (id, self.last_added_order) {
-            (LAST_ADDED, Some(added)) => added,
-            (LAST_ADDED, None) => {
-                let message = "Cannot set last added sort order: no sort order has been added";
-                return Err(invalid(message));
-            }
-            (id, _) => id,
-        };
+        let id = chosen(id, self.last_added_order, "sort order")?;
         if id == self.doc.default_sort_order_id {
             return Ok(());
         }
@@ -435,6 +417,12 @@ fn fill_ids(doc: &mut TableDoc) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The id that an update means: [`LAST_ADDED`] is the last that this commit has added.
+fn chosen(id: i32, last_added: Option<i32>, what: &str) -> Result<i32> {
+    let none = || invalid(format!("Cannot set last added {what}: no {what} has been added"));
+    if id == LAST_ADDED { last_added.ok_or_else(none) } else { Ok(id) }
 }
 
 /// Above all ids of this kind, and at least `first`. Ids are not used again.
