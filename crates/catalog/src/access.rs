@@ -131,8 +131,12 @@ impl Access {
         clients::of(who).is_some_and(|id| self.0.loaded.read().clients.contains_key(id))
     }
 
-    /// Takes over what was changed elsewhere, once per [`RELOAD_INTERVAL`]. Never ends.
+    /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`]. Never ends.
     pub async fn keep_current(self) {
+        if !self.0.store.is_shared_by_servers() {
+            // Nobody else changes anything.
+            return std::future::pending().await;
+        }
         let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
         let mut failed = false;
         loop {

@@ -186,10 +186,9 @@ fn config(input: &Input<'_>) -> Result<Response> {
     }
     let overrides = serde_json::Value::from(overrides);
     let lifetime = format!("PT{}S", KEY_LIFETIME.as_secs());
-    let text = format!(
-        r#"{{"defaults":{{}},"overrides":{overrides},"endpoints":{},"idempotency-key-lifetime":"{lifetime}"}}"#,
-        input.ground.endpoints,
-    );
+    let endpoints = &input.ground.endpoints;
+    let told = format!(r#""endpoints":{endpoints},"idempotency-key-lifetime":"{lifetime}""#);
+    let text = format!(r#"{{"defaults":{{}},"overrides":{overrides},{told}}}"#);
     Ok(answer::of_json(text.into()))
 }
 

@@ -1,7 +1,7 @@
 //! Clients and grants at rest. Every change moves a version, by which servers that share the store
 //! learn of it.
 
-use node::store::{Migration, Row, Store, StoreError, Transaction, Value};
+use node::store::{Dialect, Migration, Row, Store, StoreError, Transaction, Value};
 
 use super::clients::{CLIENTS_MAX, Client};
 use super::grants::{GRANTS_MAX, Grant, Rights};
@@ -62,6 +62,14 @@ impl AccessStore {
     pub(super) async fn open(store: Store) -> Result<AccessStore> {
         store.migrate(SERVICE, MIGRATIONS).await?;
         Ok(AccessStore(store))
+    }
+
+    /// Whether other servers may change it.
+    pub(super) fn is_shared_by_servers(&self) -> bool {
+        match self.0.dialect() {
+            Dialect::Sqlite => false,
+            Dialect::Postgres => true,
+        }
     }
 
     /// Counts changes.

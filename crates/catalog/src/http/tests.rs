@@ -1,6 +1,7 @@
 //! The routes behind a real socket and the shell, asked as clients ask.
 
 mod flows;
+mod hostile;
 mod oauth;
 mod rights;
 
