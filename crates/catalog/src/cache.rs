@@ -11,8 +11,9 @@
 mod entry;
 mod gzip;
 
+use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -38,13 +39,64 @@ const LARGEST_PART: usize = 2;
 const ROUNDS_MAX: usize = 4;
 
 /// What something is kept by: the id of a warehouse, and a name in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Key {
     /// Of the warehouse.
     pub warehouse: Arc<str>,
     /// Of the table or view.
     pub ident: TableIdent,
 }
+
+/// What has the parts of a [`Key`], so that one can be looked for without being made.
+trait Parts {
+    fn parts(&self) -> (&str, &TableIdent);
+}
+
+impl Parts for Key {
+    fn parts(&self) -> (&str, &TableIdent) {
+        (&self.warehouse, &self.ident)
+    }
+}
+
+impl Parts for (&str, &TableIdent) {
+    fn parts(&self) -> (&str, &TableIdent) {
+        *self
+    }
+}
+
+impl<'a> Borrow<dyn Parts + 'a> for Key {
+    fn borrow(&self) -> &(dyn Parts + 'a) {
+        self
+    }
+}
+
+impl Hash for dyn Parts + '_ {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for dyn Parts + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for dyn Parts + '_ {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.parts().hash(state);
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Eq for Key {}
 
 /// Entries by name.
 #[derive(Debug)]
@@ -95,9 +147,10 @@ impl Cache {
         }
     }
 
-    /// The entry of this name, if it is kept.
+    /// The entry of this name in the warehouse with this id, if it is kept.
     #[must_use]
-    pub fn get(&self, key: &Key) -> Option<Arc<Entry>> {
+    pub fn get(&self, warehouse: &str, ident: &TableIdent) -> Option<Arc<Entry>> {
+        let key: &dyn Parts = &(warehouse, ident);
         let shard = self.shard(key).read();
         let slot = shard.slots.get(key)?;
         // Most are set already: readers of one table do not fight over a line of memory.
@@ -172,7 +225,7 @@ impl Cache {
         }
     }
 
-    fn shard(&self, key: &Key) -> &RwLock<Shard> {
+    fn shard(&self, key: &dyn Parts) -> &RwLock<Shard> {
         let hash = self.hasher.hash_one(key);
         let index = usize::try_from(hash % SHARDS as u64).unwrap_or(0);
         &self.shards[index]

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::documents::{self, Written};
+use super::documents::{self, METADATA_PATH, Written};
 use super::{Call, Catalog, Object, Right, Turn, key};
 use crate::cache::{Doc, Entry, Key};
 use crate::doc::TableDoc;
@@ -12,7 +12,7 @@ use crate::ident::{TableIdent, Uuid};
 use crate::json::Fragment;
 use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap, Swapped};
 use crate::update::{self, CommitRequest};
-use crate::warehouse::Warehouse;
+use crate::warehouse::{Place, Warehouse};
 use node::store::StoreError;
 
 /// How often a commit that lost against another server is tried again.
@@ -157,6 +157,7 @@ impl Catalog {
             let uuid = Uuid::v4()?;
             let location = self.new_location(warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
+            self.check_apart(stamp, &doc.location, "").await?;
             return Ok(Step::New(documents::write(warehouse, &doc, None).await?));
         }
         let base = found?;
@@ -165,6 +166,9 @@ impl Catalog {
         let Some(next) = update::apply(doc, updates, now_ms)? else {
             return Ok(Step::Same(base));
         };
+        if next.location != doc.location {
+            self.check_apart(stamp, &next.location, &pointer.id).await?;
+        }
         let (next, fallen) = update::logged(next, doc, &pointer.location);
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
         Ok(Step::Next { base, written, fallen })
@@ -179,28 +183,67 @@ impl Catalog {
         done: Swapped,
     ) -> Result<Vec<Arc<Entry>>> {
         let (mut swapped, mut made) = (done.swapped.into_iter(), done.made.into_iter());
-        let (mut entries, mut to_delete) = (Vec::with_capacity(steps.len()), Vec::new());
+        let mut entries = Vec::with_capacity(steps.len());
         for ((ident, _), step) in changes.iter().zip(steps) {
-            let (pointer, written) = match step {
+            let (pointer, written, fallen) = match step {
                 Step::Same(entry) => {
                     entries.push(entry);
                     continue;
                 }
-                Step::Next { written, fallen, .. } => {
-                    if written.doc.deletes_old_metadata() {
-                        to_delete.extend(fallen);
-                    }
-                    (swapped.next(), written)
-                }
-                Step::New(written) => (made.next(), written),
+                Step::Next { written, fallen, .. } => (swapped.next(), written, fallen),
+                Step::New(written) => (made.next(), written, Vec::new()),
             };
             let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
-            entries.push(self.publish_table(warehouse, ident, pointer, written));
-        }
-        for location in &to_delete {
-            delete_quietly(warehouse, location).await;
+            let entry = self.publish_table(warehouse, ident, pointer, written);
+            if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
+                self.delete_old(warehouse, doc, &fallen).await;
+            }
+            entries.push(entry);
         }
         Ok(entries)
+    }
+
+    /// Removes metadata files that a table had. A document that was registered may name any file:
+    /// only files below the table's own directories go, and none that a pointer leads to.
+    pub(super) async fn delete_old(
+        &self,
+        warehouse: &Warehouse,
+        doc: &TableDoc,
+        locations: &[String],
+    ) {
+        let path = doc.properties.get(METADATA_PATH);
+        let own = [Some(doc.location.as_str()), path.as_deref()].into_iter().flatten();
+        let own: Vec<Place> = own.filter_map(|text| text.parse().ok()).collect();
+        for location in locations {
+            let is_own = |place: Place| own.iter().any(|root| place.is_below(root));
+            if !location.parse().is_ok_and(is_own) {
+                continue;
+            }
+            match self.0.store.is_pointed_at(location).await {
+                Ok(true) => {}
+                Ok(false) => delete_quietly(warehouse, location).await,
+                Err(error) => {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(error, location, "an old metadata file stays");
+                }
+            }
+        }
+    }
+
+    /// Refuses a place where another table's or view's files are: who may make a table somewhere
+    /// gets at what is there. An operator knows what he does.
+    pub(super) async fn check_apart(
+        &self,
+        stamp: &Stamp,
+        location: &str,
+        own_id: &str,
+    ) -> Result<()> {
+        if stamp.is_operator || !self.0.store.is_shared(location, own_id).await? {
+            return Ok(());
+        }
+        let shown: String = location.chars().take(200).collect();
+        let message = format!("the location `{shown}` is within another table's or contains it");
+        Err(Error::new(Kind::Forbidden, message))
     }
 
     /// Puts a table's committed document in the cache.

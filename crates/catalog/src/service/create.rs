@@ -65,6 +65,7 @@ impl Catalog {
         request: &CreateTable,
     ) -> Result<Arc<Entry>> {
         let doc = self.drafted(warehouse, ident, request, stamp.now_ms).await?;
+        self.check_apart(stamp, &doc.location, "").await?;
         let written = documents::write(warehouse, &doc, None).await?;
         let new = new_table(ident, &written, Act::CreateTable);
         match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {

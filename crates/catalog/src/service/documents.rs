@@ -20,7 +20,7 @@ use crate::view::ViewDoc;
 use crate::warehouse::{Flush, Warehouse};
 
 /// Where metadata files go, in place of `metadata` below the table.
-const METADATA_PATH: &str = "write.metadata.path";
+pub(super) const METADATA_PATH: &str = "write.metadata.path";
 
 /// How metadata files are compressed.
 const METADATA_CODEC: &str = "write.metadata.compression-codec";
@@ -50,14 +50,13 @@ impl Catalog {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<Arc<Entry>> {
-        let key = key(warehouse, ident);
-        let mut cached = self.0.cache.get(&key);
+        let mut cached = self.0.cache.get(warehouse.id(), ident);
         if let Some(entry) = &cached
             && self.0.store.is_shared_by_servers()
             && self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer
         {
             // Another server has changed it.
-            self.0.cache.forget(&key);
+            self.forget(warehouse, ident);
             cached = None;
         }
         let entry = match cached {
@@ -76,7 +75,7 @@ impl Catalog {
     ) -> Result<Option<Arc<Entry>>> {
         let key = key(warehouse, ident);
         let _turn = self.0.loads.lock(key.clone()).await;
-        if let Some(entry) = self.0.cache.get(&key) {
+        if let Some(entry) = self.0.cache.get(warehouse.id(), ident) {
             return Ok(Some(entry));
         }
         let reading = self.0.cache.read(key);

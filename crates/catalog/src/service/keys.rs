@@ -12,7 +12,7 @@ use node::drain::Drain;
 
 use super::{Call, Catalog};
 use crate::error::{Error, Kind, Result};
-use crate::store::Stamp;
+use crate::store::{Remembered, Stamp};
 
 /// How long a key is remembered.
 pub const KEY_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -43,26 +43,30 @@ impl Catalog {
             let Some((key, hash)) = stamp.key else { return act(catalog, stamp).await };
             let principal: Arc<str> = stamp.principal.as_str().into();
             let _turn = catalog.0.keys.lock((principal, key)).await;
-            if let Some(done) = catalog.0.store.remembered(&stamp.principal, key).await? {
-                if done.hash != hash {
-                    let message = "the Idempotency-Key was used for another request";
-                    return Err(Error::new(Kind::UnprocessableEntity, message));
-                }
-                return match done.refused {
-                    Some((kind, message)) => Err(Error::new(kind, message)),
-                    None => again(catalog).await,
-                };
+            let store = &catalog.0.store;
+            if let Some(done) = store.remembered(&stamp.principal, key).await? {
+                judge(done, &hash)?;
+                return again(catalog.clone()).await;
             }
-            let result = act(catalog.clone(), stamp.clone()).await;
-            if let Err(error) = &result
-                && is_final(error.kind)
-                && let Err(failed) = catalog.0.store.remember_refusal(&stamp, error).await
+            let error = match act(catalog.clone(), stamp.clone()).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            // Another server may have carried it out meanwhile, so that this one could not.
+            if store.is_shared_by_servers()
+                && let Some(done) = store.remembered(&stamp.principal, key).await?
+            {
+                judge(done, &hash)?;
+                return again(catalog.clone()).await;
+            }
+            if is_final(error.kind)
+                && let Err(failed) = store.remember_refusal(&stamp, &error).await
             {
                 // The refusal is right all the same; the same request is judged again.
                 let failed = &failed as &dyn std::error::Error;
                 tracing::warn!(error = failed, "a refusal is not remembered");
             }
-            result
+            Err(error)
         };
         tokio::spawn(work).await.map_err(|error| {
             let message = "the change was broken off: its outcome is not known";
@@ -92,6 +96,15 @@ impl Catalog {
         let lifetime = u64::try_from(KEY_LIFETIME.as_millis()).map_err(Error::internal)?;
         self.0.store.forget_keys(clock::wall_ms().saturating_sub(lifetime)).await
     }
+}
+
+/// Refuses what was refused before, and another request with the same key.
+fn judge(done: Remembered, hash: &[u8; 32]) -> Result<()> {
+    if done.hash != hash {
+        let message = "the Idempotency-Key was used for another request";
+        return Err(Error::new(Kind::UnprocessableEntity, message));
+    }
+    done.refused.map_or(Ok(()), |(kind, message)| Err(Error::new(kind, message)))
 }
 
 /// Whether the same request would be refused again as long as nothing else changes.

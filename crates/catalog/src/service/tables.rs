@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::commit::{delete_quietly, new_table, swap};
+use super::commit::{new_table, swap};
 use super::documents::{self, Written};
 use super::{Call, Catalog, Listing, Object, Page, Right, Who, key};
 use crate::cache::Entry;
@@ -15,7 +15,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::{Fragment, JsonKind};
 use crate::store::{Act, RelationKind, Stamp};
-use crate::warehouse::Warehouse;
+use crate::warehouse::{Place, Warehouse};
 
 /// Whether a table's files belong to it, so that purging it removes them.
 const GC_ENABLED: &str = "gc.enabled";
@@ -144,8 +144,8 @@ impl Catalog {
             let dropped = store.drop_relation(&stamp, warehouse.id(), what, Act::DropTable).await;
             catalog.0.cache.forget(&key(&warehouse, &ident));
             dropped?;
-            match entry.as_ref().and_then(|entry| entry.table()) {
-                Some(doc) => catalog.purge(&warehouse, doc).await,
+            match entry {
+                Some(entry) => catalog.purge(&warehouse, &entry).await,
                 None => Ok(()),
             }
         };
@@ -153,19 +153,22 @@ impl Catalog {
     }
 
     /// Removes the files of a table that is gone.
-    async fn purge(&self, warehouse: &Warehouse, doc: &TableDoc) -> Result<()> {
+    async fn purge(&self, warehouse: &Warehouse, entry: &Entry) -> Result<()> {
+        let Some(doc) = entry.table() else { return Ok(()) };
         if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
             return Ok(());
         }
-        if self.0.store.is_shared(&doc.location).await? {
+        if self.0.store.is_shared(&doc.location, "").await? {
             let location = &*doc.location;
             tracing::warn!(location, "not purged: another table has files there");
             return Ok(());
         }
-        // Files that are named one by one may be elsewhere.
-        for entry in &doc.metadata_log {
-            delete_quietly(warehouse, &entry.metadata_file.as_str()).await;
-        }
+        let place: Place = doc.location.parse()?;
+        let is_elsewhere = |file: &String| !file.parse().is_ok_and(|it: Place| it.is_below(&place));
+        let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
+        let files = entry.location().map(str::to_owned).into_iter().chain(logged);
+        let files: Vec<_> = files.filter(is_elsewhere).collect();
+        self.delete_old(warehouse, doc, &files).await;
         if let Err(error) = warehouse.files().delete_tree(&doc.location).await {
             let error = &error as &dyn std::error::Error;
             tracing::warn!(error, location = &*doc.location, "not all of a table was purged");
@@ -257,13 +260,18 @@ impl Catalog {
     ) -> Result<Arc<Entry>> {
         self.namespace(warehouse, &ident.namespace).await?;
         let found = self.0.store.pointer(warehouse.id(), ident).await?;
-        if let Some(found) = found.filter(|it| !overwrite || it.kind != RelationKind::Table) {
+        if let Some(found) = &found
+            && (!overwrite || found.kind != RelationKind::Table)
+        {
             return Err(RelationKind::Table.exists(found.kind, ident));
         }
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
         warehouse.check_location(&doc.location)?;
+        let own_id = found.map(|it| it.id).unwrap_or_default();
+        self.check_apart(stamp, &doc.location, &own_id).await?;
+        self.check_apart(stamp, &location, &own_id).await?;
         let written = Written { doc, document, location };
         let act = Act::RegisterTable;
         let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {

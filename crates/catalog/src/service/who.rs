@@ -48,6 +48,7 @@ impl<'a> Call<'a> {
     pub fn stamp(&self) -> Stamp {
         Stamp {
             principal: (*self.who.id).to_owned(),
+            is_operator: self.who.operator,
             now_ms: node::clock::wall_ms(),
             key: self.key.map(|it| (it.key, it.hash)),
         }
@@ -99,7 +100,12 @@ pub struct OperatorsOnly;
 
 impl Authority for OperatorsOnly {
     fn check(&self, who: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
-        let message = format!("`{}` has no right to {right:?} this", who.name).to_lowercase();
-        Err(Error::new(Kind::Forbidden, message))
+        let what = match right {
+            Right::Read => "see",
+            Right::Write => "change",
+            Right::Manage => "manage",
+            Right::Grant => "give rights to",
+        };
+        Err(Error::new(Kind::Forbidden, format!("`{}` may not {what} this", who.name)))
     }
 }

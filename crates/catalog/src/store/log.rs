@@ -70,6 +70,8 @@ impl Act {
 pub struct Stamp {
     /// Id of the principal.
     pub principal: String,
+    /// Whether the principal may do everything.
+    pub is_operator: bool,
     /// Milliseconds since 1970.
     pub now_ms: u64,
     /// The request's own key, and the hash of the request.
@@ -186,7 +188,7 @@ pub(super) fn remember(
     )?;
     if written == 0 {
         let message = "another request with this Idempotency-Key was carried out meanwhile";
-        return Err(StoreError::refuse(Error::new(Kind::ServiceUnavailable, message)));
+        return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
     }
     Ok(())
 }
@@ -237,7 +239,7 @@ impl CatalogStore {
         });
         match written.await.map_err(Error::from) {
             // It was remembered already.
-            Err(error) if error.kind == Kind::ServiceUnavailable => Ok(()),
+            Err(error) if error.kind == Kind::CommitFailed => Ok(()),
             result => result,
         }
     }

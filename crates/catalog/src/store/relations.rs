@@ -8,6 +8,7 @@ use super::log::{self, Act, Line, Stamp};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
+use crate::warehouse::Place;
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
 /// its file, which is flushed before the pointer moves.
@@ -152,6 +153,15 @@ fn pointer(row: &Row) -> Stored<Pointer> {
 /// The document as the store keeps it.
 fn kept(document: &Bytes) -> Value {
     if document.len() > DOCUMENT_BYTES_KEPT_MAX { Value::Null } else { document.to_vec().into() }
+}
+
+/// The one text that stands for a location, so that two of them can be compared.
+fn place_of(location: &str) -> String {
+    match location.parse::<Place>() {
+        Ok(place) => place.to_string(),
+        // None that a new document may have. It is compared with itself alone.
+        Err(_) => location.to_owned(),
+    }
 }
 
 fn find(it: &mut dyn Transaction, warehouse: &str, ident: &TableIdent) -> Stored<Option<Pointer>> {
@@ -346,17 +356,31 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
-    /// Whether another relation's data is in the directory `base`, or `base` is in that of another
-    /// one, in any warehouse.
+    /// Whether the data of a relation, but for the one with the id `except`, is in the directory
+    /// `base`, or `base` is in its directory, in any warehouse.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_shared(&self, base: &str) -> Result<bool> {
-        let parameters = [Value::from(base.trim_end_matches('/'))];
+    pub async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
+        let parameters = [Value::from(place_of(base)), Value::from(except)];
         let read = self.store.read("catalog.is_shared", move |it| {
-            let sql = "SELECT id FROM catalog_tables WHERE base = CAST($1 AS TEXT) \
+            let sql = "SELECT id FROM catalog_tables WHERE id <> $2 AND (\
+                base = CAST($1 AS TEXT) \
                 OR substr(base, 1, length(CAST($1 AS TEXT)) + 1) = CAST($1 AS TEXT) || '/' \
-                OR substr(CAST($1 AS TEXT), 1, length(base) + 1) = base || '/' LIMIT 1";
+                OR substr(CAST($1 AS TEXT), 1, length(base) + 1) = base || '/') LIMIT 1";
+            Ok(it.query_one(sql, &parameters)?.is_some())
+        });
+        Ok(read.await?)
+    }
+
+    /// Whether a metadata file is what some relation's pointer leads to, in any warehouse.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn is_pointed_at(&self, location: &str) -> Result<bool> {
+        let parameters = [Value::from(location)];
+        let read = self.store.read("catalog.is_pointed_at", move |it| {
+            let sql = "SELECT id FROM catalog_tables WHERE location = $1 LIMIT 1";
             Ok(it.query_one(sql, &parameters)?.is_some())
         });
         Ok(read.await?)
@@ -436,7 +460,7 @@ fn insert(
         name,
         new.kind.name().into(),
         Value::from(&new.uuid),
-        Value::from(new.base.trim_end_matches('/')),
+        place_of(&new.base).into(),
         Value::from(&new.location),
         kept(&new.document),
         ms(stamp.now_ms),
@@ -471,7 +495,7 @@ fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) ->
         Value::from(&expected.id),
         Value::Int(version),
         Value::from(&one.uuid),
-        Value::from(one.base.trim_end_matches('/')),
+        place_of(&one.base).into(),
         Value::from(&one.location),
         kept(&one.document),
         ms(stamp.now_ms),

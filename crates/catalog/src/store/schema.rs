@@ -46,6 +46,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             updated_ms BIGINT NOT NULL
         );
         CREATE UNIQUE INDEX catalog_tables_name ON catalog_tables (warehouse, namespace, name);
+        CREATE INDEX catalog_tables_location ON catalog_tables (location);
         CREATE INDEX catalog_tables_updated ON catalog_tables (updated_ms)",
     ),
     Migration::Each {

@@ -30,7 +30,7 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
 }
 
 fn stamp() -> Stamp {
-    Stamp { principal: "someone".to_owned(), now_ms: NOW, key: None }
+    Stamp { principal: "someone".to_owned(), is_operator: false, now_ms: NOW, key: None }
 }
 
 fn namespace(levels: &[&str]) -> NamespaceIdent {
@@ -265,9 +265,13 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
         let ident = table(&["a"], "t");
         let base = "file:///w/x%y/".to_owned();
         let new = NewRelation { base, ..relation(&ident, RelationKind::Table) };
-        store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        assert!(store.is_pointed_at("file:///w/t/1.json").await.unwrap());
+        assert!(!store.is_pointed_at("file:///w/t/2.json").await.unwrap());
         for (base, expected) in [
             ("file:///w/x%y", true),
+            ("/w/x%y/", true),
+            ("file:/w//x%y/inner", true),
             ("file:///w/x%y/inner", true),
             ("file:///w", true),
             ("file:///w/", true),
@@ -275,7 +279,8 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
             ("file:///w/x%yz", false),
             ("file:///w/xzy", false),
         ] {
-            assert_eq!(store.is_shared(base).await.unwrap(), expected, "{base}");
+            assert_eq!(store.is_shared(base, "").await.unwrap(), expected, "{base}");
+            assert!(!store.is_shared(base, &made.id).await.unwrap(), "{base}");
         }
     })
     .await;
@@ -295,7 +300,7 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
         // The same key again changes nothing, whatever it is for.
         let second = namespace(&["b"]);
         let again = store.insert_namespace(&keyed, WAREHOUSE, &second, &none).await;
-        assert_eq!(refusal(again).0, Kind::ServiceUnavailable);
+        assert_eq!(refusal(again).0, Kind::CommitFailed);
         assert_eq!(store.namespace(WAREHOUSE, &second).await.unwrap(), None);
 
         let refused = Stamp { key: Some((Uuid::v7().unwrap(), [8; 32])), ..stamp() };

@@ -50,8 +50,8 @@ fn absent(location: &str) -> Error {
 }
 
 impl Files {
-    /// Files below these roots. A directory that is reached by a symbolic link is known by both of
-    /// its names.
+    /// Files below these roots. A root that is reached by a symbolic link is known by the name that
+    /// is given here and no other: each place has one name.
     ///
     /// # Errors
     /// `BadRequest` when one is no location, or is a bucket and there are no credentials.
@@ -67,12 +67,6 @@ impl Files {
                 made.push(Root { place, back });
                 continue;
             };
-            if let Some(other) = std::fs::canonicalize(&path).ok().filter(|it| *it != path) {
-                let text = other.to_str().ok_or_else(|| {
-                    Error::new(Kind::BadRequest, format!("the location `{root}` is no text"))
-                })?;
-                made.push(Root { place: text.parse()?, back: Back::Directory(other.clone()) });
-            }
             made.push(Root { place, back: Back::Directory(path) });
         }
         Ok(Files { roots: made })

@@ -1,5 +1,6 @@
 //! A location taken apart, so that two of them can be compared.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -41,6 +42,17 @@ impl Place {
             Some(_) => None,
             None => Some(PathBuf::from(format!("/{}", self.parts.join("/")))),
         }
+    }
+}
+
+impl fmt::Display for Place {
+    /// The one text that stands for a place, of all that lead there.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.bucket {
+            Some(bucket) => write!(f, "s3://{bucket}")?,
+            None => f.write_str("file://")?,
+        }
+        self.parts.iter().try_for_each(|part| write!(f, "/{part}"))
     }
 }
 

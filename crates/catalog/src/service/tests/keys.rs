@@ -79,3 +79,32 @@ async fn the_same_request_at_the_same_time_is_carried_out_once() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_same_request_to_several_servers_is_carried_out_once() {
+    let server = Postgres::shared();
+    let url = StoreUrl::Postgres(server.database());
+    let one = Stage::new(url, Arc::new(Scratch::new())).await;
+    let two = one.again().await;
+    one.namespace(&["a"]).await;
+    let t = ident(&["a"], "t");
+    one.table(&t).await;
+    for number in 0..10_u64 {
+        let key = Uuid::v7().unwrap();
+        let requests = [&one, &two].map(|stage| {
+            let (catalog, warehouse) = (stage.catalog.clone(), Arc::clone(&stage.warehouse));
+            let (who, t) = (stage.who.clone(), t.clone());
+            tokio::spawn(async move {
+                let key = Some(IdempotencyKey { key, hash: [1; 32] });
+                let body = Fragment::of(&setting("n", &number.to_string())).unwrap();
+                let call = Call { who: &who, key };
+                catalog.commit_table(&call, &warehouse, &t, &body).await.unwrap()
+            })
+        });
+        for request in requests {
+            assert_eq!(version(&request.await.unwrap()), 2 + number);
+        }
+    }
+    one.store.close().await;
+    two.store.close().await;
+}

@@ -216,6 +216,94 @@ async fn no_table_gets_out_of_the_warehouse() {
     assert!(location(&moved).starts_with(&extra));
 }
 
+/// Whoever is asked about may do everything.
+struct Everybody;
+
+impl Authority for Everybody {
+    fn check(&self, _: &Who, _: &Warehouse, _: Right, _: Object<'_>) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn nobody_puts_a_table_where_another_ones_files_are() {
+    let stage = sqlite().await;
+    let ns = stage.namespace(&["a"]).await;
+    let (victim, own) = (ident(&["a"], "victim"), ident(&["a"], "own"));
+    let target = stage.table(&victim).await;
+    let settings = stage.catalog.0.settings.clone();
+    let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Everybody)).await.unwrap();
+    let who = Who { id: "u".into(), name: "u".into(), operator: false };
+    let (call, warehouse) = (Call::of(&who), &stage.warehouse);
+    let body = Fragment::of(&creation(&json!({}))).unwrap();
+    catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();
+    let base = target.table().unwrap().location.clone();
+    let other_name = base.replacen("file:///", "file:/", 1).replace("/a/", "//a/");
+    for place in [&*base, &other_name, &format!("{base}/data"), &format!("{}/a", warehouse.root())]
+    {
+        let update = json!({"action": "set-location", "location": place});
+        let body = json!({"requirements": [], "updates": [update]});
+        let body = Fragment::of(&body).unwrap();
+        let moved = catalog.commit_table(&call, warehouse, &own, &body).await;
+        assert_eq!(refusal(moved).0, Kind::Forbidden, "{place}");
+        let mut body = creation(&json!({}));
+        body["updates"].as_array_mut().unwrap().push(update);
+        let body = Fragment::of(&body).unwrap();
+        let new = ident(&["a"], "new");
+        let made = catalog.commit_table(&call, warehouse, &new, &body).await;
+        assert_eq!(refusal(made).0, Kind::Forbidden, "{place}");
+    }
+    let register = json!({"name": "new", "metadata-location": location(&target)});
+    let register = Fragment::of(&register).unwrap();
+    let registered = catalog.register_table(&call, warehouse, &ns, &register).await;
+    assert_eq!(refusal(registered).0, Kind::Forbidden);
+    // Within its own place a table may move.
+    let base = catalog.load_table(&who, warehouse, &own).await.unwrap();
+    let inner = format!("{}/inner", base.table().unwrap().location);
+    let update = json!({"action": "set-location", "location": inner});
+    let body = Fragment::of(&json!({"requirements": [], "updates": [update]})).unwrap();
+    catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_document_that_names_files_of_others_has_none_of_them_deleted() {
+    let stage = sqlite().await;
+    let ns = stage.namespace(&["a"]).await;
+    let victim = stage.table(&ident(&["a"], "victim")).await;
+    let mine = stage.table(&ident(&["a"], "mine")).await;
+    let forged = |name: &str, place: &str| {
+        let mut document: Value = serde_json::from_slice(mine.document()).unwrap();
+        document["location"] = json!(format!("{}/{name}", stage.warehouse.root()));
+        document["properties"] = json!({
+            "write.metadata.delete-after-commit.enabled": "true",
+            "write.metadata.previous-versions-max": "1",
+            "write.metadata.path": place,
+        });
+        let entry = json!({"timestamp-ms": 1, "metadata-file": location(&victim)});
+        document["metadata-log"] = json!([entry]);
+        document
+    };
+    // By its own directory, and by that of the other one.
+    for (name, place) in [
+        ("x", format!("{}/x/metadata", stage.warehouse.root())),
+        ("y", victim.table().unwrap().location.clone()),
+    ] {
+        let file = stage.directory.join(format!("{name}.metadata.json"));
+        fs::write(&file, forged(name, &place).to_string()).unwrap();
+        let at = format!("{}/{name}.metadata.json", stage.warehouse.root());
+        let body = json!({"name": name, "metadata-location": at});
+        let body = Fragment::of(&body).unwrap();
+        let (call, catalog) = (stage.call(), &stage.catalog);
+        catalog.register_table(&call, &stage.warehouse, &ns, &body).await.unwrap();
+        for number in 0..3 {
+            let body = setting("n", &number.to_string());
+            stage.commit(&ident(&["a"], name), &body).await.unwrap();
+        }
+        stage.drop(&ident(&["a"], name), true).await.unwrap();
+        assert!(stage.path(location(&victim)).exists(), "{name}");
+    }
+}
+
 #[tokio::test]
 async fn a_report_is_taken_of_tables_that_are_there() {
     let stage = sqlite().await;
