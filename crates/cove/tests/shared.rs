@@ -16,19 +16,22 @@ pub(crate) const COMPAT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../comp
 /// An interpreter with the packages of `compat/requirements.txt`, made when they have changed.
 pub(crate) fn interpreter() -> &'static Path {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let wanted = Path::new(COMPAT).join("requirements.txt");
-        let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("compat-python");
-        let (python, made) = (home.join("bin/python"), home.join("made-of"));
-        if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
-            step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
-            let mut install = Command::new(&python);
-            install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
-            step(install.arg(&wanted));
-            fs::copy(&wanted, &made).unwrap();
-        }
-        python
-    })
+    MADE.get_or_init(|| interpreter_with("requirements.txt", "compat-python"))
+}
+
+/// An interpreter with the packages that a file of `compat` names, kept under a name.
+pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
+    let wanted = Path::new(COMPAT).join(requirements);
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let (python, made) = (home.join("bin/python"), home.join("made-of"));
+    if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
+        step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
+        let mut install = Command::new(&python);
+        install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
+        step(install.arg(&wanted));
+        fs::copy(&wanted, &made).unwrap();
+    }
+    python
 }
 
 fn step(command: &mut Command) {

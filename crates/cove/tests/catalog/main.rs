@@ -1,0 +1,16 @@
+//! The catalog of the real binary, and clients that others wrote.
+//!
+//! | file | claim |
+//! |---|---|
+//! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
+//! | `serving.rs` | what is served where, to whom, and what is there after a kill |
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
+)]
+
+mod pyiceberg;
+mod serving;
+#[expect(dead_code, reason = "the other binaries need more of it")]
+#[path = "../shared.rs"]
+mod shared;
