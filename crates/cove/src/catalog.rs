@@ -97,3 +97,39 @@ fn credentials(config: &Config, environment: &Environment) -> Result<Credentials
     };
     objects::credentials(("catalog", "root"), &table, environment)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Flags;
+
+    /// Where the warehouse is with these variables, or why there is none.
+    fn check(variables: &[(&str, &str)], expected: Result<&str, &str>) {
+        let variables = [("HOME", "/nowhere")].iter().chain(variables);
+        let variables = variables.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment = Environment::made_up(variables.collect());
+        let config = Config::load(None, &environment, Flags::new()).unwrap();
+        let settings = settings(&config, &environment, Path::new("/data"));
+        let shown = settings
+            .map(|it| format!("{} {} {}", it.warehouse, it.root, it.credentials.is_some()))
+            .map_err(|error| format!("{error:#}"));
+        assert_eq!(shown.as_ref().map(|it| &**it).map_err(|it| &**it), expected);
+    }
+
+    #[test]
+    fn the_warehouse_is_in_the_data_directory_unless_told_otherwise() {
+        check(&[], Ok("main file:///data/warehouse/main false"));
+        let name = ("COVE_CATALOG__WAREHOUSE", "lake");
+        check(&[name], Ok("lake file:///data/warehouse/lake false"));
+        let root = ("COVE_CATALOG__ROOT", "file:///srv/lake");
+        check(&[root], Ok("main file:///srv/lake false"));
+        let root = ("COVE_CATALOG__ROOT", "s3://bucket/lake");
+        let missing = "catalog.root needs a key: catalog.access_key_id and \
+            catalog.secret_access_key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+        check(&[root], Err(missing));
+        let (id, secret) = (("AWS_ACCESS_KEY_ID", "id"), ("AWS_SECRET_ACCESS_KEY", "hidden"));
+        check(&[root, id, secret], Ok("main s3://bucket/lake true"));
+        let own = ("COVE_CATALOG__ACCESS_KEY_ID", "env:NONE");
+        check(&[root, own, id, secret], Err("catalog.access_key_id: `NONE` is not set"));
+    }
+}
