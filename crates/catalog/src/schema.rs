@@ -3,6 +3,7 @@
 //! They are read and checked here; what is kept is what a client wrote, with other ids.
 
 mod columns;
+mod defaults;
 mod fresh;
 mod partition;
 mod rules;
@@ -67,7 +68,8 @@ pub fn same_schema(a: &Fragment, b: &Fragment) -> bool {
     }
 }
 
-/// Whether both say the same where types are written in whatever way, and what is null is not there.
+/// Whether both say the same where types are written in whatever way, and what is null is not
+/// there.
 fn same_value(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Array(a), Value::Array(b)) => {

@@ -213,6 +213,15 @@ impl ViewDoc {
         FRAME_BYTES + self.location.len() + raws.chain(properties).sum::<usize>()
     }
 
+    /// Gives the document the one member that it may have come without, if there is anything in it.
+    fn complete(&mut self) {
+        let has = self.layout.iter().any(|slot| slot.key == Key::Properties);
+        if !has && !self.properties.is_empty() {
+            let name = Str::new("properties");
+            self.layout.push(Slot { key: Key::Properties, name, raw: None });
+        }
+    }
+
     fn put_value(&self, out: &mut Vec<u8>, key: Key) {
         match key {
             Key::Uuid => put_string(out, &self.uuid),

@@ -75,6 +75,10 @@ fn put_struct(out: &mut Vec<u8>, value: &Fragment, ids: &HashMap<i32, i32>) -> R
 fn put_field(out: &mut Vec<u8>, field: &Fragment, ids: &HashMap<i32, i32>) -> Result<()> {
     out.push(b'{');
     for (name, value) in field.members()? {
+        // No default is no member: the reference cannot read one that is null.
+        if value.is_null() && matches!(&*name, "initial-default" | "write-default") {
+            continue;
+        }
         put_name(out, &name);
         match &*name {
             "id" => put_id(out, &value, ids),

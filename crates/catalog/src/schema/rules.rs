@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::columns::{Column, Columns, members};
+use super::defaults::check_defaults;
 use super::types::ColumnType;
 use super::{bad, illegal, invalid};
 use crate::Result;
-use crate::json::{Fragment, JsonKind};
+use crate::json::Fragment;
 
 /// The highest id of a column; those above are for columns that every table has (the table format,
 /// §Reserved Field IDs).
@@ -90,38 +91,6 @@ fn check_version(columns: &Columns, format_version: u8) -> Result<()> {
     problems.truncate(SHOWN_MAX);
     let problems = problems.join("\n- ");
     Err(invalid(format!("Invalid schema for v{format_version}:\n- {problems}")))
-}
-
-/// A default is a value of the column's type, as the format's "JSON single-value serialization" has
-/// it. What a text says is left to readers.
-fn check_defaults(column: &Column) -> Result<()> {
-    for default in [&column.initial_default, &column.write_default].into_iter().flatten() {
-        let kind = default.kind();
-        let is_one = match &column.kind {
-            ColumnType::Boolean => kind == JsonKind::Bool,
-            ColumnType::Int => default.as_i32().is_some(),
-            ColumnType::Long => default.as_i64().is_some(),
-            ColumnType::Float | ColumnType::Double => kind == JsonKind::Number,
-            ColumnType::Struct | ColumnType::Map => kind == JsonKind::Object,
-            ColumnType::List => kind == JsonKind::Array,
-            ColumnType::Unknown
-            | ColumnType::Variant
-            | ColumnType::Geometry { .. }
-            | ColumnType::Geography { .. } => {
-                let (name, said) = (&column.name, default.text());
-                return Err(illegal(format!(
-                    "Invalid default value for {name:.80}: {said:.80} (must be null)"
-                )));
-            }
-            ColumnType::Other(_) => true,
-            _ => kind == JsonKind::String,
-        };
-        if !is_one {
-            let (said, written) = (default.text(), column.written.text().trim_matches('"'));
-            return Err(illegal(format!("Cannot cast default value to {written:.80}: {said:.80}")));
-        }
-    }
-    Ok(())
 }
 
 fn check_identifier(id: i32, columns: &Columns) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Takes a view's document apart, and a version of a view as a client sends it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use bytes::Bytes;
@@ -79,12 +80,7 @@ fn read(slots: &[Slot]) -> Result<ViewDoc> {
         let slot = slots.iter().find(|slot| slot.key == key);
         slot.and_then(|slot| slot.raw.clone()).filter(|raw| !raw.is_null())
     };
-    let name = |key: Key| KNOWN.iter().find(|(it, _)| *it == key).map_or("", |(_, name)| name);
-    let need = |key: Key| {
-        let name = name(key);
-        member(key).ok_or_else(|| illegal(format!("Cannot parse missing field: {name}")))
-    };
-    let version = int(&need(Key::FormatVersion)?, "format-version")?;
+    let version = as_int(member(Key::FormatVersion), "format-version")?;
     let format_version = u8::try_from(version)
         .ok()
         .filter(|version| (1..=VIEW_FORMAT_VERSION_MAX).contains(version))
@@ -95,12 +91,12 @@ fn read(slots: &[Slot]) -> Result<ViewDoc> {
     };
     Ok(ViewDoc {
         format_version,
-        uuid: string(&need(Key::Uuid)?, "view-uuid")?,
-        location: string(&need(Key::Location)?, "location")?,
-        current_version_id: int(&need(Key::CurrentVersionId)?, "current-version-id")?,
-        versions: list(&need(Key::Versions)?, "versions", ViewVersion::read)?,
-        version_log: list(&need(Key::VersionLog)?, "version-log", VersionLogEntry::read)?,
-        schemas: list(&need(Key::Schemas)?, "schemas", schema)?,
+        uuid: as_string(member(Key::Uuid), "view-uuid")?,
+        location: as_string(member(Key::Location), "location")?,
+        current_version_id: as_int(member(Key::CurrentVersionId), "current-version-id")?,
+        versions: list(member(Key::Versions), "versions", ViewVersion::read)?,
+        version_log: list(member(Key::VersionLog), "version-log", VersionLogEntry::read)?,
+        schemas: list(member(Key::Schemas), "schemas", schema)?,
         properties,
         layout: Vec::new(),
     })
@@ -110,16 +106,16 @@ impl ViewVersion {
     /// Reads one, as documents and clients have it.
     pub(super) fn read(raw: Fragment) -> Result<ViewVersion> {
         let version = ViewVersion {
-            id: int(&member(&raw, "version-id")?, "version-id")?,
-            schema_id: int(&member(&raw, "schema-id")?, "schema-id")?,
-            timestamp_ms: long(&member(&raw, "timestamp-ms")?, "timestamp-ms")?,
+            id: int(&raw, "version-id")?,
+            schema_id: int(&raw, "schema-id")?,
+            timestamp_ms: long(&raw, "timestamp-ms")?,
             raw,
         };
         let raw = &version.raw;
-        let _is_one: NamespaceIdentOrNone = member(raw, "default-namespace")?.decode()?;
-        let _is_map: BTreeMap<String, String> = member(raw, "summary")?.decode()?;
-        if let Some(catalog) = raw.get("default-catalog").filter(|it| !it.is_null()) {
-            string(&catalog, "default-catalog")?;
+        let _is_one: NamespaceIdentOrNone = need(raw, "field", "default-namespace")?.decode()?;
+        let _is_map: BTreeMap<String, String> = need(raw, "map", "summary")?.decode()?;
+        if let Some(catalog) = member(raw, "default-catalog")? {
+            as_string(Some(catalog), "default-catalog")?;
         }
         version.dialects()?;
         Ok(version)
@@ -131,7 +127,7 @@ impl ViewVersion {
     /// When one of its representations is none.
     pub(super) fn dialects(&self) -> Result<Vec<String>> {
         let mut dialects = Vec::new();
-        let list = member(&self.raw, "representations")?;
+        let list = need(&self.raw, "field", "representations")?;
         let items = list.items().map_err(|_| {
             illegal(format!("Cannot parse representations from non-array: {:.80}", list.text()))
         })?;
@@ -141,12 +137,12 @@ impl ViewVersion {
                     format!("a version may have {REPRESENTATIONS_MAX} representations at the most");
                 return Err(Error::new(Kind::TooLarge, message));
             }
-            let kind = string(&member(&item, "type")?, "type")?;
+            let kind = string(&item, "type")?;
             if !kind.eq_ignore_ascii_case("sql") {
                 continue;
             }
-            string(&member(&item, "sql")?, "sql")?;
-            dialects.push(string(&member(&item, "dialect")?, "dialect")?.to_lowercase());
+            string(&item, "sql")?;
+            dialects.push(string(&item, "dialect")?.to_lowercase());
         }
         Ok(dialects)
     }
@@ -175,8 +171,8 @@ impl ViewVersion {
 impl VersionLogEntry {
     fn read(raw: Fragment) -> Result<VersionLogEntry> {
         Ok(VersionLogEntry {
-            timestamp_ms: long(&member(&raw, "timestamp-ms")?, "timestamp-ms")?,
-            version_id: int(&member(&raw, "version-id")?, "version-id")?,
+            timestamp_ms: long(&raw, "timestamp-ms")?,
+            version_id: int(&raw, "version-id")?,
             raw,
         })
     }
@@ -204,46 +200,60 @@ pub(super) fn properties(raw: &Fragment) -> Result<Properties> {
 }
 
 fn schema(raw: Fragment) -> Result<Part> {
-    let id = raw.get("schema-id").filter(|id| !id.is_null());
-    let id = id.map_or(Ok(0), |id| int(&id, "schema-id"))?;
-    if raw.kind() != JsonKind::Object {
-        return Err(illegal("a schema is an object"));
-    }
+    let id = member(&raw, "schema-id")?.map_or(Ok(0), |id| as_int(Some(id), "schema-id"))?;
     Ok(Part { id, raw })
 }
 
-fn list<T>(value: &Fragment, name: &str, read: fn(Fragment) -> Result<T>) -> Result<Vec<T>> {
+fn list<T>(value: Option<Fragment>, name: &str, read: fn(Fragment) -> Result<T>) -> Result<Vec<T>> {
+    let value = value.ok_or_else(|| missing("field", name))?;
     let items = value.items().map_err(|_| {
         illegal(format!("Cannot parse {name} from non-array: {:.80}", value.text()))
     })?;
     items.map(read).collect()
 }
 
-pub(super) fn member(object: &Fragment, name: &str) -> Result<Fragment> {
+/// A member of an object that is there and is not null.
+fn member(object: &Fragment, name: &str) -> Result<Option<Fragment>> {
     if object.kind() != JsonKind::Object {
         return Err(illegal(format!("{} is there in place of an object", object.kind())));
     }
-    let value = object.get(name).filter(|value| !value.is_null());
-    value.ok_or_else(|| illegal(format!("Cannot parse missing field: {name}")))
+    Ok(object.get(name).filter(|value| !value.is_null()))
 }
 
-pub(super) fn string(value: &Fragment, name: &str) -> Result<String> {
-    let said = value.as_str().map(std::borrow::Cow::into_owned);
-    said.ok_or_else(|| {
-        illegal(format!("Cannot parse to a string value: {name}: {:.40}", value.text()))
-    })
+pub(super) fn need(object: &Fragment, what: &str, name: &str) -> Result<Fragment> {
+    member(object, name)?.ok_or_else(|| missing(what, name))
 }
 
-pub(super) fn int(value: &Fragment, name: &str) -> Result<i32> {
-    value.as_i32().ok_or_else(|| {
-        illegal(format!("Cannot parse to an integer value: {name}: {:.40}", value.text()))
-    })
+pub(super) fn string(object: &Fragment, name: &str) -> Result<String> {
+    as_string(member(object, name)?, name)
 }
 
-fn long(value: &Fragment, name: &str) -> Result<i64> {
-    value.as_i64().ok_or_else(|| {
-        illegal(format!("Cannot parse to a long value: {name}: {:.40}", value.text()))
-    })
+pub(super) fn int(object: &Fragment, name: &str) -> Result<i32> {
+    as_int(member(object, name)?, name)
+}
+
+fn long(object: &Fragment, name: &str) -> Result<i64> {
+    let value = need(object, "long", name)?;
+    value.as_i64().ok_or_else(|| no("a long", name, &value))
+}
+
+fn as_string(value: Option<Fragment>, name: &str) -> Result<String> {
+    let value = value.ok_or_else(|| missing("string", name))?;
+    let said = value.as_str().map(Cow::into_owned);
+    said.ok_or_else(|| no("a string", name, &value))
+}
+
+fn as_int(value: Option<Fragment>, name: &str) -> Result<i32> {
+    let value = value.ok_or_else(|| missing("int", name))?;
+    value.as_i32().ok_or_else(|| no("an integer", name, &value))
+}
+
+fn missing(what: &str, name: &str) -> Error {
+    illegal(format!("Cannot parse missing {what}: {name}"))
+}
+
+fn no(what: &str, name: &str, value: &Fragment) -> Error {
+    illegal(format!("Cannot parse to {what} value: {name}: {:.40}", value.text()))
 }
 
 /// Some ids, as messages show them.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::parse::{illegal, int, member, string};
+use super::parse::{illegal, int, need, string};
 use super::{VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewVersion};
 use crate::create::{object, present};
 use crate::doc::{FORMAT_VERSION_MAX, Part, Properties};
@@ -18,7 +18,8 @@ pub const VIEW_UPDATES_MAX: usize = 1_000;
 pub const VIEW_REQUIREMENTS_MAX: usize = 100;
 /// Versions that one commit adds at the most, and schemas: each is compared with all there are.
 pub const ADDED_MAX: usize = 100;
-/// Entries of a view's log at the most; the oldest go first. Those of expired versions go with them.
+/// Entries of a view's log at the most; the oldest go first. Those of expired versions go with
+/// them.
 pub const VERSION_LOG_MAX: usize = 1_000;
 /// Stands for the version, or the schema, that this commit has added last.
 pub(super) const LAST_ADDED: i32 = -1;
@@ -100,15 +101,15 @@ pub fn parse_view_commit(body: &Fragment) -> Result<ViewCommit> {
 }
 
 fn requirement(item: &Fragment) -> Result<ViewRequirement> {
-    match &*string(&member(item, "type")?, "type")? {
-        "assert-view-uuid" => Ok(ViewRequirement::Uuid(string(&member(item, "uuid")?, "uuid")?)),
+    match &*string(item, "type")? {
+        "assert-view-uuid" => Ok(ViewRequirement::Uuid(string(item, "uuid")?)),
         other => Err(bad(format!("Unknown requirement type: {other:.80}"))),
     }
 }
 
 fn update(item: &Fragment) -> Result<ViewUpdate> {
-    let text = |name| string(&member(item, name)?, name);
-    let number = |name| int(&member(item, name)?, name);
+    let text = |name| string(item, name);
+    let number = |name| int(item, name);
     let part = |name| object(item, name)?.ok_or_else(|| bad(format!("`{name}` is missing")));
     let action = text("action")?;
     Ok(match &*action {
@@ -123,7 +124,7 @@ fn update(item: &Fragment) -> Result<ViewUpdate> {
         }
         "remove-properties" => {
             let name = if present(item, "removals").is_some() { "removals" } else { "removed" };
-            ViewUpdate::RemoveProperties(member(item, name)?.decode()?)
+            ViewUpdate::RemoveProperties(need(item, "set", name)?.decode()?)
         }
         "add-view-version" => ViewUpdate::AddViewVersion(ViewVersion::read(part("view-version")?)?),
         "set-current-view-version" => ViewUpdate::SetCurrentViewVersion(number("view-version-id")?),
@@ -167,6 +168,7 @@ pub(super) struct Builder {
     last_added_schema: Option<i32>,
     last_added_version: Option<i32>,
     added_schemas: usize,
+    added_versions: usize,
     /// Versions that are new.
     added: HashSet<i32>,
     /// What became the current version last.
@@ -182,6 +184,7 @@ impl Builder {
             last_added_schema: None,
             last_added_version: None,
             added_schemas: 0,
+            added_versions: 0,
             added: HashSet::new(),
             log_entry: None,
         }
@@ -207,7 +210,7 @@ impl Builder {
         })
     }
 
-    fn assign_uuid(&mut self, uuid: &str) -> Result<()> {
+    fn assign_uuid(&self, uuid: &str) -> Result<()> {
         // The catalog knows a view by it.
         let _is_one: Uuid = uuid.parse()?;
         if uuid.eq_ignore_ascii_case(&self.doc.uuid) {
@@ -261,6 +264,10 @@ impl Builder {
     }
 
     fn add_version(&mut self, version: &ViewVersion) -> Result<()> {
+        self.added_versions += 1;
+        if self.added_versions > ADDED_MAX {
+            return Err(too_many("versions", ADDED_MAX));
+        }
         let mut version = version.clone();
         if version.schema_id == LAST_ADDED {
             version.schema_id = self
@@ -281,9 +288,6 @@ impl Builder {
         if let Some(known) = self.doc.versions.iter().find(|it| it.same(&version)) {
             self.last_added_version = Some(known.id);
             return Ok(());
-        }
-        if self.added.len() == ADDED_MAX {
-            return Err(too_many("versions", ADDED_MAX));
         }
         // A client's id counts while it is above all there are.
         version.id = next_id(self.doc.versions.iter().map(|it| it.id), version.id.max(1))?;
@@ -329,6 +333,7 @@ impl Builder {
             check_dialects(base, &self.doc)?;
         }
         self.expire()?;
+        self.doc.complete();
         self.doc.check()?;
         Ok(self.doc)
     }
