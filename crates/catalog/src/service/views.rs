@@ -53,6 +53,7 @@ impl Catalog {
             let location = request.location.as_deref().unwrap_or(&location);
             let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
+            catalog.check_apart(&stamp, &doc.location, "").await?;
             let written = documents::write_view(&warehouse, &doc, None).await?;
             let act = Act::CreateView;
             let made = catalog.insert_view(&warehouse, &stamp, &ident, &written, act).await;
@@ -186,6 +187,11 @@ impl Catalog {
         check_view(&request.requirements, doc)?;
         let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
         let next = apply_view(doc, &request.updates, now_ms)?;
+        if let (Some(next), Some(pointer)) = (&next, &base.pointer)
+            && next.location != doc.location
+        {
+            self.check_apart(stamp, &next.location, &pointer.id).await?;
+        }
         let written = match &next {
             Some(next) => Some(documents::write_view(warehouse, next, base.location()).await?),
             None => None,
@@ -241,6 +247,9 @@ impl Catalog {
             let document = documents::read(&warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
             warehouse.check_location(&doc.location)?;
+            for location in [&doc.location, &metadata_location] {
+                catalog.check_apart(&stamp, location, "").await?;
+            }
             let written = Written { doc, document, location: metadata_location };
             let act = Act::RegisterView;
             let made = catalog.insert_view(&warehouse, &stamp, &ident, &written, act).await?;
