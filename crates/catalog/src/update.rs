@@ -5,6 +5,7 @@
 
 mod apply;
 mod builder;
+mod defaults;
 mod parse;
 mod require;
 mod snapshots;

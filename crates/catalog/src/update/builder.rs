@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 
+use super::defaults::without_null_defaults;
 use super::{ADDED_PARTS_MAX, LAST_ADDED, TableUpdate};
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
@@ -216,6 +217,7 @@ impl Builder {
             self.doc.last_column_id = last_column_id;
             self.is_changed = true;
         }
+        let raw = &without_null_defaults(raw)?;
         let schemas = &mut self.doc.schemas;
         let known = schemas.iter().find(|it| schema::same_schema(&it.raw, raw));
         let id = match known {

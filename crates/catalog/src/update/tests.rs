@@ -377,6 +377,31 @@ fn schemas_get_the_next_id_and_known_ones_keep_theirs() {
 }
 
 #[test]
+fn a_default_that_is_null_is_none() {
+    let column = |more: Value| {
+        let mut column = json!({"id": 7, "name": "n", "required": false, "type": "long",
+            "doc": null});
+        column.as_object_mut().expect("an object").extend(more.as_object().expect("one").clone());
+        column
+    };
+    let nested = |inner: Value| {
+        json!({"id": 8, "name": "l", "required": false, "type": {"type": "list", "element-id": 9,
+            "element-required": false, "element": {"type": "struct", "fields": [inner]}}})
+    };
+    let with = |column: &Value, id: i32| {
+        let fields = [nested(column.clone())];
+        json!({"type": "struct", "schema-id": id, "fields": fields})
+    };
+    let sent = column(json!({"initial-default": null, "write-default": null}));
+    let kept = column(json!({}));
+    check(
+        V2,
+        json!([{"action": "add-schema", "schema": with(&sent, 5)}]),
+        &[("/schemas/-", with(&kept, 2)), ("/last-column-id", json!(9))],
+    );
+}
+
+#[test]
 fn specifications_and_orders_get_the_next_id_and_known_ones_keep_theirs() {
     let spec = json!({"fields": [{"source-id": 2, "transform": "bucket[4]", "name": "y_bucket"}]});
     check(
