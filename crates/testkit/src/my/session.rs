@@ -138,19 +138,25 @@ impl MyClient {
         self.put(&[])
     }
 
+    /// A packet among columns. Drivers take an error wherever it comes: here it is that of a
+    /// connection that is lost.
+    fn packet_or_lost(&mut self) -> io::Result<Vec<u8>> {
+        let packet = self.packet()?;
+        if packet.first() == Some(&0xFF) {
+            let error = MyClient::error(&packet)?;
+            return Err(io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()));
+        }
+        Ok(packet)
+    }
+
     fn columns(&mut self, count: u64) -> io::Result<Vec<MyColumn>> {
         let mut columns = Vec::new();
         for _ in 0..count {
-            let packet = self.packet()?;
-            // Drivers take an error wherever it comes: that of a connection that is lost, here.
-            if packet.first() == Some(&0xFF) {
-                let error = MyClient::error(&packet)?;
-                return Err(io::Error::new(io::ErrorKind::ConnectionAborted, error.to_string()));
-            }
+            let packet = self.packet_or_lost()?;
             columns.push(MyColumn::parse(&packet).ok_or_else(nonsense)?);
         }
         if !self.can(capability::DEPRECATE_EOF) && count > 0 {
-            let packet = self.packet()?;
+            let packet = self.packet_or_lost()?;
             if packet.first() != Some(&0xFE) {
                 return Err(nonsense());
             }
