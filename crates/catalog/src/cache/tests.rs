@@ -106,9 +106,11 @@ fn what_was_not_asked_for_gives_way() {
     // What is too long alone is not kept, and takes the place of nothing but its own old version.
     let long = key("long");
     cache.publish(long.clone(), entry(1, &document(1)));
+    // It may have given way itself: which part is looked through first is left to chance.
+    let left = 10 - usize::from(get(&cache, &long).is_some());
     cache.publish(long.clone(), entry(2, &document(1000)));
     assert!(get(&cache, &long).is_none());
-    assert_eq!(cache.size(), (9 * weight, 9));
+    assert_eq!(cache.size(), (left * weight, left));
     for _ in 0..1000 {
         cache.publish(hot.clone(), entry(1, &document(1)));
         cache.forget(&hot);
