@@ -6,19 +6,19 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-pub mod doc;
 pub mod cache;
 pub mod config;
+pub mod create;
+pub mod doc;
 mod error;
 pub mod http;
 pub mod ident;
-pub mod service;
-pub mod store;
-pub mod warehouse;
 pub mod json;
 pub mod schema;
+pub mod service;
+pub mod store;
 pub mod update;
-pub mod create;
 pub mod view;
+pub mod warehouse;
 
 pub use error::{Error, Kind, Result};
