@@ -7,9 +7,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::shared::{COMPAT, interpreter};
@@ -26,8 +27,8 @@ const JDBC: &str = "/usr/share/java/postgresql.jar";
 
 /// One server for all programs that run at the same time.
 fn bounced() -> Arc<Bounced> {
-    static SHARED: RwLock<Weak<Bounced>> = RwLock::new(Weak::new());
-    let mut shared = SHARED.write().unwrap_or_else(PoisonError::into_inner);
+    static SHARED: Mutex<Weak<Bounced>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock();
     if let Some(bounced) = shared.upgrade() {
         return bounced;
     }
@@ -51,10 +52,10 @@ fn check(program: &'static str, least: usize, command: impl Fn() -> Command) {
     static TURNS: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
     let bounced = bounced();
     // Clients of more programs could each have some connections and wait for others' for ever.
-    let free = TURNS.iter().find_map(|turn| turn.try_lock().ok());
+    let free = TURNS.iter().find_map(Mutex::try_lock);
     let _turn = free.unwrap_or_else(|| {
         let number = PROGRAMS.iter().position(|it| *it == program).unwrap();
-        TURNS[number % TURNS.len()].lock().unwrap_or_else(PoisonError::into_inner)
+        TURNS[number % TURNS.len()].lock()
     });
     let runs = MODES.map(|(mode, _)| {
         let mut command = command();
