@@ -63,6 +63,15 @@ pub enum ReplyKind {
     Foreign,
 }
 
+impl ReplyKind {
+    /// To an execution with these flags (`COM_STMT_EXECUTE`): they say which kind of cursor is
+    /// asked for, and none if they are zero.
+    #[must_use]
+    pub const fn of_execution(flags: u8) -> ReplyKind {
+        if flags == 0 { ReplyKind::Execute } else { ReplyKind::Cursor }
+    }
+}
+
 /// What a packet is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -23,7 +23,7 @@ const KEPT_BYTES_MAX: usize = 4 * 1024;
 /// What every execution begins with: code, number, flags, and how often, which is always once.
 const EXECUTE_BYTES: usize = 10;
 
-/// Where the flags are in an execution: which kind of cursor is asked for, none if zero.
+/// Where the flags are in an execution.
 const FLAGS_AT: usize = 5;
 
 /// Where the number is in a packet.
@@ -42,10 +42,7 @@ struct Head<'a> {
 impl Head<'_> {
     /// What may come back.
     fn reply(&self) -> ReplyKind {
-        match self.before_types.get(FLAGS_AT) {
-            Some(0) | None => ReplyKind::Execute,
-            Some(_) => ReplyKind::Cursor,
-        }
+        ReplyKind::of_execution(self.before_types.get(FLAGS_AT).copied().unwrap_or_default())
     }
 }
 

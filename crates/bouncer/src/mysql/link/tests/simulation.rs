@@ -196,7 +196,10 @@ impl World {
             let mut own = Vec::new();
             put_packet(&mut own, &mut 0, &payload.1);
             client.own.takes(&own);
-            let kind = Command::of(payload.0[0]).unwrap().reply();
+            let kind = match Command::of(payload.0[0]).unwrap() {
+                Command::StmtExecute => ReplyKind::of_execution(payload.0[5]),
+                command => command.reply(),
+            };
             let wanted = packets(kind, client.own.caps, &std::mem::take(&mut client.own.output));
             client.awaits = (kind != ReplyKind::None)
                 .then(|| (Reply::new(kind, client.own.caps), wanted.into_iter().collect()));

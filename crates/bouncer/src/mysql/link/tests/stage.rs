@@ -447,6 +447,9 @@ impl Client {
         let kind = match command {
             None => ReplyKind::Simple,
             Some(command) if command.reply() == ReplyKind::Foreign => ReplyKind::Simple,
+            Some(Command::StmtExecute) => {
+                ReplyKind::of_execution(payload.get(5).copied().unwrap_or_default())
+            }
             Some(command) => command.reply(),
         };
         if kind != ReplyKind::None {

@@ -6,7 +6,7 @@ use wire::mysql::capabilities::{Capabilities, Status};
 use wire::mysql::command::Command;
 use wire::mysql::frame::{HEADER_BYTES, Header, put_packet};
 use wire::mysql::packet::{ErrPacket, OkPacket};
-use wire::mysql::reply::{Event, Reply};
+use wire::mysql::reply::{Event, Reply, ReplyKind};
 
 use super::Dice;
 use super::server::{CURSOR_ROWS, params, ran};
@@ -142,7 +142,11 @@ impl Person {
         if let Some(due) = due {
             assert!(self.due.is_none());
             self.due = Some(due);
-            self.reply = Some(Reply::new(command.reply(), self.caps));
+            let kind = match command {
+                Command::StmtExecute => ReplyKind::of_execution(body[4]),
+                _ => command.reply(),
+            };
+            self.reply = Some(Reply::new(kind, self.caps));
             self.seq = 1;
         }
     }
