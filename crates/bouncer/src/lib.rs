@@ -10,6 +10,7 @@ mod error;
 pub mod faces;
 pub mod health;
 pub mod http;
+mod keyring;
 pub mod link;
 pub mod metrics;
 pub mod mysql;

@@ -8,29 +8,24 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use wire::mysql::auth::{Secret, SecretError, SecretKind, Verifier};
-use zeroize::Zeroizing;
 
 use super::dial::Credentials;
 use super::login::{Authenticated, Method, Proof, Requested, Shown};
-use crate::pg::auth::uid_of;
-use crate::pg::login::{Reached, Refusal};
+use crate::keyring::{self, Asked, Prepared, ProcessSecret};
+use crate::pg::login::Refusal;
 use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantId, TenantUser};
 
 mod own_key;
 
 pub use own_key::{KeyError, KeyPair, OwnKey, encrypt};
 
-/// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
-const PREPARED_MAX: usize = 65_536;
-
-/// Secrets that were prepared, of all tenants. Shared by all threads; locked for logins only.
+/// Secrets that were prepared, of all tenants.
 #[derive(Debug)]
 pub struct Keyring {
-    process_secret: Zeroizing<[u8; 32]>,
+    process_secret: ProcessSecret,
     method: Method,
-    verifiers: Mutex<HashMap<[u8; 32], Arc<Verifier>>>,
+    verifiers: Prepared<Verifier>,
     /// Of each tenant, the forms of the secrets that its users have.
     kinds: Mutex<HashMap<TenantId, Kinds>>,
     key: Arc<OwnKey>,
@@ -60,9 +55,9 @@ impl Keyring {
     #[must_use]
     pub fn new(process_secret: [u8; 32], method: Method) -> Keyring {
         Keyring {
-            process_secret: Zeroizing::new(process_secret),
+            process_secret: ProcessSecret::new(process_secret),
             method,
-            verifiers: Mutex::default(),
+            verifiers: Prepared::default(),
             kinds: Mutex::default(),
             key: Arc::default(),
         }
@@ -71,27 +66,12 @@ impl Keyring {
     /// What this client has to show to be `user` of `tenant`, as which it was routed.
     #[must_use]
     pub fn demand(&self, tenant: &Tenant, user: &TenantUser, requested: &Requested) -> Demand {
-        let proved = |is_proved: bool, how: &str| {
-            if is_proved {
-                Ok(Proof::Nothing)
-            } else {
-                let message = format!("{how} authentication failed for user '{}'", user.name);
-                Err(Refusal::new("28000", message))
-            }
-        };
-        Demand::Known(match &user.auth {
-            ClientAuth::Query => return Demand::Query,
-            ClientAuth::Trust => Ok(Proof::Nothing),
-            ClientAuth::Cert => {
-                let shown = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
-                proved(shown == Some(&*user.name), "certificate")
-            }
-            ClientAuth::Peer => match requested.reached {
-                Reached::Unix { uid: Some(uid) } => proved(uid_of(&user.name) == Some(uid), "peer"),
-                Reached::Unix { uid: None } | Reached::Tcp => proved(false, "peer"),
-            },
-            ClientAuth::Secret(secret) => Ok(self.password(tenant, user, Some(secret.expose()))),
-            ClientAuth::Unknown => Ok(self.password(tenant, user, None)),
+        let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
+        Demand::Known(match keyring::ask(user, certificate, requested.reached, '\'') {
+            Ok(Asked::Query) => return Demand::Query,
+            Ok(Asked::Nothing) => Ok(Proof::Nothing),
+            Ok(Asked::Secret(secret)) => Ok(self.password(tenant, user, secret)),
+            Err(refusal) => Err(refusal),
         })
     }
 
@@ -123,16 +103,8 @@ impl Keyring {
     /// # Errors
     /// When it is none.
     pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<Verifier>, SecretError> {
-        let key = self.key(&[user, secret]);
-        if let Some(known) = self.verifiers.lock().get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let made = Arc::new(Verifier::new(Secret::parse(secret)?));
-        let mut verifiers = self.verifiers.lock();
-        if verifiers.len() >= PREPARED_MAX {
-            verifiers.clear();
-        }
-        Ok(Arc::clone(verifiers.entry(key).or_insert(made)))
+        let key = self.process_secret.key(&[user, secret]);
+        self.verifiers.get_or_make(key, || Ok(Verifier::new(Secret::parse(secret)?)))
     }
 
     /// What a user who does not exist is asked for: the same as one of those who do, so that the
@@ -141,11 +113,11 @@ impl Keyring {
         let kinds = self.kinds.lock().get(&tenant.id).copied().unwrap_or_default();
         let known = SecretKind::ALL.into_iter().zip(kinds).filter(|(_, is_there)| *is_there);
         let known: Vec<SecretKind> = known.map(|(kind, _)| kind).collect();
-        let [first, ..] = self.key(&["nobody", &tenant.name, &user.name]);
+        let [first, ..] = self.process_secret.key(&["nobody", &tenant.name, &user.name]);
         let place = usize::from(first) % known.len().max(1);
         // Where there is nobody yet, as if the first one had what MariaDB stores.
         let kind = known.get(place).copied().unwrap_or(SecretKind::Native);
-        Arc::new(Verifier::mock(&user.name, &self.process_secret, kind))
+        Arc::new(Verifier::mock(&user.name, self.process_secret.expose(), kind))
     }
 
     /// Prepares what a tenant's clients may need: which secrets there are, and a key that takes
@@ -193,17 +165,6 @@ impl Keyring {
             ServerSecret::Known(secret) => Some(Arc::new(known(secret.expose()))),
             ServerSecret::OfClient => None,
         }
-    }
-
-    /// A keyed hash, so that no password can be guessed from the table.
-    fn key(&self, parts: &[&str]) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(*self.process_secret);
-        for part in parts {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().into()
     }
 }
 

@@ -4,34 +4,25 @@
 //! Secrets are prepared once and found again by a keyed hash of their text, so that a login costs
 //! some hashes and not thousands, and a change of the tenant changes nothing here.
 
-use std::collections::HashMap;
-use std::fs;
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use sha2::{Digest, Sha256};
 use wire::pg::secret::{Password, Secret, SecretError, Verifier};
-use zeroize::Zeroizing;
 
 use super::dial::Credentials;
 use super::login::{
-    Authenticated, Method, Proof, Reached, Refusal, ReplicationPolicy, Requested, RouteAuth, Shown,
+    Authenticated, Method, Proof, Refusal, ReplicationPolicy, Requested, RouteAuth, Shown,
 };
+use crate::keyring::{self, Asked, Prepared, ProcessSecret};
 use crate::tenants::{ClientAuth, ServerSecret, Tenant, TenantUser};
 
-/// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
-const PREPARED_MAX: usize = 65_536;
-
-/// The longest `/etc/passwd` that is read.
-const PASSWD_BYTES_MAX: u64 = 1 << 20;
-
-/// Secrets that were prepared, of all tenants. Shared by all threads; locked for logins only.
+/// Secrets that were prepared, of all tenants.
 #[derive(Debug)]
 pub struct Keyring {
-    process_secret: Zeroizing<[u8; 32]>,
+    process_secret: ProcessSecret,
     method: Method,
-    verifiers: Mutex<HashMap<[u8; 32], Arc<Verifier>>>,
-    credentials: Mutex<HashMap<[u8; 32], Arc<Credentials>>>,
+    verifiers: Prepared<Verifier>,
+    credentials: Prepared<Credentials>,
 }
 
 /// What a client has to show.
@@ -49,37 +40,22 @@ impl Keyring {
     #[must_use]
     pub fn new(process_secret: [u8; 32], method: Method) -> Keyring {
         Keyring {
-            process_secret: Zeroizing::new(process_secret),
+            process_secret: ProcessSecret::new(process_secret),
             method,
-            verifiers: Mutex::default(),
-            credentials: Mutex::default(),
+            verifiers: Prepared::default(),
+            credentials: Prepared::default(),
         }
     }
 
     /// What this client has to show to be `user`, as which it was routed.
     #[must_use]
     pub fn demand(&self, user: &TenantUser, requested: &Requested) -> Demand {
-        let proved = |is_proved: bool, how: &str| {
-            if is_proved {
-                Ok(Proof::Nothing)
-            } else {
-                let message = format!("{how} authentication failed for user \"{}\"", user.name);
-                Err(Refusal::new("28000", message))
-            }
-        };
-        let proof = match &user.auth {
-            ClientAuth::Query => return Demand::Query,
-            ClientAuth::Trust => Ok(Proof::Nothing),
-            ClientAuth::Cert => {
-                let shown = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
-                proved(shown == Some(&*user.name), "certificate")
-            }
-            ClientAuth::Peer => match requested.reached {
-                Reached::Unix { uid: Some(uid) } => proved(uid_of(&user.name) == Some(uid), "peer"),
-                Reached::Unix { uid: None } | Reached::Tcp => proved(false, "peer"),
-            },
-            ClientAuth::Secret(secret) => Ok(self.password(user, Some(secret.expose()))),
-            ClientAuth::Unknown => Ok(self.password(user, None)),
+        let certificate = requested.tls.as_ref().and_then(|tls| tls.client_name.as_deref());
+        let proof = match keyring::ask(user, certificate, requested.reached, '"') {
+            Ok(Asked::Query) => return Demand::Query,
+            Ok(Asked::Nothing) => Ok(Proof::Nothing),
+            Ok(Asked::Secret(secret)) => Ok(self.password(user, secret)),
+            Err(refusal) => Err(refusal),
         };
         Demand::Known(proof.map(RouteAuth::of))
     }
@@ -100,7 +76,7 @@ impl Keyring {
                 None
             }
         });
-        let mock = || Arc::new(Verifier::mock(&user.name, *self.process_secret));
+        let mock = || Arc::new(Verifier::mock(&user.name, *self.process_secret.expose()));
         Proof::Password(verifier.unwrap_or_else(mock), self.method)
     }
 
@@ -109,12 +85,9 @@ impl Keyring {
     /// # Errors
     /// When it is none.
     pub fn verifier(&self, user: &str, secret: &str) -> Result<Arc<Verifier>, SecretError> {
-        let key = self.key(&[user, secret]);
-        if let Some(known) = self.verifiers.lock().get(&key) {
-            return Ok(Arc::clone(known));
-        }
-        let made = Arc::new(Verifier::new(user, Secret::parse(secret)?, *self.process_secret));
-        Ok(remember(&mut self.verifiers.lock(), key, made))
+        self.verifiers.get_or_make(self.process_secret.key(&[user, secret]), || {
+            Ok(Verifier::new(user, Secret::parse(secret)?, *self.process_secret.expose()))
+        })
     }
 
     /// Prepares the secrets of a tenant's users: milliseconds of hashing for each, which the first
@@ -164,11 +137,8 @@ impl Keyring {
     }
 
     fn known(&self, tenant: &Tenant, user: &TenantUser, text: &str) -> Arc<Credentials> {
-        let key = self.key(&[&tenant.name, &user.server_user, text]);
-        if let Some(known) = self.credentials.lock().get(&key) {
-            return Arc::clone(known);
-        }
-        let made = match Secret::parse(text) {
+        let key = self.process_secret.key(&[&tenant.name, &user.server_user, text]);
+        let made = || match Secret::parse(text) {
             Ok(Secret::Plain(password)) => Credentials::of_password(password),
             Ok(Secret::Md5(hash)) => Credentials::Md5(hash),
             // It proves nothing: only who knows the password can be a client.
@@ -176,18 +146,8 @@ impl Keyring {
             // Clients may not have it, but it may be what the server wants.
             Err(_) => Credentials::of_password(Password::new(text.to_owned())),
         };
-        remember(&mut self.credentials.lock(), key, Arc::new(made))
-    }
-
-    /// A keyed hash, so that no password can be guessed from the table.
-    fn key(&self, parts: &[&str]) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(*self.process_secret);
-        for part in parts {
-            hash.update(part.len().to_be_bytes());
-            hash.update(part);
-        }
-        hash.finalize().into()
+        let Ok(known) = self.credentials.get_or_make(key, || Ok::<_, Infallible>(made()));
+        known
     }
 }
 
@@ -197,27 +157,6 @@ impl RouteAuth {
     pub fn of(proof: Proof) -> RouteAuth {
         RouteAuth { proof, replication: ReplicationPolicy::Refused }
     }
-}
-
-/// Puts `made` there, or gives what somebody else has put there meanwhile.
-fn remember<V>(map: &mut HashMap<[u8; 32], Arc<V>>, key: [u8; 32], made: Arc<V>) -> Arc<V> {
-    if map.len() >= PREPARED_MAX {
-        map.clear();
-    }
-    Arc::clone(map.entry(key).or_insert(made))
-}
-
-/// The id of a user of the operating system. Only `/etc/passwd` is asked: a service of the network
-/// could keep a thread waiting.
-pub(crate) fn uid_of(user: &str) -> Option<u32> {
-    let is_read = fs::metadata("/etc/passwd").is_ok_and(|it| it.len() <= PASSWD_BYTES_MAX);
-    let text = is_read.then(|| fs::read_to_string("/etc/passwd").ok())??;
-    uid_in(&text, user)
-}
-
-fn uid_in(passwd: &str, user: &str) -> Option<u32> {
-    let mut fields = passwd.lines().map(|line| line.split(':'));
-    fields.find_map(|mut line| (line.next() == Some(user)).then(|| line.nth(1))?)?.parse().ok()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use wire::pg::secret::Password;
 
 use super::*;
 use crate::config::Config;
+use crate::pg::login::Reached;
 use crate::pg::login::TlsFacts;
 use crate::tenants::{Book, Definition, Settings};
 

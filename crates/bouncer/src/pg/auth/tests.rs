@@ -5,7 +5,7 @@ use wire::pg::md5::Md5Secret;
 use wire::pg::scram::{ScramKeys, ScramSecret};
 use wire::pg::startup::Version;
 
-use super::super::login::TlsFacts;
+use super::super::login::{Reached, TlsFacts};
 use super::*;
 use crate::config::Config;
 use crate::tenants::{Book, Definition, Settings};
@@ -169,15 +169,4 @@ fn the_server_is_shown_what_it_can_check() {
         assert_eq!(shown(tenant, user, given), expected, "{user}");
     }
     assert!(keyring.own_credentials(&pass, &pass.user("scram")).is_none());
-}
-
-#[test]
-fn users_of_the_operating_system_are_found_by_name() {
-    let passwd = "root:x:0:0:root:/root:/bin/bash\nbad\nworse:x\napp:x:1000:1000::/:/bin/sh\n";
-    for (user, expected) in
-        [("root", Some(0)), ("app", Some(1000)), ("bad", None), ("worse", None), ("x", None)]
-    {
-        assert_eq!(uid_in(passwd, user), expected, "{user}");
-    }
-    assert_eq!(uid_of("root"), Some(0));
 }

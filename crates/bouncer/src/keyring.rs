@@ -1,0 +1,147 @@
+//! What the keyrings of both protocols share: how a user is asked, and secrets that are prepared
+//! once and found again by a keyed hash of their text.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use crate::pg::login::{Reached, Refusal};
+use crate::tenants::{ClientAuth, TenantUser};
+
+/// Prepared secrets that are kept; beyond, all are forgotten and prepared again when needed.
+const PREPARED_MAX: usize = 65_536;
+
+/// The longest `/etc/passwd` that is read.
+const PASSWD_BYTES_MAX: u64 = 1 << 20;
+
+/// What a keyring is keyed with. It should outlive the process.
+#[derive(Debug)]
+pub(crate) struct ProcessSecret(Zeroizing<[u8; 32]>);
+
+impl ProcessSecret {
+    pub(crate) fn new(secret: [u8; 32]) -> ProcessSecret {
+        ProcessSecret(Zeroizing::new(secret))
+    }
+
+    pub(crate) fn expose(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// A keyed hash, so that no password can be guessed from a table.
+    pub(crate) fn key(&self, parts: &[&str]) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(*self.0);
+        for part in parts {
+            hash.update(part.len().to_be_bytes());
+            hash.update(part);
+        }
+        hash.finalize().into()
+    }
+}
+
+/// What was made of secrets, by their keyed hashes. Shared by all threads; locked for logins only.
+#[derive(Debug)]
+pub(crate) struct Prepared<V>(Mutex<HashMap<[u8; 32], Arc<V>>>);
+
+impl<V> Default for Prepared<V> {
+    fn default() -> Prepared<V> {
+        Prepared(Mutex::default())
+    }
+}
+
+impl<V> Prepared<V> {
+    /// What is there, or what is made now, without the lock. Whoever comes second gets what the
+    /// first has put there.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub(crate) fn get_or_make<E>(
+        &self,
+        key: [u8; 32],
+        make: impl FnOnce() -> Result<V, E>,
+    ) -> Result<Arc<V>, E> {
+        if let Some(known) = self.0.lock().get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let made = Arc::new(make()?);
+        let mut map = self.0.lock();
+        if map.len() >= PREPARED_MAX {
+            map.clear();
+        }
+        Ok(Arc::clone(map.entry(key).or_insert(made)))
+    }
+}
+
+/// How a user is to show who he is.
+pub(crate) enum Asked<'a> {
+    /// By nothing more: his connection says it.
+    Nothing,
+    /// By this secret of his; by one that nobody has if there is none.
+    Secret(Option<&'a str>),
+    /// By what the tenant's `auth_query` finds.
+    Query,
+}
+
+/// Finds out how `user` is asked. `certificate` is the name in the client's, and `quote` is what
+/// the protocol's messages put around names.
+///
+/// # Errors
+/// 28000 for whom his connection should prove and does not.
+pub(crate) fn ask<'a>(
+    user: &'a TenantUser,
+    certificate: Option<&str>,
+    reached: Reached,
+    quote: char,
+) -> Result<Asked<'a>, Refusal> {
+    let proved = |is_proved: bool, how: &str| {
+        if is_proved {
+            return Ok(Asked::Nothing);
+        }
+        let message = format!("{how} authentication failed for user {quote}{}{quote}", user.name);
+        Err(Refusal::new("28000", message))
+    };
+    match &user.auth {
+        ClientAuth::Query => Ok(Asked::Query),
+        ClientAuth::Trust => Ok(Asked::Nothing),
+        ClientAuth::Cert => proved(certificate == Some(&*user.name), "certificate"),
+        ClientAuth::Peer => match reached {
+            Reached::Unix { uid: Some(uid) } => proved(uid_of(&user.name) == Some(uid), "peer"),
+            Reached::Unix { uid: None } | Reached::Tcp => proved(false, "peer"),
+        },
+        ClientAuth::Secret(secret) => Ok(Asked::Secret(Some(secret.expose()))),
+        ClientAuth::Unknown => Ok(Asked::Secret(None)),
+    }
+}
+
+/// The id of a user of the operating system. Only `/etc/passwd` is asked: a service of the network
+/// could keep a thread waiting.
+pub(crate) fn uid_of(user: &str) -> Option<u32> {
+    let is_read = fs::metadata("/etc/passwd").is_ok_and(|it| it.len() <= PASSWD_BYTES_MAX);
+    let text = is_read.then(|| fs::read_to_string("/etc/passwd").ok())??;
+    uid_in(&text, user)
+}
+
+fn uid_in(passwd: &str, user: &str) -> Option<u32> {
+    let mut fields = passwd.lines().map(|line| line.split(':'));
+    fields.find_map(|mut line| (line.next() == Some(user)).then(|| line.nth(1))?)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_of_the_operating_system_are_found_by_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nbad\nworse:x\napp:x:1000:1000::/:/bin/sh\n";
+        for (user, expected) in
+            [("root", Some(0)), ("app", Some(1000)), ("bad", None), ("worse", None), ("x", None)]
+        {
+            assert_eq!(uid_in(passwd, user), expected, "{user}");
+        }
+        assert_eq!(uid_of("root"), Some(0));
+    }
+}
