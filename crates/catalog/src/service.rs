@@ -15,6 +15,7 @@ mod keys;
 mod locks;
 mod namespaces;
 mod recover;
+mod relations;
 mod tables;
 mod transactions;
 mod views;

@@ -9,6 +9,7 @@ use crate::cache::Snapshots;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::service::Listing;
+use crate::store::RelationKind;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -38,8 +39,8 @@ pub(super) fn listed(found: Listing<TableIdent>) -> Result<Response> {
 
 pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
-    let catalog = &input.ground.catalog;
-    listed(catalog.list_tables(&input.who, &warehouse, &namespace, &page).await?)
+    let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
+    listed(catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?)
 }
 
 pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
@@ -58,7 +59,8 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
             return Err(Error::new(Kind::BadRequest, "`snapshots` is `all` or `refs`"));
         }
     };
-    let entry = input.ground.catalog.load_table(&input.who, &warehouse, &ident).await?;
+    let entry =
+        input.ground.catalog.load(&input.who, &warehouse, RelationKind::Table, &ident).await?;
     if input.has(entry.etag(snapshots)) {
         return answer::not_modified(&entry, snapshots);
     }
@@ -109,7 +111,8 @@ pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
     let warehouse = input.warehouse()?;
     let Rename { source, destination } = input.body()?;
     let (catalog, call) = (&input.ground.catalog, input.call()?);
-    catalog.rename_table(&call, &warehouse, &source, &destination).await?;
+    let kind = RelationKind::Table;
+    catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
     Ok(answer::done())
 }
 

@@ -24,13 +24,14 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
 
 pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    let entry = input.ground.catalog.load_view(&input.who, &warehouse, &ident).await?;
+    let entry =
+        input.ground.catalog.load(&input.who, &warehouse, RelationKind::View, &ident).await?;
     answer::document(input, &entry, Snapshots::All).await
 }
 
 pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    input.ground.catalog.load_view(&input.who, &warehouse, &ident).await?;
+    input.ground.catalog.load(&input.who, &warehouse, RelationKind::View, &ident).await?;
     Ok(answer::done())
 }
 

@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::documents::{self, METADATA_PATH, Written};
+use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Turn, key};
-use crate::cache::{Doc, Entry, Key};
+use crate::cache::{Entry, Key};
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
@@ -49,16 +50,12 @@ impl Catalog {
     ) -> Result<Arc<Entry>> {
         let request = update::parse_commit(body)?;
         self.allow_commit(call, warehouse, ident, &request)?;
-        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
-        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
-            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
-            let changes = vec![(ident, request)];
-            let mut entries = catalog.commit_all(&warehouse, &stamp, &changes).await?;
+        let act = async move |it: Change| {
+            let changes = vec![(it.ident, request)];
+            let mut entries = it.catalog.commit_all(&it.warehouse, &it.stamp, &changes).await?;
             entries.pop().ok_or_else(|| Error::internal("a commit of one table changed none"))
         };
-        let again = async move |it: Catalog| it.entry(&again_in, RelationKind::Table, &again).await;
-        self.change(call, act, again).await
+        self.change_one(call, warehouse, (RelationKind::Table, ident), act).await
     }
 
     /// Refuses a commit that the principal may not make.
@@ -120,7 +117,7 @@ impl Catalog {
             Ok(done) => self.settle(warehouse, changes, steps, done).await.map_err(Lost::ForGood),
             Err(error) => {
                 for (ident, _) in changes {
-                    self.0.cache.forget(&key(warehouse, ident));
+                    self.forget(warehouse, ident);
                 }
                 let error = certain(error);
                 if error.kind == Kind::CommitStateUnknown {
@@ -194,7 +191,7 @@ impl Catalog {
                 Step::New(written) => (made.next(), written, Vec::new()),
             };
             let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
-            let entry = self.publish_table(warehouse, ident, pointer, written);
+            let entry = self.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
                 self.delete_old(warehouse, doc, &fallen).await;
             }
@@ -246,30 +243,6 @@ impl Catalog {
         Err(Error::new(Kind::Forbidden, message))
     }
 
-    /// Puts a table's committed document in the cache.
-    pub(super) fn publish_table(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        pointer: Pointer,
-        written: Written<TableDoc>,
-    ) -> Arc<Entry> {
-        let doc = Doc::Table(Arc::new(written.doc));
-        self.publish(warehouse, ident, Entry::new(Some(pointer), doc, written.document))
-    }
-
-    /// Puts what was committed in the cache.
-    pub(crate) fn publish(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        entry: Entry,
-    ) -> Arc<Entry> {
-        let entry = Arc::new(entry);
-        self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
-        entry
-    }
-
     /// Takes what is behind a name out of the cache: it changed, or nobody knows.
     pub(crate) fn forget(&self, warehouse: &Warehouse, ident: &TableIdent) {
         self.0.cache.forget(&key(warehouse, ident));
@@ -304,48 +277,16 @@ fn plan<'a>(
         match step {
             Step::Same(_) => {}
             Step::Next { base, written, .. } => {
-                swaps.push(swap(ident, base, written, Act::UpdateTable)?)
+                swaps.push(written.swap(ident, table(base)?.1, Act::UpdateTable));
             }
-            Step::New(written) => new.push(new_table(ident, written, Act::CreateTable)),
+            Step::New(written) => new.push(written.new_relation(ident, Act::CreateTable)),
         }
     }
     Ok((swaps, new))
 }
 
-/// The move of a table's pointer from what it is to what was written.
-pub(super) fn swap(
-    ident: &TableIdent,
-    base: &Entry,
-    written: &Written<TableDoc>,
-    act: Act,
-) -> Result<Swap> {
-    let (_, pointer) = table(base)?;
-    Ok(Swap {
-        ident: ident.clone(),
-        expected: pointer.clone(),
-        uuid: written.doc.uuid.clone(),
-        base: written.doc.location.clone(),
-        location: written.location.clone(),
-        document: written.document.clone(),
-        act,
-    })
-}
-
-/// The table that was written.
-pub(super) fn new_table(ident: &TableIdent, written: &Written<TableDoc>, act: Act) -> NewRelation {
-    NewRelation {
-        ident: ident.clone(),
-        kind: RelationKind::Table,
-        uuid: written.doc.uuid.clone(),
-        base: written.doc.location.clone(),
-        location: written.location.clone(),
-        document: written.document.clone(),
-        act,
-    }
-}
-
 /// A table's document and pointer.
-fn table(entry: &Entry) -> Result<(&TableDoc, &Pointer)> {
+pub(super) fn table(entry: &Entry) -> Result<(&TableDoc, &Pointer)> {
     let found = entry.table().zip(entry.pointer.as_ref());
     let (doc, pointer) = found.ok_or_else(|| Error::internal("an entry of no table"))?;
     Ok((doc, pointer))

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::commit::{certain, delete_quietly, new_table};
-use super::{Call, Catalog, Object, Right, documents, key};
+use super::relations::Change;
+use super::{Call, Catalog, Object, Right};
 use crate::cache::{Doc, Entry};
 use crate::create::CreateTable;
 use crate::doc::TableDoc;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::json::Fragment;
-use crate::store::{Act, RelationKind, Stamp};
+use crate::store::{Act, RelationKind};
 use crate::warehouse::Warehouse;
 
 impl Catalog {
@@ -36,14 +36,12 @@ impl Catalog {
         if request.is_staged {
             return self.stage(warehouse, &ident, &request).await;
         }
-        let warehouse = Arc::clone(warehouse);
-        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
-            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
-            catalog.create(&warehouse, &stamp, &ident, &request).await
+        let act = async move |it: Change| {
+            let Change { catalog, warehouse, ident, stamp } = &it;
+            let doc = catalog.drafted(warehouse, ident, &request, stamp.now_ms).await?;
+            catalog.make(warehouse, stamp, ident, &doc, Act::CreateTable).await
         };
-        let again = async move |it: Catalog| it.entry(&again_in, RelationKind::Table, &again).await;
-        self.change(call, act, again).await
+        self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
     }
 
     async fn stage(
@@ -57,29 +55,6 @@ impl Catalog {
         Ok(Arc::new(Entry::new(None, Doc::Table(Arc::new(doc)), document)))
     }
 
-    async fn create(
-        &self,
-        warehouse: &Warehouse,
-        stamp: &Stamp,
-        ident: &TableIdent,
-        request: &CreateTable,
-    ) -> Result<Arc<Entry>> {
-        let doc = self.drafted(warehouse, ident, request, stamp.now_ms).await?;
-        self.check_apart(stamp, &doc.location, "").await?;
-        let written = documents::write(warehouse, &doc, None).await?;
-        let new = new_table(ident, &written, Act::CreateTable);
-        match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
-            Ok(pointer) => Ok(self.publish_table(warehouse, ident, pointer, written)),
-            Err(error) => {
-                self.0.cache.forget(&key(warehouse, ident));
-                if error.kind != Kind::CommitStateUnknown {
-                    delete_quietly(warehouse, &written.location).await;
-                }
-                Err(error)
-            }
-        }
-    }
-
     /// The document of a new table whose name is free.
     async fn drafted(
         &self,
@@ -90,9 +65,7 @@ impl Catalog {
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;
         let location = self.new_location(warehouse, ident, uuid).await?;
-        if let Some(found) = self.0.store.pointer(warehouse.id(), ident).await? {
-            return Err(RelationKind::Table.exists(found.kind, ident));
-        }
+        self.require_free(warehouse, RelationKind::Table, ident).await?;
         let location = request.location.as_deref().unwrap_or(&location);
         let location = location.trim_end_matches('/');
         request.document(uuid, location, i64::try_from(now_ms).map_err(Error::internal)?)

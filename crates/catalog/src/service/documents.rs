@@ -9,8 +9,9 @@ use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
 
+use super::relations::Document;
 use super::{Catalog, key};
-use crate::cache::{Doc, Entry};
+use crate::cache::Entry;
 use crate::doc::{Properties, TableDoc};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
@@ -111,8 +112,8 @@ async fn parsed(warehouse: &Warehouse, relation: Relation) -> Result<Entry> {
     };
     // Nobody's request is at fault when what is kept cannot be read.
     let doc = match pointer.kind {
-        RelationKind::Table => TableDoc::parse(document.clone()).map(|it| Doc::Table(Arc::new(it))),
-        RelationKind::View => ViewDoc::parse(document.clone()).map(|it| Doc::View(Arc::new(it))),
+        RelationKind::Table => TableDoc::parse(document.clone()).map(Document::into_doc),
+        RelationKind::View => ViewDoc::parse(document.clone()).map(Document::into_doc),
     };
     Ok(Entry::new(Some(pointer), doc.map_err(Error::internal)?, document))
 }
@@ -130,32 +131,17 @@ pub(crate) async fn read(warehouse: &Warehouse, location: &str) -> Result<Bytes>
     unpacked.map_err(Error::internal)?
 }
 
-/// Writes a table's document to a new file after `previous`.
+/// Writes a document to a new file after `previous`.
 ///
 /// # Errors
 /// `Forbidden` when the document wants to be outside of the warehouse.
-pub(super) async fn write(
+pub(super) async fn write<D: Document>(
     warehouse: &Warehouse,
-    doc: &TableDoc,
+    doc: &D,
     previous: Option<&str>,
-) -> Result<Written<TableDoc>> {
+) -> Result<Written<D>> {
     let (doc, document) = doc.settle()?;
-    let location = next_file(warehouse, (&doc.location, &doc.properties), previous)?;
-    write_document(warehouse, &location, document.clone()).await?;
-    Ok(Written { doc, document, location })
-}
-
-/// Writes a view's document to a new file after `previous`.
-///
-/// # Errors
-/// `Forbidden` when the document wants to be outside of the warehouse.
-pub(crate) async fn write_view(
-    warehouse: &Warehouse,
-    doc: &ViewDoc,
-    previous: Option<&str>,
-) -> Result<Written<ViewDoc>> {
-    let (doc, document) = doc.settle()?;
-    let location = next_file(warehouse, (&doc.location, &doc.properties), previous)?;
+    let location = next_file(warehouse, (doc.location(), doc.properties()), previous)?;
     write_document(warehouse, &location, document.clone()).await?;
     Ok(Written { doc, document, location })
 }

@@ -1,13 +1,14 @@
-//! Tables but for making and committing them: listed, loaded, dropped, renamed, registered and
-//! released.
+//! Tables but for making and committing them: dropped, registered and released. What a table and a
+//! view have in common is in `relations.rs`.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::commit::{new_table, swap};
+use super::commit::table;
 use super::documents::{self, Written};
-use super::{Call, Catalog, Listing, Object, Page, Right, Who, key};
+use super::relations::Change;
+use super::{Call, Catalog, Object, Right, Who};
 use crate::cache::Entry;
 use crate::create::check_registered;
 use crate::doc::TableDoc;
@@ -31,59 +32,6 @@ struct Register {
 }
 
 impl Catalog {
-    /// Tables of a namespace.
-    ///
-    /// # Errors
-    /// `NoSuchNamespace`.
-    pub async fn list_tables(
-        &self,
-        who: &Who,
-        warehouse: &Arc<Warehouse>,
-        namespace: &NamespaceIdent,
-        page: &Page,
-    ) -> Result<Listing<TableIdent>> {
-        self.list(who, warehouse, RelationKind::Table, namespace, page).await
-    }
-
-    /// Tables or views of a namespace.
-    ///
-    /// # Errors
-    /// `NoSuchNamespace`.
-    pub async fn list(
-        &self,
-        who: &Who,
-        warehouse: &Arc<Warehouse>,
-        kind: RelationKind,
-        namespace: &NamespaceIdent,
-        page: &Page,
-    ) -> Result<Listing<TableIdent>> {
-        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
-        let (after, limit) = page.bounds()?;
-        let store = &self.0.store;
-        let names = store.relations(warehouse.id(), namespace, kind, after, limit).await?;
-        let idents = names
-            .into_iter()
-            .map(|name| TableIdent { namespace: namespace.clone(), name: name.into() })
-            .collect();
-        Ok(page.cut(idents, |ident: &TableIdent| ident.name.to_string()))
-    }
-
-    /// A table as it is.
-    ///
-    /// # Errors
-    /// `NoSuchTable`; `NotFound` when its metadata file is gone.
-    pub async fn load_table(
-        &self,
-        who: &Who,
-        warehouse: &Arc<Warehouse>,
-        ident: &TableIdent,
-    ) -> Result<Arc<Entry>> {
-        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
-        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
-        self.check_file(warehouse, &entry)?;
-        Ok(entry)
-    }
-
     /// Whether there is such a table.
     ///
     /// # Errors
@@ -133,17 +81,14 @@ impl Catalog {
         self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: Stamp| {
-            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
+            let _turn = catalog.turn(&warehouse, &ident).await;
             // A document that cannot be read any more does not keep its table from being dropped.
             let entry = match purge {
                 true => catalog.entry(&warehouse, RelationKind::Table, &ident).await.ok(),
                 false => None,
             };
             let what = (RelationKind::Table, &ident);
-            let store = &catalog.0.store;
-            let dropped = store.drop_relation(&stamp, warehouse.id(), what, Act::DropTable).await;
-            catalog.0.cache.forget(&key(&warehouse, &ident));
-            dropped?;
+            catalog.release(&warehouse, &stamp, what, Act::DropTable).await?;
             match entry {
                 Some(entry) => catalog.purge(&warehouse, &entry).await,
                 None => Ok(()),
@@ -176,51 +121,6 @@ impl Catalog {
         Ok(())
     }
 
-    /// Gives a table another name.
-    ///
-    /// # Errors
-    /// `NoSuchTable`, `NoSuchNamespace`, `AlreadyExists`.
-    pub async fn rename_table(
-        &self,
-        call: &Call<'_>,
-        warehouse: &Arc<Warehouse>,
-        from: &TableIdent,
-        to: &TableIdent,
-    ) -> Result<()> {
-        self.rename(call, warehouse, RelationKind::Table, (from, to)).await
-    }
-
-    /// Gives a table or a view another name.
-    ///
-    /// # Errors
-    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`.
-    pub async fn rename(
-        &self,
-        call: &Call<'_>,
-        warehouse: &Arc<Warehouse>,
-        kind: RelationKind,
-        (from, to): (&TableIdent, &TableIdent),
-    ) -> Result<()> {
-        self.allow(call.who, warehouse, Right::Manage, Object::Relation(from))?;
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&to.namespace))?;
-        let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
-            let mut names = vec![&from, &to];
-            names.sort();
-            names.dedup();
-            let mut turns = Vec::new();
-            for name in names {
-                turns.push(catalog.0.commits.lock(key(&warehouse, name)).await);
-            }
-            let store = &catalog.0.store;
-            let renamed = store.rename_relation(&stamp, warehouse.id(), kind, (&from, &to)).await;
-            catalog.0.cache.forget(&key(&warehouse, &from));
-            catalog.0.cache.forget(&key(&warehouse, &to));
-            renamed
-        };
-        self.change(call, act, async |_| Ok(())).await
-    }
-
     /// Makes a table of a metadata file that exists, or lets one that there is have it.
     ///
     /// # Errors
@@ -240,14 +140,11 @@ impl Catalog {
             self.allow(call.who, warehouse, Right::Manage, Object::Relation(&ident))?;
         }
         warehouse.check_location(&metadata_location)?;
-        let warehouse = Arc::clone(warehouse);
-        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
-        let act = async move |catalog: Catalog, stamp: Stamp| {
-            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
-            catalog.register(&warehouse, &stamp, &ident, metadata_location, overwrite).await
+        let act = async move |it: Change| {
+            let Change { catalog, warehouse, ident, stamp } = &it;
+            catalog.register(warehouse, stamp, ident, metadata_location, overwrite).await
         };
-        let again = async move |it: Catalog| it.entry(&again_in, RelationKind::Table, &again).await;
-        self.change(call, act, again).await
+        self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
     }
 
     async fn register(
@@ -276,17 +173,17 @@ impl Catalog {
         let act = Act::RegisterTable;
         let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {
             Ok(base) => {
-                let swaps = vec![swap(ident, &base, &written, act)?];
+                let swaps = vec![written.swap(ident, table(&base)?.1, act)];
                 self.0.store.swap(stamp, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
             }
             Err(error) if error.kind == Kind::NoSuchTable => {
-                let new = new_table(ident, &written, act);
+                let new = written.new_relation(ident, act);
                 Some(self.0.store.insert_relation(stamp, warehouse.id(), new).await?)
             }
             Err(error) => return Err(error),
         };
         let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
-        Ok(self.publish_table(warehouse, ident, pointer, written))
+        Ok(self.publish_written(warehouse, ident, pointer, written))
     }
 
     /// Releases a table: its files stay, and nobody can commit to it here any more. Answers how it
@@ -304,14 +201,10 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
         let act = async move |catalog: Catalog, stamp: Stamp| {
-            let _turn = catalog.0.commits.lock(key(&warehouse, &ident)).await;
+            let _turn = catalog.turn(&warehouse, &ident).await;
             let last = catalog.entry(&warehouse, RelationKind::Table, &ident).await?;
             let what = (RelationKind::Table, &ident);
-            let store = &catalog.0.store;
-            let act = Act::UnregisterTable;
-            let released = store.drop_relation(&stamp, warehouse.id(), what, act).await;
-            catalog.0.cache.forget(&key(&warehouse, &ident));
-            released?;
+            catalog.release(&warehouse, &stamp, what, Act::UnregisterTable).await?;
             Ok(last)
         };
         // Who has missed the answer finds the location in the log.

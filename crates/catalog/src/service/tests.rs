@@ -80,7 +80,7 @@ impl Stage {
     }
 
     async fn load(&self, ident: &TableIdent) -> Result<Arc<Entry>> {
-        self.catalog.load_table(&self.who, &self.warehouse, ident).await
+        self.catalog.load(&self.who, &self.warehouse, RelationKind::Table, ident).await
     }
 
     async fn drop(&self, ident: &TableIdent, purge: bool) -> Result<()> {
@@ -242,14 +242,14 @@ async fn who_has_no_right_does_nothing() {
         catalog.load_namespace(&who, warehouse, &ns).await.map(drop),
         catalog.drop_namespace(call, warehouse, &ns).await,
         catalog.update_namespace(call, warehouse, &ns, vec![], none).await.map(drop),
-        catalog.list_tables(&who, warehouse, &ns, &page).await.map(drop),
+        catalog.list(&who, warehouse, RelationKind::Table, &ns, &page).await.map(drop),
         catalog.list(&who, warehouse, view, &ns, &page).await.map(drop),
-        catalog.load_table(&who, warehouse, &t).await.map(drop),
+        catalog.load(&who, warehouse, RelationKind::Table, &t).await.map(drop),
         catalog.table_exists(&who, warehouse, &t).await,
         catalog.report_metrics(&who, warehouse, &t, &body).await,
         catalog.commit_table(call, warehouse, &t, &body).await.map(drop),
         catalog.drop_table(call, warehouse, &t, false).await,
-        catalog.rename_table(call, warehouse, &t, &ident(&["a"], "u")).await,
+        catalog.rename(call, warehouse, RelationKind::Table, (&t, &ident(&["a"], "u"))).await,
         catalog.rename(call, warehouse, view, (&t, &ident(&["a"], "u"))).await,
         catalog.register_table(call, warehouse, &ns, &register).await.map(drop),
         catalog.unregister_table(call, warehouse, &t).await.map(drop),

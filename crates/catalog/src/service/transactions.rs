@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Call, Catalog, key};
+use super::{Call, Catalog};
 use crate::error::{Error, Kind, Result};
 use crate::json::Fragment;
 use crate::store::Stamp;
@@ -47,7 +47,7 @@ impl Catalog {
         let act = async move |catalog: Catalog, stamp: Stamp| {
             let mut turns = Vec::with_capacity(changes.len());
             for (ident, _) in &changes {
-                turns.push(catalog.0.commits.lock(key(&warehouse, ident)).await);
+                turns.push(catalog.turn(&warehouse, ident).await);
             }
             catalog.commit_all(&warehouse, &stamp, &changes).await.map(drop)
         };

@@ -73,7 +73,7 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         let (one, two) = (ident(&["a"], "one"), ident(&["a"], "two"));
         let first = stage.table(&one).await;
         let (call, warehouse) = (stage.call(), &stage.warehouse);
-        stage.catalog.rename_table(&call, warehouse, &one, &two).await.unwrap();
+        stage.catalog.rename(&call, warehouse, RelationKind::Table, (&one, &two)).await.unwrap();
         assert_eq!(refusal(stage.load(&one).await).0, Kind::NoSuchTable);
         assert_eq!(location(&stage.load(&two).await.unwrap()), location(&first));
         let second = stage.table(&one).await;
@@ -81,7 +81,8 @@ async fn purging_a_table_leaves_the_one_that_has_its_name_now() {
         assert!(!stage.path(location(&first)).exists());
         assert!(stage.path(location(&second)).exists());
         let nowhere = ident(&["z"], "t");
-        let renamed = stage.catalog.rename_table(&call, warehouse, &one, &nowhere).await;
+        let renamed =
+            stage.catalog.rename(&call, warehouse, RelationKind::Table, (&one, &nowhere)).await;
         assert_eq!(refusal(renamed).1, "Namespace does not exist: z");
     })
     .await;
@@ -258,7 +259,7 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     let registered = catalog.register_table(&call, warehouse, &ns, &register).await;
     assert_eq!(refusal(registered).0, Kind::Forbidden);
     // Within its own place a table may move.
-    let base = catalog.load_table(&who, warehouse, &own).await.unwrap();
+    let base = catalog.load(&who, warehouse, RelationKind::Table, &own).await.unwrap();
     let inner = format!("{}/inner", base.table().unwrap().location);
     let update = json!({"action": "set-location", "location": inner});
     let body = Fragment::of(&json!({"requirements": [], "updates": [update]})).unwrap();

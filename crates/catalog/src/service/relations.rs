@@ -1,0 +1,272 @@
+//! What tables and views have in common: both are a name, a pointer, and a document in a file.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::commit::{certain, delete_quietly};
+use super::documents::{self, Written};
+use super::{Call, Catalog, Listing, Object, Page, Right, Who, key};
+use crate::cache::{Doc, Entry};
+use crate::doc::{Properties, TableDoc};
+use crate::error::{Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap};
+use crate::view::ViewDoc;
+use crate::warehouse::Warehouse;
+
+/// A document, as far as those of tables and views are kept alike.
+pub(crate) trait Document: Sized {
+    /// What it is the document of.
+    const KIND: RelationKind;
+
+    fn uuid(&self) -> &str;
+    fn location(&self) -> &str;
+    fn properties(&self) -> &Properties;
+    /// The same in one piece, and its bytes.
+    fn settle(&self) -> Result<(Self, Bytes)>;
+    fn into_doc(self) -> Doc;
+}
+
+impl Document for TableDoc {
+    const KIND: RelationKind = RelationKind::Table;
+
+    fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn settle(&self) -> Result<(TableDoc, Bytes)> {
+        TableDoc::settle(self)
+    }
+
+    fn into_doc(self) -> Doc {
+        Doc::Table(Arc::new(self))
+    }
+}
+
+impl Document for ViewDoc {
+    const KIND: RelationKind = RelationKind::View;
+
+    fn uuid(&self) -> &str {
+        &self.uuid
+    }
+
+    fn location(&self) -> &str {
+        &self.location
+    }
+
+    fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    fn settle(&self) -> Result<(ViewDoc, Bytes)> {
+        ViewDoc::settle(self)
+    }
+
+    fn into_doc(self) -> Doc {
+        Doc::View(Arc::new(self))
+    }
+}
+
+impl<D: Document> Written<D> {
+    /// The table or view that was written.
+    pub(super) fn new_relation(&self, ident: &TableIdent, act: Act) -> NewRelation {
+        NewRelation {
+            ident: ident.clone(),
+            kind: D::KIND,
+            uuid: self.doc.uuid().to_owned(),
+            base: self.doc.location().to_owned(),
+            location: self.location.clone(),
+            document: self.document.clone(),
+            act,
+        }
+    }
+
+    /// The move of a pointer from where it leads to what was written.
+    pub(super) fn swap(&self, ident: &TableIdent, expected: &Pointer, act: Act) -> Swap {
+        Swap {
+            ident: ident.clone(),
+            expected: expected.clone(),
+            uuid: self.doc.uuid().to_owned(),
+            base: self.doc.location().to_owned(),
+            location: self.location.clone(),
+            document: self.document.clone(),
+            act,
+        }
+    }
+}
+
+/// A change of what is behind a name, which has its turn.
+pub(super) struct Change {
+    pub(super) catalog: Catalog,
+    pub(super) warehouse: Arc<Warehouse>,
+    pub(super) ident: TableIdent,
+    pub(super) stamp: Stamp,
+}
+
+impl Catalog {
+    /// Changes what is behind a name, in its turn. A request that was carried out before is
+    /// answered by how it is now.
+    pub(super) async fn change_one<A>(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        (kind, ident): (RelationKind, &TableIdent),
+        act: impl FnOnce(Change) -> A + Send + 'static,
+    ) -> Result<Arc<Entry>>
+    where
+        A: Future<Output = Result<Arc<Entry>>> + Send,
+    {
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let _turn = catalog.turn(&warehouse, &ident).await;
+            act(Change { catalog: catalog.clone(), warehouse, ident, stamp }).await
+        };
+        self.change(call, act, async move |it: Catalog| it.entry(&again_in, kind, &again).await)
+            .await
+    }
+
+    /// Tables or views of a namespace.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn list(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        kind: RelationKind,
+        namespace: &NamespaceIdent,
+        page: &Page,
+    ) -> Result<Listing<TableIdent>> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+        let (after, limit) = page.bounds()?;
+        let store = &self.0.store;
+        let names = store.relations(warehouse.id(), namespace, kind, after, limit).await?;
+        let idents = names
+            .into_iter()
+            .map(|name| TableIdent { namespace: namespace.clone(), name: name.into() })
+            .collect();
+        Ok(page.cut(idents, |ident: &TableIdent| ident.name.to_string()))
+    }
+
+    /// A table or view as it is.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchView`; `NotFound` when its metadata file is gone.
+    pub async fn load(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Result<Arc<Entry>> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        let entry = self.entry(warehouse, kind, ident).await?;
+        self.check_file(warehouse, &entry)?;
+        Ok(entry)
+    }
+
+    /// Gives a table or a view another name.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`.
+    pub async fn rename(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        kind: RelationKind,
+        (from, to): (&TableIdent, &TableIdent),
+    ) -> Result<()> {
+        self.allow(call.who, warehouse, Right::Manage, Object::Relation(from))?;
+        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&to.namespace))?;
+        let (warehouse, from, to) = (Arc::clone(warehouse), from.clone(), to.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let mut names = vec![&from, &to];
+            names.sort();
+            names.dedup();
+            let mut turns = Vec::new();
+            for name in names {
+                turns.push(catalog.turn(&warehouse, name).await);
+            }
+            let store = &catalog.0.store;
+            let renamed = store.rename_relation(&stamp, warehouse.id(), kind, (&from, &to)).await;
+            catalog.forget(&warehouse, &from);
+            catalog.forget(&warehouse, &to);
+            renamed
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+
+    /// Refuses a name that something has.
+    pub(super) async fn require_free(
+        &self,
+        warehouse: &Warehouse,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Result<()> {
+        match self.0.store.pointer(warehouse.id(), ident).await? {
+            Some(found) => Err(kind.exists(found.kind, ident)),
+            None => Ok(()),
+        }
+    }
+
+    /// Makes a table or view of a document whose name is free.
+    pub(super) async fn make<D: Document>(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        ident: &TableIdent,
+        doc: &D,
+        act: Act,
+    ) -> Result<Arc<Entry>> {
+        self.check_apart(stamp, doc.location(), "").await?;
+        let written = documents::write(warehouse, doc, None).await?;
+        let new = written.new_relation(ident, act);
+        match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {
+            Ok(pointer) => Ok(self.publish_written(warehouse, ident, pointer, written)),
+            Err(error) => {
+                self.forget(warehouse, ident);
+                if error.kind != Kind::CommitStateUnknown {
+                    delete_quietly(warehouse, &written.location).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes a table or view away, but for its files. The caller has its turn.
+    pub(super) async fn release(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        (kind, ident): (RelationKind, &TableIdent),
+        act: Act,
+    ) -> Result<()> {
+        let released = self.0.store.drop_relation(stamp, warehouse.id(), (kind, ident), act).await;
+        self.forget(warehouse, ident);
+        released.map(drop)
+    }
+
+    /// Puts a document that a pointer leads to in the cache.
+    pub(super) fn publish_written<D: Document>(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        pointer: Pointer,
+        written: Written<D>,
+    ) -> Arc<Entry> {
+        let doc = written.doc.into_doc();
+        let entry = Arc::new(Entry::new(Some(pointer), doc, written.document));
+        self.0.cache.publish(key(warehouse, ident), Arc::clone(&entry));
+        entry
+    }
+}
