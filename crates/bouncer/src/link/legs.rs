@@ -258,15 +258,6 @@ impl ClientLink {
         }
     }
 
-    /// Whether it can be told something while its server connection is in this state. Of MySQL,
-    /// what follows a part of a packet would be taken for the rest of it.
-    pub fn takes_words(&self, server: Option<&ServerLink>) -> bool {
-        match self {
-            ClientLink::Pg(_) => true,
-            ClientLink::My(_) => server.is_none_or(ServerLink::is_between_messages),
-        }
-    }
-
     /// Whether a client that has said its last may still listen. MySQL's leave by a command, and
     /// those that just close their connection are gone.
     pub fn listens_on(&self) -> bool {
@@ -384,6 +375,15 @@ impl ServerLink {
     pub fn is_between_messages(&self) -> bool {
         match self {
             ServerLink::Pg(link) => link.body.left == 0,
+            ServerLink::My(link) => link.is_between_messages(),
+        }
+    }
+
+    /// Whether its client may be told something now: what follows a part of a message would be
+    /// taken for the rest of it.
+    pub fn takes_words(&self) -> bool {
+        match self {
+            ServerLink::Pg(link) => link.body.left == 0 || !link.body.pass,
             ServerLink::My(link) => link.is_between_messages(),
         }
     }

@@ -447,10 +447,13 @@ impl Worker {
     pub(super) fn go_on_with_client(&mut self, place: u32) {
         let Some(client) = self.clients.get_mut(place) else { return };
         client.queued = false;
-        if let Phase::Greeting(greeting) = &client.phase
-            && let Place::Attached(server) = greeting.place
-        {
-            self.greet_by(place, server);
+        if let Phase::Greeting(greeting) = &client.phase {
+            match greeting.place {
+                Place::Attached(server) => self.greet_by(place, server),
+                // The connection that was to greet it broke before its turn came.
+                Place::Idle => self.say_welcome(place),
+                Place::Waiting(_) => {}
+            }
         }
         if let Some(client) = self.clients.get_mut(place)
             && !client.is_still_full()

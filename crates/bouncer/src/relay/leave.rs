@@ -7,7 +7,7 @@ use wire::pg::message::{ErrorFields, backend};
 
 use super::client::{Phase, Place, Session};
 use super::login::{Greeting, LoginPhase};
-use super::server::Closing;
+use super::server::{Closing, Server};
 use super::worker::{Look, Work, Worker};
 use crate::link::{ClientLink, Gone};
 
@@ -67,7 +67,7 @@ impl Worker {
                     Place::Attached(server) if !session.is_fresh => servers.get(server),
                     Place::Attached(_) | Place::Idle | Place::Waiting(_) => None,
                 };
-                if server.is_none_or(|server| session.link.takes_words(server.live())) {
+                if server.is_none_or(Server::takes_words) {
                     session.link.put_farewell(fields, out);
                 }
             }

@@ -76,6 +76,7 @@ pub(super) struct Greeting {
     pub(super) route: Route,
     /// Counts it among the clients.
     head: Head,
+    pool_id: PoolId,
     pub(super) pool: PoolRef,
     pub(super) place: Place,
     pub(super) stats: Arc<TenantStats>,
@@ -486,14 +487,11 @@ impl Worker {
         match proved {
             Proved::Pg(authenticated) => {
                 let authenticated = *authenticated;
-                let known = self.common.greetings.get(pool_id, route.tenant.state.epoch());
+                let nowhere = Place::Idle;
                 let greeting =
-                    Greeting { authenticated, route, head, pool, place: Place::Idle, stats };
+                    Greeting { authenticated, route, head, pool_id, pool, place: nowhere, stats };
                 client.phase = Phase::Greeting(Box::new(greeting));
-                match known {
-                    Some(parameters) => self.welcome(place, &parameters),
-                    None => self.lease_for_greeting(place),
-                }
+                self.say_welcome(place);
             }
             Proved::My(authenticated) => {
                 let pid = pid.unwrap_or_default();
@@ -553,6 +551,17 @@ impl Worker {
         let mut link = mysql::client::ClientSession::new(setup);
         link.share_startup(|startup| self.link.my().settings.share(startup));
         ClientLink::My(link)
+    }
+
+    /// Tells a client that it is in, or gets it a server connection to learn what to tell it.
+    pub(super) fn say_welcome(&mut self, place: u32) {
+        let Some(client) = self.clients.get(place) else { return };
+        let Phase::Greeting(greeting) = &client.phase else { return };
+        let epoch = greeting.route.tenant.state.epoch();
+        match self.common.greetings.get(greeting.pool_id, epoch) {
+            Some(parameters) => self.welcome(place, &parameters),
+            None => self.lease_for_greeting(place),
+        }
     }
 
     /// Tells a client that it is in, with the parameters of a server connection that it was given

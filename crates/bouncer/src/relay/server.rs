@@ -188,6 +188,11 @@ impl Server {
         }
     }
 
+    /// Whether its client may be told something now.
+    pub(super) fn takes_words(&self) -> bool {
+        self.live().is_none_or(ServerLink::takes_words)
+    }
+
     /// Whether its client waits for a reply.
     pub(super) fn is_awaited(&self) -> bool {
         match &self.phase {
@@ -429,10 +434,7 @@ impl Worker {
         }
         let is_told = server.link().is_some_and(|link| link.is_closing());
         let client = server.client.take();
-        let session = client.and_then(|client| self.clients.get_mut(client)?.session());
-        // Half a packet cannot be followed by words of ours.
-        let is_told =
-            is_told || session.is_some_and(|session| !session.link.takes_words(server.live()));
+        let is_told = is_told || !server.takes_words();
         self.close_server(place, closing);
         let Some(client_place) = client else { return };
         if self.server_taken(client_place) {

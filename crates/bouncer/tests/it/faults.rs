@@ -4,7 +4,7 @@ use api::{PoolMode, TenantLimitsSpec, TenantSpec};
 use testkit::pg::{PROTOCOL_3_0, startup};
 use testkit::{Cut, Cutter, PgBatch, PgClient, Postgres, Way};
 
-use crate::support::{Pooler, limited, until};
+use crate::support::{Pooler, limited, message, rogue, tenant, until};
 
 /// What clients do while their connection ends, with what tells that a reply is theirs. Nobody else
 /// takes this lock.
@@ -151,5 +151,56 @@ fn a_servers_connection_may_end_at_any_byte() {
                 });
             }
         }
+    }
+}
+
+/// What a server says that lets us in, and then `more`; the answer to what is asked first after
+/// that comes apart from it.
+fn lets_in(answer: Option<Vec<u8>>) -> Vec<Vec<u8>> {
+    let parts = [
+        message(b'R', &[0; 4]),
+        message(b'S', b"server_version\x0017.0\0"),
+        message(b'K', &[0, 0, 0, 7, 0, 0, 0, 7]),
+        message(b'Z', b"I"),
+    ];
+    let plain = b"N".to_vec();
+    [plain, parts.concat()].into_iter().chain(answer).collect()
+}
+
+/// A tenant of a server that says this.
+fn of_rogue(name: &str, says: Vec<Vec<u8>>, server: &Postgres) -> TenantSpec {
+    let address = rogue(says).to_string();
+    TenantSpec { server: address, ..tenant(name, server, PoolMode::Transaction) }
+}
+
+#[test]
+fn who_was_to_be_greeted_by_a_connection_that_breaks_is_let_in_all_the_same() {
+    let server = Postgres::shared();
+    // Whether the end is seen before the client has its turn is chance; once in many it is.
+    let name = |number: u32| format!("short{number}");
+    let tenants = (0..50).map(|number| of_rogue(&name(number), lets_in(None), &server)).collect();
+    let pooler = Pooler::start(1, tenants);
+    for number in 0..50 {
+        let client = pooler.client(&name(number));
+        assert_eq!(client.parameters["server_version"], "17.0", "{number}");
+    }
+}
+
+#[test]
+fn nothing_follows_a_part_of_a_message() {
+    let server = Postgres::shared();
+    let row = message(b'D', &[&[0, 1, 0, 0, 0, 100], &[b'x'; 100][..]].concat());
+    let columns = message(b'T', &[&[0, 1, b'a', 0], &[0; 18][..]].concat());
+    // In the middle of its header, of its value, and between messages.
+    for (cut, last) in [(3, "TE"), (7, "T"), (60, "T"), (row.len(), "TDE")] {
+        let answer = [&columns[..], &row[..cut]].concat();
+        let pooler = Pooler::start(1, vec![of_rogue("t", lets_in(Some(answer)), &server)]);
+        let mut client = pooler.client("t");
+        client.send(&PgBatch::new().query("SELECT").0).unwrap();
+        let mut letters = String::new();
+        while let Ok(message) = client.message() {
+            letters.push(message.tag.into());
+        }
+        assert_eq!(letters, last, "{cut}");
     }
 }

@@ -20,6 +20,8 @@ use bouncer::tls::{ClientSide, ClientTls, ServerSide};
 use testkit::{Certificate, PgClient, PgFailure, Postgres, Scratch};
 use tokio_rustls::rustls::StreamOwned;
 
+use crate::support::{message, rogue};
+
 /// A relay that speaks TLS on both legs, and looks users up.
 struct Gate {
     relay: Relay,
@@ -277,31 +279,9 @@ fn keys_for_cancelling_are_long_where_the_client_can_take_it() {
     assert_eq!((client.key.len(), client.negotiated), (32, Some((0x0003_0002, Vec::new()))));
 }
 
-/// A server that says this, each time after it has heard something, and then hangs up.
-fn rogue(says: Vec<Vec<u8>>) -> SocketAddr {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("an address");
-    // It ends with the test's process: nobody connects to it any more.
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            for part in &says {
-                let heard = stream.read(&mut [0; 4096]).unwrap_or(0);
-                if heard == 0 || stream.write_all(part).is_err() {
-                    break;
-                }
-            }
-        }
-    });
-    address
-}
-
 #[test]
 fn a_server_that_is_none_harms_nobody() {
     let server = server();
-    let message = |tag: u8, body: &[u8]| {
-        let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
-        [&[tag], &length[..], body].concat()
-    };
     let plain = b"N".to_vec();
     let sasl = message(b'R', b"\0\0\0\x0aSCRAM-SHA-256\0\0");
     let long = [&b"\0\0\0\x0br="[..], &[b'x'; 60_000]].concat();

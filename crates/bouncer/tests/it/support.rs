@@ -1,6 +1,7 @@
 //! A relay of a test: real threads and sockets, tenants made by hand.
 
-use std::net::SocketAddr;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -172,4 +173,28 @@ fn build(book: &mut Book, config: &Config) -> bouncer::tenants::Routing {
 /// Waits until something is there.
 pub(crate) fn until<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
     testkit::until(what, Duration::from_secs(20), || probe().ok_or_else(|| "not yet".to_owned()))
+}
+
+/// A server that says this, each time after it has heard something, and then hangs up.
+pub(crate) fn rogue(says: Vec<Vec<u8>>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    // It ends with the test's process: nobody connects to it any more.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            for part in &says {
+                let heard = stream.read(&mut [0; 4096]).unwrap_or(0);
+                if heard == 0 || stream.write_all(part).is_err() {
+                    break;
+                }
+            }
+        }
+    });
+    address
+}
+
+/// A message of the protocol.
+pub(crate) fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(body.len() + 4).expect("short").to_be_bytes();
+    [&[tag], &length[..], body].concat()
 }
