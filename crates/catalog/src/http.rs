@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `operations` | the table of what there is: routes, what clients are told of, what is missing |
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
+//! | `tail` | what an answer with a table says for one principal |
 //! | `namespaces`, `tables`, `views` | the operations |
 //! | `oauth`, `manage` | access tokens; clients and grants |
 
@@ -18,6 +19,7 @@ mod oauth;
 mod operations;
 mod request;
 mod tables;
+mod tail;
 #[cfg(test)]
 mod tests;
 mod views;

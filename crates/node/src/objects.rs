@@ -15,7 +15,7 @@
 
 mod directory;
 mod s3;
-mod sign;
+pub mod sign;
 mod url;
 
 use std::fmt;
@@ -33,7 +33,7 @@ use crate::client::ClientError;
 use crate::store::Durability;
 
 pub use self::sign::Credentials;
-pub use self::url::{BadUrl, ObjectsUrl, S3Location, Style};
+pub use self::url::{BadUrl, ObjectsUrl, S3Location, Style, decoded};
 
 /// Longest object. Larger things are divided into several.
 pub const OBJECT_BYTES_MAX: u64 = 64 << 20;
@@ -71,8 +71,9 @@ pub enum Placed {
 pub enum ObjectsError {
     /// The key cannot be one.
     #[error(
-        "a key has at most {KEY_BYTES_MAX} letters, digits, `-`, `_`, `.` and `/`, and no part of it \
-         is empty, begins with `.` or has more than {PART_BYTES_MAX}: `{}`", shortened(.0)
+        "a key has at most {KEY_BYTES_MAX} letters, digits, `-`, `_`, `.`, `=`, `+`, `%` and `/`, and \
+         no part of it is empty, begins with `.` or has more than {PART_BYTES_MAX}: `{}`",
+        shortened(.0)
     )]
     Key(String),
     /// The object is too long.
@@ -274,7 +275,7 @@ fn check_prefix(prefix: &str) -> Result<(), ObjectsError> {
     let mut parts = prefix.split('/').peekable();
     let mut is_good = prefix.len() <= KEY_BYTES_MAX;
     while let Some(part) = parts.next() {
-        let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.=+%".contains(&byte);
         is_good &= part.len() <= PART_BYTES_MAX
             && !part.starts_with('.')
             && part.bytes().all(is_byte)

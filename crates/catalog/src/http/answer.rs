@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::header_value;
 use super::request::Input;
+use super::tail::End;
 use crate::cache::{Entry, Snapshots};
 use crate::error::{Error, Kind, Result};
 use crate::json::{put_integer, put_string};
@@ -114,32 +115,34 @@ pub(super) async fn table(
     input: &Input<'_>,
     entry: &Arc<Entry>,
     snapshots: Snapshots,
+    end: &End,
 ) -> Result<Response> {
-    let tag = header_value(&format!("W/\"{}\"", entry.etag(snapshots)))?;
-    let mut response = document(input, entry, snapshots).await?;
+    let tag = header_value(&format!("W/\"{}\"", end.tag(entry.etag(snapshots))))?;
+    let mut response = document(input, entry, snapshots, end).await?;
     response.headers_mut().insert(header::ETAG, tag);
     Ok(response)
 }
 
 /// That the client has the table as it is.
-pub(super) fn not_modified(entry: &Entry, snapshots: Snapshots) -> Result<Response> {
-    let tag = header_value(&format!("W/\"{}\"", entry.etag(snapshots)))?;
+pub(super) fn not_modified(tag: &str) -> Result<Response> {
+    let tag = header_value(&format!("W/\"{tag}\""))?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NOT_MODIFIED;
     response.headers_mut().insert(header::ETAG, tag);
     Ok(response)
 }
 
-/// A table or view: its document, and where that is.
+/// A table or view: its document, where that is, and what else the principal gets to see.
 pub(super) async fn document(
     input: &Input<'_>,
     entry: &Arc<Entry>,
     snapshots: Snapshots,
+    end: &End,
 ) -> Result<Response> {
     let is_packed = entry.document().len() >= GZIP_BYTES_MIN && input.takes_gzip();
     let mut response = match is_packed {
-        true => pieces(entry.gzip(snapshots, None).await?),
-        false => pieces(entry.frames(snapshots, None)),
+        true => pieces(entry.gzip(snapshots, end.bytes().map(|it| &**it)).await?),
+        false => pieces(entry.frames(snapshots, end.bytes().cloned())),
     };
     let headers = response.headers_mut();
     if is_packed {

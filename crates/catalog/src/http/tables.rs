@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::request::Input;
+use super::tail::{End, Tail};
 use crate::cache::Snapshots;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
@@ -47,7 +48,7 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.create_table(&call, &warehouse, &namespace, &body).await?;
-    answer::table(input, &entry, Snapshots::All).await
+    answer::table(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
@@ -61,10 +62,12 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     };
     let entry =
         input.ground.catalog.load(&input.who, &warehouse, RelationKind::Table, &ident).await?;
-    if input.has(entry.etag(snapshots)) {
-        return answer::not_modified(&entry, snapshots);
+    let end = Tail::default().finish()?;
+    let tag = end.tag(entry.etag(snapshots));
+    if input.has(&tag) {
+        return answer::not_modified(&tag);
     }
-    answer::table(input, &entry, snapshots).await
+    answer::table(input, &entry, snapshots, &end).await
 }
 
 pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
@@ -77,7 +80,7 @@ pub(super) async fn commit(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.commit_table(&call, &warehouse, &ident, &body).await?;
-    answer::table(input, &entry, Snapshots::All).await
+    answer::table(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn commit_all(input: &Input<'_>) -> Result<Response> {
@@ -98,13 +101,13 @@ pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.register_table(&call, &warehouse, &namespace, &body).await?;
-    answer::table(input, &entry, Snapshots::All).await
+    answer::table(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn unregister(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
     let entry = input.ground.catalog.unregister_table(&input.call()?, &warehouse, &ident).await?;
-    answer::document(input, &entry, Snapshots::All).await
+    answer::document(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {

@@ -5,6 +5,7 @@ use axum::response::Response;
 use super::answer;
 use super::request::Input;
 use super::tables::{Rename, listed};
+use super::tail::End;
 use crate::cache::Snapshots;
 use crate::error::Result;
 use crate::store::RelationKind;
@@ -19,14 +20,14 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.create_view(&call, &warehouse, &namespace, &body).await?;
-    answer::document(input, &entry, Snapshots::All).await
+    answer::document(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let entry =
         input.ground.catalog.load(&input.who, &warehouse, RelationKind::View, &ident).await?;
-    answer::document(input, &entry, Snapshots::All).await
+    answer::document(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
@@ -39,7 +40,7 @@ pub(super) async fn replace(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.replace_view(&call, &warehouse, &ident, &body).await?;
-    answer::document(input, &entry, Snapshots::All).await
+    answer::document(input, &entry, Snapshots::All, &End::default()).await
 }
 
 pub(super) async fn drop(input: &Input<'_>) -> Result<Response> {
@@ -61,5 +62,5 @@ pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.register_view(&call, &warehouse, &namespace, &body).await?;
-    answer::document(input, &entry, Snapshots::All).await
+    answer::document(input, &entry, Snapshots::All, &End::default()).await
 }

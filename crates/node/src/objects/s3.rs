@@ -157,9 +157,9 @@ impl S3 {
         while keys.len() < limit {
             let count = (limit - keys.len()).min(LIST_MAX);
             let mut query = format!("encoding-type=url&list-type=2&max-keys={count}");
-            query.push_str(&format!("&prefix={}", escaped(&format!("{own}{prefix}"))));
+            query.push_str(&format!("&prefix={}", sign::escaped(&format!("{own}{prefix}"))));
             if !position.is_empty() {
-                query.push_str(&format!("&start-after={}", escaped(&position)));
+                query.push_str(&format!("&start-after={}", sign::escaped(&position)));
             }
             let ask = Ask { query, ..Ask::new("list", Method::GET, "") };
             let answer = self.ask(&ask).await?;
@@ -224,7 +224,6 @@ impl S3 {
     /// Signed anew for every attempt: a signature is good for some minutes.
     fn request(&self, ask: &Ask<'_>) -> Result<Request, ClientError> {
         let S3Location { bucket, prefix, region, style, .. } = &self.location;
-        // Nothing in it has to be escaped, see `check_prefix` and the rules for buckets.
         let mut path = match style {
             Style::Path => format!("/{bucket}"),
             Style::Virtual => String::new(),
@@ -233,9 +232,9 @@ impl S3 {
             path.push('/');
         }
         if !ask.key.is_empty() {
-            path.push_str(&format!("{prefix}{}", ask.key));
+            path.push_str(&sign::escaped_path(&format!("{prefix}{}", ask.key)));
         }
-        let time = clock::rfc3339(clock::wall()).replace(['-', ':'], "");
+        let time = sign::stamp(clock::wall());
         let payload = sign::sha256(&ask.body);
         let mut headers =
             vec![("host", &*self.host), ("x-amz-content-sha256", &payload), ("x-amz-date", &time)];
@@ -249,6 +248,7 @@ impl S3 {
             payload: &payload,
             time: &time,
             region,
+            service: "s3",
         };
         let authorization = sign::authorization(&self.credentials, &signed);
 
@@ -335,19 +335,6 @@ pub(super) fn is_worth_another(error: &ClientError) -> bool {
     }
 }
 
-/// Escapes for a query: all but what never means anything there.
-fn escaped(text: &str) -> String {
-    let mut result = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-            result.push(char::from(byte));
-        } else {
-            result.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    result
-}
-
 struct Page {
     keys: Vec<String>,
     is_truncated: bool,
@@ -362,7 +349,8 @@ fn page(body: &[u8]) -> Option<Page> {
     let mut keys = Vec::new();
     while let Some((contents, rest)) = element(inside, "Contents") {
         let (key, _) = element(contents, "Key")?;
-        // A `+` stands for a space with some services; none of our keys has either.
+        // A `+` of a key comes as `%2B`; with some services one stands for a space, which none of
+        // our keys has.
         keys.push(decoded(key)?);
         inside = rest;
     }

@@ -1,13 +1,14 @@
-//! Signatures of requests: AWS Signature Version 4, as S3 takes it in headers.
+//! Signatures of requests: AWS Signature Version 4, as S3 and its relatives take it in headers.
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
 
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::time::SystemTime;
 
 use ring::hmac;
 use sha2::{Digest as _, Sha256};
 
-use crate::hex;
+use crate::{clock, hex};
 
 /// What it is called.
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
@@ -30,25 +31,37 @@ impl fmt::Debug for Credentials {
 }
 
 /// What is signed of a request.
-pub(super) struct Signed<'a> {
-    pub(super) method: &'a str,
-    /// With everything escaped that a path may not hold.
-    pub(super) path: &'a str,
+#[derive(Clone, Copy, Debug)]
+pub struct Signed<'a> {
+    /// As it is sent.
+    pub method: &'a str,
+    /// With everything escaped that a path may not hold: see [`escaped_path`].
+    pub path: &'a str,
     /// Names and values, escaped, in the order of the names.
-    pub(super) query: &'a str,
+    pub query: &'a str,
     /// Names in lower case and values, in the order of the names, `host` among them.
-    pub(super) headers: &'a [(&'a str, &'a str)],
-    /// SHA-256 of the body.
-    pub(super) payload: &'a str,
-    /// `20261121T030509Z`.
-    pub(super) time: &'a str,
-    pub(super) region: &'a str,
+    pub headers: &'a [(&'a str, &'a str)],
+    /// [`sha256`] of the body, or what stands for it.
+    pub payload: &'a str,
+    /// [`stamp`] of now.
+    pub time: &'a str,
+    /// For which region it is good.
+    pub region: &'a str,
+    /// For which service: `s3`, `sts`.
+    pub service: &'a str,
+}
+
+/// A time as signatures have it: `20261121T030509Z`.
+#[must_use]
+pub fn stamp(time: SystemTime) -> String {
+    clock::rfc3339(time).replace(['-', ':'], "")
 }
 
 /// The value of `authorization`.
-pub(super) fn authorization(credentials: &Credentials, request: &Signed<'_>) -> String {
+#[must_use]
+pub fn authorization(credentials: &Credentials, request: &Signed<'_>) -> String {
     let date = request.time.get(..8).unwrap_or_default();
-    let scope = format!("{date}/{}/s3/aws4_request", request.region);
+    let scope = format!("{date}/{}/{}/aws4_request", request.region, request.service);
     let names: Vec<&str> = request.headers.iter().map(|(name, _)| *name).collect();
     let names = names.join(";");
     let headers: String =
@@ -61,7 +74,7 @@ pub(super) fn authorization(credentials: &Credentials, request: &Signed<'_>) -> 
     let to_sign = format!("{ALGORITHM}\n{}\n{scope}\n{digest}", request.time);
 
     let first = format!("AWS4{}", credentials.secret_access_key);
-    let parts = [date, request.region, "s3", "aws4_request"];
+    let parts = [date, request.region, request.service, "aws4_request"];
     let key = parts.iter().fold(first.into_bytes(), |key, part| mac(&key, part.as_bytes()));
     let signature = hex::encode(&mac(&key, to_sign.as_bytes()));
     let id = &credentials.access_key_id;
@@ -73,8 +86,34 @@ fn mac(key: &[u8], text: &[u8]) -> Vec<u8> {
 }
 
 /// SHA-256 in hexadecimal digits.
-pub(super) fn sha256(bytes: &[u8]) -> String {
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> String {
     hex::encode(&Sha256::digest(bytes))
+}
+
+/// Escapes for a query: all but what never means anything there.
+#[must_use]
+pub fn escaped(text: &str) -> String {
+    escape(text, b"-_.~")
+}
+
+/// Escapes for a path: as for a query, but for the `/` that divides its parts.
+#[must_use]
+pub fn escaped_path(text: &str) -> String {
+    escape(text, b"-_.~/")
+}
+
+fn escape(text: &str, kept: &[u8]) -> String {
+    let mut result = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
+            result.push(char::from(byte));
+        } else {
+            // Writing to a string does not fail.
+            let _ = write!(result, "%{byte:02X}");
+        }
+    }
+    result
 }
 
 #[cfg(test)]
@@ -138,8 +177,9 @@ mod tests {
                 "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
             ),
         ] {
+            let (region, service) = ("us-east-1", "s3");
             let request =
-                Signed { method, path, query, headers, payload, time: date, region: "us-east-1" };
+                Signed { method, path, query, headers, payload, time: date, region, service };
             let text = authorization(&credentials, &request);
             assert!(text.ends_with(&format!("Signature={expected}")), "{path}?{query}: {text}");
             let scope = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request";

@@ -156,8 +156,9 @@ fn check_endpoint(endpoint: &str) -> Result<(), BadUrl> {
     Ok(())
 }
 
-/// Undoes `%XX`.
-pub(super) fn decoded(text: &str) -> Option<String> {
+/// Undoes `%XX`, once; none when that is not followed by two digits, or the result is no text.
+#[must_use]
+pub fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

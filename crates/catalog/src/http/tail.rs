@@ -1,0 +1,95 @@
+//! What an answer with a table says besides its document, for one principal: the configuration of
+//! clients, credentials, and whatever else depends on who asks.
+//!
+//! The document stays shared: an answer is its bytes, then these. What is said here is part of the
+//! answer's tag, so that nobody is told that nothing has changed when his credentials have.
+
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{Error, Result};
+
+/// Members of an answer beside the document and where that is.
+#[derive(Debug, Default)]
+pub(super) struct Tail {
+    config: Map<String, Value>,
+    members: Map<String, Value>,
+}
+
+/// A finished tail: what ends an answer, and what it adds to the tag.
+#[derive(Debug, Default)]
+pub(super) struct End(Option<(Bytes, String)>);
+
+#[cfg_attr(not(test), allow(dead_code, reason = "what fills it comes next"))]
+impl Tail {
+    /// A setting of clients, in `config`.
+    pub(super) fn configure(&mut self, name: &str, value: impl Into<String>) {
+        self.config.insert(name.to_owned(), Value::String(value.into()));
+    }
+
+    /// A member of the answer itself.
+    pub(super) fn put<T: Serialize>(&mut self, name: &str, value: &T) -> Result<()> {
+        let value = serde_json::to_value(value).map_err(Error::internal)?;
+        self.members.insert(name.to_owned(), value);
+        Ok(())
+    }
+
+    /// The bytes, which follow a document.
+    pub(super) fn finish(self) -> Result<End> {
+        let Tail { config, mut members } = self;
+        if !config.is_empty() {
+            members.insert("config".to_owned(), config.into());
+        }
+        if members.is_empty() {
+            return Ok(End(None));
+        }
+        let mut text = serde_json::to_vec(&members).map_err(Error::internal)?;
+        // In place of its `{`: it goes on where the document ends.
+        if let Some(first) = text.first_mut() {
+            *first = b',';
+        }
+        let digest = node::hex::encode(&Sha256::digest(&text)[..8]);
+        Ok(End(Some((text.into(), digest))))
+    }
+}
+
+impl End {
+    /// What follows the document, unless that is a mere `}`.
+    pub(super) fn bytes(&self) -> Option<&Bytes> {
+        self.0.as_ref().map(|(bytes, _)| bytes)
+    }
+
+    /// The tag of an answer with it, of a document's.
+    pub(super) fn tag(&self, etag: &str) -> String {
+        match &self.0 {
+            None => etag.to_owned(),
+            Some((_, digest)) => format!("{etag}-{digest}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_goes_on_where_the_document_ends_and_is_part_of_the_tag() {
+        let end = Tail::default().finish().unwrap();
+        assert_eq!((end.bytes(), &*end.tag("x")), (None, "x"));
+        let ended = |key: &str, value: &str| {
+            let mut tail = Tail::default();
+            tail.configure(key, value);
+            tail.put("list", &[1, 2]).unwrap();
+            tail.finish().unwrap()
+        };
+        let end = ended("k", "v\"");
+        let text = [b"{\"metadata\":{}", &**end.bytes().unwrap()].concat();
+        let whole: Value = serde_json::from_slice(&text).unwrap();
+        let expected = serde_json::json!({"metadata": {}, "config": {"k": "v\""}, "list": [1, 2]});
+        assert_eq!(whole, expected);
+        assert_eq!(end.tag("x"), ended("k", "v\"").tag("x"));
+        assert_ne!(end.tag("x"), ended("k", "w").tag("x"));
+    }
+}
