@@ -1,6 +1,16 @@
-//! The catalog: what it needs of this machine and of the configuration.
+//! The catalog: what it needs of this machine and of the configuration, beside a server or alone;
+//! and `cove catalog`.
+
+mod alone;
+mod lake;
+pub(crate) mod names;
+mod namespaces;
+mod principals;
+mod tables;
+mod views;
 
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -14,11 +24,49 @@ use node::http::Face;
 use node::objects::Credentials;
 use node::store::Store;
 
-use crate::config::{Config, Environment, ObjectsTable};
+use self::lake::Lake;
+use crate::Source;
+use crate::cli::{CatalogArgs, CatalogCommand};
+use crate::config::{Config, Environment, Flags, ObjectsTable};
+use crate::remote::{self, Remote, plain};
 use crate::storage::objects;
 
 /// The warehouses of a server that was told nothing else, in the data directory.
 const WAREHOUSE_DIRECTORY: &str = "warehouse";
+
+/// Runs one command, or the catalog alone.
+pub(crate) fn run(args: &CatalogArgs, environment: &Environment) -> Result<ExitCode> {
+    if let CatalogCommand::Serve(served) = &args.command {
+        let flags = alone::flags(served);
+        alone::serve(&Source::new(&args.server.config, environment, flags)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let source = Source::new(&args.server.config, environment, Flags::new())?;
+    Ok(remote::with_server(&args.server, &source.config, environment, async |server| {
+        obey(args, &server).await.map(|()| 0)
+    }))
+}
+
+async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
+    let lake = || Lake::find(server, args.warehouse.as_deref(), args.json);
+    match &args.command {
+        CatalogCommand::Serve(_) => Ok(()),
+        CatalogCommand::Namespace(it) => namespaces::obey(&lake().await?, &it.command).await,
+        CatalogCommand::Table(it) => tables::obey(&lake().await?, &it.command).await,
+        CatalogCommand::View(it) => views::obey(&lake().await?, &it.command).await,
+        CatalogCommand::Principal(it) => principals::obey(server, args.json, &it.command).await,
+        CatalogCommand::Grant(it) => principals::obey_grant(&lake().await?, &it.command).await,
+    }
+}
+
+/// A value as it is shown: a text without its quotes, and nothing that would steer a terminal.
+fn text(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => plain(text),
+        serde_json::Value::Null => String::new(),
+        other => plain(&other.to_string()),
+    }
+}
 
 /// A catalog that is there.
 pub(crate) struct Running {

@@ -1,5 +1,6 @@
 //! The command line: what there is to type, and the help that teaches it.
 
+mod catalog;
 mod remote;
 mod sessions;
 mod tenants;
@@ -13,6 +14,10 @@ use node::auth::Scope;
 
 use crate::values;
 
+pub(crate) use self::catalog::{
+    CatalogArgs, CatalogCommand, CatalogServeArgs, CreateTableArgs, GrantCommand, GrantedArgs,
+    NamespaceCommand, PrincipalCommand, TableCommand, ViewCommand,
+};
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,
     ServerArgs, SubmitArgs, WatchArgs,
@@ -75,6 +80,8 @@ pub(crate) enum Command {
     Tenant(TenantArgs),
     /// Be the bouncer alone, or watch the tenants of a server's
     Bouncer(BouncerArgs),
+    /// Be the Iceberg catalog alone; make namespaces, tables, clients and grants of a server's
+    Catalog(Box<CatalogArgs>),
     /// Show, make and revoke API tokens
     Token(TokenArgs),
     /// List the languages and which of them can be used here

@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
+use axum::Router;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
 use serde_json::{Map, Value};
 
 /// Generated from the contract's types by `cargo run -p xtask -- gen`.
@@ -17,13 +19,18 @@ const ORIGIN_DEFAULT: &str = "http://127.0.0.1:4100";
 
 const STYLE: &str = include_str!("docs.css");
 
+/// Where they are.
+pub(crate) fn routes() -> Router {
+    Router::new().route("/docs", get(page)).route("/openapi.json", get(document))
+}
+
 /// `GET /openapi.json`.
-pub(crate) async fn document() -> Response {
+async fn document() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
 }
 
 /// `GET /docs`.
-pub(crate) async fn page(headers: HeaderMap) -> Response {
+async fn page(headers: HeaderMap) -> Response {
     static PAGE: OnceLock<String> = OnceLock::new();
     let page = PAGE.get_or_init(|| match serde_json::from_str(OPENAPI) {
         Ok(document) => render(&inlined(document)),

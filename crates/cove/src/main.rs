@@ -15,7 +15,7 @@
 //! | `exec.rs`, `queue.rs` | executions and the queue of a server |
 //! | `agent.rs`, `session.rs`, `top.rs` | agents and sessions of a server |
 //! | `bouncer.rs`, `tenant.rs` | the bouncer, beside a server or alone, and the tenants of one |
-//! | `catalog.rs` | the catalog beside a server |
+//! | `catalog.rs` | the catalog, beside a server or alone, and what is typed for one |
 //! | `doctor.rs` | what this machine offers for isolation |
 //! | `token.rs`, `languages.rs` | the smaller commands |
 //! | `compat.rs` | other systems' interfaces: where they are mounted and listen |
@@ -121,6 +121,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let source = Source::new(&args.server.config, &environment, Flags::new())?;
             return bouncer::run(&args, &source);
         }
+        Command::Catalog(args) => return catalog::run(&args, &environment),
         Command::Token(args) => {
             token::run(&load(&args.config, Flags::new())?.data_dir, args.command, args.e2b)?
         }

@@ -241,6 +241,15 @@ impl Remote {
         Err(self.refusal(status, wait, &body))
     }
 
+    /// Sends a request whose answer may be without a document: that is null.
+    pub(crate) async fn ask_maybe(&self, request: Request) -> Result<serde_json::Value, Failure> {
+        let response = self.open(request).await?;
+        match response.status {
+            StatusCode::NO_CONTENT => Ok(serde_json::Value::Null),
+            _ => self.answer(response).await,
+        }
+    }
+
     async fn answer<T: DeserializeOwned>(&self, response: Response) -> Result<T, Failure> {
         let body = response.bytes().await.map_err(|error| self.explain(error))?;
         serde_json::from_slice(&body).map_err(|error| {
@@ -253,6 +262,9 @@ impl Remote {
     /// What an answer with a status of 300 or above means.
     pub(crate) fn refusal(&self, status: StatusCode, wait: Option<u64>, body: &[u8]) -> Failure {
         let base = &self.base;
+        if let Ok(ForeignError { error }) = serde_json::from_slice(body) {
+            return self.refusal_of_catalog(&error, wait);
+        }
         let Ok(ErrorBody { error }) = serde_json::from_slice(body) else {
             let lost = matches!(status.as_u16(), 502..=504);
             let fault = if lost { Fault::Lost } else { Fault::Unavailable };
@@ -265,22 +277,9 @@ impl Remote {
         let shown: String = plain(&error.message).chars().take(ERROR_BYTES_SHOWN).collect();
         let field = error.field.as_deref().map(|field| format!("{}: ", plain(field)));
         let message = format!("{}{shown}", field.unwrap_or_default());
-        let later = match wait {
-            Some(seconds) => format!("; try again in {}", span(seconds.saturating_mul(1000))),
-            None => String::new(),
-        };
+        let later = later(wait);
         match error.code {
-            ErrorCode::Unauthenticated if self.token.is_none() => Failure::new(
-                Fault::Unavailable,
-                format!(
-                    "the server at {base} wants a token: set COVE_TOKEN or give --token-file ({})",
-                    self.token_origin
-                ),
-            ),
-            ErrorCode::Unauthenticated => Failure::new(
-                Fault::Unavailable,
-                format!("the server at {base} does not know the token of {}", self.token_origin),
-            ),
+            ErrorCode::Unauthenticated => self.unknown(),
             ErrorCode::TooManyRequests => {
                 Failure::new(Fault::Unavailable, format!("too much is waiting: {message}{later}"))
             }
@@ -295,6 +294,34 @@ impl Remote {
             }
             _ => Failure::new(Fault::Refused, message),
         }
+    }
+
+    /// The same for an error of the catalog's, which has Iceberg's shape.
+    fn refusal_of_catalog(&self, error: &ForeignDetail, wait: Option<u64>) -> Failure {
+        let shown: String = plain(&error.message).chars().take(ERROR_BYTES_SHOWN).collect();
+        let base = &self.base;
+        match error.code {
+            401 => self.unknown(),
+            403 => Failure::new(Fault::Unavailable, shown),
+            503 => {
+                let later = later(wait);
+                Failure::new(Fault::Lost, format!("the server has no room: {shown}{later}"))
+            }
+            500.. => Failure::new(Fault::Lost, format!("the server at {base} failed: {shown}")),
+            _ => Failure::new(Fault::Refused, shown),
+        }
+    }
+
+    /// The server does not know who asks.
+    fn unknown(&self) -> Failure {
+        let (base, origin) = (&self.base, &self.token_origin);
+        let message = match self.token {
+            None => format!(
+                "the server at {base} wants a token: set COVE_TOKEN or give --token-file ({origin})"
+            ),
+            Some(_) => format!("the server at {base} does not know the token of {origin}"),
+        };
+        Failure::new(Fault::Unavailable, message)
     }
 
     /// Why there is no answer, and what may be done about it.
@@ -336,6 +363,24 @@ impl Remote {
     pub(crate) fn socket_parts(&self) -> (&str, Option<&HeaderValue>) {
         (&self.base, self.token.as_ref())
     }
+}
+
+/// An error of the catalog's: its code is a status.
+#[derive(serde::Deserialize)]
+struct ForeignError {
+    error: ForeignDetail,
+}
+
+#[derive(serde::Deserialize)]
+struct ForeignDetail {
+    message: String,
+    code: u16,
+}
+
+/// When another try makes sense, behind a message.
+fn later(wait: Option<u64>) -> String {
+    let later = wait.map(|it| format!("; try again in {}", span(it.saturating_mul(1000))));
+    later.unwrap_or_default()
 }
 
 /// Seconds until another try makes sense, as the server sees it.

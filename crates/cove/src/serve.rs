@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use ::bouncer::Bouncer;
@@ -20,6 +20,7 @@ use node::http::{self, Face, Listener, Shell};
 use node::store::Store;
 use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
 use sandbox::{Engine, Launched};
+use tokio::runtime::Runtime;
 use toml::Value;
 
 use crate::bouncer::Ground;
@@ -103,33 +104,26 @@ pub(crate) fn serve(source: &Source) -> Result<()> {
     if launched.layers().insecure_no_limits {
         tracing::warn!("programs run although nothing limits their memory or their processes");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = runtime()?;
+    let parts = Parts { source, data_dir, storage, sessions, tokens, languages, capacity };
+    runtime.block_on(parts.run(launched))
+}
+
+/// What requests are served on.
+pub(crate) fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKER_THREADS)
         .thread_stack_size(STACK_BYTES)
         .max_blocking_threads(BLOCKING_THREADS_MAX)
         .thread_name("cove")
         .enable_all()
         .build()
-        .context("failed to start the runtime")?;
-    let default_data_dir = environment.default_data_dir().unwrap_or_default();
-    let parts = Parts {
-        source,
-        default_data_dir,
-        data_dir,
-        storage,
-        sessions,
-        tokens,
-        languages,
-        capacity,
-    };
-    runtime.block_on(parts.run(launched))
+        .context("failed to start the runtime")
 }
 
 /// What exists before the runtime does.
 struct Parts<'a> {
     source: &'a Source,
-    /// Where `cove token` looks without being told.
-    default_data_dir: PathBuf,
     data_dir: DataDir,
     storage: Storage,
     sessions: Settings,
@@ -157,7 +151,7 @@ impl Parts<'_> {
     }
 
     async fn serve(self, listener: Listener, engine: &Engine) -> Result<()> {
-        let Parts { source, default_data_dir, data_dir, storage, tokens, languages, .. } = self;
+        let Parts { source, data_dir, storage, tokens, languages, .. } = self;
         let Source { config, environment, .. } = source;
         let drain = Drain::new();
         let signals = drain.on_signals().context("failed to listen to signals")?;
@@ -196,7 +190,7 @@ impl Parts<'_> {
             .streaming(&::catalog::http::STREAMING);
         let faces = compat::faces(&config.compat, &jobs);
         let metrics = Metrics::new(registry);
-        let open = open_routes(&drain, metrics.clone());
+        let open = open_routes(&drain, metrics.clone()).merge(docs::routes());
         let control = pooler.as_ref().map(bouncer::Running::bouncer);
         let native = native_routes(open, &jobs, &sessions, control);
         let (routes, mut shapes) = compat::mount(native, &faces);
@@ -211,8 +205,7 @@ impl Parts<'_> {
         let written = data_dir.write_addresses(address, &others);
         written.context("failed to say where the server listens")?;
         tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
-        let own_data_dir = Some(data_dir.path()).filter(|path| *path != default_data_dir);
-        greet(address, own_data_dir, config.log.format);
+        greet(source, address, data_dir.path(), Greeting::Server);
 
         let mut listeners = compat::listen(faces, &config.compat, &shell).await?;
         listeners.extend(e2b);
@@ -305,7 +298,7 @@ async fn beside(
 }
 
 /// What everybody who reaches the server may ask.
-fn open_routes(drain: &Drain, metrics: Metrics) -> Router {
+pub(crate) fn open_routes(drain: &Drain, metrics: Metrics) -> Router {
     let drain = drain.clone();
     let ready = move || {
         let draining = drain.is_draining();
@@ -321,12 +314,19 @@ fn open_routes(drain: &Drain, metrics: Metrics) -> Router {
         .route("/health/live", get(|| async { "live\n" }))
         .route("/health/ready", get(ready))
         .route("/metrics", get(move || async move { metrics.response() }))
-        .route("/docs", get(docs::page))
-        .route("/openapi.json", get(docs::document))
+}
+
+/// Who says what to try.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Greeting {
+    /// The server with everything.
+    Server,
+    /// The catalog alone.
+    Catalog,
 }
 
 /// Says what to try next, with the real paths and ports. Never a token.
-fn greet(address: SocketAddr, own_data_dir: Option<&Path>, log: LogFormat) {
+pub(crate) fn greet(source: &Source, address: SocketAddr, data_dir: &Path, who: Greeting) {
     // An address that stands for all of them is reached through loopback.
     let shown = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => SocketAddr::from(([127, 0, 0, 1], address.port())),
@@ -335,20 +335,31 @@ fn greet(address: SocketAddr, own_data_dir: Option<&Path>, log: LogFormat) {
         }
         _ => address,
     };
-    let token = match own_data_dir {
-        None => "$(cove token)".to_owned(),
-        Some(data_dir) => format!("$(cove token --data-dir {})", quoted(data_dir)),
+    // Where commands look without being told.
+    let is_default = source.environment.default_data_dir().is_some_and(|it| it == data_dir);
+    let option = match is_default {
+        true => String::new(),
+        false => format!(" --data-dir {}", quoted(data_dir)),
     };
-    let text = format!(
-        "\nCove {version} listens at http://{shown} (interface: http://{shown}/docs). Try:\n\n  \
-         echo 'print(6*7)' | cove run --lang python -\n  \
-         curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
-         curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
-         -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
-        version = env!("CARGO_PKG_VERSION"),
-    );
+    let token = format!("$(cove token{option})");
+    let version = env!("CARGO_PKG_VERSION");
+    let text = match who {
+        Greeting::Server => format!(
+            "\nCove {version} listens at http://{shown} (interface: http://{shown}/docs). Try:\n\n  \
+             echo 'print(6*7)' | cove run --lang python -\n  \
+             curl -s http://{shown}/v1/languages -H \"authorization: Bearer {token}\"\n  \
+             curl -s 'http://{shown}/v1/executions?wait=true' -H \"authorization: Bearer {token}\" \
+             -d '{{\"language\": \"python\", \"source\": \"print(6*7)\"}}'\n\n",
+        ),
+        Greeting::Catalog => format!(
+            "\nCove {version} has an Iceberg catalog at http://{shown}/catalog. Try:\n\n  \
+             cove catalog namespace create shop{option}\n  \
+             cove catalog table create shop.orders --column id:long{option}\n  \
+             curl -s http://{shown}/catalog/v1/config -H \"authorization: Bearer {token}\"\n\n",
+        ),
+    };
     // In JSON the log is for machines, and so is whatever reads it.
-    if log == LogFormat::Text {
+    if source.config.log.format == LogFormat::Text {
         // A closed standard error is no reason not to serve.
         drop(std::io::stderr().write_all(text.as_bytes()));
     }

@@ -45,10 +45,7 @@ impl Storage {
         environment: &Environment,
         data_dir: &DataDir,
     ) -> Result<Storage> {
-        let url = match &config.store.url {
-            Some(url) => config::resolve("store.url", url, environment)?.parse()?,
-            None => StoreUrl::Sqlite(data_dir.path().join(STORE_FILE)),
-        };
+        let store = store_config(config, environment, data_dir)?;
         let jobs = &config.executions.jobs;
         let queue = match &jobs.redis {
             Some(url) => {
@@ -63,8 +60,6 @@ impl Storage {
             }
             None => own_key(data_dir)?,
         };
-        let durability = config.store.durability;
-        let store = StoreConfig { durability, ..StoreConfig::new(url) };
         Ok(Storage { store, queue, webhook_key })
     }
 }
@@ -89,6 +84,19 @@ impl QueuePlace {
             }
         }
     }
+}
+
+/// Where the store is, and how sure it makes of what is written.
+pub(crate) fn store_config(
+    config: &Config,
+    environment: &Environment,
+    data_dir: &DataDir,
+) -> Result<StoreConfig> {
+    let url = match &config.store.url {
+        Some(url) => config::resolve("store.url", url, environment)?.parse()?,
+        None => StoreUrl::Sqlite(data_dir.path().join(STORE_FILE)),
+    };
+    Ok(StoreConfig { durability: config.store.durability, ..StoreConfig::new(url) })
 }
 
 /// This data directory's key; made when there is none.

@@ -56,6 +56,17 @@ impl Server {
         Server::start_in(Scratch::new(), binary, arguments, config)
     }
 
+    /// Starts the catalog alone.
+    #[must_use]
+    pub fn start_catalog(binary: &str, config: Option<&str>) -> Server {
+        Server::start_as(
+            &["catalog", "serve", "--http", "127.0.0.1:0"],
+            Scratch::new(),
+            binary,
+            config,
+        )
+    }
+
     /// Starts another server, which knows the same tokens, as those behind one balancer do.
     #[must_use]
     pub fn start_beside(&self, config: &str) -> Server {
@@ -74,12 +85,22 @@ impl Server {
         arguments: &[&str],
         config: Option<&str>,
     ) -> Server {
-        let mut all = vec!["serve".into(), "--data-dir".into()];
-        all.push(scratch.path().join("data").into_os_string());
+        let mut all = vec!["serve"];
         for listener in ["--http", "--bouncer", "--bouncer-mysql"] {
-            all.extend([listener.into(), "127.0.0.1:0".into()]);
+            all.extend([listener, "127.0.0.1:0"]);
         }
-        all.extend(arguments.iter().map(Into::into));
+        all.extend(arguments);
+        Server::start_as(&all, scratch, binary, config)
+    }
+
+    fn start_as(
+        arguments: &[&str],
+        scratch: Scratch,
+        binary: &str,
+        config: Option<&str>,
+    ) -> Server {
+        let mut all: Vec<OsString> = arguments.iter().map(Into::into).collect();
+        all.extend(["--data-dir".into(), scratch.path().join("data").into_os_string()]);
         if let Some(config) = config {
             all.extend(["--config".into(), scratch.file("cove.toml", config).into_os_string()]);
         }

@@ -2,6 +2,7 @@
 //!
 //! | file | claim |
 //! |---|---|
+//! | `commands.rs` | `cove catalog` does what is typed, and says what was refused |
 //! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
 //! | `serving.rs` | what is served where, to whom, and what is there after a kill |
 #![allow(
@@ -9,6 +10,7 @@
     reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
 )]
 
+mod commands;
 mod pyiceberg;
 mod serving;
 #[expect(dead_code, reason = "the other binaries need more of it")]

@@ -1,0 +1,82 @@
+//! The catalog without sandboxes and without a bouncer: `cove catalog serve`.
+
+use anyhow::{Context as _, Result, bail};
+use node::auth::Tokens;
+use node::clock::Ids;
+use node::data_dir::DataDir;
+use node::drain::Drain;
+use node::http::{self, Listener, Shell};
+use node::store::Store;
+use node::telemetry::{self, HttpMetrics, Metrics};
+use toml::Value;
+
+use super::Running;
+use crate::cli::CatalogServeArgs;
+use crate::config::Flags;
+use crate::serve::{Greeting, greet, open_routes, runtime};
+use crate::{Source, storage};
+
+/// The settings that have a flag.
+pub(crate) fn flags(args: &CatalogServeArgs) -> Flags {
+    let all = [
+        ("http", &args.http, "--http"),
+        ("log.level", &args.log_level, "--log-level"),
+        ("log.format", &args.log_format, "--log-format"),
+    ];
+    let typed = all
+        .into_iter()
+        .filter_map(|(path, value, flag)| Some((path, Value::from(value.as_deref()?), flag)));
+    typed.collect()
+}
+
+/// Runs it until a signal ends it.
+pub(super) fn serve(source: &Source) -> Result<()> {
+    let Source { config, environment, .. } = source;
+    telemetry::init_logs(config.log.format, config.log.level, environment.colour())
+        .map_err(anyhow::Error::from_boxed)?;
+    if !config.catalog.enabled {
+        bail!("there is nothing to do: catalog.enabled is off");
+    }
+    let data_dir = DataDir::open(&config.data_dir).context("failed to open the data directory")?;
+    let tokens = Tokens::open(data_dir.path()).context("failed to read the API tokens")?;
+    tokens.ensure_first().context("failed to make the first API token")?;
+    runtime()?.block_on(run(source, &data_dir, tokens))
+}
+
+async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> {
+    let Source { config, environment, .. } = source;
+    let listener = Listener::bind(&config.http).await.context("failed to listen")?;
+    let drain = Drain::new();
+    let signals = drain.on_signals().context("failed to listen to signals")?;
+    let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
+    let http_metrics = HttpMetrics::new(&mut registry);
+    let store = storage::store_config(config, environment, data_dir)?;
+    let store = Store::open(store, &mut registry).await.context("failed to open the store")?;
+    let lake = Running::start(config, environment, data_dir.path(), (&store, &tokens)).await?;
+    let lake = lake.context("there is no catalog")?;
+
+    let limits = config.limits.limits();
+    let ids = Ids::new().context("failed to seed the id generator")?;
+    let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
+        .streaming(&catalog::http::STREAMING);
+    let (routes, face) = lake.routes();
+    let routes = open_routes(&drain, Metrics::new(registry)).merge(routes);
+    let address = listener.address();
+    let written = data_dir.write_addresses(address, &[]);
+    written.context("failed to say where the server listens")?;
+    tracing::info!(%address, data_dir = %data_dir.path().display(), "listening");
+    greet(source, address, data_dir.path(), Greeting::Catalog);
+
+    let listeners = vec![(listener, shell.wrap_with(routes, vec![face]))];
+    let serving = http::serve_all(listeners, limits, drain.clone(), config.drain_s);
+    let working = async { tokio::join!(serving, lake.work(&drain)) };
+    let background = async { tokio::join!(signals, tokens.keep_current()) };
+    tokio::select! {
+        _ = working => {}
+        _ = background => {}
+    }
+    store.close().await;
+    data_dir.remove_addresses().context("failed to remove the addresses")?;
+    tracing::info!("stopped");
+    Ok(())
+}

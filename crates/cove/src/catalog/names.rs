@@ -1,0 +1,139 @@
+//! Names as people type them: levels with dots between them, columns with their types.
+
+use crate::remote::{escaped, plain};
+
+/// A namespace, or a table or view with the namespace it is in: its levels, from the first one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Name(Vec<String>);
+
+/// What divides the levels of a namespace in a path (the character "unit separator").
+const SEPARATOR: &str = "%1F";
+
+impl Name {
+    /// All levels.
+    pub(crate) fn levels(&self) -> &[String] {
+        &self.0
+    }
+
+    /// The namespace of a table or view, and its own name.
+    pub(crate) fn split(&self) -> (&[String], &str) {
+        match self.0.split_last() {
+            Some((name, namespace)) => (namespace, name),
+            None => (&[], ""),
+        }
+    }
+
+    /// What was typed, or would have been.
+    pub(crate) fn shown(&self) -> String {
+        shown(self.0.iter().map(String::as_str))
+    }
+}
+
+/// Levels as they are typed. Without anything that would steer a terminal.
+pub(crate) fn shown<'a>(levels: impl Iterator<Item = &'a str>) -> String {
+    let written = levels.map(|level| plain(&level.replace('\\', r"\\").replace('.', r"\.")));
+    written.collect::<Vec<_>>().join(".")
+}
+
+/// Levels as one part of a path.
+pub(crate) fn in_path(levels: &[String]) -> String {
+    levels.iter().map(|level| escaped(level)).collect::<Vec<_>>().join(SEPARATOR)
+}
+
+/// A namespace. A backslash takes its meaning from the dot or backslash behind it.
+pub(crate) fn levels(text: &str) -> Result<Name, String> {
+    let (mut all, mut level) = (Vec::new(), String::new());
+    let mut characters = text.chars();
+    while let Some(it) = characters.next() {
+        match it {
+            '.' => all.push(std::mem::take(&mut level)),
+            '\\' => match characters.next() {
+                Some(next @ ('.' | '\\')) => level.push(next),
+                _ => return Err(r"a backslash stands before a dot or a backslash only".to_owned()),
+            },
+            other => level.push(other),
+        }
+    }
+    all.push(level);
+    if all.iter().any(String::is_empty) {
+        return Err(r"a level of the name is empty; a dot in a name is written `\.`".to_owned());
+    }
+    Ok(Name(all))
+}
+
+/// A table or view: it is in a namespace.
+pub(crate) fn relation(text: &str) -> Result<Name, String> {
+    let name = levels(text)?;
+    if name.0.len() < 2 {
+        return Err("its namespace is missing: NAMESPACE.NAME".to_owned());
+    }
+    Ok(name)
+}
+
+/// A column: its name, its type, and whether every row has it.
+pub(crate) fn column(text: &str) -> Result<(String, String, bool), String> {
+    let (text, is_required) = match text.strip_suffix(":required") {
+        Some(rest) => (rest, true),
+        None => (text, false),
+    };
+    match text.rsplit_once(':') {
+        Some((name, kind)) if !name.is_empty() && !kind.is_empty() => {
+            Ok((name.to_owned(), kind.to_owned(), is_required))
+        }
+        _ => Err(format!("`{text}` is not NAME:TYPE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is typed, what is asked for, what is shown.
+
+    use super::*;
+
+    fn check(text: &str, path: Result<&str, &str>) {
+        let name = levels(text);
+        let found = name.as_ref().map(|it| in_path(it.levels())).map_err(String::as_str);
+        match (&found, &path) {
+            (Ok(found), Ok(path)) => assert_eq!(found, path, "{text}"),
+            (Err(found), Err(part)) => assert!(found.contains(part), "{text}: {found}"),
+            _ => panic!("{text}: {found:?}, not {path:?}"),
+        }
+        if let Ok(name) = name {
+            assert_eq!(name.shown(), text, "what is shown can be typed");
+        }
+    }
+
+    #[test]
+    fn levels_have_dots_between_them_and_some_within() {
+        check("shop", Ok("shop"));
+        check("shop.eu", Ok("shop%1Feu"));
+        check(r"shop.v1\.5", Ok("shop%1Fv1.5"));
+        check(r"a\\.b", Ok("a%5C%1Fb"));
+        check("a b/ü%", Ok("a%20b%2F%C3%BC%25"));
+        for (text, why) in [("", "empty"), ("a..b", "empty"), (".", "empty"), (r"a\b", "backslash")]
+        {
+            check(text, Err(why));
+        }
+        check(r"a\", Err("backslash"));
+        assert!(relation("orders").unwrap_err().contains("namespace"));
+        assert_eq!(relation("a.b.c").unwrap().split(), (&["a".into(), "b".into()][..], "c"));
+    }
+
+    #[test]
+    fn nothing_that_is_shown_steers_a_terminal() {
+        assert_eq!(shown(["a\x1b[2J", "b.c"].into_iter()), "a\u{fffd}[2J.b\\.c");
+    }
+
+    #[test]
+    fn columns_have_types() {
+        let check = |text: &str, name: &str, kind: &str, is_required| {
+            assert_eq!(column(text), Ok((name.to_owned(), kind.to_owned(), is_required)));
+        };
+        check("id:long", "id", "long", false);
+        check("id:long:required", "id", "long", true);
+        check("a:b:decimal(9,2)", "a:b", "decimal(9,2)", false);
+        for wrong in ["", "id", "id:", ":long", ":required", "id:required"] {
+            assert!(column(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! `cove catalog namespace`.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::lake::{Lake, items, pairs, properties};
+use super::names::{self, Name};
+use crate::cli::NamespaceCommand;
+use crate::remote::escaped;
+
+pub(super) async fn obey(lake: &Lake<'_>, command: &NamespaceCommand) -> Result<()> {
+    match command {
+        NamespaceCommand::List { parent } => {
+            // The parent is a value of the query, where its separator is escaped like all else.
+            let parent = parent.as_ref().map(|it| escaped(&it.levels().join("\u{1f}")));
+            let query = parent.map(|it| format!("?parent={it}")).unwrap_or_default();
+            let answer = lake.get(&lake.path(&format!("namespaces{query}"))).await?;
+            lake.show(&answer, || {
+                let all = items(&answer, "namespaces").iter().filter_map(Value::as_array);
+                let shown = |it: &Vec<Value>| names::shown(it.iter().filter_map(Value::as_str));
+                all.map(|it| format!("{}\n", shown(it))).collect()
+            })
+        }
+        NamespaceCommand::Create { name, property } => {
+            let body = json!({"namespace": name.levels(), "properties": pairs(property)});
+            let answer = lake.post(&lake.path("namespaces"), &body).await?;
+            lake.show(&answer, || format!("{} is made\n", name.shown()))
+        }
+        NamespaceCommand::Show { name } => {
+            let answer = lake.get(&lake.namespace(name.levels(), "")).await?;
+            lake.show(&answer, || properties(&answer["properties"]))
+        }
+        NamespaceCommand::Properties { name, change } => {
+            let body = json!({"removals": change.unset, "updates": pairs(&change.set)});
+            let answer = lake.post(&lake.namespace(name.levels(), "/properties"), &body).await?;
+            lake.show(&answer, || {
+                let what = [
+                    ("updated", "is set"),
+                    ("removed", "is taken away"),
+                    ("missing", "was not there"),
+                ];
+                let lines = what.iter().flat_map(|(list, became)| {
+                    let names = items(&answer, list).iter();
+                    names.map(move |it| format!("{} {became}\n", super::text(it)))
+                });
+                lines.collect()
+            })
+        }
+        NamespaceCommand::Drop { names } => {
+            lake.drop_each(names, |it: &Name| lake.namespace(it.levels(), "")).await
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! `cove catalog table`.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use node::clock;
+use serde_json::{Value, json};
+
+use super::lake::{Kind, Lake, items, pairs};
+use super::text;
+use crate::cli::{CreateTableArgs, TableCommand};
+use crate::remote::plain;
+use crate::run::request::Usage;
+use crate::values::columns;
+
+/// Largest definition of a table that is read.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// Levels of a nested type that are shown.
+const LEVELS_SHOWN: usize = 8;
+
+pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> {
+    match command {
+        TableCommand::List { namespace } => lake.list(Kind::Table, namespace).await,
+        TableCommand::Create(args) => {
+            let (namespace, _) = args.name.split();
+            let path = lake.namespace(namespace, "/tables");
+            let answer = lake.post(&path, &definition(args)?).await?;
+            let location = text(&answer["metadata"]["location"]);
+            lake.show(&answer, || format!("{} is made at {location}\n", args.name.shown()))
+        }
+        TableCommand::Show { name } => {
+            let answer = lake.get(&lake.relation(Kind::Table, name)).await?;
+            lake.show(&answer, || details(&name.shown(), &answer))
+        }
+        TableCommand::History { name, metadata } => {
+            let answer = lake.get(&lake.relation(Kind::Table, name)).await?;
+            let document = &answer["metadata"];
+            let list = if *metadata { "metadata-log" } else { "snapshots" };
+            let none = json!([]);
+            let listed = document.get(list).unwrap_or(&none);
+            lake.show(listed, || if *metadata { files(&answer) } else { history(document) })
+        }
+        TableCommand::Properties { name, change } => {
+            lake.commit_properties((Kind::Table, name), &change.set, &change.unset).await
+        }
+        TableCommand::Rename { from, to } => lake.rename(Kind::Table, from, to).await,
+        TableCommand::Register { name, location, overwrite } => {
+            let (namespace, own) = name.split();
+            let body = json!({"name": own, "metadata-location": location, "overwrite": overwrite});
+            let answer = lake.post(&lake.namespace(namespace, "/register"), &body).await?;
+            lake.show(&answer, || format!("{} is registered\n", name.shown()))
+        }
+        TableCommand::Unregister { name } => {
+            let path = format!("{}/unregister", lake.relation(Kind::Table, name));
+            let answer = lake.post(&path, &json!({})).await?;
+            lake.show(&answer, || format!("{}\n", text(&answer["metadata-location"])))
+        }
+        TableCommand::Drop { names, purge } => {
+            let query = if *purge { "?purgeRequested=true" } else { "" };
+            let path = |it: &_| format!("{}{query}", lake.relation(Kind::Table, it));
+            lake.drop_each(names, path).await
+        }
+    }
+}
+
+/// What a new table is to be: the file's, and what was typed laid over it.
+fn definition(args: &CreateTableArgs) -> Result<Value> {
+    let mut body = match &args.from {
+        Some(path) => read(path)?,
+        None => json!({"schema": schema_of(&args.column)}),
+    };
+    let Some(object) = body.as_object_mut() else {
+        return Err(Usage("--from: it is no JSON object".to_owned()).into());
+    };
+    object.insert("name".to_owned(), args.name.split().1.into());
+    if let Some(location) = &args.location {
+        object.insert("location".to_owned(), location.as_str().into());
+    }
+    let version = args.format_version.map(|it| ("format-version".to_owned(), it.to_string()));
+    let typed: Vec<_> = args.property.iter().cloned().chain(version).collect();
+    let all = object.entry("properties").or_insert_with(|| json!({}));
+    if let (Some(all), Value::Object(typed)) = (all.as_object_mut(), pairs(&typed)) {
+        all.extend(typed);
+    }
+    Ok(body)
+}
+
+fn read(path: &Path) -> Result<Value> {
+    let shown = path.display();
+    let mut text = String::new();
+    let read = match path.to_str() {
+        Some("-") => io::stdin().take(FILE_BYTES_MAX + 1).read_to_string(&mut text),
+        _ => fs::File::open(path)
+            .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)),
+    };
+    let length = read.with_context(|| format!("read `{shown}`"))?;
+    if u64::try_from(length).is_ok_and(|length| length > FILE_BYTES_MAX) {
+        return Err(Usage(format!("`{shown}` is too large")).into());
+    }
+    serde_json::from_str(&text).map_err(|error| Usage(format!("`{shown}`: {error}")).into())
+}
+
+/// Columns that were typed, as a schema. The catalog gives ids of its own.
+pub(super) fn schema_of(columns: &[(String, String, bool)]) -> Value {
+    let fields = columns.iter().zip(1..).map(|((name, kind, is_required), id)| {
+        json!({"id": id, "name": name, "type": kind, "required": is_required})
+    });
+    json!({"type": "struct", "schema-id": 0, "fields": fields.collect::<Vec<Value>>()})
+}
+
+/// The member of a list whose id is the current one; null if there is none.
+pub(super) fn by_id<'v>(document: &'v Value, (list, id, current): (&str, &str, &str)) -> &'v Value {
+    let current = &document[current];
+    items(document, list).iter().find(|it| it[id] == *current).unwrap_or(&Value::Null)
+}
+
+/// What there is to say of one thing, line by line.
+pub(super) struct Details(String);
+
+impl Details {
+    pub(super) fn new(name: &str) -> Details {
+        Details(format!("{name}\n"))
+    }
+
+    /// A line, unless there is nothing to say.
+    pub(super) fn line(&mut self, name: &str, value: &Value) {
+        if !value.is_null() {
+            self.say(name, &text(value));
+        }
+    }
+
+    /// A line with a text that may be shown as it is.
+    pub(super) fn say(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.0.push_str(&format!("  {name:<14}{value}\n"));
+        }
+    }
+
+    /// A line with a time.
+    pub(super) fn time(&mut self, name: &str, ms: &Value) {
+        self.say(name, &time(ms));
+    }
+
+    pub(super) fn properties(&mut self, all: &Value) {
+        for (name, value) in all.as_object().into_iter().flatten() {
+            self.say("property", &format!("{}={}", plain(name), text(value)));
+        }
+    }
+
+    /// A table below what was said.
+    pub(super) fn table(&mut self, text: &str) {
+        if !text.is_empty() {
+            self.0.push_str(&format!("\n{text}"));
+        }
+    }
+
+    pub(super) fn done(self) -> String {
+        self.0
+    }
+}
+
+fn details(name: &str, answer: &Value) -> String {
+    let document = &answer["metadata"];
+    let columns = by_id(document, ("schemas", "schema-id", "current-schema-id"));
+    let spec = by_id(document, ("partition-specs", "spec-id", "default-spec-id"));
+    let order = by_id(document, ("sort-orders", "order-id", "default-sort-order-id"));
+    let mut shown = Details::new(name);
+    shown.line("location", &document["location"]);
+    shown.line("metadata", &answer["metadata-location"]);
+    shown.line("uuid", &document["table-uuid"]);
+    shown.line("format", &document["format-version"]);
+    shown.time("changed", &document["last-updated-ms"]);
+    shown.say("partitions", &transforms(spec, columns));
+    shown.say("sorted by", &transforms(order, columns));
+    let count = items(document, "snapshots").len();
+    shown.say("snapshots", &count.to_string());
+    shown.properties(&document["properties"]);
+    shown.table(&schema(columns));
+    shown.table(&refs(document));
+    shown.done()
+}
+
+/// Partitions or an order: what is done to which columns.
+fn transforms(spec: &Value, schema: &Value) -> String {
+    let name = |id: &Value| {
+        let found = items(schema, "fields").iter().find(|it| it["id"] == *id);
+        // A column within another one, or one that is gone.
+        found.map_or_else(|| format!("#{}", text(id)), |it| text(&it["name"]))
+    };
+    let one = |it: &Value| {
+        let sources = match items(it, "source-ids") {
+            [] => name(&it["source-id"]),
+            several => several.iter().map(name).collect::<Vec<_>>().join(", "),
+        };
+        let shown = match text(&it["transform"]).as_str() {
+            "identity" => sources,
+            transform => format!("{transform}({sources})"),
+        };
+        match it["direction"].as_str() {
+            Some("desc") => format!("{shown} desc"),
+            _ => shown,
+        }
+    };
+    items(spec, "fields").iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The columns of a schema.
+pub(super) fn schema(schema: &Value) -> String {
+    let mut rows = vec![["id", "column", "type", "required", "comment"].map(str::to_owned)];
+    for field in items(schema, "fields") {
+        let required = if field["required"] == json!(true) { "yes" } else { "" };
+        rows.push([
+            text(&field["id"]),
+            text(&field["name"]),
+            kind(&field["type"], LEVELS_SHOWN),
+            required.to_owned(),
+            field.get("doc").map(text).unwrap_or_default(),
+        ]);
+    }
+    columns(&rows, "")
+}
+
+/// A type in one line.
+fn kind(of: &Value, levels: usize) -> String {
+    let Some(name) = of["type"].as_str() else { return text(of) };
+    if levels == 0 {
+        return "…".to_owned();
+    }
+    let inner = |member: &str| kind(&of[member], levels - 1);
+    match name {
+        "list" => format!("list<{}>", inner("element")),
+        "map" => format!("map<{}, {}>", inner("key"), inner("value")),
+        "struct" => {
+            let fields = items(of, "fields").iter();
+            let fields = fields
+                .map(|it| format!("{}: {}", text(&it["name"]), kind(&it["type"], levels - 1)));
+            format!("struct<{}>", fields.collect::<Vec<_>>().join(", "))
+        }
+        other => plain(other),
+    }
+}
+
+/// Branches and tags.
+fn refs(document: &Value) -> String {
+    let mut rows = vec![["name", "kind", "snapshot", "of"].map(str::to_owned)];
+    for (name, it) in document["refs"].as_object().into_iter().flatten() {
+        let id = &it["snapshot-id"];
+        let snapshot = items(document, "snapshots").iter().find(|it| it["snapshot-id"] == *id);
+        let at = snapshot.map(|it| time(&it["timestamp-ms"])).unwrap_or_default();
+        rows.push([plain(name), text(&it["type"]), text(id), at]);
+    }
+    if rows.len() > 1 { columns(&rows, "") } else { String::new() }
+}
+
+/// Snapshots, the oldest first.
+fn history(document: &Value) -> String {
+    let heading = ["at", "snapshot", "parent", "operation", "added", "records", "refs"];
+    let mut rows = vec![heading.map(str::to_owned)];
+    let mut all: Vec<&Value> = items(document, "snapshots").iter().collect();
+    all.sort_by_key(|it| it["timestamp-ms"].as_i64());
+    for it in all {
+        let summary = &it["summary"];
+        let known = |name: &str| summary.get(name).map(text).unwrap_or_default();
+        let refs = document["refs"].as_object().into_iter().flatten();
+        let refs = refs.filter(|(_, of)| of["snapshot-id"] == it["snapshot-id"]);
+        rows.push([
+            time(&it["timestamp-ms"]),
+            text(&it["snapshot-id"]),
+            it.get("parent-snapshot-id").map(text).unwrap_or_default(),
+            known("operation"),
+            known("added-records"),
+            known("total-records"),
+            refs.map(|(name, _)| plain(name)).collect::<Vec<_>>().join(", "),
+        ]);
+    }
+    columns(&rows, "")
+}
+
+/// Metadata files, the oldest first and the current one last.
+fn files(answer: &Value) -> String {
+    let document = &answer["metadata"];
+    let mut rows = vec![["at", "metadata file"].map(str::to_owned)];
+    for it in items(document, "metadata-log") {
+        rows.push([time(&it["timestamp-ms"]), text(&it["metadata-file"])]);
+    }
+    rows.push([time(&document["last-updated-ms"]), text(&answer["metadata-location"])]);
+    columns(&rows, "")
+}
+
+/// Milliseconds since 1970 as a date; nothing if they are none.
+fn time(ms: &Value) -> String {
+    ms.as_u64().map(clock::rfc3339_of_ms).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a person reads of a document.
+
+    use super::*;
+
+    fn answer() -> Value {
+        json!({"metadata-location": "file:///w/00001.json", "metadata": {
+            "location": "file:///w", "table-uuid": "u", "format-version": 2,
+            "last-updated-ms": 1_700_000_000_000_u64, "current-schema-id": 1,
+            "schemas": [{"schema-id": 0, "fields": []}, {"schema-id": 1, "fields": [
+                {"id": 1, "name": "id", "required": true, "type": "long"},
+                {"id": 2, "name": "tags", "required": false, "doc": "free\u{1b}[2J", "type":
+                    {"type": "map", "key": "string", "value": {"type": "list", "element":
+                        {"type": "struct", "fields": [{"id": 5, "name": "x", "type": "int"}]}}}},
+            ]}],
+            "default-spec-id": 0, "partition-specs": [{"spec-id": 0, "fields": [
+                {"source-id": 1, "transform": "bucket[16]"}, {"source-id": 9, "transform": "day"},
+            ]}],
+            "default-sort-order-id": 1, "sort-orders": [{"order-id": 1, "fields": [
+                {"source-id": 1, "transform": "identity", "direction": "desc"}]}],
+            "snapshots": [
+                {"snapshot-id": 7_258_950_548_773_449_607_u64, "parent-snapshot-id": 5,
+                    "timestamp-ms": 1_700_000_000_000_u64,
+                    "summary": {"operation": "append", "added-records": "2", "total-records": "3"}},
+                {"snapshot-id": 5, "timestamp-ms": 1_600_000_000_000_u64, "summary": {}},
+            ],
+            "refs": {"main": {"type": "branch", "snapshot-id": 7_258_950_548_773_449_607_u64}},
+            "properties": {"owner": "sales"}, "metadata-log": [
+                {"timestamp-ms": 1_600_000_000_000_u64, "metadata-file": "file:///w/0.json"}],
+        }})
+    }
+
+    fn check(shown: &str, expected: &[&str]) {
+        for line in expected {
+            let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(shown.lines().any(|it| words(it) == *line), "{line:?} is not in\n{shown}");
+        }
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
+
+    #[test]
+    fn a_table_is_shown_with_columns_and_branches() {
+        check(
+            &details("shop.orders", &answer()),
+            &[
+                "shop.orders",
+                "metadata file:///w/00001.json",
+                "changed 2023-11-14T22:13:20.000Z",
+                "partitions bucket[16](id), day(#9)",
+                "sorted by id desc",
+                "snapshots 2",
+                "property owner=sales",
+                "1 id long yes",
+                "2 tags map<string, list<struct<x: int>>> free\u{fffd}[2J",
+                "main branch 7258950548773449607 2023-11-14T22:13:20.000Z",
+            ],
+        );
+    }
+
+    #[test]
+    fn snapshots_come_in_the_order_of_their_times() {
+        let shown = history(&answer()["metadata"]);
+        check(
+            &shown,
+            &[
+                "2020-09-13T12:26:40.000Z 5",
+                "2023-11-14T22:13:20.000Z 7258950548773449607 5 append 2 3 main",
+            ],
+        );
+        assert!(shown.find("2020-") < shown.find("2023-"));
+        check(&files(&answer()), &["2020-09-13T12:26:40.000Z file:///w/0.json"]);
+    }
+
+    #[test]
+    fn nested_types_are_shown_to_a_depth() {
+        let mut deep = json!("int");
+        for _ in 0..100 {
+            deep = json!({"type": "list", "element": deep});
+        }
+        assert_eq!(kind(&deep, 2), "list<list<…>>");
+    }
+}

@@ -1,0 +1,63 @@
+//! `cove catalog view`.
+
+use anyhow::Result;
+use node::clock;
+use serde_json::json;
+
+use super::lake::{Kind, Lake, items, pairs};
+use super::tables::{Details, by_id, schema, schema_of};
+use super::text;
+use crate::cli::ViewCommand;
+
+pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
+    match command {
+        ViewCommand::List { namespace } => lake.list(Kind::View, namespace).await,
+        ViewCommand::Create { name, sql, dialect, column, property } => {
+            let (namespace, own) = name.split();
+            let body = json!({
+                "name": own,
+                "schema": schema_of(column),
+                "properties": pairs(property),
+                "view-version": {
+                    "version-id": 1,
+                    "timestamp-ms": clock::wall_ms(),
+                    "schema-id": 0,
+                    "summary": {"engine-name": "cove"},
+                    "representations": [{"type": "sql", "sql": sql, "dialect": dialect}],
+                    "default-namespace": namespace,
+                },
+            });
+            let answer = lake.post(&lake.namespace(namespace, "/views"), &body).await?;
+            lake.show(&answer, || format!("{} is made\n", name.shown()))
+        }
+        ViewCommand::Show { name } => {
+            let answer = lake.get(&lake.relation(Kind::View, name)).await?;
+            lake.show(&answer, || {
+                let document = &answer["metadata"];
+                let of = ("versions", "version-id", "current-version-id");
+                let version = by_id(document, of);
+                let mut shown = Details::new(&name.shown());
+                shown.line("location", &document["location"]);
+                shown.line("metadata", &answer["metadata-location"]);
+                shown.line("uuid", &document["view-uuid"]);
+                shown.time("since", &version["timestamp-ms"]);
+                shown.properties(&document["properties"]);
+                for it in items(version, "representations") {
+                    shown.line(&text(&it["dialect"]), &it["sql"]);
+                }
+                let current = &version["schema-id"];
+                let all = items(document, "schemas").iter();
+                let columns = all.clone().find(|it| it["schema-id"] == *current);
+                shown.table(&columns.map(schema).unwrap_or_default());
+                shown.done()
+            })
+        }
+        ViewCommand::Properties { name, change } => {
+            lake.commit_properties((Kind::View, name), &change.set, &change.unset).await
+        }
+        ViewCommand::Rename { from, to } => lake.rename(Kind::View, from, to).await,
+        ViewCommand::Drop { names } => {
+            lake.drop_each(names, |it| lake.relation(Kind::View, it)).await
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! What there is to type for the catalog: `cove catalog`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{HELP_TEMPLATE, ServerArgs};
+use crate::catalog::names::{Name, column, levels, relation};
+use crate::values;
+
+/// `cove catalog`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+The levels of a namespace, and what is in it, are divided by dots: `shop.eu.orders`. A dot
+that belongs to a name is written `\\.`: `shop.v1\\.5` is `v1.5` in `shop`. Without
+--warehouse it is the server's first one.
+
+The server is the one of --server, of COVE_URL, of the data directory's addresses.json,
+or http://127.0.0.1:4100. The token is that of --token-file, of COVE_TOKEN, or of the
+data directory when the server is on this machine; a client's access token is good, too.
+
+Examples:
+  cove catalog serve
+  cove catalog namespace create shop
+  cove catalog table create shop.orders --column id:long:required --column note:string
+  cove catalog table show shop.orders
+  cove catalog principal add spark && cove catalog grant add client:ID write --namespace shop
+  cove catalog table list shop --json | jq .identifiers
+
+Exit codes: 0 done, 2 wrong usage or refused, 125 no server answers or it will not do it."
+)]
+pub(crate) struct CatalogArgs {
+    #[command(subcommand)]
+    pub(crate) command: CatalogCommand,
+    /// Which warehouse [default: the server's first]
+    #[arg(long, value_name = "NAME", global = true)]
+    pub(crate) warehouse: Option<String>,
+    /// Print the answer as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+}
+
+/// What to do with a catalog.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum CatalogCommand {
+    /// Be the catalog alone: no sandboxes, no bouncer
+    Serve(CatalogServeArgs),
+    /// Make namespaces; list, show, change and drop them
+    Namespace(NamespaceArgs),
+    /// Make tables; list, show, rename, register, change and drop them
+    Table(TableArgs),
+    /// Make views; list, show, rename, change and drop them
+    View(ViewArgs),
+    /// Make clients of the catalog, list and remove them, change their secrets
+    Principal(PrincipalArgs),
+    /// Give rights, list them and take them back
+    Grant(GrantArgs),
+}
+
+/// `cove catalog serve`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Settings are those of `cove serve`: the file, the environment, then these flags; only
+[catalog], [store], [limits], [log], http and drain_s matter. The first start makes an
+API token, which `cove token` prints. A data directory has one server at a time.
+
+Examples:
+  cove catalog serve
+  cove catalog serve --http 0.0.0.0:8181 --config cove.toml
+  COVE_STORE__URL=postgres://cove@db/cove cove catalog serve
+
+Exit codes: 0 stopped by a signal, 1 cannot start, 2 wrong usage."
+)]
+pub(crate) struct CatalogServeArgs {
+    /// Where to listen for HTTP; port 0 takes any free one [default: 127.0.0.1:4100]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) http: Option<String>,
+    /// Least severe log lines to write: off, error, warn, info, debug or trace [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub(crate) log_level: Option<String>,
+    /// How log lines look: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<String>,
+}
+
+/// `cove catalog namespace`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  cove catalog namespace create shop --property owner=sales
+  cove catalog namespace create shop.eu
+  cove catalog namespace list shop
+  cove catalog namespace properties shop --set owner=eu --unset old
+  cove catalog namespace drop shop.eu"
+)]
+pub(crate) struct NamespaceArgs {
+    #[command(subcommand)]
+    pub(crate) command: NamespaceCommand,
+}
+
+/// What to do with namespaces.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum NamespaceCommand {
+    /// List namespaces of the first level, or those in one
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// The one they are in
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        parent: Option<Name>,
+    },
+    /// Make a namespace; what it is in has to be there
+    #[command(help_template = HELP_TEMPLATE)]
+    Create {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        name: Name,
+        /// A property
+        #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+        property: Vec<(String, String)>,
+    },
+    /// Show a namespace's properties
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        name: Name,
+    },
+    /// Set and unset properties of a namespace, all at once
+    #[command(help_template = HELP_TEMPLATE)]
+    Properties {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        name: Name,
+        #[command(flatten)]
+        change: PropertyArgs,
+    },
+    /// Drop namespaces; they have to be empty
+    #[command(help_template = HELP_TEMPLATE)]
+    Drop {
+        /// Their names
+        #[arg(required = true, value_name = "NAMESPACE", value_parser = levels)]
+        names: Vec<Name>,
+    },
+}
+
+/// Properties to be set and unset.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct PropertyArgs {
+    /// A property to set
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        value_parser = values::variable,
+        required_unless_present = "unset"
+    )]
+    pub(crate) set: Vec<(String, String)>,
+    /// The name of a property to take away
+    #[arg(long, value_name = "NAME")]
+    pub(crate) unset: Vec<String>,
+}
+
+/// `cove catalog table`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  cove catalog table create shop.orders --column id:long:required --column 'price:decimal(9,2)'
+  cove catalog table show shop.orders
+  cove catalog table history shop.orders
+  cove catalog table properties shop.orders --set write.format.default=parquet
+  cove catalog table register shop.old file:///data/old/metadata/00007-….metadata.json
+  cove catalog table drop shop.orders --purge"
+)]
+pub(crate) struct TableArgs {
+    #[command(subcommand)]
+    pub(crate) command: TableCommand,
+}
+
+/// What to do with tables.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TableCommand {
+    /// List the tables of a namespace
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        namespace: Name,
+    },
+    /// Make a table without rows
+    Create(Box<CreateTableArgs>),
+    /// Show a table: where it is, its columns, branches and tags, properties
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+    },
+    /// List a table's snapshots, the oldest first
+    #[command(help_template = HELP_TEMPLATE)]
+    History {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+        /// List its metadata files instead
+        #[arg(long)]
+        metadata: bool,
+    },
+    /// Set and unset properties of a table in one commit
+    #[command(help_template = HELP_TEMPLATE)]
+    Properties {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+        #[command(flatten)]
+        change: PropertyArgs,
+    },
+    /// Give a table another name, in the same namespace or another one
+    #[command(help_template = HELP_TEMPLATE)]
+    Rename {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        from: Name,
+        /// Its name from now on
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        to: Name,
+    },
+    /// Make a table of a metadata file that is there
+    #[command(help_template = HELP_TEMPLATE)]
+    Register {
+        /// What to call it
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+        /// Where the metadata file is
+        #[arg(value_name = "LOCATION")]
+        location: String,
+        /// Let a table of this name have it, if there is one
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Release a table: its files stay, and its last metadata file is printed
+    #[command(help_template = HELP_TEMPLATE)]
+    Unregister {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+    },
+    /// Drop tables
+    #[command(help_template = HELP_TEMPLATE)]
+    Drop {
+        /// Their names
+        #[arg(required = true, value_name = "TABLE", value_parser = relation)]
+        names: Vec<Name>,
+        /// Remove their files, too
+        #[arg(long)]
+        purge: bool,
+    },
+}
+
+/// `cove catalog table create`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Types are Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp,
+timestamptz, string, uuid, fixed[N], binary, and more with --format-version 3. Nested
+columns, partitions and orders come from a file: the body of Iceberg's createTable, whose
+name may be left out.
+
+Examples:
+  cove catalog table create shop.orders --column id:long:required --column at:timestamptz
+  cove catalog table create shop.orders --from orders.json --property owner=sales"
+)]
+pub(crate) struct CreateTableArgs {
+    /// Its name
+    #[arg(value_name = "TABLE", value_parser = relation)]
+    pub(crate) name: Name,
+    /// A column; `:required` behind its type if every row has it
+    #[arg(
+        long,
+        value_name = "NAME:TYPE",
+        value_parser = column,
+        required_unless_present = "from",
+        conflicts_with = "from"
+    )]
+    pub(crate) column: Vec<(String, String, bool)>,
+    /// File with all of it, as JSON; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// A property
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) property: Vec<(String, String)>,
+    /// Where its files go [default: below its namespace's or warehouse's location]
+    #[arg(long, value_name = "LOCATION")]
+    pub(crate) location: Option<String>,
+    /// Version of Iceberg's format: 1, 2 or 3 [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub(crate) format_version: Option<u8>,
+}
+
+/// `cove catalog view`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  cove catalog view create shop.recent --sql 'select id from shop.orders' --column id:long
+  cove catalog view show shop.recent
+  cove catalog view rename shop.recent shop.latest
+  cove catalog view drop shop.latest"
+)]
+pub(crate) struct ViewArgs {
+    #[command(subcommand)]
+    pub(crate) command: ViewCommand,
+}
+
+/// What to do with views.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ViewCommand {
+    /// List the views of a namespace
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        namespace: Name,
+    },
+    /// Make a view
+    #[command(help_template = HELP_TEMPLATE)]
+    Create {
+        /// Its name
+        #[arg(value_name = "VIEW", value_parser = relation)]
+        name: Name,
+        /// Its query
+        #[arg(long, value_name = "TEXT")]
+        sql: String,
+        /// Whose SQL that is
+        #[arg(long, value_name = "NAME", default_value = "spark")]
+        dialect: String,
+        /// A column of its result
+        #[arg(long, required = true, value_name = "NAME:TYPE", value_parser = column)]
+        column: Vec<(String, String, bool)>,
+        /// A property
+        #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+        property: Vec<(String, String)>,
+    },
+    /// Show a view: its columns, its query in each dialect, properties
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "VIEW", value_parser = relation)]
+        name: Name,
+    },
+    /// Set and unset properties of a view in one commit
+    #[command(help_template = HELP_TEMPLATE)]
+    Properties {
+        /// Its name
+        #[arg(value_name = "VIEW", value_parser = relation)]
+        name: Name,
+        #[command(flatten)]
+        change: PropertyArgs,
+    },
+    /// Give a view another name
+    #[command(help_template = HELP_TEMPLATE)]
+    Rename {
+        /// Its name
+        #[arg(value_name = "VIEW", value_parser = relation)]
+        from: Name,
+        /// Its name from now on
+        #[arg(value_name = "VIEW", value_parser = relation)]
+        to: Name,
+    },
+    /// Drop views
+    #[command(help_template = HELP_TEMPLATE)]
+    Drop {
+        /// Their names
+        #[arg(required = true, value_name = "VIEW", value_parser = relation)]
+        names: Vec<Name>,
+    },
+}
+
+/// `cove catalog principal`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A client of the catalog has an id and a secret, and gets access tokens by them as OAuth 2
+has it. What `add` and `rotate` print on standard output is `ID:SECRET`, which is what
+Iceberg's clients want as `credential`. The secret is told once.
+
+Examples:
+  credential=$(cove catalog principal add spark)
+  cove catalog principal rotate cl_4Q2M8V3T5W --grace 1h
+  cove catalog principal list"
+)]
+pub(crate) struct PrincipalArgs {
+    #[command(subcommand)]
+    pub(crate) command: PrincipalCommand,
+}
+
+/// What to do with clients.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PrincipalCommand {
+    /// Make a client and print its id and secret, once
+    #[command(help_template = HELP_TEMPLATE)]
+    Add {
+        /// What to call it
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Let it do everything
+        #[arg(long)]
+        operator: bool,
+    },
+    /// List clients, without secrets
+    #[command(help_template = HELP_TEMPLATE)]
+    List,
+    /// Give a client another secret and print it, once
+    #[command(help_template = HELP_TEMPLATE)]
+    Rotate {
+        /// Its id, as `list` shows it
+        #[arg(value_name = "ID")]
+        id: String,
+        /// How long the old secret is good, too, such as 1h [default: no longer]
+        #[arg(long, value_name = "TIME", value_parser = values::duration)]
+        grace: Option<Duration>,
+    },
+    /// Remove clients with their tokens and grants
+    #[command(help_template = HELP_TEMPLATE)]
+    Remove {
+        /// Their ids
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// `cove catalog grant`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Rights are read, write (and read), manage (and write), and grant: to give what one has.
+A right to something is one to all that is in it; without --namespace, --table or --view
+it is to the whole warehouse. Principals are `client:ID` and `tenant:NAME`.
+
+Examples:
+  cove catalog grant add client:cl_4Q2M8V3T5W read,write --namespace shop
+  cove catalog grant add tenant:team read --table shop.orders
+  cove catalog grant list --principal tenant:team
+  cove catalog grant revoke tenant:team read --table shop.orders"
+)]
+pub(crate) struct GrantArgs {
+    #[command(subcommand)]
+    pub(crate) command: GrantCommand,
+}
+
+/// What to do with rights.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum GrantCommand {
+    /// Give rights
+    #[command(help_template = HELP_TEMPLATE)]
+    Add(GrantedArgs),
+    /// List rights that were given in a warehouse
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Only those of this one
+        #[arg(long, value_name = "PRINCIPAL")]
+        principal: Option<String>,
+    },
+    /// Take rights back that were given on exactly this
+    #[command(help_template = HELP_TEMPLATE)]
+    Revoke(GrantedArgs),
+}
+
+/// Who gets which rights to what.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct GrantedArgs {
+    /// Whose
+    #[arg(value_name = "PRINCIPAL")]
+    pub(crate) principal: String,
+    /// Which, with commas: read, write, manage, grant
+    #[arg(value_name = "RIGHT", required = true, value_delimiter = ',',
+        value_parser = ["read", "write", "manage", "grant"])]
+    pub(crate) rights: Vec<String>,
+    /// To a namespace and what is in it
+    #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
+    pub(crate) namespace: Option<Name>,
+    /// To a table
+    #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
+    pub(crate) table: Option<Name>,
+    /// To a view
+    #[arg(long, value_name = "VIEW", value_parser = relation,
+        conflicts_with_all = ["namespace", "table"])]
+    pub(crate) view: Option<Name>,
+}
