@@ -2,15 +2,20 @@
 //!
 //! There are two kinds of principals. A token of Cove's with the scope `catalog` stands for its
 //! tenant, or, when it is an operator's, for somebody who may do everything. A client is the
-//! catalog's own: it has a secret, and gets an access token for an hour by it, as OAuth 2 has it.
+//! catalog's own: it has a secret, and gets an access token for an hour by it, as OAuth 2 has it,
+//! or API keys that last.
 //!
 //! Rights are granted on a warehouse, a namespace, a table or a view, and hold for all that is in
-//! it. They go by name: what gets a name later has the rights of that name. Everything that a
-//! request needs is in memory; the store is read when something was changed.
+//! it, to principals or to roles that they have. They go with what they are to: to another name,
+//! and away. Everything that a request needs is in memory; the store is read when something was
+//! changed, and for a token that was not seen yet.
 
 mod clients;
 mod grants;
+mod keys;
+mod known;
 mod random;
+mod roles;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -18,6 +23,7 @@ mod tokens;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,15 +32,27 @@ use node::auth::{Scope, Tokens};
 use node::clock::{self, Ids};
 use node::store::Store;
 use parking_lot::RwLock;
+use tokio::sync::Semaphore;
 
 pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
 pub use self::grants::{GRANTS_MAX, Grant, Rights};
-pub use self::tokens::{AccessToken, LIFETIME, TOKENS_MAX};
+pub use self::keys::{
+    KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewKey,
+};
+pub use self::known::KNOWN_MAX;
+pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
+pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
 use self::clients::Client;
 use self::grants::Grants;
+use self::keys::Keys;
+use self::known::Known;
+use self::random::Generator;
+use self::roles::{Ready, Roles};
 use self::store::AccessStore;
-use self::tokens::{Found, Issued};
+pub(crate) use self::store::{
+    MIGRATIONS, SERVICE, forget_namespace, forget_relation, relation_moved,
+};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::{Authority, Object, Right, Who};
@@ -42,6 +60,9 @@ use crate::warehouse::Warehouse;
 
 /// How long another server may go on honouring what was taken back at this one.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How often is kept what need not be kept at once, and forgotten what has ended.
+const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 
 /// What access tokens begin with, so that they are told from Cove's own.
 pub const TOKEN_PREFIX: &str = "cat_";
@@ -54,7 +75,10 @@ struct Inner {
     cove: Tokens,
     store: AccessStore,
     ids: Ids,
-    issued: Issued,
+    generator: Generator,
+    known: Known,
+    /// Tokens that are looked for in the store.
+    lookups: Semaphore,
     loaded: RwLock<Loaded>,
     /// Held while the store is read, so that what was read first is not put in place last.
     loading: tokio::sync::Mutex<()>,
@@ -65,7 +89,10 @@ struct Inner {
 struct Loaded {
     version: u64,
     clients: HashMap<Box<str>, Arc<Client>>,
+    keys: Keys,
+    roles: Roles,
     grants: Grants,
+    ready: Ready,
 }
 
 impl fmt::Debug for Access {
@@ -85,7 +112,9 @@ impl Access {
             cove,
             store,
             ids: Ids::new().map_err(Error::internal)?,
-            issued: Issued::new()?,
+            generator: Generator::new()?,
+            known: Known::default(),
+            lookups: Semaphore::new(tokens::LOOKUPS_MAX),
             loaded: RwLock::default(),
             loading: tokio::sync::Mutex::default(),
         };
@@ -99,58 +128,48 @@ impl Access {
     /// # Errors
     /// `NotAuthorized` when there is no token, several, or one that is not known;
     /// `AuthenticationTimeout` when it has ended; `Forbidden` when it is for something else.
-    pub fn identify(&self, headers: &HeaderMap) -> Result<Who> {
-        if let Some(token) = own_token(headers) {
-            return self.holder(token);
+    pub async fn identify(&self, headers: &HeaderMap) -> Result<Who> {
+        match bearer(headers) {
+            Some(token) if token.starts_with(TOKEN_PREFIX) => return self.holder(token).await,
+            Some(token) if token.starts_with(KEY_PREFIX) => return self.key_holder(token),
+            _ => {}
         }
         let found = node::http::authenticate(&self.0.cove, headers, Scope::Catalog);
         let principal = found.map_err(|error| crate::http::from_shell(&error))?;
-        Ok(Who {
-            id: format!("tenant:{}", principal.tenant).into(),
-            name: principal.name,
-            operator: principal.operator,
-        })
+        let operator = principal.operator;
+        let who = Who::new(&format!("tenant:{}", principal.tenant), &principal.name);
+        Ok(Who { operator, ..who })
     }
 
-    /// Whose an access token is.
-    fn holder(&self, token: &str) -> Result<Who> {
-        match self.0.issued.find(token, clock::now()) {
-            // It may have been given out while its client was removed.
-            Found::Live(who) if self.is_there(&who) => Ok(who),
-            Found::Ended => {
-                let message = "the access token has ended; ask for another one";
-                Err(Error::new(Kind::AuthenticationTimeout, message))
-            }
-            Found::Live(_) | Found::Unknown => {
-                Err(Error::new(Kind::NotAuthorized, "the access token is not known"))
-            }
-        }
-    }
-
-    fn is_there(&self, who: &Who) -> bool {
-        clients::of(who).is_some_and(|id| self.0.loaded.read().clients.contains_key(id))
-    }
-
-    /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`]. Never ends.
+    /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`], and tidies up,
+    /// once per [`TIDY_INTERVAL`]. Never ends.
     pub async fn keep_current(self) {
-        if !self.0.store.is_shared_by_servers() {
-            // Nobody else changes anything.
-            return std::future::pending().await;
-        }
-        let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
+        let mut reload = tokio::time::interval(RELOAD_INTERVAL);
+        let mut tidy = tokio::time::interval(TIDY_INTERVAL);
         let mut failed = false;
         loop {
-            ticks.tick().await;
-            let result = self.reload().await;
+            let result = tokio::select! {
+                _ = reload.tick() => self.reload().await,
+                _ = tidy.tick() => self.tidy().await,
+            };
             // Said once, not at every try.
             if let Err(error) = &result
                 && !failed
             {
                 let error = error as &dyn std::error::Error;
-                tracing::error!(error, "failed to read the catalog's clients and grants");
+                tracing::error!(error, "failed to read or keep the catalog's clients and grants");
             }
             failed = result.is_err();
         }
+    }
+
+    /// Keeps what need not be kept at once, and forgets what has ended.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn tidy(&self) -> Result<()> {
+        self.keep_used().await?;
+        self.0.store.forget_tokens(clock::wall_ms()).await
     }
 
     /// Takes over what was changed since it was last read, if anything was.
@@ -168,8 +187,15 @@ impl Access {
         let clients: HashMap<Box<str>, Arc<Client>> =
             kept.clients.into_iter().map(|it| (it.id.clone(), Arc::new(it))).collect();
         let grants = Grants::new(&kept.grants)?;
-        self.0.issued.keep_of(|id| clients.contains_key(id));
-        *self.0.loaded.write() = Loaded { version: kept.version, clients, grants };
+        let is_there = |who: &Who| clients::of(who).is_none_or(|id| clients.contains_key(id));
+        self.0.known.keep(is_there);
+        for hash in &kept.revoked {
+            self.0.known.forget(hash);
+        }
+        let mut loaded = self.0.loaded.write();
+        let keys = Keys::new(kept.keys, &loaded.keys);
+        let (version, roles) = (kept.version, Roles::new(kept.roles));
+        *loaded = Loaded { version, clients, keys, roles, grants, ready: Ready::default() };
         Ok(())
     }
 
@@ -178,16 +204,20 @@ impl Access {
         if who.operator {
             return Rights::ALL;
         }
-        self.0.loaded.read().grants.rights(&who.id, warehouse.id(), object)
+        let loaded = self.0.loaded.read();
+        let trees = loaded.ready.trees(who, &loaded.roles, &loaded.grants);
+        trees.map(|it| it.rights(warehouse.id(), object)).unwrap_or_default()
     }
 
     /// Gives rights. Those that somebody has already stay.
     ///
     /// # Errors
     /// `Forbidden` when who gives them has no right to grant, or not all of these; `BadRequest`
-    /// when there are too many grants.
+    /// when there are too many grants; `NotFound` when they are to a role or a client that there
+    /// is not; `NoSuchNamespace`, `NoSuchTable`.
     pub async fn grant(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
         self.may_change(who, warehouse, grant)?;
+        self.require_principal(&grant.principal)?;
         self.0.store.grant(warehouse.id(), grant).await?;
         self.load().await
     }
@@ -216,6 +246,20 @@ impl Access {
         let kept = self.0.store.load().await?.grants.into_iter();
         let here = kept.filter(|(place, _)| **place == **warehouse.id()).map(|(_, grant)| grant);
         Ok(here.filter(|it| principal.is_none_or(|wanted| it.principal == wanted)).collect())
+    }
+
+    /// Refuses a role or a client that there is not: a mistake, and whoever gets the name later
+    /// would have the rights. Others are not known before they come.
+    fn require_principal(&self, id: &str) -> Result<()> {
+        let loaded = self.0.loaded.read();
+        if let Some(client) = id.strip_prefix("client:") {
+            let found = loaded.clients.get(client);
+            return found.map(drop).ok_or_else(|| clients::no_such(client));
+        }
+        match id.strip_prefix("role:") {
+            Some(role) if !loaded.roles.is_there(role) => Err(roles::no_such(role)),
+            _ => Ok(()),
+        }
     }
 
     fn may_change(&self, who: &Who, warehouse: &Warehouse, grant: &Grant) -> Result<()> {
@@ -259,6 +303,10 @@ impl Authority for Access {
             false => Err(forbidden(who, right)),
         }
     }
+
+    fn refresh(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
+        Box::pin(self.reload())
+    }
 }
 
 /// Refuses whoever is no operator.
@@ -282,14 +330,8 @@ fn object<'a>(namespace: Option<&'a NamespaceIdent>, ident: &'a Option<TableIden
     }
 }
 
-/// The access token of a request, if that is all it has to show: two tokens would let a proxy
-/// check one and the server use the other.
-fn own_token(headers: &HeaderMap) -> Option<&str> {
-    let token = bearer(headers)?;
-    token.starts_with(TOKEN_PREFIX).then_some(token)
-}
-
-/// What the one `Authorization: Bearer` header says.
+/// What the one `Authorization: Bearer` header says: two tokens would let a proxy check one and the
+/// server use the other.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = values.next()?.to_str().ok()?;

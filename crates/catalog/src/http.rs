@@ -10,9 +10,10 @@
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
 //! | `tail` | what an answer with a table says for one principal |
 //! | `namespaces`, `tables`, `views` | the operations |
-//! | `oauth`, `manage` | access tokens; clients and grants |
+//! | `oauth`, `manage`, `identities` | access tokens; clients and grants; API keys and roles |
 
 mod answer;
+mod identities;
 mod manage;
 mod namespaces;
 mod oauth;
@@ -92,8 +93,10 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
 }
 
 async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
-    if op == Op::Token {
-        return oauth::reply(ground, request).await;
+    match op {
+        Op::Token => return oauth::reply(ground, request).await,
+        Op::RevokeToken => return oauth::reply_to_revoke(ground, request).await,
+        _ => {}
     }
     match perform(ground, op, request).await {
         Ok(response) => response,
@@ -104,7 +107,7 @@ async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
 async fn perform(ground: &Ground, op: Op, request: Request) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
     // Before anything of the request is looked at, so that strangers learn nothing.
-    let who = ground.access.identify(&parts.headers)?;
+    let who = ground.access.identify(&parts.headers).await?;
     let params = RawPathParams::from_request_parts(&mut parts, &()).await;
     let params = params
         .map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))?;
@@ -119,7 +122,7 @@ async fn perform(ground: &Ground, op: Op, request: Request) -> Result<Response> 
 async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
     match op {
         Op::Config => config(input),
-        Op::Token => Err(Error::internal("tokens are not asked for here")),
+        Op::Token | Op::RevokeToken => Err(Error::internal("tokens are not asked for here")),
         Op::ListNamespaces => namespaces::list(input).await,
         Op::CreateNamespace => namespaces::create(input).await,
         Op::LoadNamespace => namespaces::load(input).await,
@@ -161,6 +164,14 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::CreateClient => manage::create_client(input).await,
         Op::RotateClient => manage::rotate_client(input).await,
         Op::DeleteClient => manage::delete_client(input).await,
+        Op::ListKeys => identities::list_keys(input),
+        Op::CreateKey => identities::create_key(input).await,
+        Op::RotateKey => identities::rotate_key(input).await,
+        Op::DeleteKey => identities::delete_key(input).await,
+        Op::ListRoles => identities::list_roles(input),
+        Op::CreateRole => identities::create_role(input).await,
+        Op::ChangeMembers => identities::change_members(input).await,
+        Op::DeleteRole => identities::delete_role(input).await,
         Op::ListGrants => manage::list_grants(input).await,
         Op::Grant => manage::grant(input).await,
         Op::Revoke => manage::revoke(input).await,

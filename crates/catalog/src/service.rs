@@ -37,7 +37,7 @@ pub use self::locks::{Locks, Turn};
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use self::recover::Recovered;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
-pub use self::who::{Authority, Call, IdempotencyKey, Object, OperatorsOnly, Right, Who};
+pub use self::who::{Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, Who};
 use crate::cache::{Cache, Key};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
@@ -213,6 +213,17 @@ impl Catalog {
         object: Object<'_>,
     ) -> Result<()> {
         if who.operator { Ok(()) } else { self.0.authority.check(who, warehouse, right, object) }
+    }
+}
+
+impl Catalog {
+    /// Lets rights follow what was renamed or dropped, before its name is free for others.
+    pub(crate) async fn rights_moved(&self) {
+        if let Err(error) = self.0.authority.refresh().await {
+            // They are read again soon.
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "failed to read rights after something was moved");
+        }
     }
 }
 

@@ -25,6 +25,7 @@ pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,
 };
 pub use self::warehouses::WarehouseRow;
+use crate::access;
 use crate::error::{Error, Result};
 
 /// Rows that are asked for at a time where all are wanted.
@@ -43,7 +44,7 @@ impl CatalogStore {
     /// # Errors
     /// When that fails; see [`Store::migrate`].
     pub async fn open(store: Store) -> Result<CatalogStore> {
-        store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+        migrate(&store).await?;
         let ids = Arc::new(Ids::new().map_err(Error::internal)?);
         Ok(CatalogStore { store, ids })
     }
@@ -62,6 +63,16 @@ impl CatalogStore {
     pub fn store(&self) -> &Store {
         &self.store
     }
+}
+
+/// Brings the tables of the catalog and of access to it up to date. Those of access name those of
+/// the catalog, and what is dropped takes its rights along, so that nobody has only one half.
+///
+/// # Errors
+/// When that fails; see [`Store::migrate`].
+pub(crate) async fn migrate(store: &Store) -> Result<()> {
+    store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+    Ok(store.migrate(access::SERVICE, access::MIGRATIONS).await?)
 }
 
 /// A time as a column.

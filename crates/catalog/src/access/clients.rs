@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use node::clock;
 use serde::Serialize;
-use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use super::{Access, only_operators, random};
+use super::random::{self, Hash, hash};
+use super::{Access, only_operators};
 use crate::error::{Error, Kind, Result};
 use crate::service::Who;
 
@@ -36,10 +36,10 @@ pub(super) struct Client {
     pub(super) name: Box<str>,
     /// Whether it may do everything.
     pub(super) operator: bool,
-    /// SHA-256 of its secret, which has 256 random bits: a slow hash would protect nothing.
-    pub(super) secret: [u8; 32],
-    /// The one before, and until when it is good (milliseconds since 1970).
-    pub(super) previous: Option<([u8; 32], u64)>,
+    /// Of its secret.
+    pub(super) secret: Hash,
+    /// Of the one before, and until when that is good (milliseconds since 1970).
+    pub(super) previous: Option<(Hash, u64)>,
     /// When it was made.
     pub(super) created_ms: u64,
 }
@@ -94,7 +94,7 @@ impl Client {
 
     /// Who it is where something is asked for.
     pub(super) fn who(&self) -> Who {
-        Who { id: self.principal().into(), name: (*self.name).into(), operator: self.operator }
+        Who { operator: self.operator, ..Who::new(&self.principal(), &self.name) }
     }
 
     fn principal(&self) -> String {
@@ -117,11 +117,35 @@ pub(super) fn of(who: &Who) -> Option<&str> {
     who.id.strip_prefix(PRINCIPAL_PREFIX)
 }
 
-fn hash(secret: &str) -> [u8; 32] {
-    Sha256::digest(secret.as_bytes()).into()
+/// Refuses others than operators and the client itself. A token that may use one role only, and an
+/// API key, which lasts long and lies about, give no way to other secrets.
+pub(super) fn require_own(who: &Who, id: &str) -> Result<()> {
+    match of(who) == Some(id) && who.claims.is_none() {
+        true => Ok(()),
+        false => only_operators(who),
+    }
 }
 
-fn no_such(id: &str) -> Error {
+/// Whether this is what something may be called.
+pub(super) fn check_name(name: &str) -> Result<()> {
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control) {
+        return Ok(());
+    }
+    let message = format!("`name` has 1 to {NAME_BYTES_MAX} bytes and no control characters");
+    Err(Error::new(Kind::BadRequest, message))
+}
+
+/// Until when an old secret is good beside a new one (milliseconds since 1970).
+pub(super) fn grace_ends(grace: Duration, now_ms: u64) -> Result<u64> {
+    if grace > GRACE_MAX {
+        let message = format!("`grace-seconds` is at most {}", GRACE_MAX.as_secs());
+        return Err(Error::new(Kind::BadRequest, message));
+    }
+    let grace_ms = u64::try_from(grace.as_millis()).map_err(Error::internal)?;
+    Ok(now_ms.saturating_add(grace_ms))
+}
+
+pub(super) fn no_such(id: &str) -> Error {
     let shown: String = id.chars().take(100).collect();
     Error::new(Kind::NotFound, format!("Client does not exist: {shown}"))
 }
@@ -134,12 +158,8 @@ impl Access {
     /// too many.
     pub async fn create_client(&self, who: &Who, name: &str, operator: bool) -> Result<NewSecret> {
         only_operators(who)?;
-        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
-            let message =
-                format!("`name` has 1 to {NAME_BYTES_MAX} bytes and no control characters");
-            return Err(Error::new(Kind::BadRequest, message));
-        }
-        let text = random::text(SECRET_PREFIX, &self.0.issued.secret()?);
+        check_name(name)?;
+        let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
         let client = Client {
             id: self.0.ids.next("cl_").into(),
             name: name.into(),
@@ -160,16 +180,9 @@ impl Access {
     /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
     /// the grace is too long.
     pub async fn rotate_client(&self, who: &Who, id: &str, grace: Duration) -> Result<NewSecret> {
-        if of(who) != Some(id) {
-            only_operators(who)?;
-        }
-        if grace > GRACE_MAX {
-            let message = format!("`grace-seconds` is at most {}", GRACE_MAX.as_secs());
-            return Err(Error::new(Kind::BadRequest, message));
-        }
-        let text = random::text(SECRET_PREFIX, &self.0.issued.secret()?);
-        let grace_ms = u64::try_from(grace.as_millis()).map_err(Error::internal)?;
-        let until_ms = clock::wall_ms().saturating_add(grace_ms);
+        require_own(who, id)?;
+        let until_ms = grace_ends(grace, clock::wall_ms())?;
+        let text = random::text(SECRET_PREFIX, &self.0.generator.secret()?);
         if !self.0.store.rotate_client(id, hash(&text), until_ms).await? {
             return Err(no_such(id));
         }
@@ -178,7 +191,7 @@ impl Access {
         Ok(NewSecret { client: client.ok_or_else(|| no_such(id))?, client_secret: text })
     }
 
-    /// Removes a client, its tokens and what was granted to it.
+    /// Removes a client, its tokens and keys, and what was granted to it.
     ///
     /// # Errors
     /// `Forbidden` for whoever is no operator; `NotFound`.

@@ -2,19 +2,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::roles;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::service::{Object, Right};
 
 /// Most grants.
 pub const GRANTS_MAX: usize = 50_000;
-
-/// Longest id of a principal, in bytes.
-const PRINCIPAL_BYTES_MAX: usize = 200;
 
 /// All rights there are.
 const RIGHTS: [Right; 4] = [Right::Read, Right::Write, Right::Manage, Right::Grant];
@@ -124,7 +123,9 @@ impl<'de> Deserialize<'de> for Rights {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Grant {
-    /// Who: `client:` and the id of a client, or `tenant:` and the tenant of a token.
+    /// Who: `client:` and the id of a client, `role:` and the name of a role, `tenant:` and the
+    /// tenant of a token, or `oidc:` or `group:`, the name of an issuer, and what it calls
+    /// somebody or a group.
     pub principal: String,
     /// A namespace; none for the whole warehouse.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,13 +144,7 @@ impl Grant {
     /// `BadRequest` that names the field.
     pub fn check(&self) -> Result<()> {
         let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
-        let known = ["client:", "tenant:"].iter().find_map(|it| self.principal.strip_prefix(it));
-        let is_name = known.is_some_and(|rest| {
-            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_graphic())
-        });
-        if !is_name || self.principal.len() > PRINCIPAL_BYTES_MAX {
-            return refuse("`principal` is `client:` or `tenant:` and an id");
-        }
+        roles::check_principal(&self.principal, roles::PRINCIPALS)?;
         if self.rights == Rights::NONE {
             return refuse("`rights` is empty");
         }
@@ -163,13 +158,30 @@ impl Grant {
 
 /// Rights as they are looked up: by principal and warehouse, then down the levels of a namespace.
 #[derive(Debug, Default)]
-pub(super) struct Grants(HashMap<Box<str>, HashMap<Box<str>, Node>>);
+pub(super) struct Grants(HashMap<Box<str>, Arc<Trees>>);
 
-#[derive(Debug, Default)]
+/// Rights of somebody in each warehouse, by its id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trees(HashMap<Box<str>, Node>);
+
+#[derive(Clone, Debug, Default)]
 struct Node {
     rights: Rights,
     namespaces: HashMap<Box<str>, Node>,
     relations: HashMap<Box<str>, Rights>,
+}
+
+impl Node {
+    fn add(&mut self, other: &Node) {
+        self.rights = self.rights.and(other.rights);
+        for (level, below) in &other.namespaces {
+            self.namespaces.entry(level.clone()).or_default().add(below);
+        }
+        for (name, rights) in &other.relations {
+            let own = self.relations.entry(name.clone()).or_default();
+            *own = own.and(*rights);
+        }
+    }
 }
 
 impl Grants {
@@ -178,11 +190,11 @@ impl Grants {
     /// # Errors
     /// When one of them is none.
     pub(super) fn new(all: &[(Box<str>, Grant)]) -> Result<Grants> {
-        let mut grants = Grants::default();
+        let mut grants: HashMap<Box<str>, Trees> = HashMap::new();
         for (warehouse, grant) in all {
             grant.check().map_err(Error::internal)?;
-            let of_principal = grants.0.entry(grant.principal.as_str().into()).or_default();
-            let mut node = of_principal.entry(warehouse.clone()).or_default();
+            let of_principal = grants.entry(grant.principal.as_str().into()).or_default();
+            let mut node = of_principal.0.entry(warehouse.clone()).or_default();
             for level in grant.namespace.iter().flat_map(|it| it.levels()) {
                 node = node.namespaces.entry(level.clone()).or_default();
             }
@@ -192,18 +204,33 @@ impl Grants {
             };
             *rights = rights.and(grant.rights);
         }
-        Ok(grants)
+        Ok(Grants(grants.into_iter().map(|(who, trees)| (who, Arc::new(trees))).collect()))
     }
 
-    /// What a principal may do with something: what was given on it and on all that it is in.
-    pub(super) fn rights(&self, principal: &str, warehouse: &str, object: Object<'_>) -> Rights {
+    /// What was given to a principal itself.
+    pub(super) fn of(&self, principal: &str) -> Option<&Arc<Trees>> {
+        self.0.get(principal)
+    }
+}
+
+impl Trees {
+    /// What was given to any of several principals.
+    pub(super) fn of_all<'a>(all: impl IntoIterator<Item = &'a Arc<Trees>>) -> Trees {
+        let mut sum = Trees::default();
+        for (warehouse, node) in all.into_iter().flat_map(|trees| &trees.0) {
+            sum.0.entry(warehouse.clone()).or_default().add(node);
+        }
+        sum
+    }
+
+    /// What follows for something: what was given on it and on all that it is in.
+    pub(super) fn rights(&self, warehouse: &str, object: Object<'_>) -> Rights {
         let (namespace, relation) = match object {
             Object::Warehouse => (None, None),
             Object::Namespace(namespace) => (Some(namespace), None),
             Object::Relation(ident) => (Some(&ident.namespace), Some(&ident.name)),
         };
-        let node = self.0.get(principal).and_then(|all| all.get(warehouse));
-        let Some(mut node) = node else { return Rights::NONE };
+        let Some(mut node) = self.0.get(warehouse) else { return Rights::NONE };
         let mut rights = node.rights;
         for level in namespace.into_iter().flat_map(NamespaceIdent::levels) {
             match node.namespaces.get(level) {
@@ -268,10 +295,35 @@ mod tests {
                 (None, Some(namespace)) => Object::Namespace(namespace),
                 (None, None) => Object::Warehouse,
             };
-            let found = grants.rights(who, warehouse, object);
+            let found = grants.of(who).map(|it| it.rights(warehouse, object)).unwrap_or_default();
             let found: Vec<Right> = RIGHTS.into_iter().filter(|it| found.allow(*it)).collect();
             assert_eq!(found, expected, "{who} {warehouse} {path} {name:?}");
         }
+    }
+
+    #[test]
+    fn rights_of_several_add_up() {
+        let one = Grants::new(&[grant("a", None, Right::Read), grant("c", Some("t"), Right::Read)]);
+        let other = Grants::new(&[
+            grant("a/b", None, Right::Write),
+            grant("a", None, Right::Grant),
+            grant("c", Some("t"), Right::Grant),
+        ]);
+        let (one, other) = (one.unwrap(), other.unwrap());
+        let sum = Trees::of_all([&one, &other].map(|it| it.of("client:a").unwrap()));
+        for (path, name, expected) in [
+            ("a", None, &["read", "grant"][..]),
+            ("a/b", None, &["read", "write", "grant"]),
+            ("c", None, &[]),
+            ("c", Some("t"), &["read", "grant"]),
+        ] {
+            let namespace = namespace(path).unwrap();
+            let ident = name.map(|name| TableIdent::new(namespace.clone(), name).unwrap());
+            let object = ident.as_ref().map_or(Object::Namespace(&namespace), Object::Relation);
+            let found: Vec<&str> = sum.rights("wh_1", object).iter().map(super::name).collect();
+            assert_eq!(found, expected, "{path} {name:?}");
+        }
+        assert_eq!(sum.rights("wh_2", Object::Warehouse), Rights::NONE);
     }
 
     #[test]

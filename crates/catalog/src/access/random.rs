@@ -12,6 +12,9 @@ use crate::error::{Error, Result};
 /// Secrets between two questions to the kernel.
 const RESEED_AFTER: u32 = 4096;
 
+/// SHA-256 of a secret.
+pub(super) type Hash = [u8; 32];
+
 /// Makes secrets.
 pub(super) struct Generator(Mutex<State>);
 
@@ -55,6 +58,11 @@ fn derived(word: &[u8; 4], from: &[&[u8; 32]]) -> [u8; 32] {
         hash.update(bytes);
     }
     hash.finalize().into()
+}
+
+/// What is kept of a secret. It has 256 random bits: a slow hash would protect nothing.
+pub(super) fn hash(secret: &str) -> Hash {
+    Sha256::digest(secret.as_bytes()).into()
 }
 
 /// A secret as text behind a prefix, in one allocation.

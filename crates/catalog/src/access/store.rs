@@ -1,47 +1,24 @@
-//! Clients and grants at rest. Every change moves a version, by which servers that share the store
-//! learn of it.
+//! Clients, roles and grants at rest. Every change moves a version, by which servers that share
+//! the store learn of it.
 
-use node::store::{Dialect, Migration, Row, Store, StoreError, Transaction, Value};
+mod keys;
+mod objects;
+mod roles;
+mod schema;
+mod tokens;
+
+use node::store::{Row, Store, StoreError, Transaction, Value};
+
+pub(crate) use self::objects::{forget_namespace, forget_relation, relation_moved};
+pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 
 use super::clients::{CLIENTS_MAX, Client};
 use super::grants::{GRANTS_MAX, Grant, Rights};
+use super::keys::ApiKey;
+use super::random::Hash;
+use super::roles::RoleRecord;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, SEPARATOR};
-
-/// Whose tables they are.
-const SERVICE: &str = "catalog-access";
-
-/// What brings the tables to their newest version; only ever added to.
-const MIGRATIONS: &[Migration] = &[
-    Migration::Same(
-        "CREATE TABLE catalog_clients (
-            id TEXT NOT NULL PRIMARY KEY,
-            name TEXT NOT NULL,
-            operator BIGINT NOT NULL,
-            secret BYTEA NOT NULL,
-            previous BYTEA,
-            previous_until_ms BIGINT NOT NULL,
-            created_ms BIGINT NOT NULL
-        )",
-    ),
-    Migration::Same(
-        "CREATE TABLE catalog_grants (
-            principal TEXT NOT NULL,
-            warehouse TEXT NOT NULL,
-            namespace TEXT NOT NULL,
-            relation TEXT NOT NULL,
-            rights BIGINT NOT NULL,
-            PRIMARY KEY (principal, warehouse, namespace, relation)
-        )",
-    ),
-    Migration::Same(
-        "CREATE TABLE catalog_access (
-            id BIGINT NOT NULL PRIMARY KEY,
-            version BIGINT NOT NULL
-        );
-        INSERT INTO catalog_access (id, version) VALUES (1, 1)",
-    ),
-];
 
 type Stored<T> = std::result::Result<T, StoreError>;
 
@@ -54,22 +31,18 @@ pub(super) struct AccessStore(Store);
 pub(super) struct Kept {
     pub(super) version: u64,
     pub(super) clients: Vec<Client>,
+    pub(super) keys: Vec<ApiKey>,
+    pub(super) roles: Vec<RoleRecord>,
+    /// Hashes of access tokens that were taken back before their end.
+    pub(super) revoked: Vec<Hash>,
     /// With the id of the warehouse of each.
     pub(super) grants: Vec<(Box<str>, Grant)>,
 }
 
 impl AccessStore {
     pub(super) async fn open(store: Store) -> Result<AccessStore> {
-        store.migrate(SERVICE, MIGRATIONS).await?;
+        crate::store::migrate(&store).await?;
         Ok(AccessStore(store))
-    }
-
-    /// Whether other servers may change it.
-    pub(super) fn is_shared_by_servers(&self) -> bool {
-        match self.0.dialect() {
-            Dialect::Sqlite => false,
-            Dialect::Postgres => true,
-        }
     }
 
     /// Counts changes.
@@ -83,10 +56,15 @@ impl AccessStore {
             let sql = "SELECT id, name, operator, secret, previous, previous_until_ms, created_ms \
                 FROM catalog_clients ORDER BY id";
             let clients = it.query(sql, &[])?.iter().map(client).collect::<Stored<_>>()?;
-            let sql = "SELECT warehouse, principal, namespace, relation, rights \
-                FROM catalog_grants ORDER BY principal, warehouse, namespace, relation";
+            // By the names that things have now.
+            let sql = "SELECT r.warehouse, r.principal, r.kind, r.object, r.rights, t.namespace, \
+                t.name FROM catalog_rights r LEFT JOIN catalog_tables t \
+                ON r.kind = 'relation' AND t.id = r.object \
+                WHERE r.kind <> 'relation' OR t.id IS NOT NULL \
+                ORDER BY r.principal, r.warehouse, r.kind, r.object";
             let grants = it.query(sql, &[])?.iter().map(grant).collect::<Stored<_>>()?;
-            Ok(Kept { version, clients, grants })
+            let (keys, roles) = (keys::all(it)?, roles::all(it)?);
+            Ok(Kept { version, clients, keys, roles, revoked: tokens::revoked(it)?, grants })
         });
         Ok(read.await?)
     }
@@ -115,7 +93,7 @@ impl AccessStore {
     pub(super) async fn rotate_client(
         &self,
         id: &str,
-        secret: [u8; 32],
+        secret: Hash,
         until_ms: u64,
     ) -> Result<bool> {
         let id = id.to_owned();
@@ -130,14 +108,25 @@ impl AccessStore {
         Ok(written.await?)
     }
 
-    /// Removes a client and what was granted to it. Answers whether there was one.
+    /// Removes a client, its tokens and keys, and what was granted to it. Answers whether there was
+    /// one.
     pub(super) async fn delete_client(&self, id: &str, principal: &str) -> Result<bool> {
         let (id, principal) = (id.to_owned(), principal.to_owned());
         let written = self.0.transact("catalog.delete_client", move |it| {
             let sql = "DELETE FROM catalog_clients WHERE id = $1";
             let count = it.execute(sql, &[Value::from(&id)])?;
-            let sql = "DELETE FROM catalog_grants WHERE principal = $1";
-            it.execute(sql, &[Value::from(&principal)])?;
+            for sql in [
+                "DELETE FROM catalog_tokens WHERE client = $1",
+                "DELETE FROM catalog_api_keys WHERE client = $1",
+            ] {
+                it.execute(sql, &[Value::from(&id)])?;
+            }
+            for sql in [
+                "DELETE FROM catalog_rights WHERE principal = $1",
+                "DELETE FROM catalog_role_members WHERE member = $1",
+            ] {
+                it.execute(sql, &[Value::from(&principal)])?;
+            }
             changed(it)?;
             Ok(count > 0)
         });
@@ -146,11 +135,12 @@ impl AccessStore {
 
     /// Adds rights to those that were given.
     pub(super) async fn grant(&self, warehouse: &str, grant: &Grant) -> Result<()> {
-        let (place, rights) = (place(warehouse, grant), grant.rights);
+        let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.grant", move |it| {
+            let place = objects::place(it, &warehouse, &grant)?;
             let found = given(it, &place)?;
             if found.is_none() {
-                require_room(it, "SELECT COUNT(*) FROM catalog_grants", GRANTS_MAX, "grants")?;
+                require_room(it, "SELECT COUNT(*) FROM catalog_rights", GRANTS_MAX, "grants")?;
             }
             put(it, &place, found.is_some(), found.unwrap_or_default().and(rights))
         });
@@ -159,8 +149,9 @@ impl AccessStore {
 
     /// Takes rights back.
     pub(super) async fn revoke(&self, warehouse: &str, grant: &Grant) -> Result<()> {
-        let (place, rights) = (place(warehouse, grant), grant.rights);
+        let (warehouse, grant, rights) = (warehouse.to_owned(), grant.clone(), grant.rights);
         let written = self.0.transact("catalog.revoke", move |it| {
+            let place = objects::place(it, &warehouse, &grant)?;
             let Some(found) = given(it, &place)? else {
                 let message = "nothing was granted to this principal on this";
                 return Err(StoreError::refuse(Error::new(Kind::NotFound, message)));
@@ -169,8 +160,8 @@ impl AccessStore {
             if left != Rights::NONE {
                 return put(it, &place, true, left);
             }
-            let sql = "DELETE FROM catalog_grants \
-                WHERE principal = $1 AND warehouse = $2 AND namespace = $3 AND relation = $4";
+            let sql = "DELETE FROM catalog_rights \
+                WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4";
             it.execute(sql, &place)?;
             changed(it)
         });
@@ -197,32 +188,25 @@ fn require_room(it: &mut dyn Transaction, sql: &str, most: usize, what: &str) ->
 }
 
 fn given(it: &mut dyn Transaction, place: &[Value; 4]) -> Stored<Option<Rights>> {
-    let sql = "SELECT rights FROM catalog_grants \
-        WHERE principal = $1 AND warehouse = $2 AND namespace = $3 AND relation = $4";
+    let sql = "SELECT rights FROM catalog_rights \
+        WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4";
     it.query_one(sql, place)?.map(|row| rights(&row, 0)).transpose()
 }
 
 fn put(it: &mut dyn Transaction, place: &[Value; 4], is_there: bool, all: Rights) -> Stored<()> {
     let sql = match is_there {
         true => {
-            "UPDATE catalog_grants SET rights = $5 \
-             WHERE principal = $1 AND warehouse = $2 AND namespace = $3 AND relation = $4"
+            "UPDATE catalog_rights SET rights = $5 \
+             WHERE principal = $1 AND warehouse = $2 AND kind = $3 AND object = $4"
         }
         false => {
-            "INSERT INTO catalog_grants (principal, warehouse, namespace, relation, rights) \
+            "INSERT INTO catalog_rights (principal, warehouse, kind, object, rights) \
              VALUES ($1, $2, $3, $4, $5)"
         }
     };
-    let [principal, warehouse, namespace, relation] = place.clone();
-    it.execute(sql, &[principal, warehouse, namespace, relation, Value::Int(all.bits())])?;
+    let [principal, warehouse, kind, object] = place.clone();
+    it.execute(sql, &[principal, warehouse, kind, object, Value::Int(all.bits())])?;
     changed(it)
-}
-
-/// What a grant is to: nothing stands for the whole of it.
-fn place(warehouse: &str, grant: &Grant) -> [Value; 4] {
-    let namespace = grant.namespace.as_ref().map(NamespaceIdent::key).unwrap_or_default();
-    let relation = grant.name.as_deref().unwrap_or_default();
-    [Value::from(&grant.principal), warehouse.into(), namespace.into(), relation.into()]
 }
 
 fn client(row: &Row) -> Stored<Client> {
@@ -240,13 +224,17 @@ fn client(row: &Row) -> Stored<Client> {
 }
 
 fn grant(row: &Row) -> Stored<(Box<str>, Grant)> {
-    let (namespace, relation): (String, String) = (row.get(2)?, row.get(3)?);
-    let namespace =
-        (!namespace.is_empty()).then(|| NamespaceIdent::new(namespace.split(SEPARATOR)));
+    let (kind, object): (String, String) = (row.get(2)?, row.get(3)?);
+    let (namespace, name) = match &*kind {
+        objects::WAREHOUSE => (None, None),
+        objects::NAMESPACE => (Some(object), None),
+        _ => (row.get(5)?, row.get(6)?),
+    };
+    let namespace = namespace.map(|path| NamespaceIdent::new(path.split(SEPARATOR)));
     let grant = Grant {
         principal: row.get(1)?,
         namespace: namespace.transpose().map_err(StoreError::refuse)?,
-        name: (!relation.is_empty()).then_some(relation),
+        name,
         rights: rights(row, 4)?,
     };
     Ok((row.get::<String>(0)?.into(), grant))
@@ -256,7 +244,7 @@ fn rights(row: &Row, index: usize) -> Stored<Rights> {
     Rights::of_bits(row.get(index)?).ok_or_else(|| broken("rights that there are not"))
 }
 
-fn digest(bytes: &[u8]) -> Stored<[u8; 32]> {
+fn digest(bytes: &[u8]) -> Stored<Hash> {
     bytes.try_into().map_err(|_| broken("a secret's hash has another length"))
 }
 

@@ -6,7 +6,13 @@ use node::store::{StoreConfig, StoreUrl};
 use node::telemetry::Registry;
 use testkit::{Postgres, Scratch};
 
+mod identities;
+mod objects;
+
 use super::*;
+use crate::ident::Uuid;
+use crate::service::Call;
+use crate::store::{Act, CatalogStore, NewRelation, Properties, RelationKind, Stamp};
 use crate::warehouse::WarehouseSpec;
 
 struct Ground {
@@ -20,6 +26,12 @@ impl Ground {
         let config = StoreConfig::new(self.url.clone());
         let store = Store::open(config, &mut Registry::default()).await.unwrap();
         Access::open(store, self.tokens.clone()).await.unwrap()
+    }
+
+    async fn catalog(&self) -> CatalogStore {
+        let config = StoreConfig::new(self.url.clone());
+        let store = Store::open(config, &mut Registry::default()).await.unwrap();
+        CatalogStore::open(store).await.unwrap()
     }
 
     fn warehouse(&self) -> Warehouse {
@@ -48,7 +60,7 @@ async fn check(claim: impl AsyncFn(&Ground)) {
 }
 
 fn operator() -> Who {
-    Who { id: "tenant:root".into(), name: "root".into(), operator: true }
+    Who::operator("tenant:root", "root")
 }
 
 fn headers(token: &str) -> HeaderMap {
@@ -67,6 +79,32 @@ fn grant(principal: &str, namespace: Option<&str>, rights: &[Right]) -> Grant {
     }
 }
 
+fn stamp() -> Stamp {
+    Call::of(&operator()).stamp()
+}
+
+fn ident(name: &str) -> TableIdent {
+    TableIdent::new(NamespaceIdent::new(["n"]).unwrap(), name).unwrap()
+}
+
+async fn make_namespace(catalog: &CatalogStore, name: &str) {
+    let ident = NamespaceIdent::new([name]).unwrap();
+    catalog.insert_namespace(&stamp(), "wh_1", &ident, &Properties::new()).await.unwrap();
+}
+
+async fn make_table(catalog: &CatalogStore, name: &str) {
+    let new = NewRelation {
+        ident: ident(name),
+        kind: RelationKind::Table,
+        uuid: Uuid::v4().unwrap().to_string(),
+        base: format!("file:///w/{name}"),
+        location: format!("file:///w/{name}/1.metadata.json"),
+        document: "{}".into(),
+        act: Act::CreateTable,
+    };
+    catalog.insert_relation(&stamp(), "wh_1", new).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
     check(async |ground| {
@@ -75,31 +113,38 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
         let (id, first) = (made.client.client_id.clone(), made.client_secret);
         there.reload().await.unwrap();
         for server in [&here, &there] {
-            let token = server.token_for(&id, &first).unwrap().token;
-            let who = server.identify(&headers(&token)).unwrap();
+            let token = server.token_for(&id, &first, None).await.unwrap().token;
+            let who = server.identify(&headers(&token)).await.unwrap();
             assert_eq!((&*who.id, &*who.name), (&*made.client.principal, "spark"));
             assert!(!who.operator);
-            let next = server.token_after(&token).unwrap().token;
-            assert!(next != token && server.identify(&headers(&next)).unwrap() == who);
+            let next = server.token_after(&token, None).await.unwrap().token;
+            assert_ne!(next, token);
+            // What one server gave is known at the other.
+            for server in [&here, &there] {
+                assert_eq!(server.identify(&headers(&next)).await.unwrap(), who);
+            }
         }
-        let own = here.identify(&headers(&here.token_for(&id, &first).unwrap().token)).unwrap();
+        let token = here.token_for(&id, &first, None).await.unwrap().token;
+        let own = here.identify(&headers(&token)).await.unwrap();
         let grace = Duration::from_secs(3600);
         let second = here.rotate_client(&own, &id, grace).await.unwrap().client_secret;
         for secret in [&first, &second] {
-            here.token_for(&id, secret).unwrap();
+            here.token_for(&id, secret, None).await.unwrap();
         }
         let third = here.rotate_client(&operator(), &id, Duration::ZERO).await.unwrap();
-        let last = here.token_for(&id, &third.client_secret).unwrap().token;
+        let last = here.token_for(&id, &third.client_secret, None).await.unwrap().token;
         for secret in [&first, &second, ""] {
-            let refused = here.token_for(&id, secret).unwrap_err();
+            let refused = here.token_for(&id, secret, None).await.unwrap_err();
             assert_eq!(refused.kind, Kind::NotAuthorized);
         }
-        let other = there.token_for(&id, &first).unwrap().token;
+        let other = there.token_for(&id, &first, None).await.unwrap().token;
         here.delete_client(&operator(), &id).await.unwrap();
         there.reload().await.unwrap();
         for (server, token) in [(&here, last), (&there, other)] {
-            assert_eq!(server.identify(&headers(&token)).unwrap_err().kind, Kind::NotAuthorized);
-            assert_eq!(server.token_after(&token).unwrap_err().kind, Kind::NotAuthorized);
+            let refused = server.identify(&headers(&token)).await.unwrap_err();
+            assert_eq!(refused.kind, Kind::NotAuthorized);
+            let refused = server.token_after(&token, None).await.unwrap_err();
+            assert_eq!(refused.kind, Kind::NotAuthorized);
         }
         let gone = here.delete_client(&operator(), &id).await.unwrap_err();
         assert_eq!(gone.kind, Kind::NotFound);
@@ -110,11 +155,15 @@ async fn a_client_is_known_by_its_secret_on_every_server_until_it_goes() {
 #[tokio::test]
 async fn nobody_gives_more_than_he_has() {
     check(async |ground| {
-        let access = ground.access().await;
+        let (access, catalog) = (ground.access().await, ground.catalog().await);
         let warehouse = ground.warehouse();
+        for name in ["n", "m"] {
+            make_namespace(&catalog, name).await;
+        }
         let made = access.create_client(&operator(), "etl", false).await.unwrap();
-        let token = access.token_for(&made.client.client_id, &made.client_secret).unwrap();
-        let etl = access.identify(&headers(&token.token)).unwrap();
+        let token = access.token_for(&made.client.client_id, &made.client_secret, None);
+        let token = token.await.unwrap();
+        let etl = access.identify(&headers(&token.token)).await.unwrap();
         let to_etl = grant(&etl.id, Some("n"), &[Right::Write, Right::Grant]);
         access.grant(&operator(), &warehouse, &to_etl).await.unwrap();
 
@@ -129,7 +178,7 @@ async fn nobody_gives_more_than_he_has() {
             let done = access.grant(&etl, &warehouse, &to_other).await;
             assert_eq!(done.map_err(|error| error.kind), expected, "{namespace:?} {right:?}");
         }
-        let bi = Who { id: "tenant:bi".into(), name: "bi".into(), operator: false };
+        let bi = Who::new("tenant:bi", "bi");
         let namespace = NamespaceIdent::new(["n"]).unwrap();
         let may = |right| access.check(&bi, &warehouse, right, Object::Namespace(&namespace));
         assert!(may(Right::Write).is_ok() && may(Right::Manage).is_err());
@@ -162,21 +211,21 @@ async fn a_token_of_the_server_is_its_tenant_where_it_is_for_the_catalog() {
             let new = NewToken { name: "t", operator, tenant: Some("team"), scopes };
             ground.tokens.create_as(&new).unwrap().1.expose()
         };
-        let found = |token: &str| {
-            let who = access.identify(&headers(token)).map_err(|error| error.kind);
+        let found = async |token: &str| {
+            let who = access.identify(&headers(token)).await.map_err(|error| error.kind);
             who.map(|who| (who.id.to_string(), who.operator))
         };
         let team = "tenant:team".to_owned();
-        assert_eq!(found(&secret(false, Scope::Catalog)), Ok((team.clone(), false)));
-        assert_eq!(found(&secret(true, Scope::Catalog)), Ok((team, true)));
-        assert_eq!(found(&secret(true, Scope::Sessions)), Err(Kind::Forbidden));
-        assert_eq!(found("cove_00"), Err(Kind::NotAuthorized));
-        assert_eq!(found("cat_00"), Err(Kind::NotAuthorized));
-        let nobody = access.identify(&HeaderMap::new()).unwrap_err();
+        assert_eq!(found(&secret(false, Scope::Catalog)).await, Ok((team.clone(), false)));
+        assert_eq!(found(&secret(true, Scope::Catalog)).await, Ok((team, true)));
+        assert_eq!(found(&secret(true, Scope::Sessions)).await, Err(Kind::Forbidden));
+        assert_eq!(found("cove_00").await, Err(Kind::NotAuthorized));
+        assert_eq!(found("cat_00").await, Err(Kind::NotAuthorized));
+        let nobody = access.identify(&HeaderMap::new()).await.unwrap_err();
         assert_eq!(nobody.kind, Kind::NotAuthorized);
         let mut twice = headers("cat_00");
         twice.append(header::AUTHORIZATION, HeaderValue::from_static("Bearer cat_01"));
-        assert_eq!(access.identify(&twice).unwrap_err().kind, Kind::NotAuthorized);
+        assert_eq!(access.identify(&twice).await.unwrap_err().kind, Kind::NotAuthorized);
     })
     .await;
 }

@@ -25,9 +25,9 @@ struct NewClient {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Rotate {
+pub(super) struct Rotate {
     #[serde(default)]
-    grace_seconds: u64,
+    pub(super) grace_seconds: u64,
 }
 
 #[derive(Serialize)]

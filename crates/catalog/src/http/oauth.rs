@@ -1,5 +1,6 @@
-//! Access tokens, as OAuth 2 has them (RFC 6749, RFC 8693): a client shows its secret in the body
-//! or by Basic, or a token that is still good for another one. Errors have OAuth's own shape.
+//! Access tokens, as OAuth 2 has them (RFC 6749, RFC 8693, RFC 7009): a client shows its secret in
+//! the body or by Basic, or a token that is still good for another one, and takes tokens back.
+//! Errors have OAuth's own shape.
 
 use axum::extract::{FromRequest as _, Query, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
@@ -10,7 +11,7 @@ use node::http::Upload;
 use serde::Serialize;
 
 use super::{Ground, answer};
-use crate::access::AccessToken;
+use crate::access::{AccessToken, KEY_PREFIX, bearer};
 use crate::error::Kind;
 
 /// Longest form, in bytes.
@@ -22,8 +23,14 @@ const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 /// Asks for a token in exchange for another.
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 
-/// What clients of the catalog may ask for; all of them mean the same here.
+/// What every token is for, whatever else was asked for.
 const SCOPE: &str = "catalog";
+
+/// Begins a scope that names a role, as clients of Polaris ask for it.
+const ROLE_SCOPE: &str = "PRINCIPAL_ROLE:";
+
+/// In place of a role: all that somebody has.
+const ALL_ROLES: &str = "ALL";
 
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 const BASIC: HeaderValue = HeaderValue::from_static("Basic realm=\"catalog\"");
@@ -34,7 +41,7 @@ struct Given {
     token_type: &'static str,
     expires_in: u64,
     issued_token_type: &'static str,
-    scope: &'static str,
+    scope: String,
 }
 
 #[derive(Serialize)]
@@ -60,36 +67,69 @@ fn invalid(description: &str) -> Failure {
 /// Answers a request for a token.
 pub(super) async fn reply(ground: &Ground, request: Request) -> Response {
     match give(ground, request).await {
-        Ok(AccessToken { token, lifetime }) => {
+        Ok(AccessToken { token, lifetime, role }) => {
             let given = Given {
                 access_token: token,
                 token_type: "bearer",
                 expires_in: lifetime.as_secs(),
                 issued_token_type: ACCESS_TOKEN,
-                scope: SCOPE,
+                scope: role.map_or(SCOPE.to_owned(), |it| format!("{SCOPE} {ROLE_SCOPE}{it}")),
             };
             let text = serde_json::to_vec(&given).unwrap_or_default();
             answer::other(StatusCode::OK, &[(header::CACHE_CONTROL, NO_STORE)], text)
         }
-        Err(Failure { status, error, description }) => {
-            let refused = Refused { error, error_description: description };
-            let text = serde_json::to_vec(&refused).unwrap_or_default();
-            let mut headers = vec![(header::CACHE_CONTROL, NO_STORE)];
-            if status == StatusCode::UNAUTHORIZED {
-                headers.push((header::WWW_AUTHENTICATE, BASIC));
-            }
-            answer::other(status, &headers, text)
-        }
+        Err(failure) => refusal(failure),
     }
+}
+
+/// Answers a request to take a token back. One that nobody knows is as good as taken back.
+pub(super) async fn reply_to_revoke(ground: &Ground, request: Request) -> Response {
+    match revoke(ground, request).await {
+        Ok(()) => answer::other(StatusCode::OK, &[(header::CACHE_CONTROL, NO_STORE)], Vec::new()),
+        Err(failure) => refusal(failure),
+    }
+}
+
+fn refusal(Failure { status, error, description }: Failure) -> Response {
+    let refused = Refused { error, error_description: description };
+    let text = serde_json::to_vec(&refused).unwrap_or_default();
+    let mut headers = vec![(header::CACHE_CONTROL, NO_STORE)];
+    if status == StatusCode::UNAUTHORIZED {
+        headers.push((header::WWW_AUTHENTICATE, BASIC));
+    }
+    answer::other(status, &headers, text)
+}
+
+/// Who asks is a client that shows its secret, or whoever shows a token of his own.
+async fn revoke(ground: &Ground, request: Request) -> Done<()> {
+    let headers = request.headers().clone();
+    let form = form(request).await?;
+    let access = &ground.access;
+    let shows_token = bearer(&headers).is_some();
+    let who = match shows_token && field(&form, "client_secret")?.is_none() {
+        true => access.identify(&headers).await.map_err(|it| failure(&it, "invalid_client"))?,
+        false => {
+            let (id, secret) = credentials(&headers, &form)?;
+            access.client_by_secret(&id, &secret).map_err(|it| failure(&it, "invalid_client"))?
+        }
+    };
+    let token = field(&form, "token")?.ok_or_else(|| invalid("`token` is missing"))?;
+    if token.starts_with(KEY_PREFIX) {
+        let description = "API keys are removed below `/catalog/management/v1/clients`";
+        return Err(Failure { error: "unsupported_token_type", ..invalid(description) });
+    }
+    access.revoke_token(&who, token).await.map_err(|error| failure(&error, "invalid_client"))
 }
 
 async fn give(ground: &Ground, request: Request) -> Done<AccessToken> {
     let headers = request.headers().clone();
     let form = form(request).await?;
+    let role = role(field(&form, "scope")?)?;
     match field(&form, "grant_type")? {
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
-            ground.access.token_for(&id, &secret).map_err(|error| failure(&error, "invalid_client"))
+            let given = ground.access.token_for(&id, &secret, role).await;
+            given.map_err(|error| failure(&error, "invalid_client"))
         }
         Some(TOKEN_EXCHANGE) => {
             if field(&form, "actor_token")?.is_some() {
@@ -100,7 +140,8 @@ async fn give(ground: &Ground, request: Request) -> Done<AccessToken> {
             }
             let token = field(&form, "subject_token")?;
             let token = token.ok_or_else(|| invalid("`subject_token` is missing"))?;
-            ground.access.token_after(token).map_err(|error| failure(&error, "invalid_grant"))
+            let given = ground.access.token_after(token, role).await;
+            given.map_err(|error| failure(&error, "invalid_grant"))
         }
         Some(_) => Err(Failure {
             status: StatusCode::BAD_REQUEST,
@@ -108,6 +149,21 @@ async fn give(ground: &Ground, request: Request) -> Done<AccessToken> {
             description: format!("`grant_type` is `client_credentials` or `{TOKEN_EXCHANGE}`"),
         }),
         None => Err(invalid("`grant_type` is missing")),
+    }
+}
+
+/// The role that a scope names. Other scopes are for other catalogs; the answer says what was
+/// given.
+fn role(scope: Option<&str>) -> Done<Option<&str>> {
+    let words = scope.unwrap_or_default().split_ascii_whitespace();
+    let mut roles = words.filter_map(|word| word.strip_prefix(ROLE_SCOPE));
+    let first = roles.next();
+    match roles.next() {
+        None => Ok(first.filter(|role| *role != ALL_ROLES)),
+        Some(_) => {
+            let description = format!("`scope` names one role, or `{ROLE_SCOPE}{ALL_ROLES}`");
+            Err(Failure { error: "invalid_scope", ..invalid(&description) })
+        }
     }
 }
 
@@ -189,6 +245,11 @@ fn failure(error: &crate::Error, refused: &'static str) -> Failure {
                 _ => StatusCode::BAD_REQUEST,
             };
             Failure { status, error: refused, description }
+        }
+        // The role that was asked for, or another's token.
+        Kind::Forbidden => {
+            let error = if refused == "invalid_grant" { refused } else { "invalid_scope" };
+            Failure { status: StatusCode::BAD_REQUEST, error, description }
         }
         kind => {
             let status = StatusCode::from_u16(kind.status());

@@ -47,6 +47,7 @@ impl Method {
 pub enum Op {
     Config,
     Token,
+    RevokeToken,
     ListNamespaces,
     CreateNamespace,
     LoadNamespace,
@@ -84,6 +85,14 @@ pub enum Op {
     CreateClient,
     RotateClient,
     DeleteClient,
+    ListKeys,
+    CreateKey,
+    RotateKey,
+    DeleteKey,
+    ListRoles,
+    CreateRole,
+    ChangeMembers,
+    DeleteRole,
     ListGrants,
     Grant,
     Revoke,
@@ -95,7 +104,7 @@ impl Op {
     pub const fn is_told(self) -> bool {
         match self {
             // Every client takes these for granted.
-            Op::Config | Op::Token => false,
+            Op::Config | Op::Token | Op::RevokeToken => false,
             Op::PlanScan
             | Op::FetchPlan
             | Op::CancelPlan
@@ -107,6 +116,14 @@ impl Op {
             | Op::CreateClient
             | Op::RotateClient
             | Op::DeleteClient
+            | Op::ListKeys
+            | Op::CreateKey
+            | Op::RotateKey
+            | Op::DeleteKey
+            | Op::ListRoles
+            | Op::CreateRole
+            | Op::ChangeMembers
+            | Op::DeleteRole
             | Op::ListGrants
             | Op::Grant
             | Op::Revoke => false,
@@ -155,11 +172,15 @@ const TABLES: &str = "/v1/{prefix}/namespaces/{namespace}/tables";
 const VIEWS: &str = "/v1/{prefix}/namespaces/{namespace}/views";
 const VIEW: &str = "/v1/{prefix}/namespaces/{namespace}/views/{view}";
 const CLIENTS: &str = "/management/v1/clients";
+const KEYS: &str = "/management/v1/clients/{client}/keys";
+const ROLES: &str = "/management/v1/roles";
+const ROLE: &str = "/management/v1/roles/{role}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
-const OPERATIONS: [Operation; 42] = [
+const OPERATIONS: [Operation; 51] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
+    post("/v1/oauth/revoke", Op::RevokeToken),
     get(NAMESPACES, Op::ListNamespaces),
     post(NAMESPACES, Op::CreateNamespace),
     get(NAMESPACE, Op::LoadNamespace),
@@ -197,6 +218,14 @@ const OPERATIONS: [Operation; 42] = [
     post(CLIENTS, Op::CreateClient),
     post("/management/v1/clients/{client}/rotate", Op::RotateClient),
     delete("/management/v1/clients/{client}", Op::DeleteClient),
+    get(KEYS, Op::ListKeys),
+    post(KEYS, Op::CreateKey),
+    post("/management/v1/clients/{client}/keys/{key}/rotate", Op::RotateKey),
+    delete("/management/v1/clients/{client}/keys/{key}", Op::DeleteKey),
+    get(ROLES, Op::ListRoles),
+    post(ROLES, Op::CreateRole),
+    post("/management/v1/roles/{role}/members", Op::ChangeMembers),
+    delete(ROLE, Op::DeleteRole),
     get(GRANTS, Op::ListGrants),
     post(GRANTS, Op::Grant),
     post("/management/v1/{prefix}/grants/revoke", Op::Revoke),

@@ -132,7 +132,7 @@ impl Server {
 }
 
 pub(super) fn operator() -> Who {
-    Who { id: "tenant:root".into(), name: "root".into(), operator: true }
+    Who::operator("tenant:root", "root")
 }
 
 pub(super) fn schema() -> Value {

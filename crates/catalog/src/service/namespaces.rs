@@ -85,7 +85,9 @@ impl Catalog {
         self.allow(call.who, warehouse, Right::Manage, Object::Namespace(ident))?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
-            catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await
+            catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
+            catalog.rights_moved().await;
+            Ok(())
         };
         self.change(call, act, async |_| Ok(())).await
     }

@@ -201,6 +201,7 @@ impl Catalog {
             let renamed = store.rename_relation(&stamp, warehouse.id(), kind, (&from, &to)).await;
             catalog.forget(&warehouse, &from);
             catalog.forget(&warehouse, &to);
+            catalog.rights_moved().await;
             renamed
         };
         self.change(call, act, async |_| Ok(())).await
@@ -253,6 +254,7 @@ impl Catalog {
     ) -> Result<()> {
         let released = self.0.store.drop_relation(stamp, warehouse.id(), (kind, ident), act).await;
         self.forget(warehouse, ident);
+        self.rights_moved().await;
         released.map(drop)
     }
 

@@ -48,7 +48,7 @@ impl Stage {
         let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
         let catalog = catalog.unwrap();
         let warehouse = catalog.default_warehouse().unwrap();
-        let who = Who { id: "tk_1".into(), name: "someone".into(), operator: true };
+        let who = Who::operator("tk_1", "someone");
         Stage { _scratch: scratch, directory, url, store, catalog, warehouse, who }
     }
 

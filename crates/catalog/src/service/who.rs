@@ -1,5 +1,6 @@
 //! Who asks, what rights there are, and who decides about them.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::error::{Error, Kind, Result};
@@ -16,6 +17,33 @@ pub struct Who {
     pub name: Arc<str>,
     /// Whether it may do everything.
     pub operator: bool,
+    /// What its token adds to that or takes away; none for what is all of itself.
+    pub claims: Option<Arc<Claims>>,
+}
+
+/// What a token says beside whose it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Claims {
+    /// Groups that an identity provider says it is in, as grants know them: `group:…`.
+    pub groups: Vec<Box<str>>,
+    /// The name of the only role whose rights it may use; none for all that it has.
+    pub role: Option<Box<str>>,
+    /// The id of the API key that was shown in place of an access token.
+    pub key: Option<Box<str>>,
+}
+
+impl Who {
+    /// Somebody who may do what was granted to him.
+    #[must_use]
+    pub fn new(id: &str, name: &str) -> Who {
+        Who { id: id.into(), name: name.into(), operator: false, claims: None }
+    }
+
+    /// Somebody who may do everything.
+    #[must_use]
+    pub fn operator(id: &str, name: &str) -> Who {
+        Who { operator: true, ..Who::new(id, name) }
+    }
 }
 
 /// Names a request, so that it is carried out once however often it comes.
@@ -92,6 +120,15 @@ pub trait Authority: Send + Sync {
         right: Right,
         object: Object<'_>,
     ) -> Result<()>;
+
+    /// Takes over that something has another name or is gone: what was given on it is not given on
+    /// what gets its name next.
+    ///
+    /// # Errors
+    /// When it cannot be found out. What was known before stays in force.
+    fn refresh(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 /// Nobody but operators may do anything.

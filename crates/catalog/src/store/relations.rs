@@ -6,6 +6,7 @@ use node::store::{Row, StoreError, Transaction, Value};
 
 use super::log::{self, Act, Line, Stamp};
 use super::{CatalogStore, ms, namespaces, page_all};
+use crate::access;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::warehouse::Place;
@@ -299,6 +300,7 @@ impl CatalogStore {
         let written = self.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
             it.execute("DELETE FROM catalog_tables WHERE id = $1", &[Value::from(&found.id)])?;
+            access::forget_relation(it, &found.id)?;
             let line = Line {
                 relation: Some(&found.id),
                 version: Some(found.version),
@@ -342,6 +344,7 @@ impl CatalogStore {
                 ms(stamp.now_ms),
             ];
             it.execute(sql, &parameters)?;
+            access::relation_moved(it, &found.id)?;
             let target = Some(serde_json::to_string(&to))
                 .transpose()
                 .map_err(|error| StoreError::refuse(Error::internal(error)))?;

@@ -234,7 +234,7 @@ async fn nobody_puts_a_table_where_another_ones_files_are() {
     let target = stage.table(&victim).await;
     let settings = stage.catalog.0.settings.clone();
     let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Everybody)).await.unwrap();
-    let who = Who { id: "u".into(), name: "u".into(), operator: false };
+    let who = Who::new("u", "u");
     let (call, warehouse) = (Call::of(&who), &stage.warehouse);
     let body = Fragment::of(&creation(&json!({}))).unwrap();
     catalog.commit_table(&call, warehouse, &own, &body).await.unwrap();

@@ -1,0 +1,274 @@
+//! API keys: long-lived secrets of a client that are shown as they are, in place of an access
+//! token. All of them are in memory, by their hash.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use node::clock;
+use serde::Serialize;
+
+use super::clients::{Client, check_name, grace_ends, require_own};
+use super::random::{self, Hash, hash};
+use super::{Access, clients};
+use crate::error::{Error, Kind, Result};
+use crate::service::{Claims, Who};
+
+/// What keys begin with, so that they are found where they should not be.
+pub const KEY_PREFIX: &str = "cove_ck_";
+
+/// Most keys of a client.
+pub const KEYS_OF_CLIENT_MAX: usize = 100;
+
+/// Most keys.
+pub const KEYS_MAX: usize = 50_000;
+
+/// Longest time that a key can be made for.
+pub const KEY_LIFETIME_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// A key as the store has it.
+pub(super) struct ApiKey {
+    /// Names it; there is no colon in it.
+    pub(super) id: Box<str>,
+    /// Whose it is.
+    pub(super) client: Box<str>,
+    /// What people call it.
+    pub(super) name: Box<str>,
+    /// Of the key.
+    pub(super) secret: Hash,
+    /// Of the one before, and until when that is good (milliseconds since 1970).
+    pub(super) previous: Option<(Hash, u64)>,
+    /// When it was made.
+    pub(super) created_ms: u64,
+    /// Until when it is good; none for as long as it is there.
+    pub(super) ends_ms: Option<u64>,
+    /// When it was last shown here; 0 for never.
+    pub(super) used_ms: AtomicU64,
+    /// What of that the store knows.
+    pub(super) used_kept_ms: AtomicU64,
+}
+
+impl fmt::Debug for ApiKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiKey").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// What may be told of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct KeyRecord {
+    /// Names it.
+    pub key_id: String,
+    /// What people call it.
+    pub name: String,
+    /// When it was made (RFC 3339).
+    pub created: String,
+    /// Until when it is good (RFC 3339); none for as long as it is there.
+    pub expires: Option<String>,
+    /// When it was last shown (RFC 3339), to a minute; none for never.
+    pub last_used: Option<String>,
+}
+
+/// A key that is told once.
+#[derive(Clone, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct NewKey {
+    /// Which.
+    #[serde(flatten)]
+    pub record: KeyRecord,
+    /// What to show as a bearer's token.
+    pub key: String,
+}
+
+impl fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewKey").field("record", &self.record).finish_non_exhaustive()
+    }
+}
+
+impl ApiKey {
+    fn record(&self) -> KeyRecord {
+        let used_ms = self.used_ms.load(Ordering::Relaxed);
+        KeyRecord {
+            key_id: self.id.to_string(),
+            name: self.name.to_string(),
+            created: clock::rfc3339_of_ms(self.created_ms),
+            expires: self.ends_ms.map(clock::rfc3339_of_ms),
+            last_used: (used_ms > 0).then(|| clock::rfc3339_of_ms(used_ms)),
+        }
+    }
+
+    /// Whether the secret with this hash is good now.
+    fn is_good(&self, hash: &Hash, now_ms: u64) -> bool {
+        let is_known = self.secret == *hash
+            || self.previous.is_some_and(|(old, until)| old == *hash && now_ms < until);
+        is_known && self.ends_ms.is_none_or(|ends| now_ms < ends)
+    }
+}
+
+/// All keys.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    by_id: HashMap<Box<str>, Arc<ApiKey>>,
+    /// The present ones and those before them.
+    by_hash: HashMap<Hash, Arc<ApiKey>>,
+}
+
+impl Keys {
+    /// Those that the store has; when they were used is taken over from those of before.
+    pub(super) fn new(all: Vec<ApiKey>, before: &Keys) -> Keys {
+        let mut keys = Keys::default();
+        for key in all {
+            let was = before.by_id.get(&key.id).map_or(0, |it| it.used_ms.load(Ordering::Relaxed));
+            key.used_ms.fetch_max(was, Ordering::Relaxed);
+            let key = Arc::new(key);
+            for hash in std::iter::once(key.secret).chain(key.previous.map(|(hash, _)| hash)) {
+                keys.by_hash.insert(hash, Arc::clone(&key));
+            }
+            keys.by_id.insert(key.id.clone(), key);
+        }
+        keys
+    }
+
+    fn of(&self, client: &str, id: &str) -> Result<&Arc<ApiKey>> {
+        let found = self.by_id.get(id).filter(|key| *key.client == *client);
+        found.ok_or_else(|| {
+            let shown: String = id.chars().take(100).collect();
+            Error::new(Kind::NotFound, format!("Key does not exist: {shown}"))
+        })
+    }
+
+    /// Those that were used since that was kept, with when.
+    pub(super) fn used(&self) -> Vec<(Arc<ApiKey>, u64)> {
+        let used = self.by_id.values().map(|key| (key, key.used_ms.load(Ordering::Relaxed)));
+        let new = used.filter(|(key, used)| *used > key.used_kept_ms.load(Ordering::Relaxed));
+        new.map(|(key, used)| (Arc::clone(key), used)).collect()
+    }
+}
+
+impl Access {
+    /// Whose an API key is.
+    pub(super) fn key_holder(&self, text: &str) -> Result<Who> {
+        let (hash, now_ms) = (hash(text), clock::wall_ms());
+        let loaded = self.0.loaded.read();
+        let key = loaded.keys.by_hash.get(&hash).filter(|it| it.is_good(&hash, now_ms));
+        let found = key.and_then(|key| Some((key, loaded.clients.get(&key.client)?)));
+        let (key, client) = found.ok_or_else(|| {
+            Error::new(Kind::NotAuthorized, "the API key is not known, or has ended")
+        })?;
+        key.used_ms.fetch_max(now_ms, Ordering::Relaxed);
+        let claims = Claims { key: Some(key.id.clone()), ..Claims::default() };
+        Ok(Who { claims: Some(Arc::new(claims)), ..client.who() })
+    }
+
+    fn client(&self, id: &str) -> Result<Arc<Client>> {
+        self.0.loaded.read().clients.get(id).cloned().ok_or_else(|| clients::no_such(id))
+    }
+
+    /// Makes a key of a client. It exists in the answer and nowhere else.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
+    /// the name is none, it would last too long, or there are too many.
+    pub async fn create_key(
+        &self,
+        who: &Who,
+        client: &str,
+        name: &str,
+        lifetime: Option<Duration>,
+    ) -> Result<NewKey> {
+        require_own(who, client)?;
+        check_name(name)?;
+        self.client(client)?;
+        if lifetime.is_some_and(|it| it.is_zero() || it > KEY_LIFETIME_MAX) {
+            let message = format!("`expires-seconds` is 1 to {}", KEY_LIFETIME_MAX.as_secs());
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        let now_ms = clock::wall_ms();
+        let lifetime_ms = lifetime.map(|it| u64::try_from(it.as_millis()));
+        let lifetime_ms = lifetime_ms.transpose().map_err(Error::internal)?;
+        let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
+        let key = ApiKey {
+            id: self.0.ids.next("ck_").into(),
+            client: client.into(),
+            name: name.into(),
+            secret: hash(&text),
+            previous: None,
+            created_ms: now_ms,
+            ends_ms: lifetime_ms.map(|it| now_ms.saturating_add(it)),
+            used_ms: AtomicU64::new(0),
+            used_kept_ms: AtomicU64::new(0),
+        };
+        let made = NewKey { record: key.record(), key: text };
+        self.0.store.insert_key(key).await?;
+        self.load().await?;
+        Ok(made)
+    }
+
+    /// Gives a key another secret; the old one is good for `grace` more. How long the key itself
+    /// is good does not change.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than operators and the client itself; `NotFound`; `BadRequest` when
+    /// the grace is too long.
+    pub async fn rotate_key(
+        &self,
+        who: &Who,
+        client: &str,
+        id: &str,
+        grace: Duration,
+    ) -> Result<NewKey> {
+        require_own(who, client)?;
+        let record = self.0.loaded.read().keys.of(client, id)?.record();
+        let until_ms = grace_ends(grace, clock::wall_ms())?;
+        let text = random::text(KEY_PREFIX, &self.0.generator.secret()?);
+        self.0.store.rotate_key(id, hash(&text), until_ms).await?;
+        self.load().await?;
+        Ok(NewKey { record, key: text })
+    }
+
+    /// Removes a key. Other servers honour it for [`super::RELOAD_INTERVAL`] more.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than operators and the client itself; `NotFound`.
+    pub async fn delete_key(&self, who: &Who, client: &str, id: &str) -> Result<()> {
+        require_own(who, client)?;
+        let id = self.0.loaded.read().keys.of(client, id)?.id.to_string();
+        self.0.store.delete_key(&id).await?;
+        self.load().await
+    }
+
+    /// The keys of a client, by their ids, which sort by when they were made.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than operators and the client itself; `NotFound`.
+    pub fn keys(&self, who: &Who, client: &str) -> Result<Vec<KeyRecord>> {
+        require_own(who, client)?;
+        self.client(client)?;
+        let loaded = self.0.loaded.read();
+        let own = loaded.keys.by_id.values().filter(|key| *key.client == *client);
+        let mut all: Vec<KeyRecord> = own.map(|key| key.record()).collect();
+        all.sort_by(|one, other| one.key_id.cmp(&other.key_id));
+        Ok(all)
+    }
+
+    /// Keeps when keys were used.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub(super) async fn keep_used(&self) -> Result<()> {
+        let used = self.0.loaded.read().keys.used();
+        if used.is_empty() {
+            return Ok(());
+        }
+        let rows = used.iter().map(|(key, used_ms)| (key.id.to_string(), *used_ms)).collect();
+        self.0.store.keep_used(rows).await?;
+        for (key, used_ms) in used {
+            key.used_kept_ms.fetch_max(used_ms, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,325 @@
+//! Roles: names for sets of principals. What is granted to a role is granted to its members.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use super::grants::{Grants, Trees};
+use super::{Access, only_operators};
+use crate::error::{Error, Kind, Result};
+use crate::service::{Claims, Who};
+
+/// Most roles.
+pub const ROLES_MAX: usize = 1000;
+
+/// Most members of all roles together.
+pub const MEMBERS_MAX: usize = 50_000;
+
+/// Most members that one request names.
+pub const MEMBERS_AT_ONCE_MAX: usize = 1000;
+
+/// Longest id of a principal, in bytes.
+const PRINCIPAL_BYTES_MAX: usize = 300;
+
+/// Longest name of a role, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+
+/// What the id of a role begins with among those of principals.
+const PREFIX: &str = "role:";
+
+/// What can be granted something.
+pub(super) const PRINCIPALS: &[&str] = &["client:", "tenant:", "oidc:", "group:", PREFIX];
+
+/// What can be a member of a role: roles have no roles.
+const MEMBERS: &[&str] = &["client:", "tenant:", "oidc:", "group:"];
+
+/// Principals whose rights are kept ready, at most. Others have them put together again.
+const READY_MAX: usize = 10_000;
+
+/// Tokens of one principal with different claims whose rights are kept ready, at most.
+const READY_CLAIMS_MAX: usize = 8;
+
+/// A role and who has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RoleRecord {
+    /// Names it.
+    pub name: String,
+    /// Ids of principals, in order.
+    pub members: Vec<String>,
+}
+
+/// What changes about who has a role.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MembersChange {
+    /// Who has it from now on.
+    #[serde(default)]
+    pub add: Vec<String>,
+    /// Who has it no more.
+    #[serde(default)]
+    pub remove: Vec<String>,
+}
+
+/// Refuses what is no id of a principal of one of these kinds.
+///
+/// # Errors
+/// `BadRequest`.
+pub(super) fn check_principal(id: &str, kinds: &[&str]) -> Result<()> {
+    let known = kinds.iter().find_map(|kind| id.strip_prefix(kind));
+    let is_id =
+        known.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|it| it.is_ascii_graphic()));
+    if is_id && id.len() <= PRINCIPAL_BYTES_MAX {
+        return Ok(());
+    }
+    let kinds: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
+    let message = format!("a principal is one of {} and an id", kinds.join(", "));
+    Err(Error::new(Kind::BadRequest, message))
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_name = |byte: u8| byte.is_ascii_graphic() && !b":/\\\"".contains(&byte);
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_name) {
+        return Ok(());
+    }
+    let message = format!(
+        "the name of a role has 1 to {NAME_BYTES_MAX} characters of ASCII, no space and none of \
+         `:`, `/`, `\\` and `\"`"
+    );
+    Err(Error::new(Kind::BadRequest, message))
+}
+
+fn check_members(members: &[String]) -> Result<()> {
+    if members.len() > MEMBERS_AT_ONCE_MAX {
+        let message = format!("more than {MEMBERS_AT_ONCE_MAX} members at once");
+        return Err(Error::new(Kind::BadRequest, message));
+    }
+    members.iter().try_for_each(|member| check_principal(member, MEMBERS))
+}
+
+/// The principal that a role is.
+pub(super) fn principal(role: &str) -> String {
+    format!("{PREFIX}{role}")
+}
+
+/// Who has which role.
+#[derive(Debug, Default)]
+pub(super) struct Roles {
+    /// By the name of the role, in order.
+    all: Vec<RoleRecord>,
+    /// Names of roles, by member.
+    of: HashMap<Box<str>, Vec<Box<str>>>,
+}
+
+impl Roles {
+    /// All roles.
+    pub(super) fn new(mut all: Vec<RoleRecord>) -> Roles {
+        let mut of: HashMap<Box<str>, Vec<Box<str>>> = HashMap::new();
+        for role in &all {
+            for member in &role.members {
+                of.entry(member.as_str().into()).or_default().push(role.name.as_str().into());
+            }
+        }
+        // By bytes, whatever the database's order is.
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        Roles { all, of }
+    }
+
+    /// Whether there is one of this name.
+    pub(super) fn is_there(&self, role: &str) -> bool {
+        self.all.binary_search_by(|it| it.name.as_str().cmp(role)).is_ok()
+    }
+
+    fn of_id(&self, id: &str) -> impl Iterator<Item = &str> {
+        self.of.get(id).into_iter().flatten().map(|role| &**role)
+    }
+
+    /// Names of the roles that somebody has, whichever his token lets him use; some may come twice.
+    fn of_who<'a>(&'a self, who: &'a Who) -> impl Iterator<Item = &'a str> {
+        let groups = who.claims.iter().flat_map(|it| &it.groups);
+        self.of_id(&who.id).chain(groups.flat_map(|group| self.of_id(group)))
+    }
+
+    /// Ids of all principals whose rights somebody has. His token may be for one role only.
+    pub(super) fn principals(&self, who: &Who) -> Vec<String> {
+        let only = who.claims.as_ref().and_then(|it| it.role.as_deref());
+        if let Some(only) = only {
+            let has = self.of_who(who).any(|role| role == only);
+            return has.then(|| principal(only)).into_iter().collect();
+        }
+        let mut all = vec![who.id.to_string()];
+        all.extend(who.claims.iter().flat_map(|it| &it.groups).map(ToString::to_string));
+        all.extend(self.of_who(who).map(principal));
+        all.sort();
+        all.dedup();
+        all
+    }
+
+    /// Whether somebody is nothing but himself, so that what was given to him is all he has.
+    fn is_alone(&self, who: &Who) -> bool {
+        let claims = who.claims.as_ref();
+        claims.is_none_or(|it| it.role.is_none() && it.groups.is_empty())
+            && !self.of.contains_key(&*who.id)
+    }
+}
+
+/// Rights of principals together with those of their roles, put together when they are first asked
+/// for. It goes with the grants it was made of.
+#[derive(Debug, Default)]
+pub(super) struct Ready(RwLock<HashMap<Arc<str>, Vec<OfClaims>>>);
+
+/// What somebody has by a token with such claims.
+type OfClaims = (Option<Arc<Claims>>, Arc<Trees>);
+
+impl Ready {
+    /// All that somebody has.
+    pub(super) fn trees(&self, who: &Who, roles: &Roles, grants: &Grants) -> Option<Arc<Trees>> {
+        if roles.is_alone(who) {
+            return grants.of(&who.id).cloned();
+        }
+        if let Some(all) = self.0.read().get(&who.id)
+            && let Some((_, trees)) = all.iter().find(|(claims, _)| *claims == who.claims)
+        {
+            return Some(Arc::clone(trees));
+        }
+        let all = roles.principals(who);
+        let trees = Arc::new(Trees::of_all(all.iter().filter_map(|id| grants.of(id))));
+        let mut ready = self.0.write();
+        if ready.len() < READY_MAX || ready.contains_key(&who.id) {
+            let own = ready.entry(Arc::clone(&who.id)).or_default();
+            if own.len() < READY_CLAIMS_MAX {
+                own.push((who.claims.clone(), Arc::clone(&trees)));
+            }
+        }
+        Some(trees)
+    }
+}
+
+impl Access {
+    /// Makes a role.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator; `AlreadyExists`; `BadRequest` when the name is none,
+    /// a member is none, or there are too many.
+    pub async fn create_role(&self, who: &Who, name: &str, members: &[String]) -> Result<()> {
+        only_operators(who)?;
+        check_name(name)?;
+        check_members(members)?;
+        self.0.store.insert_role(name, members).await?;
+        self.load().await
+    }
+
+    /// Changes who has a role.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator; `NotFound`; `BadRequest` when a member is none, or
+    /// there are too many.
+    pub async fn change_members(&self, who: &Who, role: &str, to: &MembersChange) -> Result<()> {
+        only_operators(who)?;
+        check_members(&to.add)?;
+        check_members(&to.remove)?;
+        self.0.store.change_members(role, to).await?;
+        self.load().await
+    }
+
+    /// Removes a role and what was granted to it.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator; `NotFound`.
+    pub async fn delete_role(&self, who: &Who, role: &str) -> Result<()> {
+        only_operators(who)?;
+        self.0.store.delete_role(role).await?;
+        self.load().await
+    }
+
+    /// All roles, by name.
+    ///
+    /// # Errors
+    /// `Forbidden` for whoever is no operator.
+    pub fn roles(&self, who: &Who) -> Result<Vec<RoleRecord>> {
+        only_operators(who)?;
+        Ok(self.0.loaded.read().roles.all.clone())
+    }
+
+    /// Refuses somebody who does not have a role.
+    pub(super) fn require_role(&self, who: &Who, role: &str) -> Result<()> {
+        if self.0.loaded.read().roles.of_who(who).any(|it| it == role) {
+            return Ok(());
+        }
+        let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
+        let message = format!("`{}` does not have the role `{shown}`", who.name);
+        Err(Error::new(Kind::Forbidden, message))
+    }
+}
+
+pub(super) fn no_such(role: &str) -> Error {
+    let shown: String = role.chars().take(NAME_BYTES_MAX).collect();
+    Error::new(Kind::NotFound, format!("Role does not exist: {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn roles() -> Roles {
+        let role = |name: &str, members: &[&str]| RoleRecord {
+            name: name.to_owned(),
+            members: members.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        Roles::new(vec![
+            role("etl", &["client:a", "group:okta:data"]),
+            role("bi", &["client:a", "tenant:bi"]),
+        ])
+    }
+
+    #[test]
+    fn somebody_has_the_rights_of_his_roles_and_groups_or_of_one_role() {
+        let roles = roles();
+        for (id, groups, role, expected) in [
+            ("client:a", &[][..], None, &["client:a", "role:bi", "role:etl"][..]),
+            ("client:a", &[], Some("bi"), &["role:bi"]),
+            ("client:a", &[], Some("none"), &[]),
+            ("client:b", &[], None, &["client:b"]),
+            ("client:b", &[], Some("bi"), &[]),
+            (
+                "oidc:okta:x",
+                &["group:okta:data", "group:okta:all"],
+                None,
+                &["group:okta:all", "group:okta:data", "oidc:okta:x", "role:etl"],
+            ),
+            ("oidc:okta:x", &["group:okta:data"], Some("etl"), &["role:etl"]),
+        ] {
+            let claims = Claims {
+                groups: groups.iter().map(|it| (*it).into()).collect(),
+                role: role.map(Into::into),
+                key: None,
+            };
+            let who = Who { claims: Some(Arc::new(claims)), ..Who::new(id, id) };
+            assert_eq!(roles.principals(&who), expected, "{id} {groups:?} {role:?}");
+        }
+    }
+
+    #[test]
+    fn names_and_members_are_what_they_have_to_be() {
+        for (id, expected) in [
+            ("client:a", true),
+            ("oidc:okta:auth0|17", true),
+            ("group:okta:data", true),
+            ("role:x", false),
+            ("client:", false),
+            ("client:a b", false),
+            ("user:a", false),
+            ("", false),
+        ] {
+            assert_eq!(check_members(&[id.to_owned()]).is_ok(), expected, "{id}");
+        }
+        assert!(check_principal("role:x", PRINCIPALS).is_ok());
+        let long = format!("client:{}", "x".repeat(PRINCIPAL_BYTES_MAX));
+        assert!(check_members(&[long]).is_err());
+        assert!(check_members(&vec!["client:a".to_owned(); MEMBERS_AT_ONCE_MAX + 1]).is_err());
+        for (name, expected) in [("etl", true), ("a:b", false), ("", false), ("a/b", false)] {
+            assert_eq!(check_name(name).is_ok(), expected, "{name}");
+        }
+    }
+}

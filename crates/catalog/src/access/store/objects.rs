@@ -1,0 +1,85 @@
+//! What rights are to, by what it is: ids of tables and views, and what becomes of their rights.
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::{Stored, changed};
+use crate::access::grants::Grant;
+use crate::error::{Error, Kind};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::no_such_namespace;
+
+/// A whole warehouse.
+pub(super) const WAREHOUSE: &str = "warehouse";
+/// A namespace, by its path.
+pub(super) const NAMESPACE: &str = "namespace";
+/// A table or a view, by its id.
+pub(super) const RELATION: &str = "relation";
+
+/// What a grant is to, as it is kept.
+pub(super) fn place(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    grant: &Grant,
+) -> Stored<[Value; 4]> {
+    let (kind, object) = match (&grant.namespace, &grant.name) {
+        (None, _) => (WAREHOUSE, String::new()),
+        (Some(namespace), None) => {
+            let path = namespace.key();
+            let sql = "SELECT path FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
+            let found = it.query_one(sql, &[warehouse.into(), Value::from(&path)])?;
+            found.ok_or_else(|| StoreError::refuse(no_such_namespace(namespace)))?;
+            (NAMESPACE, path)
+        }
+        (Some(namespace), Some(name)) => (RELATION, relation(it, warehouse, namespace, name)?),
+    };
+    Ok([Value::from(&grant.principal), warehouse.into(), kind.into(), object.into()])
+}
+
+/// The id of a table or a view.
+pub(super) fn relation(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    namespace: &NamespaceIdent,
+    name: &str,
+) -> Stored<String> {
+    let sql = "SELECT id FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 AND name = $3";
+    let found = it.query_one(sql, &[warehouse.into(), namespace.key().into(), name.into()])?;
+    let found = found.ok_or_else(|| {
+        let ident = TableIdent { namespace: namespace.clone(), name: name.into() };
+        let message = format!("Table or view does not exist: {ident}");
+        StoreError::refuse(Error::new(Kind::NoSuchTable, message))
+    });
+    found?.get(0)
+}
+
+/// Removes what was given on a table or a view that goes, in the transaction that removes it.
+pub(crate) fn forget_relation(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+    let sql = "DELETE FROM catalog_rights WHERE object = $1 AND kind = 'relation'";
+    match it.execute(sql, &[id.into()])? {
+        0 => Ok(()),
+        _ => changed(it),
+    }
+}
+
+/// Tells servers of another name of a table or a view, in the transaction that gives it.
+pub(crate) fn relation_moved(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+    let sql = "SELECT object FROM catalog_rights WHERE object = $1 AND kind = 'relation' LIMIT 1";
+    match it.query_one(sql, &[id.into()])? {
+        None => Ok(()),
+        Some(_) => changed(it),
+    }
+}
+
+/// Removes what was given on a namespace that goes, in the transaction that removes it.
+pub(crate) fn forget_namespace(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    namespace: &NamespaceIdent,
+) -> Stored<()> {
+    let sql =
+        "DELETE FROM catalog_rights WHERE warehouse = $1 AND kind = 'namespace' AND object = $2";
+    match it.execute(sql, &[warehouse.into(), namespace.key().into()])? {
+        0 => Ok(()),
+        _ => changed(it),
+    }
+}

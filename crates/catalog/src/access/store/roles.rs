@@ -1,0 +1,100 @@
+//! Roles at rest.
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::{AccessStore, Stored, changed, require_room};
+use crate::access::roles::{MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord, no_such, principal};
+use crate::error::{Error, Kind, Result};
+
+impl AccessStore {
+    /// Keeps a new role.
+    pub(in crate::access) async fn insert_role(
+        &self,
+        name: &str,
+        members: &[String],
+    ) -> Result<()> {
+        let (name, members) = (name.to_owned(), members.to_vec());
+        let written = self.0.transact("catalog.insert_role", move |it| {
+            if is_there(it, &name)? {
+                let message = format!("Role already exists: {name}");
+                return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
+            }
+            require_room(it, "SELECT COUNT(*) FROM catalog_roles", ROLES_MAX, "roles")?;
+            it.execute("INSERT INTO catalog_roles (name) VALUES ($1)", &[Value::from(&name)])?;
+            add(it, &name, &members)?;
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    /// Changes who has a role.
+    pub(in crate::access) async fn change_members(
+        &self,
+        role: &str,
+        to: &MembersChange,
+    ) -> Result<()> {
+        let (role, to) = (role.to_owned(), to.clone());
+        let written = self.0.transact("catalog.change_members", move |it| {
+            if !is_there(it, &role)? {
+                return Err(StoreError::refuse(no_such(&role)));
+            }
+            for member in &to.remove {
+                let sql = "DELETE FROM catalog_role_members WHERE role = $1 AND member = $2";
+                it.execute(sql, &[Value::from(&role), Value::from(member)])?;
+            }
+            add(it, &role, &to.add)?;
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes a role and what was granted to it.
+    pub(in crate::access) async fn delete_role(&self, role: &str) -> Result<()> {
+        let role = role.to_owned();
+        let written = self.0.transact("catalog.delete_role", move |it| {
+            let sql = "DELETE FROM catalog_roles WHERE name = $1";
+            if it.execute(sql, &[Value::from(&role)])? == 0 {
+                return Err(StoreError::refuse(no_such(&role)));
+            }
+            let sql = "DELETE FROM catalog_role_members WHERE role = $1";
+            it.execute(sql, &[Value::from(&role)])?;
+            let sql = "DELETE FROM catalog_rights WHERE principal = $1";
+            it.execute(sql, &[principal(&role).into()])?;
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+}
+
+fn is_there(it: &mut dyn Transaction, role: &str) -> Stored<bool> {
+    let sql = "SELECT name FROM catalog_roles WHERE name = $1";
+    Ok(it.query_one(sql, &[role.into()])?.is_some())
+}
+
+fn add(it: &mut dyn Transaction, role: &str, members: &[String]) -> Stored<()> {
+    for member in members {
+        let parameters = [Value::from(role), Value::from(member)];
+        let sql = "SELECT member FROM catalog_role_members WHERE role = $1 AND member = $2";
+        if it.query_one(sql, &parameters)?.is_none() {
+            let sql = "INSERT INTO catalog_role_members (role, member) VALUES ($1, $2)";
+            it.execute(sql, &parameters)?;
+        }
+    }
+    let most = MEMBERS_MAX + 1;
+    require_room(it, "SELECT COUNT(*) FROM catalog_role_members", most, "members of roles")
+}
+
+/// All roles, by name, and their members in order.
+pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<RoleRecord>> {
+    let sql = "SELECT r.name, m.member FROM catalog_roles r LEFT JOIN catalog_role_members m \
+        ON m.role = r.name ORDER BY r.name, m.member";
+    let mut all: Vec<RoleRecord> = Vec::new();
+    for row in it.query(sql, &[])? {
+        let (name, member): (String, Option<String>) = (row.get(0)?, row.get(1)?);
+        match all.last_mut() {
+            Some(last) if last.name == name => last.members.extend(member),
+            _ => all.push(RoleRecord { name, members: member.into_iter().collect() }),
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,102 @@
+//! The tables of access, and how values are kept in them.
+//!
+//! A right is to what something is and not to what it is called: to a table's or a view's id, so
+//! that it moves with it and goes with it. Namespaces have no other name and no id.
+
+use node::store::Migration;
+
+/// Whose tables they are.
+pub(crate) const SERVICE: &str = "catalog-access";
+
+/// What brings the tables to their newest version; only ever added to. The tables of the catalog
+/// are there before.
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration::Same(
+        "CREATE TABLE catalog_clients (
+            id TEXT NOT NULL PRIMARY KEY,
+            name TEXT NOT NULL,
+            operator BIGINT NOT NULL,
+            secret BYTEA NOT NULL,
+            previous BYTEA,
+            previous_until_ms BIGINT NOT NULL,
+            created_ms BIGINT NOT NULL
+        )",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_grants (
+            principal TEXT NOT NULL,
+            warehouse TEXT NOT NULL,
+            namespace TEXT NOT NULL,
+            relation TEXT NOT NULL,
+            rights BIGINT NOT NULL,
+            PRIMARY KEY (principal, warehouse, namespace, relation)
+        )",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_access (
+            id BIGINT NOT NULL PRIMARY KEY,
+            version BIGINT NOT NULL
+        );
+        INSERT INTO catalog_access (id, version) VALUES (1, 1)",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_tokens (
+            hash BYTEA NOT NULL PRIMARY KEY,
+            client TEXT NOT NULL,
+            role TEXT,
+            revoked BIGINT NOT NULL,
+            ends_ms BIGINT NOT NULL
+        );
+        CREATE INDEX catalog_tokens_client ON catalog_tokens (client, ends_ms);
+        CREATE INDEX catalog_tokens_ends ON catalog_tokens (ends_ms)",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_api_keys (
+            id TEXT NOT NULL PRIMARY KEY,
+            client TEXT NOT NULL,
+            name TEXT NOT NULL,
+            secret BYTEA NOT NULL,
+            previous BYTEA,
+            previous_until_ms BIGINT NOT NULL,
+            created_ms BIGINT NOT NULL,
+            ends_ms BIGINT,
+            used_ms BIGINT NOT NULL
+        );
+        CREATE INDEX catalog_api_keys_client ON catalog_api_keys (client)",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_roles (
+            name TEXT NOT NULL PRIMARY KEY
+        );
+        CREATE TABLE catalog_role_members (
+            role TEXT NOT NULL,
+            member TEXT NOT NULL,
+            PRIMARY KEY (role, member)
+        );
+        CREATE INDEX catalog_role_members_member ON catalog_role_members (member)",
+    ),
+    // Rights that were by name: those to what there is.
+    Migration::Same(
+        "CREATE TABLE catalog_rights (
+            principal TEXT NOT NULL,
+            warehouse TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            object TEXT NOT NULL,
+            rights BIGINT NOT NULL,
+            PRIMARY KEY (principal, warehouse, kind, object)
+        );
+        CREATE INDEX catalog_rights_object ON catalog_rights (object);
+        INSERT INTO catalog_rights (principal, warehouse, kind, object, rights)
+            SELECT principal, warehouse, 'warehouse', '', rights FROM catalog_grants
+            WHERE namespace = '' AND relation = '';
+        INSERT INTO catalog_rights (principal, warehouse, kind, object, rights)
+            SELECT g.principal, g.warehouse, 'namespace', g.namespace, g.rights
+            FROM catalog_grants g JOIN catalog_namespaces n
+            ON n.warehouse = g.warehouse AND n.path = g.namespace WHERE g.relation = '';
+        INSERT INTO catalog_rights (principal, warehouse, kind, object, rights)
+            SELECT g.principal, g.warehouse, 'relation', t.id, g.rights
+            FROM catalog_grants g JOIN catalog_tables t ON t.warehouse = g.warehouse
+            AND t.namespace = g.namespace AND t.name = g.relation;
+        DROP TABLE catalog_grants",
+    ),
+];

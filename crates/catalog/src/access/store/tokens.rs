@@ -1,0 +1,74 @@
+//! Access tokens at rest, by their hash.
+
+use node::store::{Transaction, Value};
+
+use super::{AccessStore, Stored, changed, digest, ms};
+use crate::access::random::Hash;
+use crate::access::tokens::{TOKENS_OF_CLIENT_MAX, TokenRow};
+use crate::error::{Error, Result};
+
+impl AccessStore {
+    /// Keeps a new token. Those of its client that are too many go, the oldest ones first.
+    pub(in crate::access) async fn insert_token(
+        &self,
+        hash: Hash,
+        row: TokenRow,
+        now_ms: u64,
+    ) -> Result<()> {
+        let most = i64::try_from(TOKENS_OF_CLIENT_MAX - 1).map_err(Error::internal)?;
+        let written = self.0.transact("catalog.insert_token", move |it| {
+            let client = Value::from(&row.client);
+            let sql = "SELECT ends_ms FROM catalog_tokens WHERE client = $1 AND ends_ms > $2 \
+                ORDER BY ends_ms DESC LIMIT 1 OFFSET $3";
+            let parameters = [client.clone(), ms(now_ms)?, Value::Int(most)];
+            if let Some(oldest) = it.query_one(sql, &parameters)? {
+                let sql = "DELETE FROM catalog_tokens \
+                    WHERE client = $1 AND ends_ms <= $2 AND revoked = 0";
+                it.execute(sql, &[client.clone(), Value::Int(oldest.get(0)?)])?;
+            }
+            let sql = "INSERT INTO catalog_tokens (hash, client, role, revoked, ends_ms) \
+                VALUES ($1, $2, $3, 0, $4)";
+            let role = row.role.as_deref().map(Value::from).unwrap_or(Value::Null);
+            it.execute(sql, &[Value::from(&hash[..]), client, role, ms(row.ends_ms)?]).map(drop)
+        });
+        Ok(written.await?)
+    }
+
+    /// A token that was not taken back.
+    pub(in crate::access) async fn token(&self, hash: Hash) -> Result<Option<TokenRow>> {
+        let read = self.0.read("catalog.token", move |it| {
+            let sql = "SELECT client, role, ends_ms FROM catalog_tokens \
+                WHERE hash = $1 AND revoked = 0";
+            let found = it.query_one(sql, &[Value::from(&hash[..])])?;
+            let row = found.map(|row| {
+                Ok(TokenRow { client: row.get(0)?, role: row.get(1)?, ends_ms: row.get(2)? })
+            });
+            row.transpose()
+        });
+        Ok(read.await?)
+    }
+
+    /// Takes a token back. Its hash stays until its end, for servers that have it in memory.
+    pub(in crate::access) async fn revoke_token(&self, hash: Hash) -> Result<()> {
+        let written = self.0.transact("catalog.revoke_token", move |it| {
+            let sql = "UPDATE catalog_tokens SET revoked = 1 WHERE hash = $1";
+            it.execute(sql, &[Value::from(&hash[..])])?;
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes tokens that ended before then.
+    pub(in crate::access) async fn forget_tokens(&self, before_ms: u64) -> Result<()> {
+        let written = self.0.transact_idempotent("catalog.forget_tokens", move |it| {
+            it.execute("DELETE FROM catalog_tokens WHERE ends_ms < $1", &[ms(before_ms)?]).map(drop)
+        });
+        Ok(written.await?)
+    }
+}
+
+/// Hashes of tokens that were taken back before their end.
+pub(super) fn revoked(it: &mut dyn Transaction) -> Stored<Vec<Hash>> {
+    let rows = it.query("SELECT hash FROM catalog_tokens WHERE revoked = 1", &[])?;
+    rows.iter().map(|row| digest(&row.get::<Vec<u8>>(0)?)).collect()
+}
