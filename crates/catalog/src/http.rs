@@ -9,7 +9,7 @@
 //! | `operations` | the table of what there is: routes, what clients are told of, what is missing |
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
 //! | `tail` | what an answer with a table says for one principal |
-//! | `namespaces`, `tables`, `views` | the operations |
+//! | `namespaces`, `tables`, `views`, `plans` | the operations |
 //! | `oauth`, `manage`, `identities` | access tokens; clients and grants; API keys and roles |
 
 mod answer;
@@ -18,6 +18,7 @@ mod manage;
 mod namespaces;
 mod oauth;
 mod operations;
+mod plans;
 mod request;
 mod tables;
 mod tail;
@@ -149,13 +150,11 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::DropView => views::drop(input).await,
         Op::RenameView => views::rename(input).await,
         Op::RegisterView => views::register(input).await,
-        Op::PlanScan
-        | Op::FetchPlan
-        | Op::CancelPlan
-        | Op::FetchTasks
-        | Op::Sign
-        | Op::ListFunctions
-        | Op::LoadFunction => {
+        Op::PlanScan => plans::plan(input).await,
+        Op::FetchPlan => plans::fetch(input).await,
+        Op::CancelPlan => plans::cancel(input).await,
+        Op::FetchTasks => plans::tasks(input).await,
+        Op::Sign | Op::ListFunctions | Op::LoadFunction => {
             let message = "this catalog does not support the operation; `endpoints` of its \
                            configuration lists those it does";
             Err(Error::new(Kind::UnsupportedOperation, message))

@@ -20,14 +20,16 @@ use serde_json::Value;
 use crate::doc::TableDoc;
 use crate::json::{Fragment, JsonKind, put_comma, put_name};
 use crate::{Error, Kind, Result};
+use columns::members as members_of_field;
 pub use columns::{COLUMNS_MAX, NAMES_BYTES_MAX};
-use columns::{Columns, members as members_of_field};
+pub(crate) use columns::{Column, Columns};
 pub use fresh::fresh_ids;
 pub use partition::{PARTITION_FIELDS_MAX, bind_spec, same_spec};
 pub use rules::{COLUMN_ID_MAX, check_schema};
 pub use sort::{SORT_FIELDS_MAX, bind_order, same_order};
 pub use transform::SOURCES_MAX;
-use types::ColumnType;
+pub(crate) use transform::{Term, Transform};
+pub(crate) use types::ColumnType;
 
 /// The part with its id set to `id`, all else as it was.
 #[must_use]

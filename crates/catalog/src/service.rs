@@ -14,6 +14,7 @@ pub(crate) mod documents;
 mod keys;
 mod locks;
 mod namespaces;
+pub(crate) mod plans;
 mod recover;
 mod relations;
 mod tables;
@@ -35,6 +36,9 @@ pub use self::commit::RETRIES_MAX;
 pub use self::keys::KEY_LIFETIME;
 pub use self::locks::{Locks, Turn};
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
+pub use self::plans::{
+    MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
+};
 pub use self::recover::Recovered;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
 pub use self::who::{Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, Who};
@@ -84,6 +88,7 @@ struct Inner {
     loads: Arc<Locks<Key>>,
     /// Whose request with which key is carried out.
     keys: Arc<Locks<(Arc<str>, Uuid)>>,
+    plans: plans::Plans,
 }
 
 impl std::fmt::Debug for Catalog {
@@ -167,6 +172,7 @@ impl Catalog {
             commits: Arc::default(),
             loads: Arc::default(),
             keys: Arc::default(),
+            plans: plans::Plans::default(),
         })))
     }
 

@@ -53,15 +53,26 @@ pub(super) fn done() -> Response {
 
 /// Iceberg's envelope of an error.
 fn envelope(status: u16, kind: &str, message: &str) -> Response {
-    let mut text = br#"{"error":{"message":"#.to_vec();
-    put_string(&mut text, message);
-    text.extend_from_slice(br#","type":"#);
-    put_string(&mut text, kind);
-    text.extend_from_slice(br#","code":"#);
-    put_integer(&mut text, i64::from(status));
-    text.extend_from_slice(b"}}");
+    let mut text = br#"{"error":"#.to_vec();
+    put_reason(&mut text, status, kind, message);
+    text.push(b'}');
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     with_status(status, text.into())
+}
+
+/// Appends a reason as the envelope has it.
+pub(super) fn put_error(text: &mut Vec<u8>, error: &Error) {
+    put_reason(text, error.kind.status(), error.kind.name(), &error.message);
+}
+
+fn put_reason(text: &mut Vec<u8>, status: u16, kind: &str, message: &str) {
+    text.extend_from_slice(br#"{"message":"#);
+    put_string(text, message);
+    text.extend_from_slice(br#","type":"#);
+    put_string(text, kind);
+    text.extend_from_slice(br#","code":"#);
+    put_integer(text, i64::from(status));
+    text.push(b'}');
 }
 
 /// Why an operation was not done.

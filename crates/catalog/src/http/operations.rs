@@ -105,13 +105,7 @@ impl Op {
         match self {
             // Every client takes these for granted.
             Op::Config | Op::Token | Op::RevokeToken => false,
-            Op::PlanScan
-            | Op::FetchPlan
-            | Op::CancelPlan
-            | Op::FetchTasks
-            | Op::Sign
-            | Op::ListFunctions
-            | Op::LoadFunction => false,
+            Op::Sign | Op::ListFunctions | Op::LoadFunction => false,
             Op::ListClients
             | Op::CreateClient
             | Op::RotateClient

@@ -14,35 +14,35 @@ pub const NAMES_BYTES_MAX: usize = 64 << 20;
 
 /// A column, or the element of a list, or the key or the value of a map.
 #[derive(Clone, Debug)]
-pub(super) struct Column {
-    pub(super) id: i32,
+pub(crate) struct Column {
+    pub(crate) id: i32,
     /// With the names of all that it is in, divided by dots.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What it is in: a place in the list.
-    pub(super) parent: Option<usize>,
-    pub(super) kind: ColumnType,
+    pub(crate) parent: Option<usize>,
+    pub(crate) kind: ColumnType,
     /// The type as it was written.
-    pub(super) written: Fragment,
-    pub(super) is_required: bool,
-    pub(super) initial_default: Option<Fragment>,
-    pub(super) write_default: Option<Fragment>,
+    pub(crate) written: Fragment,
+    pub(crate) is_required: bool,
+    pub(crate) initial_default: Option<Fragment>,
+    pub(crate) write_default: Option<Fragment>,
 }
 
 /// All columns of a schema: each before those within it.
 #[derive(Debug, Default)]
-pub(super) struct Columns {
-    pub(super) list: Vec<Column>,
+pub(crate) struct Columns {
+    pub(crate) list: Vec<Column>,
     by_id: HashMap<i32, usize>,
     by_name: HashMap<String, usize>,
     /// The first name that two columns have, and their ids.
-    pub(super) same_name: Option<(String, i32, i32)>,
+    pub(crate) same_name: Option<(String, i32, i32)>,
     name_bytes: usize,
 }
 
 impl Columns {
     /// Reads the columns of a schema. Any type may be there, and names may be there twice: it is
     /// how documents of other versions and other writers are read.
-    pub(super) fn read(schema: &Fragment) -> Result<Columns> {
+    pub(crate) fn read(schema: &Fragment) -> Result<Columns> {
         let [kind, fields] = members(schema, ["type", "fields"])?;
         if let Some(kind) = kind.filter(|kind| kind.as_str().as_deref() != Some("struct")) {
             return Err(bad(format!(
@@ -56,17 +56,17 @@ impl Columns {
     }
 
     /// The one with this id.
-    pub(super) fn get(&self, id: i32) -> Option<&Column> {
+    pub(crate) fn get(&self, id: i32) -> Option<&Column> {
         self.list.get(*self.by_id.get(&id)?)
     }
 
     /// The one with this name.
-    pub(super) fn named(&self, name: &str) -> Option<&Column> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Column> {
         self.list.get(*self.by_name.get(name)?)
     }
 
     /// All that a column is in, the nearest first.
-    pub(super) fn around(&self, column: &Column) -> impl Iterator<Item = &Column> {
+    pub(crate) fn around(&self, column: &Column) -> impl Iterator<Item = &Column> {
         let parent = |it: &Column| it.parent.and_then(|place| self.list.get(place));
         std::iter::successors(parent(column), move |it| parent(it))
     }
@@ -175,7 +175,7 @@ struct Part<'a> {
     required: Option<Fragment>,
 }
 
-pub(super) fn type_of(written: &Fragment) -> Result<ColumnType> {
+pub(crate) fn type_of(written: &Fragment) -> Result<ColumnType> {
     if let Some(text) = written.as_str() {
         return Ok(ColumnType::read(&text));
     }
@@ -195,7 +195,7 @@ pub(super) fn type_of(written: &Fragment) -> Result<ColumnType> {
 /// These members of an object; what is null is not there.
 ///
 /// Each may be there once: readers do not agree on which of two counts.
-pub(super) fn members<const N: usize>(
+pub(crate) fn members<const N: usize>(
     object: &Fragment,
     names: [&str; N],
 ) -> Result<[Option<Fragment>; N]> {

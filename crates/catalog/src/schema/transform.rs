@@ -12,7 +12,7 @@ pub const SOURCES_MAX: usize = 100;
 
 /// Two are equal if they make the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Transform {
+pub(crate) enum Transform {
     Identity,
     Bucket(u32),
     Truncate(u32),
@@ -28,7 +28,7 @@ pub(super) enum Transform {
 
 impl Transform {
     /// Reads one, in any case, as the reference does.
-    pub(super) fn parse(text: &str) -> Result<Transform> {
+    pub(crate) fn parse(text: &str) -> Result<Transform> {
         if let Some((name, width)) = with_width(text) {
             // Readers take it for a number of 32 bits with a sign.
             let width = width.parse::<i32>().ok().and_then(|width| u32::try_from(width).ok());
@@ -53,7 +53,7 @@ impl Transform {
     }
 
     /// Whether it can be made of columns of this type.
-    pub(super) fn takes(&self, kind: &ColumnType) -> bool {
+    pub(crate) fn takes(&self, kind: &ColumnType) -> bool {
         use ColumnType as T;
         if matches!(kind, T::Other(_)) {
             return true;
@@ -79,7 +79,7 @@ impl Transform {
     }
 
     /// Whether it can be made of several columns.
-    pub(super) fn takes_several(&self) -> bool {
+    pub(crate) fn takes_several(&self) -> bool {
         matches!(self, Transform::Bucket(_) | Transform::Void | Transform::Other(_))
     }
 }
@@ -110,14 +110,14 @@ fn with_width(text: &str) -> Option<(&str, &str)> {
 
 /// The columns that a field is made of, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Term {
-    pub(super) sources: Vec<i32>,
-    pub(super) transform: Transform,
+pub(crate) struct Term {
+    pub(crate) sources: Vec<i32>,
+    pub(crate) transform: Transform,
 }
 
 impl Term {
     /// Reads the term of a partition field or a sort field.
-    pub(super) fn read(field: &Fragment) -> Result<Term> {
+    pub(crate) fn read(field: &Fragment) -> Result<Term> {
         let [one, several, transform] =
             members_of_field(field, ["source-id", "source-ids", "transform"])?;
         let transform = transform.as_ref().and_then(Fragment::as_str);

@@ -10,7 +10,7 @@ const EDGES: [&str; 5] = ["spherical", "vincenty", "thomas", "andoyer", "karney"
 
 /// A type. Two are equal if they say the same, however they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ColumnType {
+pub(crate) enum ColumnType {
     Boolean,
     Int,
     Long,
@@ -50,7 +50,7 @@ pub(super) enum ColumnType {
 impl ColumnType {
     /// Reads what a schema says where a type is no object. Names are read in any case, as the
     /// reference reads them.
-    pub(super) fn parse(text: &str) -> Result<ColumnType, String> {
+    pub(crate) fn parse(text: &str) -> Result<ColumnType, String> {
         if let Some(simple) = simple(&text.to_ascii_lowercase()) {
             return Ok(simple);
         }
@@ -74,13 +74,13 @@ impl ColumnType {
     }
 
     /// As [`ColumnType::parse`], but what is wrong is as good as unknown: it is in the document.
-    pub(super) fn read(text: &str) -> ColumnType {
+    pub(crate) fn read(text: &str) -> ColumnType {
         ColumnType::parse(text).unwrap_or_else(|_| ColumnType::Other(text.into()))
     }
 
     /// The first version of the format whose tables may have it. What is not known here may be in
     /// the newest only.
-    pub(super) fn first_version(&self) -> u8 {
+    pub(crate) fn first_version(&self) -> u8 {
         match self {
             ColumnType::TimestampNs
             | ColumnType::TimestampTzNs
@@ -94,14 +94,14 @@ impl ColumnType {
     }
 
     /// Whether it has no parts that a specification or an order could mean instead.
-    pub(super) fn is_primitive(&self) -> bool {
+    pub(crate) fn is_primitive(&self) -> bool {
         !matches!(
             self,
             ColumnType::Struct | ColumnType::List | ColumnType::Map | ColumnType::Variant
         )
     }
 
-    pub(super) fn is_timestamp(&self) -> bool {
+    pub(crate) fn is_timestamp(&self) -> bool {
         matches!(
             self,
             ColumnType::Timestamp

@@ -107,17 +107,32 @@ impl Files {
     /// `NotFound` when there is none, `Forbidden` when it is outside of the roots or reached by a
     /// symbolic link, `TooLarge` beyond [`FILE_BYTES_MAX`].
     pub async fn read(&self, location: &str) -> Result<Bytes> {
-        match self.find(location)? {
+        self.read_at_most(location, FILE_BYTES_MAX).await
+    }
+
+    /// The bytes of a file that is to have no more than so many.
+    ///
+    /// # Errors
+    /// As of [`Files::read`], `TooLarge` beyond `bytes_max`.
+    pub async fn read_at_most(&self, location: &str, bytes_max: u64) -> Result<Bytes> {
+        let found = match self.find(location)? {
             (Back::Directory(root), parts) => {
-                let read = on_disk(location, root, parts, |root, parts| {
-                    local::read(&root, &parts, FILE_BYTES_MAX)
+                let read = on_disk(location, root, parts, move |root, parts| {
+                    local::read(&root, &parts, bytes_max)
                 });
-                Ok(read.await?.into())
+                read.await?.into()
             }
             (Back::Objects(objects), parts) => {
                 let found = objects.get(&parts.join("/")).await;
-                found.map_err(|error| of_objects(location, error))?.ok_or_else(|| absent(location))
+                found
+                    .map_err(|error| of_objects(location, error))?
+                    .ok_or_else(|| absent(location))?
             }
+        };
+        // Objects have a bound of their own, which may be higher.
+        match u64::try_from(found.len()).is_ok_and(|length| length <= bytes_max) {
+            true => Ok(found),
+            false => Err(too_large(location)),
         }
     }
 

@@ -21,14 +21,7 @@ enum Need {
 fn need(op: Op) -> Need {
     match op {
         Op::Token | Op::RevokeToken => Need::Nothing,
-        Op::Config
-        | Op::PlanScan
-        | Op::FetchPlan
-        | Op::CancelPlan
-        | Op::FetchTasks
-        | Op::Sign
-        | Op::ListFunctions
-        | Op::LoadFunction => Need::ToBeKnown,
+        Op::Config | Op::Sign | Op::ListFunctions | Op::LoadFunction => Need::ToBeKnown,
         Op::ListNamespaces
         | Op::LoadNamespace
         | Op::NamespaceExists
@@ -37,6 +30,10 @@ fn need(op: Op) -> Need {
         | Op::TableExists
         | Op::LoadCredentials
         | Op::ReportMetrics
+        | Op::PlanScan
+        | Op::FetchPlan
+        | Op::CancelPlan
+        | Op::FetchTasks
         | Op::ListViews
         | Op::LoadView
         | Op::ViewExists => Need::To(Right::Read),
@@ -203,7 +200,7 @@ fn what_clients_are_told_of_is_there_and_nothing_else() {
             assert_refused(&response, 406, "UnsupportedOperationException");
         }
     }
-    assert_eq!(told.len(), 26);
+    assert_eq!(told.len(), 30);
 }
 
 #[test]

@@ -1,0 +1,38 @@
+//! Scans that are planned here: which files have the rows that a client asks for, and with which
+//! deletes each is read.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `request`, `expression`, `bind` | what is asked for: read, then with the table's columns |
+//! | `avro`, `manifest`, `reader` | manifests: their bytes, what is in them, and which are kept |
+//! | `value`, `calendar`, `transform` | values in all their forms, and partitions made of them |
+//! | `facts`, `prune`, `deletes` | what is left out, what is left of the filter, which deletes |
+//! | `scan`, `answer` | a scan from its snapshot to its answers |
+//!
+//! Nothing that can match is ever left out: where a fact is missing, nobody knows, and the file
+//! stays. Manifests are bytes of a stranger's.
+
+mod answer;
+mod avro;
+mod bind;
+mod calendar;
+mod deletes;
+mod expression;
+mod facts;
+mod manifest;
+mod prune;
+mod reader;
+mod request;
+mod scan;
+#[cfg(test)]
+pub(crate) mod tests;
+mod transform;
+mod value;
+
+pub(crate) use self::answer::Page;
+pub use self::expression::{Expression, PREDICATES_MAX, VALUES_MAX};
+pub use self::reader::{KEPT_BYTES_MAX, MANIFEST_BYTES_MAX};
+pub(crate) use self::reader::{Manifests, Reader};
+pub use self::request::ScanRequest;
+pub use self::scan::SNAPSHOTS_MAX;
+pub(crate) use self::scan::{List, Place, Scan};

@@ -1,0 +1,268 @@
+//! Tasks in JSON, as the interface has them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::bind::Bound;
+use super::manifest::{Bounds, Content, ContentFile, Counts, Live};
+use super::prune::{Spec, Specs, partition_key, rest};
+use super::scan::Scan;
+use super::value::{Value, upper_hex};
+use crate::error::{Error, Kind, Result};
+use crate::json::{put_comma, put_integer, put_name, put_string};
+use crate::schema::{ColumnType, Columns};
+
+/// Files of one answer at the most.
+pub(super) const TASKS_MAX: usize = 2_000;
+
+/// Bytes of one answer after which no further file comes into it.
+pub(super) const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// The files of one answer.
+#[derive(Debug)]
+pub(crate) struct Page {
+    scan: Arc<Scan>,
+    tasks: Vec<u8>,
+    count: usize,
+    delete_files: Vec<u8>,
+    /// Where a delete file is in this answer, by its place in all.
+    references: HashMap<usize, usize>,
+    /// What is left of the filter, by partition; and whether that is nothing.
+    rests: HashMap<Vec<u8>, (Vec<u8>, bool)>,
+    /// Rows of files that are to be read whole.
+    pub(super) rows: i64,
+}
+
+impl Page {
+    pub(super) fn new(scan: Arc<Scan>) -> Page {
+        Page {
+            scan,
+            tasks: Vec::new(),
+            count: 0,
+            delete_files: Vec::new(),
+            references: HashMap::new(),
+            rests: HashMap::new(),
+            rows: 0,
+        }
+    }
+
+    /// Whether nothing more is to come into this answer.
+    pub(super) fn is_full(&self) -> bool {
+        self.count >= TASKS_MAX || self.tasks.len() + self.delete_files.len() >= ANSWER_BYTES_MAX
+    }
+
+    /// Takes a data file, with what it is read with.
+    ///
+    /// # Errors
+    /// As of [`Deletes::of`].
+    pub(super) fn add(&mut self, data: &Live) -> Result<()> {
+        let no_spec =
+            || Error::new(Kind::Validation, "a data file is of a partition spec that is gone");
+        let scan = Arc::clone(&self.scan);
+        let spec = scan.specs.get(data.spec_id).ok_or_else(no_spec)?;
+        let found = scan.deletes.of(data, &scan.specs, &scan.columns)?;
+        let mut places = Vec::new();
+        for place in &found {
+            let next = self.references.len();
+            let at = *self.references.entry(*place).or_insert(next);
+            if at == next
+                && let Some(live) = scan.deletes.get(*place)
+            {
+                put_separator(&mut self.delete_files);
+                put_file(&mut self.delete_files, live, &scan.specs, None);
+            }
+            places.push(at);
+        }
+        put_separator(&mut self.tasks);
+        self.tasks.extend_from_slice(b"{\"data-file\":");
+        put_file(&mut self.tasks, data, &scan.specs, Some((&scan.stats, &scan.columns)));
+        if !places.is_empty() {
+            put_name(&mut self.tasks, "delete-file-references");
+            self.tasks.push(b'[');
+            for place in places {
+                put_comma(&mut self.tasks);
+                put_integer(&mut self.tasks, i64::try_from(place).unwrap_or(i64::MAX));
+            }
+            self.tasks.push(b']');
+        }
+        let key = partition_key(spec, data.spec_id, &data.file);
+        let (text, is_all) = self.rests.entry(key).or_insert_with(|| {
+            let rest = rest(&scan.filter, spec, &data.file);
+            let mut text = Vec::new();
+            rest.put_json(&mut text);
+            (text, rest == Bound::Constant(true))
+        });
+        put_name(&mut self.tasks, "residual-filter");
+        self.tasks.extend_from_slice(text);
+        self.tasks.push(b'}');
+        if *is_all && found.is_empty() {
+            self.rows = self.rows.saturating_add(data.file.records);
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Appends the members of an answer: its tasks, the delete files that they name, and what else
+    /// is to be asked for.
+    pub(crate) fn put(&self, plan_tasks: &[String], out: &mut Vec<u8>) {
+        if !self.delete_files.is_empty() {
+            put_name(out, "delete-files");
+            put_list(out, &self.delete_files);
+        }
+        put_name(out, "file-scan-tasks");
+        put_list(out, &self.tasks);
+        if !plan_tasks.is_empty() {
+            put_name(out, "plan-tasks");
+            out.push(b'[');
+            for task in plan_tasks {
+                put_comma(out);
+                put_string(out, task);
+            }
+            out.push(b']');
+        }
+    }
+}
+
+fn put_separator(out: &mut Vec<u8>) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+}
+
+fn put_list(out: &mut Vec<u8>, items: &[u8]) {
+    out.push(b'[');
+    out.extend_from_slice(items);
+    out.push(b']');
+}
+
+/// Appends a file; with the statistics of these columns where it is one of data.
+fn put_file(out: &mut Vec<u8>, live: &Live, specs: &Specs, stats: Option<(&[i32], &Columns)>) {
+    let file = &*live.file;
+    out.push(b'{');
+    let content = match file.content {
+        Content::Data => "data",
+        Content::PositionDeletes => "position-deletes",
+        Content::EqualityDeletes => "equality-deletes",
+    };
+    put_name(out, "content");
+    put_string(out, content);
+    put_name(out, "file-path");
+    put_string(out, &file.path);
+    put_name(out, "file-format");
+    put_string(out, &file.format);
+    put_name(out, "spec-id");
+    put_integer(out, i64::from(live.spec_id));
+    put_name(out, "partition");
+    put_partition(out, file, specs.get(live.spec_id));
+    put_name(out, "file-size-in-bytes");
+    put_integer(out, file.bytes);
+    put_name(out, "record-count");
+    put_integer(out, file.records);
+    if let Some(key) = &file.key_metadata {
+        put_name(out, "key-metadata");
+        put_string(out, &upper_hex(key));
+    }
+    if !file.split_offsets.is_empty() {
+        put_name(out, "split-offsets");
+        put_numbers(out, file.split_offsets.iter().copied());
+    }
+    put_number(out, "sort-order-id", file.sort_order_id);
+    match file.content {
+        Content::Data => {
+            put_number(out, "first-row-id", live.first_row_id);
+            if let Some((ids, columns)) = stats.filter(|(ids, _)| !ids.is_empty()) {
+                put_stats(out, file, ids, columns);
+            }
+        }
+        Content::PositionDeletes => {
+            put_number(out, "content-offset", file.content_offset);
+            put_number(out, "content-size-in-bytes", file.content_size);
+            if let Some(path) = &file.referenced {
+                put_name(out, "referenced-data-file");
+                put_string(out, path);
+            }
+        }
+        Content::EqualityDeletes => {
+            put_name(out, "equality-ids");
+            put_numbers(out, file.equality_ids.iter().map(|id| i64::from(*id)));
+        }
+    }
+    out.push(b'}');
+}
+
+fn put_number(out: &mut Vec<u8>, name: &str, number: Option<i64>) {
+    if let Some(number) = number {
+        put_name(out, name);
+        put_integer(out, number);
+    }
+}
+
+fn put_numbers(out: &mut Vec<u8>, numbers: impl Iterator<Item = i64>) {
+    out.push(b'[');
+    for number in numbers {
+        put_comma(out);
+        put_integer(out, number);
+    }
+    out.push(b']');
+}
+
+/// The values of the fields in their order.
+fn put_partition(out: &mut Vec<u8>, file: &ContentFile, spec: Option<&Spec>) {
+    out.push(b'[');
+    for field in spec.into_iter().flat_map(|spec| &spec.fields) {
+        put_comma(out);
+        let value = file.partition.iter().find(|(id, _)| *id == field.id);
+        let value = value.and_then(|(_, value)| value.as_ref());
+        let typed = field.kind.as_ref().zip(value);
+        match (typed.and_then(|(kind, value)| Some((kind, value.typed(kind)?))), value) {
+            (Some((kind, value)), _) => value.put_json(kind, out),
+            // Of a type that nobody here knows: as its bytes say it.
+            (None, Some(value)) => value.put_json(&ColumnType::Binary, out),
+            (None, None) => out.extend_from_slice(b"null"),
+        }
+    }
+    out.push(b']');
+}
+
+fn put_stats(out: &mut Vec<u8>, file: &ContentFile, ids: &[i32], columns: &Columns) {
+    let is_asked = |id: &i32| ids.binary_search(id).is_ok();
+    let counts: [(&str, &Counts); 4] = [
+        ("column-sizes", &file.column_sizes),
+        ("value-counts", &file.value_counts),
+        ("null-value-counts", &file.null_counts),
+        ("nan-value-counts", &file.nan_counts),
+    ];
+    for (name, counts) in counts {
+        let asked: Vec<_> = counts.iter().filter(|(id, _)| is_asked(id)).collect();
+        if !asked.is_empty() {
+            put_name(out, name);
+            out.extend_from_slice(b"{\"keys\":");
+            put_numbers(out, asked.iter().map(|(id, _)| i64::from(*id)));
+            put_name(out, "values");
+            put_numbers(out, asked.iter().map(|(_, count)| *count));
+            out.push(b'}');
+        }
+    }
+    let bounds: [(&str, &Bounds); 2] =
+        [("lower-bounds", &file.lower), ("upper-bounds", &file.upper)];
+    for (name, bounds) in bounds {
+        let typed = |(id, bytes): &(i32, Box<[u8]>)| {
+            let kind = &columns.get(*id)?.kind;
+            Some((*id, kind, Value::of_bytes(kind, bytes)?))
+        };
+        let asked: Vec<_> =
+            bounds.iter().filter(|(id, _)| is_asked(id)).filter_map(typed).collect();
+        if !asked.is_empty() {
+            put_name(out, name);
+            out.extend_from_slice(b"{\"keys\":");
+            put_numbers(out, asked.iter().map(|(id, ..)| i64::from(*id)));
+            put_name(out, "values");
+            out.push(b'[');
+            for (_, kind, value) in &asked {
+                put_comma(out);
+                value.put_json(kind, out);
+            }
+            out.extend_from_slice(b"]}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Avro's object container files, as manifests are: a schema, then blocks of records.
+//!
+//! The bytes are somebody else's. Every length is compared with what is left, every block with
+//! what it may become when it is unpacked, and every record with how many values it may have.
+
+mod schema;
+
+use std::io::Read as _;
+
+use flate2::read::DeflateDecoder;
+
+pub(super) use self::schema::Schema;
+use self::schema::{Node, NodeId};
+use crate::json::Fragment;
+
+/// Bytes of all blocks of a file together, unpacked.
+pub(super) const UNPACKED_BYTES_MAX: usize = 128 << 20;
+
+/// Values of one record, those within values included: six for each of 100,000 columns, each a pair.
+const VALUES_MAX: usize = 2_000_000;
+
+/// Records and lists within each other.
+const DEPTH_MAX: usize = 32;
+
+/// Entries of the header of a file.
+const HEADER_ENTRIES_MAX: usize = 1_000;
+
+const MAGIC: &[u8] = b"Obj\x01";
+const SYNC_BYTES: usize = 16;
+
+/// Why a file is none that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct AvroError(pub(super) &'static str);
+
+type Read<T> = Result<T, AvroError>;
+
+const CUT: AvroError = AvroError("the file ends too early");
+
+/// A value, whose texts and bytes are those of the block it is in.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Datum<'a> {
+    Null,
+    Bool(bool),
+    Int(i32),
+    Long(i64),
+    Float(f32),
+    Double(f64),
+    /// Of `bytes` and `fixed`.
+    Bytes(&'a [u8]),
+    Text(&'a str),
+    List(Vec<Datum<'a>>),
+    /// Each with the id of its field.
+    Record(Vec<(Option<i32>, Datum<'a>)>),
+}
+
+impl<'a> Datum<'a> {
+    /// A field of a record; what is null is not there.
+    pub(super) fn field(&self, id: i32) -> Option<&Datum<'a>> {
+        let Datum::Record(fields) = self else { return None };
+        let found = fields.iter().find(|(known, _)| *known == Some(id)).map(|(_, value)| value);
+        found.filter(|value| **value != Datum::Null)
+    }
+
+    /// A whole number of either length.
+    pub(super) fn as_i64(&self) -> Option<i64> {
+        match self {
+            Datum::Int(number) => Some(i64::from(*number)),
+            Datum::Long(number) => Some(*number),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes from which values are taken one after the other.
+#[derive(Clone, Copy, Debug)]
+struct Cursor<'a>(&'a [u8]);
+
+impl<'a> Cursor<'a> {
+    fn take(&mut self, count: usize) -> Read<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count).ok_or(CUT)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Read<[u8; N]> {
+        self.take(N)?.try_into().map_err(|_| CUT)
+    }
+
+    /// A number of variable length, folded so that small ones of either sign are short.
+    fn long(&mut self) -> Read<i64> {
+        let (mut folded, mut shift) = (0_u64, 0_u32);
+        loop {
+            let [byte] = self.array()?;
+            // The tenth byte has one bit.
+            if shift == 63 && byte > 1 {
+                return Err(AvroError("a number has too many bits"));
+            }
+            folded |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok((folded >> 1).cast_signed() ^ -((folded & 1).cast_signed()));
+            }
+            shift += 7;
+            if shift > 63 {
+                return Err(AvroError("a number has too many bits"));
+            }
+        }
+    }
+
+    fn int(&mut self) -> Read<i32> {
+        i32::try_from(self.long()?).map_err(|_| AvroError("an int has too many bits"))
+    }
+
+    fn length(&mut self) -> Read<usize> {
+        usize::try_from(self.long()?).map_err(|_| AvroError("a length is negative"))
+    }
+
+    fn bytes(&mut self) -> Read<&'a [u8]> {
+        let length = self.length()?;
+        self.take(length)
+    }
+
+    fn text(&mut self) -> Read<&'a str> {
+        std::str::from_utf8(self.bytes()?).map_err(|_| AvroError("a string is not UTF-8"))
+    }
+
+    /// How many items come next in a list or a map; none at its end.
+    fn items(&mut self) -> Read<usize> {
+        let count = self.long()?;
+        if count < 0 {
+            // Their bytes, for those who skip them.
+            self.length()?;
+        }
+        let count = usize::try_from(count.unsigned_abs()).map_err(|_| CUT)?;
+        // Items without bytes are of no use, and would be endless.
+        if count > self.0.len() { Err(CUT) } else { Ok(count) }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Codec {
+    Null,
+    Deflate,
+}
+
+/// A file whose header has been read.
+#[derive(Debug)]
+pub(super) struct Container<'a> {
+    header: Vec<(&'a str, &'a [u8])>,
+    schema: Schema,
+    codec: Codec,
+    sync: [u8; SYNC_BYTES],
+    blocks: Cursor<'a>,
+}
+
+impl<'a> Container<'a> {
+    /// Reads the header.
+    ///
+    /// # Errors
+    /// When it is none, or is packed in a way that nobody here knows.
+    pub(super) fn open(bytes: &'a [u8]) -> Read<Container<'a>> {
+        let mut cursor = Cursor(bytes);
+        if cursor.take(MAGIC.len())? != MAGIC {
+            return Err(AvroError("it is no Avro file"));
+        }
+        let mut header = Vec::new();
+        loop {
+            let count = cursor.items()?;
+            if count == 0 {
+                break;
+            }
+            for _ in 0..count {
+                if header.len() == HEADER_ENTRIES_MAX {
+                    return Err(AvroError("the header has too many entries"));
+                }
+                header.push((cursor.text()?, cursor.bytes()?));
+            }
+        }
+        let sync = cursor.array()?;
+        let entry = |name: &str| header.iter().find(|(key, _)| *key == name).map(|(_, it)| *it);
+        let codec = match entry("avro.codec") {
+            None | Some(b"null") => Codec::Null,
+            Some(b"deflate") => Codec::Deflate,
+            Some(_) => return Err(AvroError("its codec is neither `null` nor `deflate`")),
+        };
+        let schema = entry("avro.schema").ok_or(AvroError("the header has no schema"))?;
+        let schema = Fragment::parse(schema.to_vec().into())
+            .map_err(|_| AvroError("the schema is no JSON"))?;
+        let schema = Schema::read(&schema)?;
+        Ok(Container { header, schema, codec, sync, blocks: cursor })
+    }
+
+    /// An entry of the header, as text.
+    pub(super) fn entry(&self, name: &str) -> Option<&'a str> {
+        let (_, value) = self.header.iter().find(|(key, _)| *key == name)?;
+        std::str::from_utf8(value).ok()
+    }
+
+    /// Gives every record to `take`.
+    ///
+    /// # Errors
+    /// When the file is not whole or goes beyond a limit; what `take` fails with.
+    pub(super) fn each<E: From<AvroError>>(
+        mut self,
+        mut take: impl FnMut(&Datum<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut left = UNPACKED_BYTES_MAX;
+        while !self.blocks.0.is_empty() {
+            let (count, packed) = (self.blocks.length()?, self.blocks.bytes()?);
+            if self.blocks.array::<SYNC_BYTES>()? != self.sync {
+                return Err(AvroError("a block does not end where it says").into());
+            }
+            let unpacked;
+            let block = match self.codec {
+                Codec::Null => packed,
+                Codec::Deflate => {
+                    unpacked = inflate(packed, left)?;
+                    &unpacked
+                }
+            };
+            left =
+                left.checked_sub(block.len()).ok_or(AvroError("the file is too long unpacked"))?;
+            let mut cursor = Cursor(block);
+            for _ in 0..count {
+                if cursor.0.is_empty() {
+                    return Err(CUT.into());
+                }
+                let mut reader = Reader { schema: &self.schema, values: VALUES_MAX };
+                take(&reader.value(self.schema.root(), &mut cursor, 0)?)?;
+            }
+            if !cursor.0.is_empty() {
+                return Err(AvroError("a block has more than its records").into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn inflate(packed: &[u8], bytes_max: usize) -> Read<Vec<u8>> {
+    let limit = u64::try_from(bytes_max).map_err(|_| CUT)?.saturating_add(1);
+    let mut unpacked = Vec::new();
+    let read = DeflateDecoder::new(packed).take(limit).read_to_end(&mut unpacked);
+    read.map_err(|_| AvroError("a block cannot be unpacked"))?;
+    if unpacked.len() > bytes_max {
+        return Err(AvroError("the file is too long unpacked"));
+    }
+    Ok(unpacked)
+}
+
+/// Reads one record.
+struct Reader<'s> {
+    schema: &'s Schema,
+    /// How many values it may still have.
+    values: usize,
+}
+
+impl Reader<'_> {
+    fn value<'a>(
+        &mut self,
+        node: NodeId,
+        cursor: &mut Cursor<'a>,
+        depth: usize,
+    ) -> Read<Datum<'a>> {
+        if depth > DEPTH_MAX {
+            return Err(AvroError("a value is nested too deeply"));
+        }
+        self.values = self.values.checked_sub(1).ok_or(AvroError("a record is too long"))?;
+        let schema = self.schema;
+        Ok(match schema.node(node)? {
+            Node::Null => Datum::Null,
+            Node::Bool => match cursor.array()? {
+                [0] => Datum::Bool(false),
+                [1] => Datum::Bool(true),
+                _ => return Err(AvroError("a boolean is neither of both")),
+            },
+            Node::Int => Datum::Int(cursor.int()?),
+            Node::Long => Datum::Long(cursor.long()?),
+            Node::Float => Datum::Float(f32::from_le_bytes(cursor.array()?)),
+            Node::Double => Datum::Double(f64::from_le_bytes(cursor.array()?)),
+            Node::Bytes => Datum::Bytes(cursor.bytes()?),
+            Node::Text => Datum::Text(cursor.text()?),
+            Node::Fixed(length) => Datum::Bytes(cursor.take(*length)?),
+            Node::Enum => Datum::Int(cursor.int()?),
+            Node::Union(branches) => {
+                let branch = branches.get(cursor.length()?);
+                let branch = branch.ok_or(AvroError("a union has no such branch"))?;
+                self.value(*branch, cursor, depth + 1)?
+            }
+            Node::List(items) => Datum::List(self.items(*items, cursor, depth, false)?),
+            Node::Map(values) => Datum::List(self.items(*values, cursor, depth, true)?),
+            Node::Record(fields) => {
+                let mut values = Vec::with_capacity(fields.len().min(64));
+                for field in fields {
+                    values.push((field.id, self.value(field.node, cursor, depth + 1)?));
+                }
+                Datum::Record(values)
+            }
+        })
+    }
+
+    /// The items of a list, or the values of a map: nobody here needs the keys of one.
+    fn items<'a>(
+        &mut self,
+        node: NodeId,
+        cursor: &mut Cursor<'a>,
+        depth: usize,
+        is_map: bool,
+    ) -> Read<Vec<Datum<'a>>> {
+        let mut items = Vec::new();
+        loop {
+            let count = cursor.items()?;
+            if count == 0 {
+                return Ok(items);
+            }
+            for _ in 0..count {
+                if is_map {
+                    cursor.text()?;
+                }
+                items.push(self.value(node, cursor, depth + 1)?);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,168 @@
+//! The schema that a container file was written with.
+
+use std::collections::HashMap;
+
+use super::{AvroError, Read};
+use crate::json::{Fragment, JsonKind};
+
+/// Types of a schema, those within types included.
+const NODES_MAX: usize = 20_000;
+
+/// Types within each other.
+const NESTING_MAX: usize = 32;
+
+/// Longest `fixed`, in bytes.
+const FIXED_BYTES_MAX: usize = 1 << 20;
+
+/// A type by its place in the schema.
+pub(super) type NodeId = usize;
+
+/// A type.
+#[derive(Debug)]
+pub(super) enum Node {
+    Null,
+    Bool,
+    Int,
+    Long,
+    Float,
+    Double,
+    Bytes,
+    Text,
+    Fixed(usize),
+    Enum,
+    Union(Vec<NodeId>),
+    List(NodeId),
+    Map(NodeId),
+    Record(Vec<Field>),
+}
+
+/// A field of a record.
+#[derive(Debug)]
+pub(super) struct Field {
+    /// As the table format numbers it.
+    pub(super) id: Option<i32>,
+    pub(super) node: NodeId,
+}
+
+/// A schema: types that name each other by their places.
+#[derive(Debug)]
+pub(in crate::plan) struct Schema {
+    nodes: Vec<Node>,
+    root: NodeId,
+    names: HashMap<String, NodeId>,
+}
+
+impl Schema {
+    /// Reads a schema.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub(super) fn read(text: &Fragment) -> Read<Schema> {
+        let mut schema = Schema { nodes: Vec::new(), root: 0, names: HashMap::new() };
+        schema.root = schema.add(text, 0)?;
+        Ok(schema)
+    }
+
+    pub(super) fn root(&self) -> NodeId {
+        self.root
+    }
+
+    pub(super) fn node(&self, id: NodeId) -> Read<&Node> {
+        self.nodes.get(id).ok_or(AvroError("a type of the schema is missing"))
+    }
+
+    fn push(&mut self, node: Node) -> Read<NodeId> {
+        if self.nodes.len() == NODES_MAX {
+            return Err(AvroError("the schema has too many types"));
+        }
+        self.nodes.push(node);
+        Ok(self.nodes.len() - 1)
+    }
+
+    fn add(&mut self, text: &Fragment, depth: usize) -> Read<NodeId> {
+        if depth > NESTING_MAX {
+            return Err(AvroError("the schema is nested too deeply"));
+        }
+        if let Some(name) = text.as_str() {
+            if let Some(node) = simple(&name) {
+                return self.push(node);
+            }
+            let short = name.rsplit('.').next().unwrap_or_default();
+            let known = self.names.get(short).copied();
+            return known.ok_or(AvroError("the schema names a type that it does not have"));
+        }
+        if let Ok(branches) = text.items() {
+            let branches = branches.map(|branch| self.add(&branch, depth + 1));
+            let branches = branches.collect::<Read<Vec<_>>>()?;
+            return self.push(Node::Union(branches));
+        }
+        if text.kind() != JsonKind::Object {
+            return Err(AvroError("a type of the schema is none"));
+        }
+        let kind = text.get("type").ok_or(AvroError("a type of the schema is none"))?;
+        match kind.as_str().as_deref() {
+            Some("record" | "error") => self.add_record(text, depth),
+            Some("array") => {
+                let items = self.add(&member(text, "items")?, depth + 1)?;
+                self.push(Node::List(items))
+            }
+            Some("map") => {
+                let values = self.add(&member(text, "values")?, depth + 1)?;
+                self.push(Node::Map(values))
+            }
+            Some("fixed") => {
+                let size = member(text, "size")?.as_i64().and_then(|it| usize::try_from(it).ok());
+                let size = size.filter(|size| *size <= FIXED_BYTES_MAX);
+                let node = Node::Fixed(size.ok_or(AvroError("a fixed type has no size"))?);
+                self.push_named(text, node)
+            }
+            Some("enum") => self.push_named(text, Node::Enum),
+            // A type with attributes, such as a logical type.
+            _ => self.add(&kind, depth + 1),
+        }
+    }
+
+    fn add_record(&mut self, text: &Fragment, depth: usize) -> Read<NodeId> {
+        // Its place is known to what is in it: a name may stand for it there.
+        let place = self.push_named(text, Node::Record(Vec::new()))?;
+        let fields = member(text, "fields")?;
+        let items =
+            fields.items().map_err(|_| AvroError("a record of the schema has no fields"))?;
+        let mut made = Vec::new();
+        for field in items {
+            let id = field.get("field-id").and_then(|id| id.as_i32());
+            made.push(Field { id, node: self.add(&member(&field, "type")?, depth + 1)? });
+        }
+        if let Some(node) = self.nodes.get_mut(place) {
+            *node = Node::Record(made);
+        }
+        Ok(place)
+    }
+
+    fn push_named(&mut self, text: &Fragment, node: Node) -> Read<NodeId> {
+        let place = self.push(node)?;
+        if let Some(name) = text.get("name").as_ref().and_then(Fragment::as_str) {
+            let short = name.rsplit('.').next().unwrap_or_default();
+            self.names.insert(short.to_owned(), place);
+        }
+        Ok(place)
+    }
+}
+
+fn simple(name: &str) -> Option<Node> {
+    Some(match name {
+        "null" => Node::Null,
+        "boolean" => Node::Bool,
+        "int" => Node::Int,
+        "long" => Node::Long,
+        "float" => Node::Float,
+        "double" => Node::Double,
+        "bytes" => Node::Bytes,
+        "string" => Node::Text,
+        _ => return None,
+    })
+}
+
+fn member(text: &Fragment, name: &str) -> Read<Fragment> {
+    text.get(name).ok_or(AvroError("a type of the schema lacks a member"))
+}

@@ -1,0 +1,180 @@
+//! Which delete files a data file is read with, by the format's rules: what was written after it,
+//! into the same partition or into all of them, and about it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use super::manifest::{Content, ContentFile, Live, of_column};
+use super::prune::{Specs, partition_key};
+use super::value::Value;
+use crate::error::{Error, Kind, Result};
+use crate::schema::{ColumnType, Columns};
+
+/// Delete files of a scan at the most.
+pub(super) const DELETES_MAX: usize = 200_000;
+
+/// Delete files of one data file at the most that an answer names.
+pub(super) const DELETES_OF_FILE_MAX: usize = 10_000;
+
+/// The column of a position delete file that has the paths of data files.
+const PATH_COLUMN: i32 = 2_147_483_546;
+
+/// Bytes that an index takes in memory for each delete file, beside the file.
+const ENTRY_BYTES: usize = 256;
+
+/// Delete files of a snapshot, found by what they are about.
+#[derive(Debug, Default)]
+pub(super) struct Deletes {
+    all: Vec<Live>,
+    /// Of one data file each: by its path.
+    vectors: HashMap<Arc<str>, usize>,
+    by_path: HashMap<Arc<str>, Vec<usize>>,
+    /// Of the data files of a partition.
+    positions: HashMap<Vec<u8>, Vec<usize>>,
+    equalities: HashMap<Vec<u8>, Vec<usize>>,
+    /// Of all data files.
+    everywhere: Vec<usize>,
+}
+
+impl Deletes {
+    /// Takes a delete file.
+    ///
+    /// # Errors
+    /// `Validation` when there are more than [`DELETES_MAX`], or two vectors of one data file.
+    pub(super) fn add(&mut self, live: Live, specs: &Specs) -> Result<()> {
+        let place = self.all.len();
+        if place == DELETES_MAX {
+            let message = format!("the snapshot has more than {DELETES_MAX} delete files");
+            return Err(Error::new(Kind::Validation, message));
+        }
+        let spec = specs.get(live.spec_id);
+        let spec = spec.ok_or_else(|| no_spec(live.spec_id))?;
+        let file = Arc::clone(&live.file);
+        let key = || partition_key(spec, live.spec_id, &file);
+        match (file.content, one_path(&file)) {
+            (Content::Data, _) => return Ok(()),
+            (Content::PositionDeletes, Some(path)) if &*file.format == "puffin" => {
+                if self.vectors.insert(Arc::clone(&path), place).is_some() {
+                    let message = format!("there are two deletion vectors of `{path:.200}`");
+                    return Err(Error::new(Kind::Validation, message));
+                }
+            }
+            (Content::PositionDeletes, Some(path)) => {
+                self.by_path.entry(path).or_default().push(place);
+            }
+            (Content::PositionDeletes, None) => {
+                self.positions.entry(key()).or_default().push(place);
+            }
+            (Content::EqualityDeletes, _) if spec.is_unpartitioned() => self.everywhere.push(place),
+            (Content::EqualityDeletes, _) => {
+                self.equalities.entry(key()).or_default().push(place);
+            }
+        }
+        self.all.push(live);
+        Ok(())
+    }
+
+    /// A delete file by its place.
+    pub(super) fn get(&self, place: usize) -> Option<&Live> {
+        self.all.get(place)
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(super) fn weight(&self) -> usize {
+        self.all.len() * (ENTRY_BYTES + size_of::<ContentFile>())
+    }
+
+    /// The places of the delete files that a data file is read with, in order.
+    ///
+    /// # Errors
+    /// `Validation` when there are more than [`DELETES_OF_FILE_MAX`].
+    pub(super) fn of(&self, data: &Live, specs: &Specs, columns: &Columns) -> Result<Vec<usize>> {
+        let spec = specs.get(data.spec_id).ok_or_else(|| no_spec(data.spec_id))?;
+        let is_before = |place: &usize| {
+            self.get(*place).is_some_and(|it| data.sequence_number < it.sequence_number)
+        };
+        let is_not_after = |place: &usize| {
+            self.get(*place).is_some_and(|it| data.sequence_number <= it.sequence_number)
+        };
+        let mut found = BTreeSet::new();
+        if let Some(vector) = self.vectors.get(&data.file.path).filter(|it| is_not_after(it)) {
+            // It has what all position delete files before it have.
+            found.insert(*vector);
+        } else {
+            let by_path = self.by_path.get(&data.file.path).into_iter().flatten();
+            found.extend(by_path.copied().filter(is_not_after));
+            if !self.positions.is_empty() {
+                let key = partition_key(spec, data.spec_id, &data.file);
+                let others = self.positions.get(&key).into_iter().flatten().copied();
+                let may_name = |place: &usize| {
+                    self.get(*place).is_some_and(|it| may_name(&it.file, &data.file.path))
+                };
+                found.extend(others.filter(is_not_after).filter(may_name));
+            }
+        }
+        let mut equalities: Vec<usize> = self.everywhere.clone();
+        if !self.equalities.is_empty() {
+            let key = partition_key(spec, data.spec_id, &data.file);
+            equalities.extend(self.equalities.get(&key).into_iter().flatten());
+        }
+        let may_equal = |place: &usize| {
+            self.get(*place).is_some_and(|it| may_equal(&it.file, &data.file, columns))
+        };
+        found.extend(equalities.into_iter().filter(is_before).filter(may_equal));
+        if found.len() > DELETES_OF_FILE_MAX {
+            let message = format!("a data file has more than {DELETES_OF_FILE_MAX} delete files");
+            return Err(Error::new(Kind::Validation, message));
+        }
+        Ok(found.into_iter().collect())
+    }
+}
+
+fn no_spec(id: i32) -> Error {
+    Error::new(Kind::Validation, format!("the table has no partition spec {id}"))
+}
+
+/// The one data file that a delete file is about, when it is about one.
+fn one_path(file: &ContentFile) -> Option<Arc<str>> {
+    if let Some(path) = &file.referenced {
+        return Some(Arc::clone(path));
+    }
+    let (lower, upper) =
+        (of_column(&file.lower, PATH_COLUMN)?, of_column(&file.upper, PATH_COLUMN)?);
+    if lower != upper {
+        return None;
+    }
+    std::str::from_utf8(lower).ok().map(Into::into)
+}
+
+/// Whether the paths in a position delete file may have this one among them.
+fn may_name(file: &ContentFile, path: &str) -> bool {
+    let path = path.as_bytes();
+    of_column(&file.lower, PATH_COLUMN).is_none_or(|lower| **lower <= *path)
+        && of_column(&file.upper, PATH_COLUMN).is_none_or(|upper| *path <= **upper)
+}
+
+/// Whether rows of both may be equal in the columns that the delete file compares.
+fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &Columns) -> bool {
+    deletes.equality_ids.iter().all(|id| {
+        let Some(column) = columns.get(*id) else { return true };
+        // Nobody says what is equal among numbers that are none, and zeros.
+        if matches!(column.kind, ColumnType::Float | ColumnType::Double) {
+            return true;
+        }
+        let no_nulls = |file: &ContentFile| of_column(&file.null_counts, *id) == Some(&0);
+        if !no_nulls(deletes) && !no_nulls(data) {
+            return true;
+        }
+        let bound = |of: &[(i32, Box<[u8]>)]| {
+            of_column(of, *id).and_then(|bytes| Value::of_bytes(&column.kind, bytes))
+        };
+        let is_above = |lower: Option<Value>, upper: Option<Value>| match (lower, upper) {
+            (Some(lower), Some(upper)) => lower.order(&upper) == Some(std::cmp::Ordering::Greater),
+            _ => false,
+        };
+        // UUIDs may have been compared in another way by who wrote their bounds.
+        column.kind == ColumnType::Uuid
+            || !is_above(bound(&deletes.lower), bound(&data.upper))
+                && !is_above(bound(&data.lower), bound(&deletes.upper))
+    })
+}

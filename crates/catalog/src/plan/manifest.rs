@@ -1,0 +1,359 @@
+//! Manifest lists and manifests of all versions of the format, as rows of what a scan needs.
+//!
+//! What a manifest leaves to be inherited is inherited where it is asked for ([`Live`]): a manifest
+//! itself never changes, so that it is kept by its location.
+
+use std::sync::Arc;
+
+use super::avro::{AvroError, Container, Datum};
+use super::value::Value;
+
+/// Manifests of a snapshot at the most.
+pub(super) const MANIFESTS_MAX: usize = 100_000;
+
+/// Files of a manifest at the most.
+pub(super) const ENTRIES_MAX: usize = 1_000_000;
+
+type Read<T> = Result<T, AvroError>;
+
+const NO_PATH: AvroError = AvroError("an entry has no path");
+
+/// What a manifest list says of a field of the partitions in a manifest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Summary {
+    pub(super) contains_null: bool,
+    pub(super) contains_nan: Option<bool>,
+    pub(super) lower: Option<Box<[u8]>>,
+    pub(super) upper: Option<Box<[u8]>>,
+}
+
+/// A manifest, as a manifest list has it.
+#[derive(Clone, Debug)]
+pub(super) struct ManifestRef {
+    pub(super) path: Arc<str>,
+    /// None in a snapshot of version 1 without a manifest list: the manifest says it.
+    pub(super) spec_id: Option<i32>,
+    pub(super) has_deletes: bool,
+    pub(super) sequence_number: i64,
+    pub(super) snapshot_id: Option<i64>,
+    /// Files that were added or were there before, where the list says how many.
+    pub(super) live: Option<u64>,
+    pub(super) partitions: Option<Vec<Summary>>,
+    pub(super) first_row_id: Option<i64>,
+}
+
+impl ManifestRef {
+    /// A manifest of which nothing but its location is known.
+    pub(super) fn bare(path: &str) -> ManifestRef {
+        ManifestRef {
+            path: path.into(),
+            spec_id: None,
+            has_deletes: false,
+            sequence_number: 0,
+            snapshot_id: None,
+            live: None,
+            partitions: None,
+            first_row_id: None,
+        }
+    }
+}
+
+/// What became of a file in a manifest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Existing,
+    Added,
+    Deleted,
+}
+
+/// What is in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Content {
+    Data,
+    PositionDeletes,
+    EqualityDeletes,
+}
+
+/// Numbers by the ids of columns, in their order.
+pub(super) type Counts = Box<[(i32, i64)]>;
+/// Bounds by the ids of columns, in their order.
+pub(super) type Bounds = Box<[(i32, Box<[u8]>)]>;
+
+/// What is known of a file with this id of a column.
+pub(super) fn of_column<T>(all: &[(i32, T)], id: i32) -> Option<&T> {
+    let place = all.binary_search_by_key(&id, |(known, _)| *known).ok()?;
+    all.get(place).map(|(_, value)| value)
+}
+
+/// A data file or a delete file.
+#[derive(Clone, Debug)]
+pub(super) struct ContentFile {
+    pub(super) content: Content,
+    pub(super) path: Arc<str>,
+    pub(super) format: Box<str>,
+    /// By the ids of the partition's fields.
+    pub(super) partition: Vec<(i32, Option<Value>)>,
+    pub(super) records: i64,
+    pub(super) bytes: i64,
+    pub(super) column_sizes: Counts,
+    pub(super) value_counts: Counts,
+    pub(super) null_counts: Counts,
+    pub(super) nan_counts: Counts,
+    pub(super) lower: Bounds,
+    pub(super) upper: Bounds,
+    pub(super) key_metadata: Option<Box<[u8]>>,
+    pub(super) split_offsets: Vec<i64>,
+    pub(super) equality_ids: Vec<i32>,
+    pub(super) sort_order_id: Option<i64>,
+    pub(super) first_row_id: Option<i64>,
+    pub(super) referenced: Option<Arc<str>>,
+    pub(super) content_offset: Option<i64>,
+    pub(super) content_size: Option<i64>,
+}
+
+/// A file in a manifest.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) status: Status,
+    snapshot_id: Option<i64>,
+    sequence_number: Option<i64>,
+    /// Rows of the files before it that inherit the ids of their rows, when it does so itself.
+    rows_before: Option<i64>,
+    pub(super) file: Arc<ContentFile>,
+}
+
+/// A manifest that has been read.
+#[derive(Debug)]
+pub(super) struct Manifest {
+    /// As its header says.
+    pub(super) spec_id: Option<i32>,
+    pub(super) entries: Vec<Entry>,
+    /// Bytes that it takes in memory, about.
+    pub(super) weight: usize,
+}
+
+/// A file as its manifest's place in the snapshot makes it.
+#[derive(Clone, Debug)]
+pub(super) struct Live {
+    pub(super) file: Arc<ContentFile>,
+    pub(super) spec_id: i32,
+    pub(super) sequence_number: i64,
+    pub(super) first_row_id: Option<i64>,
+}
+
+impl Manifest {
+    /// What an entry is in this place; none when the manifest does not say by which specification
+    /// its files are partitioned.
+    pub(super) fn live(&self, entry: &Entry, of: &ManifestRef) -> Option<Live> {
+        let file = Arc::clone(&entry.file);
+        // Files of version 1 have none and are older than all others.
+        let inherited = if entry.status == Status::Added { of.sequence_number } else { 0 };
+        let sequence_number = entry.sequence_number.unwrap_or(inherited);
+        let assigned = of.first_row_id.zip(entry.rows_before);
+        let first_row_id = file.first_row_id.or(assigned.and_then(|(a, b)| a.checked_add(b)));
+        let spec_id = of.spec_id.or(self.spec_id)?;
+        Some(Live { file, spec_id, sequence_number, first_row_id })
+    }
+}
+
+impl Entry {
+    /// The snapshot that added or removed the file.
+    pub(super) fn snapshot_id(&self, of: &ManifestRef) -> Option<i64> {
+        self.snapshot_id.or(of.snapshot_id)
+    }
+}
+
+/// Reads a manifest list.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
+    let mut all = Vec::new();
+    Container::open(bytes)?.each(|row| {
+        if all.len() == MANIFESTS_MAX {
+            return Err(AvroError("the manifest list has too many manifests"));
+        }
+        let count = |id: i32| row.field(id).and_then(Datum::as_i64);
+        let files = |id: i32| count(id).and_then(|it| u64::try_from(it).ok());
+        let path = row.field(500).and_then(text).ok_or(NO_PATH)?;
+        let partitions = row.field(507).map(summaries).transpose()?;
+        all.push(ManifestRef {
+            path: path.into(),
+            spec_id: Some(count(502).map_or(Ok(0), i32::try_from).map_err(|_| NO_PATH)?),
+            has_deletes: count(517) == Some(1),
+            sequence_number: count(515).unwrap_or(0),
+            snapshot_id: count(503),
+            live: files(504).zip(files(505)).map(|(added, old)| added.saturating_add(old)),
+            partitions,
+            first_row_id: count(520),
+        });
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+fn summaries(all: &Datum<'_>) -> Read<Vec<Summary>> {
+    let Datum::List(all) = all else { return Err(AvroError("partitions are no list")) };
+    let summary = |it: &Datum<'_>| Summary {
+        contains_null: it.field(509).is_none_or(|it| *it != Datum::Bool(false)),
+        contains_nan: match it.field(518) {
+            Some(Datum::Bool(is)) => Some(*is),
+            _ => None,
+        },
+        lower: it.field(510).and_then(bytes).map(Into::into),
+        upper: it.field(511).and_then(bytes).map(Into::into),
+    };
+    Ok(all.iter().map(summary).collect())
+}
+
+/// Reads a manifest.
+///
+/// # Errors
+/// When it is none.
+pub(super) fn read(bytes: &[u8]) -> Read<Manifest> {
+    let container = Container::open(bytes)?;
+    let spec_id = container.entry("partition-spec-id").and_then(|it| it.parse().ok());
+    let (mut entries, mut weight, mut rows) = (Vec::new(), 0_usize, 0_i64);
+    container.each(|row| {
+        if entries.len() == ENTRIES_MAX {
+            return Err(AvroError("the manifest has too many files"));
+        }
+        let status = match row.field(0).and_then(Datum::as_i64) {
+            Some(0) => Status::Existing,
+            Some(1) => Status::Added,
+            Some(2) => Status::Deleted,
+            _ => return Err(AvroError("an entry has no status")),
+        };
+        let file = content_file(row.field(2).ok_or(AvroError("an entry has no file"))?)?;
+        let inherits = status != Status::Deleted && file.first_row_id.is_none();
+        let rows_before = inherits.then_some(rows);
+        if inherits {
+            rows = rows.saturating_add(file.records);
+        }
+        weight = weight.saturating_add(weight_of(&file));
+        entries.push(Entry {
+            status,
+            snapshot_id: row.field(1).and_then(Datum::as_i64),
+            sequence_number: row.field(3).and_then(Datum::as_i64),
+            rows_before,
+            file: Arc::new(file),
+        });
+        Ok(())
+    })?;
+    Ok(Manifest { spec_id, entries, weight })
+}
+
+fn content_file(row: &Datum<'_>) -> Read<ContentFile> {
+    let number = |id: i32| row.field(id).and_then(Datum::as_i64);
+    let required = |id: i32| {
+        let number = number(id).filter(|number| *number >= 0);
+        number.ok_or(AvroError("a file does not say how long it is"))
+    };
+    let path = row.field(100).and_then(text).ok_or(NO_PATH)?;
+    let format = row.field(101).and_then(text).ok_or(AvroError("a file has no format"))?;
+    let content = match number(134) {
+        None | Some(0) => Content::Data,
+        Some(1) => Content::PositionDeletes,
+        Some(2) => Content::EqualityDeletes,
+        _ => return Err(AvroError("a file has an unknown content")),
+    };
+    let equality_ids = numbers(row, 135)?.into_iter().map(i32::try_from);
+    Ok(ContentFile {
+        content,
+        path: path.into(),
+        format: format.to_ascii_lowercase().into(),
+        partition: row.field(102).map(partition).transpose()?.unwrap_or_default(),
+        records: required(103)?,
+        bytes: required(104)?,
+        column_sizes: counts(row, 108)?,
+        value_counts: counts(row, 109)?,
+        null_counts: counts(row, 110)?,
+        nan_counts: counts(row, 137)?,
+        lower: bounds(row, 125)?,
+        upper: bounds(row, 128)?,
+        key_metadata: row.field(131).and_then(bytes).map(Into::into),
+        split_offsets: numbers(row, 132)?,
+        equality_ids: equality_ids
+            .collect::<Result<_, _>>()
+            .map_err(|_| AvroError("an equality id is no id"))?,
+        sort_order_id: number(140),
+        first_row_id: number(142),
+        referenced: row.field(143).and_then(text).map(Into::into),
+        content_offset: number(144),
+        content_size: number(145),
+    })
+}
+
+fn text<'a>(it: &Datum<'a>) -> Option<&'a str> {
+    if let Datum::Text(text) = it { Some(text) } else { None }
+}
+
+fn bytes<'a>(it: &Datum<'a>) -> Option<&'a [u8]> {
+    if let Datum::Bytes(bytes) = it { Some(bytes) } else { None }
+}
+
+/// A list of numbers; one that is not there is empty.
+fn numbers(row: &Datum<'_>, id: i32) -> Read<Vec<i64>> {
+    let Some(all) = row.field(id) else { return Ok(Vec::new()) };
+    let Datum::List(all) = all else { return Err(AvroError("numbers are no list")) };
+    all.iter().map(|it| it.as_i64().ok_or(AvroError("a number is none"))).collect()
+}
+
+/// The pairs of a map by ids of columns, which Avro has no maps for.
+fn pairs<'a, T>(
+    row: &'a Datum<'a>,
+    id: i32,
+    value: impl Fn(&'a Datum<'a>) -> Option<T>,
+) -> Read<Box<[(i32, T)]>> {
+    const NO_PAIR: AvroError = AvroError("statistics of a file are no map");
+    let Some(all) = row.field(id) else { return Ok(Box::default()) };
+    let Datum::List(all) = all else { return Err(NO_PAIR) };
+    let mut pairs = Vec::with_capacity(all.len());
+    for pair in all {
+        let Datum::Record(pair) = pair else { return Err(NO_PAIR) };
+        let [(_, Datum::Int(key)), (_, found)] = pair.as_slice() else { return Err(NO_PAIR) };
+        pairs.push((*key, value(found).ok_or(NO_PAIR)?));
+    }
+    // Writers go through hash maps.
+    pairs.sort_by_key(|(key, _)| *key);
+    Ok(pairs.into())
+}
+
+fn counts(row: &Datum<'_>, id: i32) -> Read<Counts> {
+    pairs(row, id, Datum::as_i64)
+}
+
+fn bounds(row: &Datum<'_>, id: i32) -> Read<Bounds> {
+    pairs(row, id, |it| bytes(it).map(Into::into))
+}
+
+fn partition(row: &Datum<'_>) -> Read<Vec<(i32, Option<Value>)>> {
+    let Datum::Record(fields) = row else { return Err(AvroError("a partition is no record")) };
+    let field = |(id, value): &(Option<i32>, Datum<'_>)| {
+        let id = id.ok_or(AvroError("a field of a partition has no id"))?;
+        let value = match value {
+            Datum::Null => None,
+            Datum::Bool(is) => Some(Value::Bool(*is)),
+            Datum::Int(number) => Some(Value::Integer(i64::from(*number))),
+            Datum::Long(number) => Some(Value::Integer(*number)),
+            Datum::Float(number) => Some(Value::Float(f64::from(*number))),
+            Datum::Double(number) => Some(Value::Float(*number)),
+            Datum::Bytes(bytes) => Some(Value::Bytes((*bytes).into())),
+            Datum::Text(text) => Some(Value::Text((*text).into())),
+            Datum::List(_) | Datum::Record(_) => {
+                return Err(AvroError("a partition has a value that is none"));
+            }
+        };
+        Ok((id, value))
+    };
+    fields.iter().map(field).collect()
+}
+
+fn weight_of(file: &ContentFile) -> usize {
+    let counts = [&file.column_sizes, &file.value_counts, &file.null_counts, &file.nan_counts];
+    let counts: usize = counts.iter().map(|it| 16 * it.len()).sum();
+    let bounds = file.lower.iter().chain(&*file.upper).map(|(_, it)| 24 + it.len());
+    let texts = file.path.len() + file.referenced.as_ref().map_or(0, |it| it.len());
+    let lists = 48 * file.partition.len() + 8 * file.split_offsets.len();
+    size_of::<ContentFile>() + size_of::<Entry>() + counts + bounds.sum::<usize>() + texts + lists
+}

@@ -1,0 +1,151 @@
+//! Manifests by their locations: read once, and kept up to a number of bytes.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::avro::AvroError;
+use super::manifest::{self, Manifest, ManifestRef};
+use super::scan::List;
+use crate::error::{Error, Kind, Result};
+use crate::warehouse::Warehouse;
+
+/// Longest manifest or manifest list, in bytes.
+pub const MANIFEST_BYTES_MAX: u64 = 32 << 20;
+
+/// Bytes of manifests that are kept.
+pub const KEPT_BYTES_MAX: usize = 64 << 20;
+
+/// One manifest may take this part of all bytes, or else it is not kept.
+const LARGEST_PART: usize = 4;
+
+/// Manifests that are read at a time.
+const READS_MAX: usize = 4;
+
+/// Manifests that were read, by warehouse and location: what is in a location never changes.
+#[derive(Debug)]
+pub(crate) struct Manifests {
+    kept: Mutex<Kept>,
+    bytes_max: usize,
+    turns: Semaphore,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    all: HashMap<Key, Slot>,
+    queue: VecDeque<Key>,
+    bytes: usize,
+}
+
+type Key = (Arc<str>, Arc<str>);
+
+#[derive(Debug)]
+struct Slot {
+    manifest: Arc<Manifest>,
+    is_used: bool,
+}
+
+impl Default for Manifests {
+    fn default() -> Manifests {
+        Manifests::new(KEPT_BYTES_MAX)
+    }
+}
+
+impl Manifests {
+    /// One that keeps so many bytes.
+    pub(crate) fn new(bytes_max: usize) -> Manifests {
+        let turns = Semaphore::new(READS_MAX);
+        Manifests { kept: Mutex::default(), bytes_max, turns }
+    }
+
+    /// Bytes that are kept, and of how many manifests.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> (usize, usize) {
+        let kept = self.kept.lock();
+        (kept.bytes, kept.all.len())
+    }
+
+    fn get(&self, key: &Key) -> Option<Arc<Manifest>> {
+        let mut kept = self.kept.lock();
+        let slot = kept.all.get_mut(key)?;
+        slot.is_used = true;
+        Some(Arc::clone(&slot.manifest))
+    }
+
+    fn keep(&self, key: Key, manifest: &Arc<Manifest>) {
+        if manifest.weight > self.bytes_max / LARGEST_PART {
+            return;
+        }
+        let mut kept = self.kept.lock();
+        let slot = Slot { manifest: Arc::clone(manifest), is_used: false };
+        if kept.all.insert(key.clone(), slot).is_some() {
+            return;
+        }
+        kept.bytes += manifest.weight;
+        kept.queue.push_back(key);
+        // What was used since it was looked at the last time is looked at once more.
+        while kept.bytes > self.bytes_max {
+            let Some(key) = kept.queue.pop_front() else { break };
+            match kept.all.get_mut(&key) {
+                Some(slot) if slot.is_used => {
+                    slot.is_used = false;
+                    kept.queue.push_back(key);
+                }
+                _ => {
+                    let weight = kept.all.remove(&key).map_or(0, |slot| slot.manifest.weight);
+                    kept.bytes = kept.bytes.saturating_sub(weight);
+                }
+            }
+        }
+    }
+}
+
+/// Reads manifests of a warehouse.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader {
+    pub(crate) warehouse: Arc<Warehouse>,
+    pub(crate) manifests: Arc<Manifests>,
+}
+
+impl Reader {
+    /// The manifests of a list.
+    ///
+    /// # Errors
+    /// `NotFound` when its file is gone, `Validation` when it is none.
+    pub(super) async fn list(&self, list: List) -> Result<Vec<ManifestRef>> {
+        match list {
+            List::Here(paths) => Ok(paths.iter().map(|path| ManifestRef::bare(path)).collect()),
+            List::At(path) => self.read(&path, manifest::read_list).await,
+        }
+    }
+
+    /// A manifest.
+    ///
+    /// # Errors
+    /// As of [`Reader::list`].
+    pub(super) async fn manifest(&self, of: &ManifestRef) -> Result<Arc<Manifest>> {
+        let key = (Arc::clone(self.warehouse.id()), Arc::clone(&of.path));
+        if let Some(found) = self.manifests.get(&key) {
+            return Ok(found);
+        }
+        let read = Arc::new(self.read(&of.path, manifest::read).await?);
+        self.manifests.keep(key, &read);
+        Ok(read)
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        location: &str,
+        parse: impl FnOnce(&[u8]) -> std::result::Result<T, AvroError> + Send + 'static,
+    ) -> Result<T> {
+        let _turn = self.manifests.turns.acquire().await.map_err(Error::internal)?;
+        let bytes = self.warehouse.files().read_at_most(location, MANIFEST_BYTES_MAX).await?;
+        let parsed = tokio::task::spawn_blocking(move || parse(&bytes)).await;
+        parsed.map_err(Error::internal)?.map_err(|why| {
+            let shown: String = location.chars().take(200).collect();
+            Error::new(Kind::Validation, format!("the manifest `{shown}` cannot be read: {why}"))
+        })
+    }
+}

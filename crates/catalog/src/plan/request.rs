@@ -1,0 +1,99 @@
+//! What a client asks of a scan.
+
+use serde::Deserialize;
+
+use super::expression::Expression;
+use crate::error::{Error, Kind, Result};
+use crate::json::Fragment;
+
+/// Names of columns in a request at the most.
+const NAMES_MAX: usize = 10_000;
+
+/// What a client asks of a scan.
+#[derive(Clone, Debug)]
+pub struct ScanRequest {
+    /// Which snapshot; the current one when it is not said.
+    pub snapshot_id: Option<i64>,
+    /// Columns that are to be read.
+    pub select: Vec<String>,
+    /// Which rows.
+    pub filter: Expression,
+    /// How many rows are enough.
+    pub min_rows: Option<i64>,
+    /// Whether names of columns differ by case.
+    pub is_case_sensitive: bool,
+    /// Whether the columns are those of when the snapshot was made.
+    pub use_snapshot_schema: bool,
+    /// The snapshot after which files were added.
+    pub start: Option<i64>,
+    /// The last snapshot whose files are asked for.
+    pub end: Option<i64>,
+    /// Columns whose statistics are asked for.
+    pub stats: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Body {
+    snapshot_id: Option<i64>,
+    select: Option<Vec<String>>,
+    min_rows_requested: Option<i64>,
+    case_sensitive: Option<bool>,
+    use_snapshot_schema: Option<bool>,
+    start_snapshot_id: Option<i64>,
+    end_snapshot_id: Option<i64>,
+    stats_fields: Option<Vec<String>>,
+}
+
+impl ScanRequest {
+    /// Reads a request.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none, or contradicts itself.
+    pub fn parse(body: &Fragment) -> Result<ScanRequest> {
+        let read: Body = body.decode()?;
+        let filter = match body.get("filter").filter(|it| !it.is_null()) {
+            Some(filter) => Expression::parse(&filter)?,
+            None => Expression::everything(),
+        };
+        let (start, end) = (read.start_snapshot_id, read.end_snapshot_id);
+        if start.is_some() && end.is_none() {
+            return Err(bad("`end-snapshot-id` is needed with `start-snapshot-id`"));
+        }
+        if read.snapshot_id.is_some() && end.is_some() {
+            return Err(bad("`snapshot-id` is given and `end-snapshot-id` as well"));
+        }
+        if read.min_rows_requested.is_some_and(|rows| rows < 0) {
+            return Err(bad("`min-rows-requested` is negative"));
+        }
+        let names = |name: &str, all: Option<Vec<String>>| {
+            let all = all.unwrap_or_default();
+            match all.len() > NAMES_MAX {
+                true => Err(bad(format!("`{name}` has more than {NAMES_MAX} names"))),
+                false => Ok(all),
+            }
+        };
+        Ok(ScanRequest {
+            snapshot_id: read.snapshot_id,
+            select: names("select", read.select)?,
+            filter,
+            min_rows: read.min_rows_requested,
+            is_case_sensitive: read.case_sensitive.unwrap_or(true),
+            use_snapshot_schema: read.use_snapshot_schema.unwrap_or(false),
+            start,
+            end,
+            stats: names("stats-fields", read.stats_fields)?,
+        })
+    }
+
+    /// The same for the rows that another filter is for as well, which is the catalog's.
+    #[must_use]
+    pub fn restricted(mut self, filter: Expression) -> ScanRequest {
+        self.filter = self.filter.and(filter);
+        self
+    }
+}
+
+fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadRequest, message)
+}

@@ -1,0 +1,334 @@
+//! A scan: which manifests there are for a request, and what an answer has of their files.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use super::answer::{Page, TASKS_MAX};
+use super::bind::{Bound, find};
+use super::deletes::Deletes;
+use super::expression::Reference;
+use super::manifest::{MANIFESTS_MAX, Manifest, ManifestRef, Status};
+use super::prune::{Specs, may_match_manifest, may_match_partition, may_match_rows};
+use super::reader::Reader;
+use super::request::ScanRequest;
+use crate::doc::{Snapshot, TableDoc, part};
+use crate::error::{Error, Kind, Result};
+use crate::json::Fragment;
+use crate::schema::Columns;
+
+/// Snapshots of an incremental scan at the most.
+pub const SNAPSHOTS_MAX: usize = 10_000;
+
+/// Manifests that one answer is made of at the most.
+pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
+
+/// Where the manifests of a snapshot are listed.
+#[derive(Debug)]
+pub(crate) enum List {
+    /// In a file.
+    At(String),
+    /// In the document, as the first version of the format has it.
+    Here(Vec<String>),
+}
+
+/// A scan that is bound to a table's columns.
+#[derive(Debug)]
+pub(crate) struct Scan {
+    pub(super) specs: Specs,
+    pub(super) columns: Columns,
+    pub(super) filter: Bound,
+    pub(super) stats: Vec<i32>,
+    min_rows: Option<i64>,
+    /// The snapshots whose new files are asked for; none when all files are.
+    added_in: Option<HashSet<i64>>,
+    /// Manifests that several snapshots have come once.
+    known: HashSet<Arc<str>>,
+    data: Vec<ManifestRef>,
+    delete_manifests: Vec<ManifestRef>,
+    pub(super) deletes: Deletes,
+}
+
+/// Where to go on: at a file of the first of some manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    pub(crate) entry: usize,
+}
+
+impl Scan {
+    /// Finds the columns and the snapshots of a request.
+    ///
+    /// # Errors
+    /// `Validation` and `IllegalArgument` when the table has not got what is asked for.
+    pub(crate) fn new(doc: &TableDoc, request: &ScanRequest) -> Result<(Scan, Vec<List>)> {
+        let (snapshots, added_in) = snapshots(doc, request)?;
+        let of_snapshot = match (snapshots.as_slice(), request.use_snapshot_schema) {
+            ([one], true) => one.schema_id.and_then(|id| part(&doc.schemas, id)),
+            _ => None,
+        };
+        let schema = of_snapshot.or_else(|| doc.current_schema());
+        let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
+        let columns = Columns::read(&schema.raw).map_err(Error::internal)?;
+        let filter = Bound::new(&request.filter, &columns, request.is_case_sensitive)?;
+        let named = |name: &String| {
+            let reference = Reference::Name(name.clone());
+            find(&columns, &reference, request.is_case_sensitive).map(|column| column.id)
+        };
+        request.select.iter().try_for_each(|name| named(name).map(drop))?;
+        let mut stats = request.stats.iter().map(named).collect::<Result<Vec<_>>>()?;
+        stats.sort_unstable();
+        let specs = Specs::read(doc, &columns)?;
+        let lists = snapshots.iter().map(|it| list(it)).collect::<Result<_>>()?;
+        let scan = Scan {
+            specs,
+            columns,
+            filter,
+            stats,
+            min_rows: request.min_rows,
+            added_in,
+            known: HashSet::new(),
+            data: Vec::new(),
+            delete_manifests: Vec::new(),
+            deletes: Deletes::default(),
+        };
+        Ok((scan, lists))
+    }
+
+    /// Reads the lists of manifests.
+    ///
+    /// # Errors
+    /// As of [`Reader::list`]; `Validation` when there are too many manifests.
+    pub(crate) async fn read_lists(&mut self, reader: &Reader, lists: Vec<List>) -> Result<()> {
+        for list in lists {
+            self.take_list(reader.list(list).await?)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the manifests of a list, but for those whose files cannot be what is asked for.
+    fn take_list(&mut self, list: Vec<ManifestRef>) -> Result<()> {
+        for manifest in list {
+            if let Some(added_in) = &self.added_in {
+                let is_new = manifest.snapshot_id.is_none_or(|id| added_in.contains(&id));
+                if manifest.has_deletes || !is_new || !self.known.insert(Arc::clone(&manifest.path))
+                {
+                    continue;
+                }
+            }
+            let spec = manifest.spec_id.and_then(|id| self.specs.get(id));
+            if spec.is_some_and(|spec| !may_match_manifest(&self.filter, spec, &manifest)) {
+                continue;
+            }
+            if manifest.live == Some(0) {
+                continue;
+            }
+            let kind =
+                if manifest.has_deletes { &mut self.delete_manifests } else { &mut self.data };
+            if kind.len() == MANIFESTS_MAX {
+                let message = format!("the scan has more than {MANIFESTS_MAX} manifests");
+                return Err(Error::new(Kind::Validation, message));
+            }
+            kind.push(manifest);
+        }
+        Ok(())
+    }
+
+    /// The locations of all manifests.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.data.iter().chain(&self.delete_manifests).map(|it| &*it.path)
+    }
+
+    /// How many manifests of delete files there are: all are read before the first answer.
+    pub(crate) fn delete_manifests(&self) -> usize {
+        self.delete_manifests.len()
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(crate) fn weight(&self) -> usize {
+        let manifests = self.data.len() + self.delete_manifests.len();
+        let paths: usize = self.paths().map(str::len).sum();
+        manifests * size_of::<ManifestRef>() + paths + self.deletes.weight()
+    }
+
+    /// Reads all delete files.
+    ///
+    /// # Errors
+    /// As of reading manifests.
+    pub(crate) async fn read_deletes(&mut self, reader: &Reader) -> Result<()> {
+        for manifest in std::mem::take(&mut self.delete_manifests) {
+            let read = reader.manifest(&manifest).await?;
+            for entry in read.entries.iter().filter(|entry| entry.status != Status::Deleted) {
+                if let Some(live) = read.live(entry, &manifest) {
+                    self.deletes.add(live, &self.specs)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All of it.
+    pub(crate) fn whole(&self) -> Place {
+        Place { from: 0, to: self.data.len(), entry: 0 }
+    }
+
+    /// Whether a client was told of such a place, or might have been.
+    pub(crate) fn has(&self, place: Place) -> bool {
+        place.from < place.to && place.to <= self.data.len()
+    }
+
+    /// The files from a place on, as many as an answer has, and where to go on in how many parts.
+    ///
+    /// # Errors
+    /// As of reading manifests and of [`Page::add`].
+    pub(crate) async fn page(
+        self: &Arc<Scan>,
+        reader: &Reader,
+        place: Place,
+    ) -> Result<(Page, Vec<Place>)> {
+        let mut page = Page::new(Arc::clone(self));
+        let Place { mut from, to, mut entry } = place;
+        let end = to.min(from.saturating_add(MANIFESTS_OF_ANSWER_MAX));
+        while from < end && !page.is_full() && !self.is_enough(&page) {
+            let Some(manifest) = self.data.get(from) else { break };
+            let read = reader.manifest(manifest).await?;
+            let (scan, manifest) = (Arc::clone(self), manifest.clone());
+            let take = move || scan.take_files(page, &read, &manifest, entry);
+            let taken = tokio::task::spawn_blocking(take).await.map_err(Error::internal)?;
+            let next;
+            (page, next) = taken?;
+            match next {
+                Some(at) => entry = at,
+                None => (from, entry) = (from + 1, 0),
+            }
+        }
+        let rest = match self.is_enough(&page) {
+            true => Vec::new(),
+            false => self.parts(Place { from, to, entry }),
+        };
+        Ok((page, rest))
+    }
+
+    fn is_enough(&self, page: &Page) -> bool {
+        self.min_rows.is_some_and(|min| page.rows >= min)
+    }
+
+    /// Takes files of one manifest, from one on; answers where it is full.
+    fn take_files(
+        &self,
+        mut page: Page,
+        read: &Manifest,
+        manifest: &ManifestRef,
+        first: usize,
+    ) -> Result<(Page, Option<usize>)> {
+        for (place, entry) in read.entries.iter().enumerate().skip(first) {
+            if page.is_full() || self.is_enough(&page) {
+                return Ok((page, Some(place)));
+            }
+            let is_asked_for = match &self.added_in {
+                None => entry.status != Status::Deleted,
+                Some(added_in) => {
+                    let snapshot = entry.snapshot_id(manifest);
+                    entry.status == Status::Added
+                        && snapshot.is_some_and(|it| added_in.contains(&it))
+                }
+            };
+            if !is_asked_for {
+                continue;
+            }
+            let live = read.live(entry, manifest);
+            let spec = live.as_ref().and_then(|live| self.specs.get(live.spec_id));
+            let (Some(live), Some(spec)) = (live, spec) else {
+                let message = "a manifest is of a partition spec that the table has not got";
+                return Err(Error::new(Kind::Validation, message));
+            };
+            if may_match_partition(&self.filter, spec, &live.file)
+                && may_match_rows(&self.filter, &live.file)
+            {
+                page.add(&live)?;
+            }
+        }
+        Ok((page, None))
+    }
+
+    /// What is left, in parts for one answer each, as far as the lists say how many files there are.
+    fn parts(&self, rest: Place) -> Vec<Place> {
+        let files_max = u64::try_from(TASKS_MAX).unwrap_or(u64::MAX);
+        let (mut parts, mut files): (Vec<Place>, u64) = (Vec::new(), 0);
+        for at in rest.from..rest.to {
+            let live = self.data.get(at).and_then(|it| it.live).unwrap_or(files_max);
+            files = files.saturating_add(live);
+            match parts.last_mut() {
+                Some(last) if files <= files_max && at - last.from < MANIFESTS_OF_ANSWER_MAX => {
+                    last.to = at + 1;
+                }
+                _ => {
+                    let entry = if at == rest.from { rest.entry } else { 0 };
+                    parts.push(Place { from: at, to: at + 1, entry });
+                    files = live;
+                }
+            }
+        }
+        parts
+    }
+}
+
+/// The snapshots whose lists are read, and those whose new files are asked for.
+fn snapshots<'d>(
+    doc: &'d TableDoc,
+    request: &ScanRequest,
+) -> Result<(Vec<&'d Snapshot>, Option<HashSet<i64>>)> {
+    let find = |id: i64| {
+        let found = doc.snapshot(id);
+        found.ok_or_else(|| illegal(format!("Cannot find snapshot with ID {id}")))
+    };
+    let Some(end) = request.end else {
+        let id = request.snapshot_id.or(doc.current_snapshot_id);
+        return Ok((id.map(find).transpose()?.into_iter().collect(), None));
+    };
+    let by_id: HashMap<i64, &Snapshot> = doc.snapshots.iter().map(|it| (it.id, it)).collect();
+    let (mut chosen, mut added_in) = (Vec::new(), HashSet::new());
+    let mut next = Some(find(end)?.id);
+    let mut seen = HashSet::new();
+    while next != request.start {
+        // Ancestors may be in a circle in a document that somebody made up.
+        let snapshot = next.filter(|id| seen.insert(*id)).and_then(|id| by_id.get(&id));
+        let Some(snapshot) = snapshot else {
+            let Some(start) = request.start else { break };
+            return Err(illegal(format!(
+                "Starting snapshot (exclusive) {start} is not a parent ancestor of end snapshot {end}"
+            )));
+        };
+        if is_append(snapshot) {
+            if chosen.len() == SNAPSHOTS_MAX {
+                return Err(illegal(format!("the scan has more than {SNAPSHOTS_MAX} snapshots")));
+            }
+            chosen.push(*snapshot);
+            added_in.insert(snapshot.id);
+        }
+        next = snapshot.parent;
+    }
+    Ok((chosen, Some(added_in)))
+}
+
+fn is_append(snapshot: &Snapshot) -> bool {
+    let operation = snapshot.raw.get("summary").and_then(|it| it.get("operation"));
+    operation.as_ref().and_then(Fragment::as_str).as_deref() == Some("append")
+}
+
+fn list(snapshot: &Snapshot) -> Result<List> {
+    if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(Fragment::as_str) {
+        return Ok(List::At(path.into_owned()));
+    }
+    match snapshot.raw.get("manifests") {
+        Some(paths) => Ok(List::Here(paths.decode()?)),
+        None => {
+            let message = format!("the snapshot {} lists no manifests", snapshot.id);
+            Err(Error::new(Kind::Validation, message))
+        }
+    }
+}
+
+fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}

@@ -1,0 +1,348 @@
+//! Values of columns: as bounds have them in bytes, as manifests have them in Avro, and as answers
+//! and filters have them in JSON.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use super::calendar::{DAY_MICROS, put_date, put_time, read_date, read_time, read_timestamp};
+use crate::ident::Uuid;
+use crate::json::{Fragment, JsonKind, put_integer, put_string};
+use crate::schema::ColumnType;
+
+const MICROS: i64 = 1_000_000;
+const NANOS: i64 = 1_000_000_000;
+
+/// Bytes of the longest decimal.
+const DECIMAL_BYTES_MAX: usize = 16;
+
+/// A value that is there. What it means its column's type says: whole numbers, dates and times are
+/// all integers, in the units that the format counts them in.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Value {
+    Bool(bool),
+    Integer(i64),
+    Float(f64),
+    /// Without the point, which its type says the place of.
+    Decimal(i128),
+    Text(Box<str>),
+    /// Of UUIDs as well.
+    Bytes(Box<[u8]>),
+}
+
+/// A value of a filter, which its column may have or not.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Literal {
+    Value(Value),
+    /// More than any value of the column.
+    Above,
+    /// Less than any value of the column.
+    Below,
+}
+
+impl Value {
+    /// Which comes first; none of values of two types.
+    pub(super) fn order(&self, other: &Value) -> Option<Ordering> {
+        Some(match (self, other) {
+            (Value::Bool(a), Value::Bool(b)) => a.cmp(b),
+            (Value::Integer(a), Value::Integer(b)) => a.cmp(b),
+            (Value::Float(a), Value::Float(b)) => a.total_cmp(b),
+            (Value::Decimal(a), Value::Decimal(b)) => a.cmp(b),
+            (Value::Text(a), Value::Text(b)) => a.cmp(b),
+            (Value::Bytes(a), Value::Bytes(b)) => a.cmp(b),
+            _ => return None,
+        })
+    }
+
+    /// Whether it is no number, though of a type of numbers.
+    pub(super) fn is_nan(&self) -> bool {
+        matches!(self, Value::Float(number) if number.is_nan())
+    }
+
+    /// Appends bytes that no other value of its type has.
+    pub(super) fn put_key(&self, out: &mut Vec<u8>) {
+        match self {
+            Value::Bool(is) => out.push(u8::from(*is)),
+            Value::Integer(number) => out.extend_from_slice(&number.to_le_bytes()),
+            Value::Float(number) => out.extend_from_slice(&number.to_bits().to_le_bytes()),
+            Value::Decimal(number) => out.extend_from_slice(&number.to_le_bytes()),
+            Value::Text(text) => {
+                out.extend_from_slice(&text.len().to_le_bytes());
+                out.extend_from_slice(text.as_bytes());
+            }
+            Value::Bytes(bytes) => {
+                out.extend_from_slice(&bytes.len().to_le_bytes());
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// A bound, in the format's binary form of single values. Shorter ones are of a type that was
+    /// widened since.
+    pub(super) fn of_bytes(kind: &ColumnType, bytes: &[u8]) -> Option<Value> {
+        use ColumnType as T;
+        let int = || bytes.try_into().ok().map(|it| i64::from(i32::from_le_bytes(it)));
+        let long = || bytes.try_into().ok().map(i64::from_le_bytes);
+        let float = || bytes.try_into().ok().map(|it| f64::from(f32::from_le_bytes(it)));
+        let double = || bytes.try_into().ok().map(f64::from_le_bytes);
+        Some(match kind {
+            T::Boolean => match bytes {
+                [byte] => Value::Bool(*byte != 0),
+                _ => return None,
+            },
+            T::Int | T::Date => Value::Integer(int()?),
+            T::Long => Value::Integer(long().or_else(int)?),
+            T::Time => Value::Integer(long()?),
+            T::Timestamp | T::TimestampTz | T::TimestampNs | T::TimestampTzNs => {
+                let per_day = DAY_MICROS / MICROS * per_second(kind);
+                Value::Integer(long().or_else(|| int()?.checked_mul(per_day))?)
+            }
+            T::Float => Value::Float(float()?),
+            T::Double => Value::Float(double().or_else(float)?),
+            T::Decimal { .. } => Value::Decimal(big_endian(bytes)?),
+            T::String => Value::Text(std::str::from_utf8(bytes).ok()?.into()),
+            T::Uuid if bytes.len() != 16 => return None,
+            T::Uuid | T::Fixed(_) | T::Binary => Value::Bytes(bytes.into()),
+            _ => return None,
+        })
+    }
+
+    /// A value of a partition that came by Avro, as one of this type.
+    pub(super) fn typed(&self, kind: &ColumnType) -> Option<Value> {
+        use ColumnType as T;
+        match (kind, self) {
+            (T::Decimal { .. }, Value::Bytes(bytes)) => big_endian(bytes).map(Value::Decimal),
+            (T::Boolean, Value::Bool(_))
+            | (T::Int | T::Long | T::Date | T::Time, Value::Integer(_))
+            | (T::Float | T::Double, Value::Float(_))
+            | (T::String, Value::Text(_))
+            | (T::Uuid | T::Fixed(_) | T::Binary, Value::Bytes(_)) => Some(self.clone()),
+            (kind, Value::Integer(_)) if kind.is_timestamp() => Some(self.clone()),
+            _ => None,
+        }
+    }
+
+    /// Appends it in the format's JSON form of single values.
+    pub(super) fn put_json(&self, kind: &ColumnType, out: &mut Vec<u8>) {
+        let mut text = String::new();
+        match (self, kind) {
+            (Value::Bool(is), _) => {
+                out.extend_from_slice(if *is { b"true" } else { b"false" });
+                return;
+            }
+            (Value::Float(number), kind) => return put_float(*number, kind, out),
+            (Value::Integer(days), ColumnType::Date) => put_date(&mut text, *days),
+            (Value::Integer(micros), ColumnType::Time) => put_time(&mut text, *micros, MICROS),
+            (Value::Integer(units), kind) if kind.is_timestamp() => {
+                let per_second = per_second(kind);
+                let per_day = 86_400 * per_second;
+                put_date(&mut text, units.div_euclid(per_day));
+                text.push('T');
+                put_time(&mut text, units.rem_euclid(per_day), per_second);
+                if matches!(kind, ColumnType::TimestampTz | ColumnType::TimestampTzNs) {
+                    text.push_str("+00:00");
+                }
+            }
+            (Value::Integer(number), _) => return put_integer(out, *number),
+            (Value::Decimal(unscaled), kind) => put_decimal(*unscaled, kind, &mut text),
+            (Value::Text(said), _) => return put_string(out, said),
+            (Value::Bytes(bytes), ColumnType::Uuid) => {
+                for (place, byte) in bytes.iter().enumerate() {
+                    let dash = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
+                    // Writing to a string does not fail.
+                    let _ = write!(text, "{dash}{byte:02x}");
+                }
+            }
+            (Value::Bytes(bytes), _) => text = upper_hex(bytes),
+        }
+        put_string(out, &text);
+    }
+
+    /// Reads a value of a filter, as one of a column of this type. Engines that count days and
+    /// microseconds themselves write dates and times as numbers.
+    ///
+    /// # Errors
+    /// What is expected instead.
+    pub(super) fn of_json(kind: &ColumnType, said: &Fragment) -> Result<Literal, String> {
+        use ColumnType as T;
+        let text = said.as_str();
+        let text = text.as_deref();
+        let value = match kind {
+            T::Boolean => said.as_bool().map(Value::Bool),
+            T::Int => return whole(said, i64::from(i32::MIN), i64::from(i32::MAX)),
+            T::Long => return whole(said, i64::MIN, i64::MAX),
+            T::Float | T::Double => return real(said, kind),
+            T::Decimal { scale, .. } => {
+                let digits = text.or((said.kind() == JsonKind::Number).then(|| said.text()));
+                digits.and_then(|it| decimal(it, *scale)).map(Value::Decimal)
+            }
+            T::Date => text.and_then(read_date).or(said.as_i32().map(i64::from)).map(Value::Integer),
+            T::Time => {
+                let read = text.and_then(|it| read_time(it, MICROS));
+                let is_of_day = |it: &i64| (0..DAY_MICROS).contains(it);
+                read.or(said.as_i64().filter(is_of_day)).map(Value::Integer)
+            }
+            T::Timestamp | T::TimestampTz | T::TimestampNs | T::TimestampTzNs => {
+                let has_zone = matches!(kind, T::TimestampTz | T::TimestampTzNs);
+                let read = text.and_then(|it| read_timestamp(it, per_second(kind), has_zone));
+                read.or(said.as_i64()).map(Value::Integer)
+            }
+            T::String => text.map(|it| Value::Text(it.into())),
+            T::Uuid => {
+                let uuid = text.and_then(|it| it.parse::<Uuid>().ok());
+                uuid.map(|it| Value::Bytes(it.as_bytes()[..].into()))
+            }
+            T::Fixed(length) => text.and_then(bytes_of_hex).map(|it| Value::Bytes(it.into())).filter(
+                |it| matches!(it, Value::Bytes(it) if u32::try_from(it.len()).ok() == Some(*length)),
+            ),
+            T::Binary => text.and_then(bytes_of_hex).map(|it| Value::Bytes(it.into())),
+            _ => None,
+        };
+        value.map(Literal::Value).ok_or_else(|| format!("{:.80} is no value of it", said.text()))
+    }
+}
+
+/// Units of a second that a timestamp is counted in.
+pub(super) fn per_second(kind: &ColumnType) -> i64 {
+    match kind {
+        ColumnType::TimestampNs | ColumnType::TimestampTzNs => NANOS,
+        _ => MICROS,
+    }
+}
+
+/// A signed number, its first byte the highest.
+fn big_endian(bytes: &[u8]) -> Option<i128> {
+    let first = *bytes.first()?;
+    if bytes.len() > DECIMAL_BYTES_MAX {
+        return None;
+    }
+    let sign = if first >= 0x80 { -1 } else { 0 };
+    Some(bytes.iter().fold(sign, |sum: i128, byte| sum << 8 | i128::from(*byte)))
+}
+
+fn whole(said: &Fragment, min: i64, max: i64) -> Result<Literal, String> {
+    let refuse = || format!("{:.80} is no whole number", said.text());
+    if said.kind() != JsonKind::Number {
+        return Err(refuse());
+    }
+    let text = said.text();
+    // What is whole may be written with a point all the same.
+    let text = text.split_once('.').filter(|(_, zeros)| zeros.bytes().all(|it| it == b'0'));
+    let text = text.map_or(said.text(), |(digits, _)| digits);
+    let number: i128 =
+        match text.parse() {
+            Ok(number) => number,
+            Err(_) if text.bytes().skip(1).all(|it| it.is_ascii_digit()) => {
+                if text.starts_with('-') { i128::MIN } else { i128::MAX }
+            }
+            Err(_) => return Err(refuse()),
+        };
+    Ok(match i64::try_from(number) {
+        Ok(number) if number >= min && number <= max => Literal::Value(Value::Integer(number)),
+        _ if number < 0 => Literal::Below,
+        _ => Literal::Above,
+    })
+}
+
+fn real(said: &Fragment, kind: &ColumnType) -> Result<Literal, String> {
+    let refuse = || format!("{:.80} is no number", said.text());
+    if said.kind() != JsonKind::Number {
+        return Err(refuse());
+    }
+    let number = match kind {
+        // As the column has it, so that it is equal to what was written with the same digits.
+        ColumnType::Float => said.text().parse::<f32>().map(f64::from),
+        _ => said.text().parse::<f64>(),
+    };
+    let number = number.map_err(|_| refuse())?;
+    Ok(match number {
+        f64::INFINITY => Literal::Above,
+        f64::NEG_INFINITY => Literal::Below,
+        number => Literal::Value(Value::Float(number)),
+    })
+}
+
+/// The number without its point, when it has no more digits behind it than `scale`.
+fn decimal(text: &str, scale: u32) -> Option<i128> {
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let exponent: i64 = exponent.parse().ok()?;
+    let (sign, digits) = match mantissa.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if whole.len() + fraction.len() == 0 || digits.len() > 100 {
+        return None;
+    }
+    let mut number = 0_i128;
+    for byte in whole.bytes().chain(fraction.bytes()) {
+        let digit = byte.is_ascii_digit().then(|| i128::from(byte - b'0'))?;
+        number = number.checked_mul(10)?.checked_add(digit)?;
+    }
+    let mut shift = i64::from(scale) + exponent - i64::try_from(fraction.len()).ok()?;
+    while shift > 0 && number != 0 {
+        number = number.checked_mul(10)?;
+        shift -= 1;
+    }
+    while shift < 0 && number != 0 {
+        if number % 10 != 0 {
+            return None;
+        }
+        number /= 10;
+        shift += 1;
+    }
+    Some(sign * number)
+}
+
+fn put_decimal(unscaled: i128, kind: &ColumnType, out: &mut String) {
+    let scale = match kind {
+        ColumnType::Decimal { scale, .. } => usize::try_from(*scale).unwrap_or_default(),
+        _ => 0,
+    };
+    let sign = if unscaled < 0 { "-" } else { "" };
+    let width = scale + 1;
+    let digits = format!("{:0width$}", unscaled.unsigned_abs());
+    let (whole, fraction) = digits.split_at(digits.len() - scale);
+    let point = if scale == 0 { "" } else { "." };
+    // Writing to a string does not fail.
+    let _ = write!(out, "{sign}{whole}{point}{fraction}");
+}
+
+fn put_float(number: f64, kind: &ColumnType, out: &mut Vec<u8>) {
+    // JSON has no numbers for these; readers know the names.
+    let name = if number.is_nan() {
+        "NaN"
+    } else if number == f64::INFINITY {
+        "Infinity"
+    } else if number == f64::NEG_INFINITY {
+        "-Infinity"
+    } else {
+        #[expect(clippy::cast_possible_truncation, reason = "it was one of 32 bits before")]
+        let text = match kind {
+            ColumnType::Float => format!("{:?}", number as f32),
+            _ => format!("{number:?}"),
+        };
+        return out.extend_from_slice(text.as_bytes());
+    };
+    put_string(out, name);
+}
+
+/// Two digits for each byte, as answers have them.
+pub(super) fn upper_hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02X}");
+    }
+    text
+}
+
+fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|it| it.is_ascii_hexdigit()) {
+        return None;
+    }
+    let pairs = (0..text.len()).step_by(2).map(|at| text.get(at..at + 2));
+    pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,489 @@
+//! Plans of scans: made at once when little is to be read, or in the background; kept for a time,
+//! for whoever asked for them, and only on the server that made them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node::{clock, hex};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use super::{Catalog, Object, Right, Who};
+use crate::cache::Entry;
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::plan::{List, Manifests, Page, Place, Reader, Scan, ScanRequest};
+use crate::store::RelationKind;
+use crate::warehouse::{Place as Location, Warehouse};
+
+/// How long a plan is kept after it was asked for.
+pub const PLAN_LIFETIME: Duration = Duration::from_secs(15 * 60);
+
+/// Plans of one principal; the oldest makes room for the next.
+pub const PLANS_OF_PRINCIPAL_MAX: usize = 64;
+
+/// Plans of all.
+pub const PLANS_MAX: usize = 4096;
+
+/// Bytes of all plans together.
+pub const PLANS_BYTES_MAX: usize = 256 << 20;
+
+/// Manifests of deletes, and lists of manifests, that a request waits for. With more of them the
+/// client asks again later.
+pub const MANIFESTS_AT_ONCE_MAX: usize = 64;
+
+/// Plans that are made in the background at a time.
+const BACKGROUND_MAX: usize = 4;
+
+/// Directories outside of its own that a table's manifests may be in.
+const DIRECTORIES_MAX: usize = 64;
+
+/// Bytes that every plan takes.
+const PLAN_BYTES: usize = 1024;
+
+/// What became of a plan.
+#[derive(Clone, Debug)]
+pub(crate) enum Planned {
+    /// It is being made.
+    Submitted,
+    /// There it is.
+    Completed(Arc<Scan>),
+    /// It could not be made.
+    Failed(Kind, String),
+    /// The client did not want it any more.
+    Cancelled,
+}
+
+/// A plan as answers tell it.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) id: Arc<str>,
+    pub(crate) state: Planned,
+}
+
+/// The files of one answer, and what else is to be asked for.
+#[derive(Debug)]
+pub(crate) struct Tasks {
+    pub(crate) page: Page,
+    pub(crate) plan_tasks: Vec<String>,
+}
+
+/// All plans.
+#[derive(Debug)]
+pub(super) struct Plans {
+    kept: Mutex<HashMap<Arc<str>, Kept>>,
+    manifests: Arc<Manifests>,
+    background: Arc<Semaphore>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    owner: Arc<str>,
+    /// The table: another one may get its name.
+    relation: String,
+    until: Instant,
+    state: Planned,
+    /// Ends what is being done for it.
+    work: Option<AbortHandle>,
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Some(work) = &self.work {
+            work.abort();
+        }
+    }
+}
+
+impl Kept {
+    fn weight(&self) -> usize {
+        let scan = if let Planned::Completed(scan) = &self.state { scan.weight() } else { 0 };
+        PLAN_BYTES + scan
+    }
+}
+
+impl Default for Plans {
+    fn default() -> Plans {
+        Plans {
+            kept: Mutex::default(),
+            manifests: Arc::default(),
+            background: Arc::new(Semaphore::new(BACKGROUND_MAX)),
+        }
+    }
+}
+
+impl Plans {
+    fn insert(&self, id: &Arc<str>, kept: Kept, now: Instant) {
+        let mut all = self.kept.lock();
+        all.retain(|_, it| it.until > now);
+        let mut bytes = kept.weight() + all.values().map(Kept::weight).sum::<usize>();
+        let own = |all: &HashMap<Arc<str>, Kept>| {
+            all.values().filter(|it| it.owner == kept.owner).count()
+        };
+        while own(&all) >= PLANS_OF_PRINCIPAL_MAX {
+            let oldest = oldest(&all, Some(&kept.owner));
+            bytes = bytes.saturating_sub(remove(&mut all, oldest));
+        }
+        while !all.is_empty() && (all.len() >= PLANS_MAX || bytes > PLANS_BYTES_MAX) {
+            let oldest = oldest(&all, None);
+            bytes = bytes.saturating_sub(remove(&mut all, oldest));
+        }
+        all.insert(Arc::clone(id), kept);
+    }
+
+    /// Sets what became of a plan, unless it is gone or was cancelled meanwhile.
+    fn settle(&self, id: &str, state: Planned) {
+        if let Some(kept) = self.kept.lock().get_mut(id)
+            && matches!(kept.state, Planned::Submitted)
+        {
+            kept.state = state;
+            kept.work = None;
+        }
+    }
+
+    /// What became of a plan of this principal's about this table.
+    fn get(&self, who: &Who, relation: &str, id: &str, now: Instant) -> Option<Planned> {
+        let all = self.kept.lock();
+        let kept = all.get(id).filter(|it| is_of(it, who, relation, now))?;
+        Some(kept.state.clone())
+    }
+
+    /// Ends a plan.
+    fn cancel(&self, who: &Who, relation: &str, id: &str, now: Instant) -> bool {
+        let mut all = self.kept.lock();
+        let Some(kept) = all.get_mut(id).filter(|it| is_of(it, who, relation, now)) else {
+            return false;
+        };
+        kept.state = Planned::Cancelled;
+        if let Some(work) = kept.work.take() {
+            work.abort();
+        }
+        true
+    }
+}
+
+fn is_of(kept: &Kept, who: &Who, relation: &str, now: Instant) -> bool {
+    kept.owner == who.id && kept.relation == relation && kept.until > now
+}
+
+fn oldest(all: &HashMap<Arc<str>, Kept>, owner: Option<&Arc<str>>) -> Option<Arc<str>> {
+    let of_owner = all.iter().filter(|(_, it)| owner.is_none_or(|owner| it.owner == *owner));
+    of_owner.min_by_key(|(_, it)| it.until).map(|(id, _)| Arc::clone(id))
+}
+
+fn remove(all: &mut HashMap<Arc<str>, Kept>, id: Option<Arc<str>>) -> usize {
+    id.and_then(|id| all.remove(&id)).map_or(0, |kept| kept.weight())
+}
+
+/// A table that a scan is of.
+struct Target {
+    reader: Reader,
+    doc: Arc<TableDoc>,
+    relation: String,
+}
+
+impl Catalog {
+    /// Plans a scan. It is completed when little is to be read, and submitted otherwise.
+    ///
+    /// # Errors
+    /// `NoSuchTable`; `Validation` and `IllegalArgument` when the table has not got what is asked
+    /// for; `NotFound` when a manifest is gone.
+    pub(crate) async fn plan_scan(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        request: &ScanRequest,
+    ) -> Result<Plan> {
+        let target = self.scan_target(who, warehouse, ident).await?;
+        let (scan, lists) = Scan::new(&target.doc, request)?;
+        let secret = node::auth::random_key().map_err(Error::internal)?;
+        let id: Arc<str> = hex::encode(&secret).into();
+        let mut scan = Box::new(scan);
+        let is_short = lists.len() <= MANIFESTS_AT_ONCE_MAX;
+        let rest = if is_short {
+            self.read_lists(who, &target, &mut scan, lists).await?;
+            None
+        } else {
+            Some(lists)
+        };
+        if is_short && scan.delete_manifests() <= MANIFESTS_AT_ONCE_MAX {
+            scan.read_deletes(&target.reader).await?;
+            let state = Planned::Completed(Arc::from(scan));
+            self.keep_plan(who, &id, &target.relation, (state.clone(), None));
+            return Ok(Plan { id, state });
+        }
+        self.keep_plan(who, &id, &target.relation, (Planned::Submitted, None));
+        let (catalog, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
+        let work = tokio::spawn(async move {
+            let made = catalog.make_plan(&who, &target, scan, rest).await;
+            let state = match made {
+                Ok(scan) => Planned::Completed(scan),
+                Err(error) => {
+                    if error.kind.status() >= 500 {
+                        let cause = &error as &dyn std::error::Error;
+                        tracing::error!(error = cause, "a scan could not be planned");
+                    }
+                    Planned::Failed(error.kind, error.message)
+                }
+            };
+            catalog.0.plans.settle(&plan, state);
+        });
+        if let Some(kept) = self.0.plans.kept.lock().get_mut(&id)
+            && matches!(kept.state, Planned::Submitted)
+        {
+            kept.work = Some(work.abort_handle());
+        }
+        Ok(Plan { id, state: Planned::Submitted })
+    }
+
+    async fn make_plan(
+        &self,
+        who: &Who,
+        target: &Target,
+        mut scan: Box<Scan>,
+        lists: Option<Vec<List>>,
+    ) -> Result<Arc<Scan>> {
+        let background = Arc::clone(&self.0.plans.background);
+        let _turn = background.acquire_owned().await.map_err(Error::internal)?;
+        if let Some(lists) = lists {
+            self.read_lists(who, target, &mut scan, lists).await?;
+        }
+        scan.read_deletes(&target.reader).await?;
+        Ok(Arc::from(scan))
+    }
+
+    /// What became of a plan.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchPlanId`.
+    pub(crate) async fn plan(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        id: &str,
+    ) -> Result<Planned> {
+        let target = self.scan_target(who, warehouse, ident).await?;
+        let found = self.0.plans.get(who, &target.relation, id, clock::now());
+        found.ok_or_else(no_such_plan)
+    }
+
+    /// Ends a plan that is not wanted any more.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchPlanId`.
+    pub(crate) async fn cancel_plan(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        id: &str,
+    ) -> Result<()> {
+        let target = self.scan_target(who, warehouse, ident).await?;
+        match self.0.plans.cancel(who, &target.relation, id, clock::now()) {
+            true => Ok(()),
+            false => Err(no_such_plan()),
+        }
+    }
+
+    /// The first files of a scan that is planned.
+    ///
+    /// # Errors
+    /// As of reading manifests.
+    pub(crate) async fn first_tasks(
+        &self,
+        warehouse: &Arc<Warehouse>,
+        id: &str,
+        scan: &Arc<Scan>,
+    ) -> Result<Tasks> {
+        self.tasks_at(warehouse, id, scan, scan.whole()).await
+    }
+
+    /// The files of a task that an answer named.
+    ///
+    /// # Errors
+    /// `NoSuchTable`, `NoSuchPlanTask`; as of reading manifests.
+    pub(crate) async fn tasks(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        task: &str,
+    ) -> Result<Tasks> {
+        let target = self.scan_target(who, warehouse, ident).await?;
+        let no_such = || Error::new(Kind::NoSuchPlanTask, "The plan task does not exist");
+        let (id, place) = parse_task(task).ok_or_else(no_such)?;
+        match self.0.plans.get(who, &target.relation, id, clock::now()) {
+            Some(Planned::Completed(scan)) if scan.has(place) => {
+                self.tasks_at(warehouse, id, &scan, place).await
+            }
+            _ => Err(no_such()),
+        }
+    }
+
+    async fn tasks_at(
+        &self,
+        warehouse: &Arc<Warehouse>,
+        id: &str,
+        scan: &Arc<Scan>,
+        place: Place,
+    ) -> Result<Tasks> {
+        let (page, rest) = scan.page(&self.manifest_reader(warehouse), place).await?;
+        let token = |it: &Place| format!("{id}.{}.{}.{}", it.from, it.to, it.entry);
+        Ok(Tasks { page, plan_tasks: rest.iter().map(token).collect() })
+    }
+
+    fn manifest_reader(&self, warehouse: &Arc<Warehouse>) -> Reader {
+        let manifests = Arc::clone(&self.0.plans.manifests);
+        Reader { warehouse: Arc::clone(warehouse), manifests }
+    }
+
+    async fn scan_target(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<Target> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        let entry: Arc<Entry> = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let pointer = entry.pointer.as_ref();
+        let (Some(doc), Some(pointer)) = (entry.table(), pointer) else {
+            return Err(RelationKind::Table.no_such(ident));
+        };
+        let reader = self.manifest_reader(warehouse);
+        Ok(Target { reader, doc: Arc::clone(doc), relation: pointer.id.clone() })
+    }
+
+    fn keep_plan(
+        &self,
+        who: &Who,
+        id: &Arc<str>,
+        relation: &str,
+        (state, work): (Planned, Option<AbortHandle>),
+    ) {
+        let now = clock::now();
+        let (owner, relation) = (Arc::clone(&who.id), relation.to_owned());
+        let kept = Kept { owner, relation, until: now + PLAN_LIFETIME, state, work };
+        self.0.plans.insert(id, kept, now);
+    }
+
+    async fn read_lists(
+        &self,
+        who: &Who,
+        target: &Target,
+        scan: &mut Scan,
+        lists: Vec<List>,
+    ) -> Result<()> {
+        let paths = lists.iter().filter_map(|list| match list {
+            List::At(path) => Some(path.as_str()),
+            List::Here(_) => None,
+        });
+        self.check_own(who, target, paths).await?;
+        scan.read_lists(&target.reader, lists).await?;
+        self.check_own(who, target, scan.paths()).await
+    }
+
+    /// Refuses manifests that are another table's: whoever commits says where they are, and may
+    /// not read what he has no right to by that.
+    async fn check_own<'p>(
+        &self,
+        who: &Who,
+        target: &Target,
+        paths: impl Iterator<Item = &'p str>,
+    ) -> Result<()> {
+        if who.operator {
+            return Ok(());
+        }
+        let base: Location = target.doc.location.parse()?;
+        let mut directories: Vec<&str> = Vec::new();
+        for path in paths {
+            let place: Location = path.parse()?;
+            let directory = path.rsplit_once('/').map_or(path, |(directory, _)| directory);
+            if place.is_below(&base) || directories.contains(&directory) {
+                continue;
+            }
+            if directories.len() == DIRECTORIES_MAX {
+                let message = "the table's manifests are in too many places outside of it";
+                return Err(Error::new(Kind::Validation, message));
+            }
+            if self.0.store.is_shared(directory, &target.relation).await? {
+                let shown: String = path.chars().take(200).collect();
+                let message = format!("the manifest `{shown}` is within another table's location");
+                return Err(Error::new(Kind::Forbidden, message));
+            }
+            directories.push(directory);
+        }
+        Ok(())
+    }
+}
+
+fn no_such_plan() -> Error {
+    Error::new(Kind::NoSuchPlanId, "The plan id does not exist")
+}
+
+/// A task is named by its plan, which nobody can guess, and where in it to go on.
+fn parse_task(task: &str) -> Option<(&str, Place)> {
+    let mut parts = task.split('.');
+    let id = parts.next()?;
+    let mut number = || parts.next()?.parse().ok();
+    let place = Place { from: number()?, to: number()?, entry: number()? };
+    parts.next().is_none().then_some((id, place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(owner: &str, until: Instant) -> Kept {
+        let (owner, relation) = (owner.into(), "t".to_owned());
+        Kept { owner, relation, until, state: Planned::Submitted, work: None }
+    }
+
+    fn who(id: &str) -> Who {
+        Who { id: id.into(), name: id.into(), operator: false, claims: None }
+    }
+
+    #[test]
+    fn the_oldest_plan_of_a_principal_makes_room_and_no_other() {
+        let (plans, now) = (Plans::default(), clock::now());
+        let at = |place: usize| now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
+        plans.insert(&"other".into(), kept("other", at(0)), now);
+        for place in 0..=PLANS_OF_PRINCIPAL_MAX {
+            plans.insert(&format!("p{place}").into(), kept("me", at(place + 1)), now);
+        }
+        let me = who("me");
+        assert!(plans.get(&me, "t", "p0", now).is_none());
+        assert!(plans.get(&me, "t", "p1", now).is_some());
+        assert!(plans.get(&who("other"), "t", "other", now).is_some());
+        // A plan is for who asked for it, about the table that he asked about, for its time.
+        assert!(plans.get(&who("other"), "t", "p1", now).is_none());
+        assert!(plans.get(&me, "u", "p1", now).is_none());
+        assert!(plans.get(&me, "t", "p1", at(2)).is_none());
+        plans.insert(&"last".into(), kept("me", at(1000)), at(900));
+        assert_eq!(plans.kept.lock().len(), 1);
+    }
+
+    #[test]
+    fn a_cancelled_plan_stays_so() {
+        let (plans, now) = (Plans::default(), clock::now());
+        plans.insert(&"p".into(), kept("me", now + PLAN_LIFETIME), now);
+        assert!(!plans.cancel(&who("other"), "t", "p", now));
+        assert!(plans.cancel(&who("me"), "t", "p", now));
+        plans.settle("p", Planned::Failed(Kind::Internal, String::new()));
+        let state = plans.get(&who("me"), "t", "p", now).unwrap();
+        assert!(matches!(state, Planned::Cancelled));
+    }
+
+    #[test]
+    fn tasks_are_what_was_given_out() {
+        let place = Place { from: 1, to: 20, entry: 3 };
+        assert_eq!(parse_task("ab.1.20.3"), Some(("ab", place)));
+        for text in ["", "ab", "ab.1.2", "ab.1.2.3.4", "ab.-1.2.3", "ab.1.2.x", "..."] {
+            assert_eq!(parse_task(text), None, "{text}");
+        }
+    }
+}
