@@ -15,7 +15,7 @@ use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher as _, Hash, Hasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
@@ -110,6 +110,21 @@ pub struct Cache {
     hand: AtomicUsize,
 }
 
+/// What has been counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheFigures {
+    /// Names whose entry was kept when somebody asked for it.
+    pub hits: u64,
+    /// Names whose entry was not kept, or that nothing has.
+    pub misses: u64,
+    /// Entries that made room for others.
+    pub evictions: u64,
+    /// Bytes that all entries take, roughly.
+    pub bytes: usize,
+    /// Entries that are kept.
+    pub entries: usize,
+}
+
 #[derive(Debug, Default)]
 struct Shard {
     slots: HashMap<Key, Slot>,
@@ -117,6 +132,10 @@ struct Shard {
     queue: VecDeque<Key>,
     /// Names that are being read from the store, and whether they changed since.
     pending: HashMap<Key, bool>,
+    /// Asked for and kept. By part, so that readers of one part do not slow down those of another.
+    hits: AtomicU64,
+    misses: AtomicU64,
+    evictions: u64,
 }
 
 #[derive(Debug)]
@@ -152,7 +171,11 @@ impl Cache {
     pub fn get(&self, warehouse: &str, ident: &TableIdent) -> Option<Arc<Entry>> {
         let key: &dyn Parts = &(warehouse, ident);
         let shard = self.shard(key).read();
-        let slot = shard.slots.get(key)?;
+        let Some(slot) = shard.slots.get(key) else {
+            shard.misses.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        shard.hits.fetch_add(1, Ordering::Relaxed);
         // Most are set already: readers of one table do not fight over a line of memory.
         if !slot.used.load(Ordering::Relaxed) {
             slot.used.store(true, Ordering::Relaxed);
@@ -189,6 +212,22 @@ impl Cache {
     pub fn size(&self) -> (usize, usize) {
         let count = self.shards.iter().map(|shard| shard.read().slots.len()).sum();
         (self.bytes.load(Ordering::Relaxed), count)
+    }
+
+    /// What has been counted.
+    #[must_use]
+    pub fn figures(&self) -> CacheFigures {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        self.shards.iter().fold(CacheFigures { bytes, ..CacheFigures::default() }, |all, shard| {
+            let shard = shard.read();
+            CacheFigures {
+                hits: all.hits + shard.hits.load(Ordering::Relaxed),
+                misses: all.misses + shard.misses.load(Ordering::Relaxed),
+                evictions: all.evictions + shard.evictions,
+                entries: all.entries + shard.slots.len(),
+                ..all
+            }
+        })
     }
 
     /// Keeps an entry in place of an older one.
@@ -280,7 +319,10 @@ impl Shard {
                 self.queue.push_back(key);
                 0
             }
-            Some(_) => self.slots.remove(&key).map_or(0, |old| old.bytes),
+            Some(_) => {
+                self.evictions += 1;
+                self.slots.remove(&key).map_or(0, |old| old.bytes)
+            }
         }
     }
 }

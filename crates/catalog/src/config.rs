@@ -30,6 +30,10 @@ pub struct Config {
     /// Whether a table is loaded only when its metadata file is there. Files in buckets are taken
     /// to be there.
     pub check_files: bool,
+    /// Where servers share a store: milliseconds for which a server may answer readers without
+    /// asking the store whether another server has changed something. 0: it asks each time.
+    /// Changes are never made on something older.
+    pub pointer_cache_ms: u32,
 }
 
 impl Default for Config {
@@ -45,6 +49,7 @@ impl Default for Config {
             session_token: None,
             cache_bytes_max: 128 << 20,
             check_files: true,
+            pointer_cache_ms: 0,
         }
     }
 }

@@ -14,6 +14,7 @@ mod error;
 pub mod http;
 pub mod ident;
 pub mod json;
+pub mod metrics;
 pub mod plan;
 pub mod schema;
 pub mod service;

@@ -12,6 +12,7 @@ pub(crate) mod commit;
 mod create;
 pub(crate) mod documents;
 mod keys;
+mod lists;
 mod locks;
 mod namespaces;
 pub(crate) mod plans;
@@ -24,6 +25,7 @@ mod who;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -34,6 +36,8 @@ use parking_lot::RwLock;
 
 pub use self::commit::RETRIES_MAX;
 pub use self::keys::KEY_LIFETIME;
+use self::lists::Lists;
+pub use self::lists::{ListFigures, Told};
 pub use self::locks::{Locks, Turn};
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use self::plans::{
@@ -42,10 +46,10 @@ pub use self::plans::{
 pub use self::recover::Recovered;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
 pub use self::who::{Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, Who};
-use crate::cache::{Cache, Key};
+use crate::cache::{Cache, CacheFigures, Key};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
-use crate::store::{CatalogStore, WarehouseRow};
+use crate::store::{CatalogStore, Names, WarehouseRow};
 use crate::warehouse::{Warehouse, WarehouseSpec};
 
 /// Names of a page when its size is not said.
@@ -69,6 +73,9 @@ pub struct Settings {
     pub cache_bytes_max: usize,
     /// Whether a table is loaded only when its metadata file is there, where looking costs little.
     pub check_files: bool,
+    /// How old the answer to a reader may be where other servers change the same store; zero: not
+    /// at all.
+    pub pointer_cache: Duration,
 }
 
 /// A catalog. Cheap to clone.
@@ -82,6 +89,7 @@ struct Inner {
     /// By name.
     warehouses: RwLock<HashMap<Arc<str>, Arc<Warehouse>>>,
     cache: Cache,
+    lists: Lists,
     /// Who changes a table or view.
     commits: Arc<Locks<Key>>,
     /// Who reads one from the store.
@@ -165,6 +173,10 @@ impl Catalog {
         }
         Ok(Catalog(Arc::new(Inner {
             cache: Cache::new(settings.cache_bytes_max),
+            lists: Lists::new(
+                Names::default(),
+                store.is_shared_by_servers().then_some(settings.pointer_cache),
+            ),
             store,
             authority,
             settings,
@@ -205,6 +217,18 @@ impl Catalog {
     #[must_use]
     pub fn cached(&self) -> (usize, usize) {
         self.0.cache.size()
+    }
+
+    /// What was found in memory and what was not.
+    #[must_use]
+    pub fn cache_figures(&self) -> CacheFigures {
+        self.0.cache.figures()
+    }
+
+    /// The same of lists.
+    #[must_use]
+    pub fn list_figures(&self) -> ListFigures {
+        self.0.lists.figures()
     }
 
     /// Refuses what a principal may not do.

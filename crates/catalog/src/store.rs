@@ -8,6 +8,7 @@
 //! file a copy which recovery makes again; of a longer document the file is the truth.
 
 mod log;
+mod names;
 mod namespaces;
 mod relations;
 mod schema;
@@ -19,6 +20,7 @@ use node::clock::Ids;
 use node::store::{Dialect, Store, StoreError, Transaction, Value};
 
 pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
+pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;
 pub use self::namespaces::{Properties, PropertiesChanged};
 pub use self::relations::{

@@ -12,17 +12,19 @@ mod views;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
 use catalog::access::Access;
-use catalog::http;
 use catalog::service::{Catalog, Settings};
+use catalog::{http, metrics};
 use node::auth::Tokens;
 use node::drain::Drain;
 use node::http::Face;
 use node::objects::Credentials;
 use node::store::Store;
+use node::telemetry::Registry;
 
 use self::lake::Lake;
 use crate::Source;
@@ -106,6 +108,11 @@ impl Running {
         (http::routes(catalog, access, &self.separator), (http::PREFIX, http::face()))
     }
 
+    /// Has its figures told to Prometheus.
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        metrics::register(&self.catalog, registry);
+    }
+
     /// Does what has to be done beside serving, until the server drains.
     pub(crate) async fn work(self, drain: &Drain) {
         tokio::select! {
@@ -132,6 +139,7 @@ fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Resu
         credentials,
         cache_bytes_max: table.cache_bytes_max,
         check_files: table.check_files,
+        pointer_cache: Duration::from_millis(table.pointer_cache_ms.into()),
     })
 }
 

@@ -181,6 +181,9 @@ impl Parts<'_> {
         let pooler = bouncer::Running::start(source, ground, &mut registry).await?;
         let lake = (&store, &tokens);
         let lake = catalog::Running::start(config, environment, data_dir.path(), lake).await?;
+        if let Some(lake) = &lake {
+            lake.register(&mut registry);
+        }
 
         let limits = config.limits.limits();
         let ids = Ids::new().context("failed to seed the id generator")?;

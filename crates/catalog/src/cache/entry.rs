@@ -9,8 +9,10 @@ use std::fmt;
 use std::mem;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
@@ -72,6 +74,8 @@ pub struct Entry {
     etag: [Box<str>; 2],
     /// Its file on this machine, once somebody has looked; none of one that is elsewhere.
     file: OnceLock<Option<PathBuf>>,
+    /// When the store said last that this is the newest version; never where nobody asks.
+    checked: Mutex<Option<Instant>>,
     all: Form,
     refs: Form,
 }
@@ -119,6 +123,7 @@ impl Entry {
             head: head.into(),
             etag,
             file: OnceLock::new(),
+            checked: Mutex::default(),
             all: Form::default(),
             refs: Form::default(),
             pointer,
@@ -155,6 +160,16 @@ impl Entry {
         let file = self.file.get_or_init(|| self.location().and_then(find));
         let is_file = |path: &PathBuf| path.symlink_metadata().is_ok_and(|it| it.is_file());
         file.as_ref().is_none_or(is_file)
+    }
+
+    /// Whether the store said at most `age` before `now` that this is the newest version.
+    pub(crate) fn is_fresh(&self, now: Instant, age: Duration) -> bool {
+        self.checked.lock().is_some_and(|at| now.saturating_duration_since(at) < age)
+    }
+
+    /// The store said at `now` that this is the newest version.
+    pub(crate) fn set_fresh(&self, now: Instant) {
+        *self.checked.lock() = Some(now);
     }
 
     /// The document as it is in its file, all snapshots of it.

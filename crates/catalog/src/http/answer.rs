@@ -41,7 +41,12 @@ fn with_status(status: StatusCode, text: Bytes) -> Response {
 
 /// An answer with a value.
 pub(super) fn of<T: Serialize>(value: &T) -> Result<Response> {
-    Ok(of_json(serde_json::to_vec(value).map_err(Error::internal)?.into()))
+    body(value).map(of_json)
+}
+
+/// A value as JSON.
+pub(super) fn body<T: Serialize>(value: &T) -> Result<Bytes> {
+    Ok(serde_json::to_vec(value).map_err(Error::internal)?.into())
 }
 
 /// That it is done, or that it is there: nothing more is to be said.

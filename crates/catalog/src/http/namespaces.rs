@@ -7,6 +7,7 @@ use super::answer;
 use super::request::Input;
 use crate::error::Result;
 use crate::ident::NamespaceIdent;
+use crate::service::Told;
 use crate::store::Properties;
 
 #[derive(Serialize)]
@@ -50,8 +51,15 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
     let parent = parent.map(|text| input.split(text)).transpose()?;
     let page = input.page()?;
     let catalog = &input.ground.catalog;
-    let listed = catalog.list_namespaces(&input.who, &warehouse, parent.as_ref(), &page).await?;
-    answer::of(&List { namespaces: listed.items, next_page_token: listed.next })
+    let make = async || {
+        let list = catalog.list_namespaces(&input.who, &warehouse, parent.as_ref(), &page).await?;
+        answer::body(&List { namespaces: list.items, next_page_token: list.next })
+    };
+    if page.token.is_some() {
+        return make().await.map(answer::of_json);
+    }
+    let what = (Told::Namespaces, parent.as_ref());
+    catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
 }
 
 pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
@@ -67,8 +75,12 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
 pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let catalog = &input.ground.catalog;
-    let properties = catalog.load_namespace(&input.who, &warehouse, &namespace).await?;
-    answer::of(&Namespace { namespace: &namespace, properties })
+    let make = async || {
+        let properties = catalog.load_namespace(&input.who, &warehouse, &namespace).await?;
+        answer::body(&Namespace { namespace: &namespace, properties })
+    };
+    let what = (Told::Properties, Some(&namespace));
+    catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
 }
 
 pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {

@@ -9,7 +9,7 @@ use super::tail::{End, Tail};
 use crate::cache::Snapshots;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
-use crate::service::Listing;
+use crate::service::Told;
 use crate::store::RelationKind;
 
 #[derive(Serialize)]
@@ -33,15 +33,27 @@ struct Credentials {
     storage_credentials: [(); 0],
 }
 
-/// Names of tables or views.
-pub(super) fn listed(found: Listing<TableIdent>) -> Result<Response> {
-    answer::of(&List { identifiers: found.items, next_page_token: found.next })
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+    list_of(input, RelationKind::Table).await
 }
 
-pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+/// Names of tables or views.
+pub(super) async fn list_of(input: &Input<'_>, kind: RelationKind) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
-    let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
-    listed(catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?)
+    let catalog = &input.ground.catalog;
+    let make = async || {
+        let list = catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?;
+        answer::body(&List { identifiers: list.items, next_page_token: list.next })
+    };
+    if page.token.is_some() {
+        return make().await.map(answer::of_json);
+    }
+    let told = match kind {
+        RelationKind::Table => Told::Tables,
+        RelationKind::View => Told::Views,
+    };
+    let what = (told, Some(&namespace));
+    catalog.ready(&input.who, &warehouse, what, make).await.map(answer::of_json)
 }
 
 pub(super) async fn create(input: &Input<'_>) -> Result<Response> {

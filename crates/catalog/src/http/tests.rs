@@ -2,6 +2,7 @@
 
 mod flows;
 mod hostile;
+mod lists;
 mod oauth;
 mod rights;
 
@@ -60,6 +61,7 @@ impl Server {
                 credentials: None,
                 cache_bytes_max: 16 << 20,
                 check_files: true,
+                pointer_cache: Duration::ZERO,
             };
             let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
             let (limits, drain) = (Limits::default(), Drain::new());

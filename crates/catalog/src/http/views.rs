@@ -4,16 +4,14 @@ use axum::response::Response;
 
 use super::answer;
 use super::request::Input;
-use super::tables::{Rename, listed};
+use super::tables::{Rename, list_of};
 use super::tail::End;
 use crate::cache::Snapshots;
 use crate::error::Result;
 use crate::store::RelationKind;
 
 pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
-    let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
-    let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
-    listed(catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?)
+    list_of(input, RelationKind::View).await
 }
 
 pub(super) async fn create(input: &Input<'_>) -> Result<Response> {

@@ -3,11 +3,13 @@
 use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use node::clock;
 
 use super::relations::Document;
 use super::{Catalog, key};
@@ -51,14 +53,44 @@ impl Catalog {
         kind: RelationKind,
         ident: &TableIdent,
     ) -> Result<Arc<Entry>> {
+        self.entry_of_age(warehouse, (kind, ident), Duration::ZERO).await
+    }
+
+    /// The same for whoever changes nothing: where other servers change the store, it may be as old
+    /// as the settings say.
+    ///
+    /// # Errors
+    /// As of [`Catalog::entry`].
+    pub(crate) async fn entry_to_read(
+        &self,
+        warehouse: &Warehouse,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Result<Arc<Entry>> {
+        self.entry_of_age(warehouse, (kind, ident), self.0.settings.pointer_cache).await
+    }
+
+    async fn entry_of_age(
+        &self,
+        warehouse: &Warehouse,
+        (kind, ident): (RelationKind, &TableIdent),
+        age: Duration,
+    ) -> Result<Arc<Entry>> {
         let mut cached = self.0.cache.get(warehouse.id(), ident);
         if let Some(entry) = &cached
             && self.0.store.is_shared_by_servers()
-            && self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer
         {
-            // Another server has changed it.
-            self.forget(warehouse, ident);
-            cached = None;
+            let now = clock::now();
+            if age.is_zero() || !entry.is_fresh(now, age) {
+                if self.0.store.pointer(warehouse.id(), ident).await? == entry.pointer {
+                    // As of before the store was asked.
+                    entry.set_fresh(now);
+                } else {
+                    // Another server has changed it.
+                    self.forget(warehouse, ident);
+                    cached = None;
+                }
+            }
         }
         let entry = match cached {
             Some(entry) => entry,

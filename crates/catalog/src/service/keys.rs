@@ -38,8 +38,13 @@ impl Catalog {
         A: Future<Output = Result<T>> + Send,
         B: Future<Output = Result<T>> + Send,
     {
-        let (catalog, stamp) = (self.clone(), call.stamp());
+        let names = self.0.lists.names();
+        let (catalog, mut stamp) = (self.clone(), call.stamp());
+        stamp.names = Some(names.clone());
+        let changing = names.changing();
         let work = async move {
+            // Whatever comes of it, and before it is answered.
+            let _changing = changing;
             let Some((key, hash)) = stamp.key else { return act(catalog, stamp).await };
             let principal: Arc<str> = stamp.principal.as_str().into();
             let _turn = catalog.0.keys.lock((principal, key)).await;

@@ -170,7 +170,7 @@ impl Catalog {
         ident: &TableIdent,
     ) -> Result<Arc<Entry>> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
-        let entry = self.entry(warehouse, kind, ident).await?;
+        let entry = self.entry_to_read(warehouse, kind, ident).await?;
         self.check_file(warehouse, &entry)?;
         Ok(entry)
     }

@@ -43,7 +43,7 @@ impl Catalog {
         ident: &TableIdent,
     ) -> Result<()> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
-        self.entry(warehouse, RelationKind::Table, ident).await.map(drop)
+        self.entry_to_read(warehouse, RelationKind::Table, ident).await.map(drop)
     }
 
     /// Takes what a client measured of a scan or a commit.

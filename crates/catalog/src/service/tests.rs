@@ -4,6 +4,7 @@ mod commits;
 mod crashes;
 mod creates;
 mod keys;
+mod shared;
 mod tables;
 
 use std::path::{Path, PathBuf};
@@ -44,6 +45,7 @@ impl Stage {
             credentials: None,
             cache_bytes_max: 64 << 20,
             check_files: true,
+            pointer_cache: Duration::ZERO,
         };
         let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
         let catalog = catalog.unwrap();

@@ -79,6 +79,7 @@ impl<'a> Call<'a> {
             is_operator: self.who.operator,
             now_ms: node::clock::wall_ms(),
             key: self.key.map(|it| (it.key, it.hash)),
+            names: None,
         }
     }
 }

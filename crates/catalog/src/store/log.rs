@@ -2,7 +2,7 @@
 
 use node::store::{StoreError, Transaction, Value};
 
-use super::{CatalogStore, ms};
+use super::{CatalogStore, Names, ms};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 
@@ -65,6 +65,14 @@ impl Act {
     }
 }
 
+impl Act {
+    /// Whether there are other names than before, or a namespace says something else of itself.
+    fn is_of_names(self) -> bool {
+        // Everything but what happens all the time: to count too much costs a read.
+        !matches!(self, Act::UpdateTable | Act::UpdateView)
+    }
+}
+
 /// Who changes something, when, and by which request.
 #[derive(Clone, Debug)]
 pub struct Stamp {
@@ -76,6 +84,8 @@ pub struct Stamp {
     pub now_ms: u64,
     /// The request's own key, and the hash of the request.
     pub key: Option<(Uuid, [u8; 32])>,
+    /// Where changes of names are counted, if anybody wants to know.
+    pub names: Option<Names>,
 }
 
 /// What the log says of one change.
@@ -133,6 +143,12 @@ pub(super) fn write(
         previous, location, target, principal, key) \
         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
     let version = line.version.and_then(|it| i64::try_from(it).ok());
+    if let Some(names) = stamp.names.as_ref().filter(|_| act.is_of_names()) {
+        names.touch(warehouse, Some(namespace));
+        if name.is_none() {
+            names.touch(warehouse, namespace.parent().as_ref());
+        }
+    }
     it.execute(
         sql,
         &[

@@ -354,6 +354,9 @@ impl CatalogStore {
                 RelationKind::View => Act::RenameView,
             };
             log::write_relation(it, &stamp, &warehouse, act, &from, &line)?;
+            if let Some(names) = &stamp.names {
+                names.touch(&warehouse, Some(&to.namespace));
+            }
             log::remember(it, &stamp, None)
         });
         Ok(written.await?)

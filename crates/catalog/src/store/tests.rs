@@ -30,7 +30,13 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
 }
 
 fn stamp() -> Stamp {
-    Stamp { principal: "someone".to_owned(), is_operator: false, now_ms: NOW, key: None }
+    Stamp {
+        principal: "someone".to_owned(),
+        is_operator: false,
+        now_ms: NOW,
+        key: None,
+        names: None,
+    }
 }
 
 fn namespace(levels: &[&str]) -> NamespaceIdent {

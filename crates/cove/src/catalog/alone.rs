@@ -54,6 +54,7 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
     let store = Store::open(store, &mut registry).await.context("failed to open the store")?;
     let lake = Running::start(config, environment, data_dir.path(), (&store, &tokens)).await?;
     let lake = lake.context("there is no catalog")?;
+    lake.register(&mut registry);
 
     let limits = config.limits.limits();
     let ids = Ids::new().context("failed to seed the id generator")?;

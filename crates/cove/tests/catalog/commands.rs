@@ -118,7 +118,7 @@ fn a_table_that_is_released_is_registered_again_and_json_is_the_answer_itself() 
         {"id": 1, "name": "tags", "required": false, "type":
             {"type": "list", "element-id": 2, "element-required": false, "element": "string"}},
     ]}});
-    let from = server.scratch().file("t.json", &body.to_string()).display().to_string();
+    let from = server.scratch().file("t.json", body.to_string()).display().to_string();
     let wrong = server.scratch().file("wrong.json", "[]").display().to_string();
     check(
         &server,

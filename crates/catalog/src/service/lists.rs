@@ -1,0 +1,195 @@
+//! Answers that list names, or tell of a namespace, kept ready as the bytes that are sent.
+//!
+//! One is kept with the count of its place ([`Names`]) from before it was read, and served for as
+//! long as that is the count: what another request of this server changed is seen by whoever asks
+//! after that request was answered. Where other servers change the same store, nobody counts what
+//! they do, so that lists are read from the store each time, unless
+//! [`Settings::pointer_cache`](super::Settings::pointer_cache) allows for something older.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use node::clock;
+use parking_lot::RwLock;
+
+use super::{Catalog, Locks, Object, Right, Who};
+use crate::error::Result;
+use crate::ident::NamespaceIdent;
+use crate::store::{Count, Names};
+use crate::warehouse::Warehouse;
+
+/// Parts with a lock of their own.
+const PARTS: usize = 16;
+
+/// Bytes of ready answers in memory, by part.
+const PART_BYTES_MAX: usize = 1 << 20;
+
+/// Longest answer that is kept, in bytes.
+const LIST_BYTES_MAX: usize = PART_BYTES_MAX / 2;
+
+/// What an answer takes beside its bytes, roughly.
+const OVERHEAD_BYTES: usize = 300;
+
+/// What an answer tells of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Told {
+    /// The namespaces directly in it.
+    Namespaces,
+    /// Its tables.
+    Tables,
+    /// Its views.
+    Views,
+    /// The namespace itself.
+    Properties,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ListKey {
+    warehouse: Arc<str>,
+    told: Told,
+    namespace: Option<NamespaceIdent>,
+}
+
+#[derive(Debug)]
+struct Ready {
+    body: Bytes,
+    count: Count,
+    read: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Part {
+    all: HashMap<ListKey, Ready>,
+    bytes: usize,
+}
+
+/// Ready answers.
+#[derive(Debug)]
+pub(super) struct Lists {
+    names: Names,
+    hasher: RandomState,
+    parts: [RwLock<Part>; PARTS],
+    /// Who makes an answer.
+    turns: Arc<Locks<ListKey>>,
+    /// For how long one is good where others change the store; none where nobody does.
+    kept: Option<Duration>,
+    bytes: AtomicUsize,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+/// Figures of ready answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ListFigures {
+    /// Answers that were ready.
+    pub hits: u64,
+    /// Answers that were made.
+    pub misses: u64,
+    /// Bytes in memory.
+    pub bytes: usize,
+}
+
+impl Lists {
+    pub(super) fn new(names: Names, kept: Option<Duration>) -> Lists {
+        Lists {
+            names,
+            hasher: RandomState::new(),
+            parts: Default::default(),
+            turns: Arc::default(),
+            kept,
+            bytes: AtomicUsize::new(0),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    fn part(&self, key: &ListKey) -> &RwLock<Part> {
+        let hash = self.hasher.hash_one(key);
+        &self.parts[usize::try_from(hash % PARTS as u64).unwrap_or(0)]
+    }
+
+    fn find(&self, key: &ListKey, count: Count) -> Option<Bytes> {
+        let part = self.part(key).read();
+        let ready = part.all.get(key).filter(|it| it.count == count)?;
+        let is_good = self.kept.is_none_or(|kept| clock::now() - ready.read < kept);
+        is_good.then(|| ready.body.clone())
+    }
+
+    fn keep(&self, key: ListKey, ready: Ready) {
+        let bytes = ready.body.len() + OVERHEAD_BYTES;
+        if bytes > LIST_BYTES_MAX {
+            return;
+        }
+        let mut part = self.part(&key).write();
+        let before = part.bytes;
+        if before + bytes > PART_BYTES_MAX {
+            // Whatever is asked for again is made again: there is no order worth keeping.
+            *part = Part::default();
+        }
+        let old = part.all.insert(key, ready).map_or(0, |old| old.body.len() + OVERHEAD_BYTES);
+        part.bytes = part.bytes + bytes - old;
+        let after = part.bytes;
+        drop(part);
+        self.bytes.fetch_add(after, Ordering::Relaxed);
+        self.bytes.fetch_sub(before, Ordering::Relaxed);
+    }
+
+    /// Where changes of names are counted.
+    pub(super) fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// What has been counted.
+    pub(super) fn figures(&self) -> ListFigures {
+        ListFigures {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Catalog {
+    /// An answer that tells something of a namespace, or of a warehouse: a ready one, or what
+    /// `make` makes. Only for what is the same for all who may read there.
+    ///
+    /// # Errors
+    /// `Forbidden`; those of `make`.
+    pub(crate) async fn ready(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        (told, namespace): (Told, Option<&NamespaceIdent>),
+        make: impl AsyncFnOnce() -> Result<Bytes>,
+    ) -> Result<Bytes> {
+        let object = namespace.map_or(Object::Warehouse, Object::Namespace);
+        self.allow(who, warehouse, Right::Read, object)?;
+        let lists = &self.0.lists;
+        if lists.kept == Some(Duration::ZERO) {
+            return make().await;
+        }
+        let warehouse = Arc::clone(warehouse.id());
+        let key = ListKey { warehouse, told, namespace: namespace.cloned() };
+        let count = || lists.names.count(&key.warehouse, namespace);
+        if let Some(body) = lists.find(&key, count()) {
+            lists.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(body);
+        }
+        let _turn = lists.turns.lock(key.clone()).await;
+        // Before the store is read: what changes after that makes this answer old.
+        let count = count();
+        if let Some(body) = lists.find(&key, count) {
+            lists.hits.fetch_add(1, Ordering::Relaxed);
+            return Ok(body);
+        }
+        lists.misses.fetch_add(1, Ordering::Relaxed);
+        let read = clock::now();
+        let body = make().await?;
+        lists.keep(key, Ready { body: body.clone(), count, read });
+        Ok(body)
+    }
+}

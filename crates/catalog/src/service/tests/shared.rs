@@ -1,0 +1,58 @@
+//! Servers that share a store: how old an answer may be there.
+
+use super::*;
+
+/// Longer than any test.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// What one server reads after another one has changed it, with this setting.
+async fn check(pointer_cache: Duration, is_seen: bool) {
+    let server = Postgres::shared();
+    let url = StoreUrl::Postgres(server.database());
+    let one = Stage::new(url, Arc::new(Scratch::new())).await;
+    let settings = Settings { pointer_cache, ..one.catalog.0.settings.clone() };
+    let store = one.store.clone();
+    let other = Catalog::open(store, settings, Arc::new(OperatorsOnly)).await.unwrap();
+    let warehouse = other.default_warehouse().unwrap();
+    one.namespace(&["a"]).await;
+    let t = ident(&["a"], "t");
+    one.table(&t).await;
+    let load = async || {
+        let entry = other.load(&one.who, &warehouse, RelationKind::Table, &t).await.unwrap();
+        entry.pointer.clone().unwrap().version
+    };
+    assert_eq!(load().await, 1);
+    // Asked for in the store once, so that it is known to be new.
+    assert_eq!(load().await, 1);
+    one.commit(&t, &setting("from", "one")).await.unwrap();
+    assert_eq!(load().await, if is_seen { 2 } else { 1 });
+    // Whatever is read, nothing is changed that is older than what there is.
+    let body = Fragment::of(&setting("from", "other")).unwrap();
+    let entry = other.commit_table(&one.call(), &warehouse, &t, &body).await.unwrap();
+    assert_eq!(entry.pointer.clone().unwrap().version, 3);
+    assert_eq!(load().await, 3);
+
+    let list = async || {
+        let place = (Told::Tables, Some(&t.namespace));
+        let make = async || {
+            let (kind, page) = (RelationKind::Table, Page::default());
+            let all = other.list(&one.who, &warehouse, kind, &t.namespace, &page).await?;
+            Ok(all.items.len().to_string().into())
+        };
+        other.ready(&one.who, &warehouse, place, make).await.unwrap()
+    };
+    assert_eq!(list().await, "1");
+    one.table(&ident(&["a"], "u")).await;
+    assert_eq!(list().await, if is_seen { "2" } else { "1" });
+    one.store.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_see_what_other_servers_did_at_once() {
+    check(Duration::ZERO, true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_may_be_told_to_bear_something_older() {
+    check(LONG, false).await;
+}
