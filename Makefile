@@ -5,7 +5,9 @@ CARGO ?= cargo
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: serve test lint fmt bench help deps
+# Tests of one topic each, of `crates/cove/tests/full`.
+FULL_PARTS := oracle
+.PHONY: serve test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 serve: ## build for speed and start on this machine
 	$(CARGO) build --release -p cove
@@ -26,6 +28,14 @@ test: deps ## check format and lints, run every test
 	@$(CARGO) test -p pool --features model
 	@echo "== all tests passed"
 
+test-full: test ## the same and what takes long; test-PART is one part (oracle …)
+	@echo "== heavy tests: $(FULL_PARTS)"
+	@$(CARGO) test -p cove --test full -- --test-threads 1
+	@echo "== all tests passed, the heavy ones too"
+
+$(FULL_PARTS:%=test-%): test-%: deps
+	@$(CARGO) test -p cove --test full $*:: -- --test-threads 1
+
 lint: ## check format, lints and conventions
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -38,4 +48,4 @@ bench: ## compare with rivals on this machine; writes bench/RESULTS.md
 	bench/run.py
 
 help: ## show this
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'

@@ -25,19 +25,22 @@ pub(crate) fn interpreter_with(requirements: &str, name: &str) -> PathBuf {
     let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let (python, made) = (home.join("bin/python"), home.join("made-of"));
     if fs::read(&made).ok() != Some(fs::read(&wanted).unwrap()) {
-        step(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
+        finish(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&home));
         let mut install = Command::new(&python);
         install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"]);
-        step(install.arg(&wanted));
+        finish(install.arg(&wanted));
         fs::copy(&wanted, &made).unwrap();
     }
     python
 }
 
-fn step(command: &mut Command) {
+/// Runs a program that must succeed, and returns what it printed.
+pub(crate) fn finish(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| {
         panic!("the tests of foreign clients need {command:?}: {error}; see scripts/test-deps.sh")
     });
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?} failed:\n{errors}");
+    let [said, errors] =
+        [output.stdout, output.stderr].map(|it| String::from_utf8_lossy(&it).into_owned());
+    assert!(output.status.success(), "{command:?} failed:\n{said}\n{errors}");
+    said
 }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `commands.rs` | `cove catalog` does what is typed, and says what was refused |
 //! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
+//! | `rck.rs` | Iceberg's compatibility kit finds no fault, with either store |
 //! | `serving.rs` | what is served where, to whom, and what is there after a kill |
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +12,10 @@
 )]
 
 mod commands;
+#[path = "../java.rs"]
+mod java;
 mod pyiceberg;
+mod rck;
 mod serving;
 #[expect(dead_code, reason = "the other binaries need more of it")]
 #[path = "../shared.rs"]

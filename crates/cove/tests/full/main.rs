@@ -1,0 +1,19 @@
+//! What takes too long for every change: heavy clients and rivals of the catalog, unmodified.
+//!
+//! Plain `cargo test` leaves this binary out; `make test-full` runs it, and
+//! `cargo test -p cove --test full`.
+//!
+//! | file | claim |
+//! |---|---|
+//! | `oracle.rs` | random commits make the documents that Iceberg's own library makes |
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
+)]
+
+#[path = "../java.rs"]
+mod java;
+mod oracle;
+#[expect(dead_code, reason = "the other binaries need more of it")]
+#[path = "../shared.rs"]
+mod shared;
