@@ -34,6 +34,10 @@ pub struct Config {
     /// asking the store whether another server has changed something. 0: it asks each time.
     /// Changes are never made on something older.
     pub pointer_cache_ms: u32,
+    /// For how long a table or view that was dropped can come back, in seconds; 0 for not at all.
+    pub undrop_seconds: u64,
+    /// For how long the log of changes is kept, in seconds.
+    pub log_retention_seconds: u64,
 }
 
 impl Default for Config {
@@ -50,6 +54,8 @@ impl Default for Config {
             cache_bytes_max: 128 << 20,
             check_files: true,
             pointer_cache_ms: 0,
+            undrop_seconds: 7 * 24 * 3600,
+            log_retention_seconds: 30 * 24 * 3600,
         }
     }
 }

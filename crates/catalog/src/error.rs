@@ -55,6 +55,8 @@ pub enum Kind {
     CommitStateUnknown,
     /// Not now. Nothing was changed.
     ServiceUnavailable,
+    /// It was there, and is not any more.
+    Gone,
     /// The request is longer than the limit.
     TooLarge,
     /// The server failed.
@@ -63,7 +65,7 @@ pub enum Kind {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 24] = [
         Kind::NoSuchNamespace,
         Kind::NoSuchTable,
         Kind::NoSuchView,
@@ -85,6 +87,7 @@ impl Kind {
         Kind::AuthenticationTimeout,
         Kind::CommitStateUnknown,
         Kind::ServiceUnavailable,
+        Kind::Gone,
         Kind::TooLarge,
         Kind::Internal,
     ];
@@ -101,6 +104,7 @@ impl Kind {
             Kind::NoSuchPlanTask => "NoSuchPlanTaskException",
             Kind::NoSuchFunction => "NoSuchFunctionException",
             Kind::NotFound => "NotFoundException",
+            Kind::Gone => "GoneException",
             Kind::AlreadyExists => "AlreadyExistsException",
             Kind::CommitFailed => "CommitFailedException",
             Kind::NamespaceNotEmpty => "NamespaceNotEmptyException",
@@ -135,6 +139,7 @@ impl Kind {
             | Kind::NotFound => 404,
             Kind::UnsupportedOperation => 406,
             Kind::AlreadyExists | Kind::CommitFailed | Kind::NamespaceNotEmpty => 409,
+            Kind::Gone => 410,
             Kind::TooLarge => 413,
             Kind::AuthenticationTimeout => 419,
             Kind::UnprocessableEntity => 422,

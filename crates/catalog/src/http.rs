@@ -11,10 +11,14 @@
 //! | `tail` | what an answer with a table says for one principal |
 //! | `namespaces`, `tables`, `views`, `plans` | the operations |
 //! | `oauth`, `manage`, `identities` | access tokens; clients and grants; API keys and roles |
+//! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
 
 mod answer;
+mod changes;
+mod dropped;
 mod identities;
 mod manage;
+mod moment;
 mod namespaces;
 mod oauth;
 mod operations;
@@ -174,6 +178,14 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::ListGrants => manage::list_grants(input).await,
         Op::Grant => manage::grant(input).await,
         Op::Revoke => manage::revoke(input).await,
+        Op::ListDropped => dropped::list(input).await,
+        Op::Undrop => dropped::undrop(input).await,
+        Op::PurgeDropped => dropped::purge(input).await,
+        Op::LoadProtection => dropped::protection(input).await,
+        Op::Protect => dropped::protect(input).await,
+        Op::LoadRetention => dropped::retention(input).await,
+        Op::SetRetention => dropped::set_retention(input).await,
+        Op::Changes => changes::changes(input).await,
     }
 }
 

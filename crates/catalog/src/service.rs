@@ -8,14 +8,18 @@
 //!
 //! Changes run in tasks of their own: a client that leaves does not stop one halfway.
 
+mod changes;
 pub(crate) mod commit;
 mod create;
 pub(crate) mod documents;
+mod dropped;
 mod keys;
 mod lists;
 mod locks;
 mod namespaces;
+mod past;
 pub(crate) mod plans;
+mod protection;
 mod recover;
 mod relations;
 mod tables;
@@ -34,15 +38,21 @@ use node::objects::Credentials;
 use node::store::Store;
 use parking_lot::RwLock;
 
+pub use self::changes::{
+    CHANGES_DEFAULT, CHANGES_MAX, Change, Changes, FOLLOW_MAX, Filter, Follow, POLL,
+};
 pub use self::commit::RETRIES_MAX;
+pub use self::dropped::{LEASE, Swept, UNDROP_RETENTION, UNDROP_SECONDS_MAX, Undropped};
 pub use self::keys::KEY_LIFETIME;
 use self::lists::Lists;
 pub use self::lists::{ListFigures, Told};
 pub use self::locks::{Locks, Turn};
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
+pub use self::past::READS_MAX;
 pub use self::plans::{
     MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
 };
+pub use self::protection::{PROTECTED, Protection};
 pub use self::recover::Recovered;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
 pub use self::who::{Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, Who};
@@ -76,6 +86,10 @@ pub struct Settings {
     /// How old the answer to a reader may be where other servers change the same store; zero: not
     /// at all.
     pub pointer_cache: Duration,
+    /// For how long what is dropped can come back, in seconds, where nothing else is said.
+    pub undrop_seconds: u64,
+    /// For how long the log is kept, in seconds.
+    pub log_retention_seconds: u64,
 }
 
 /// A catalog. Cheap to clone.
@@ -90,6 +104,10 @@ struct Inner {
     warehouses: RwLock<HashMap<Arc<str>, Arc<Warehouse>>>,
     cache: Cache,
     lists: Lists,
+    /// Tells followers of the log that something happened.
+    feed: changes::Feed,
+    /// Who reads documents of the past.
+    readers: past::Readers,
     /// Who changes a table or view.
     commits: Arc<Locks<Key>>,
     /// Who reads one from the store.
@@ -181,6 +199,8 @@ impl Catalog {
             authority,
             settings,
             warehouses: RwLock::new(warehouses),
+            feed: changes::Feed::default(),
+            readers: past::Readers::default(),
             commits: Arc::default(),
             loads: Arc::default(),
             keys: Arc::default(),

@@ -7,11 +7,15 @@
 //! What is kept in [`Relation::document`] is the truth of a document that is short enough, and its
 //! file a copy which recovery makes again; of a longer document the file is the truth.
 
+mod dropped;
 mod log;
 mod names;
 mod namespaces;
+mod past;
 mod relations;
+mod rules;
 mod schema;
+mod timeline;
 mod warehouses;
 
 use std::sync::Arc;
@@ -19,13 +23,17 @@ use std::sync::Arc;
 use node::clock::Ids;
 use node::store::{Dialect, Store, StoreError, Transaction, Value};
 
+pub use self::dropped::{DROPPED_MAX, Dropped, Keep};
 pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
 pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;
 pub use self::namespaces::{Properties, PropertiesChanged};
+pub use self::past::{LINES_BACK_MAX, Past};
 pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,
 };
+pub use self::rules::Ruled;
+pub use self::timeline::{Bounds, Moment, too_old};
 pub use self::warehouses::WarehouseRow;
 use crate::access;
 use crate::error::{Error, Result};
@@ -74,6 +82,7 @@ impl CatalogStore {
 /// When that fails; see [`Store::migrate`].
 pub(crate) async fn migrate(store: &Store) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
+    store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;
     Ok(store.migrate(access::SERVICE, access::MIGRATIONS).await?)
 }
 

@@ -140,6 +140,8 @@ fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Resu
         cache_bytes_max: table.cache_bytes_max,
         check_files: table.check_files,
         pointer_cache: Duration::from_millis(table.pointer_cache_ms.into()),
+        undrop_seconds: table.undrop_seconds,
+        log_retention_seconds: table.log_retention_seconds,
     })
 }
 

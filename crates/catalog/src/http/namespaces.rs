@@ -4,6 +4,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
+use super::moment::as_of;
 use super::request::Input;
 use crate::error::Result;
 use crate::ident::NamespaceIdent;
@@ -51,6 +52,11 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
     let parent = parent.map(|text| input.split(text)).transpose()?;
     let page = input.page()?;
     let catalog = &input.ground.catalog;
+    if let Some(moment) = as_of(input)? {
+        let (who, parent) = (&input.who, parent.as_ref());
+        let list = catalog.list_namespaces_at(who, &warehouse, parent, moment, &page).await?;
+        return answer::of(&List { namespaces: list.items, next_page_token: list.next });
+    }
     let make = async || {
         let list = catalog.list_namespaces(&input.who, &warehouse, parent.as_ref(), &page).await?;
         answer::body(&List { namespaces: list.items, next_page_token: list.next })

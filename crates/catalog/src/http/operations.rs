@@ -96,6 +96,14 @@ pub enum Op {
     ListGrants,
     Grant,
     Revoke,
+    ListDropped,
+    Undrop,
+    PurgeDropped,
+    LoadProtection,
+    Protect,
+    LoadRetention,
+    SetRetention,
+    Changes,
 }
 
 impl Op {
@@ -121,6 +129,14 @@ impl Op {
             | Op::ListGrants
             | Op::Grant
             | Op::Revoke => false,
+            Op::ListDropped
+            | Op::Undrop
+            | Op::PurgeDropped
+            | Op::LoadProtection
+            | Op::Protect
+            | Op::LoadRetention
+            | Op::SetRetention
+            | Op::Changes => false,
             _ => true,
         }
     }
@@ -171,7 +187,10 @@ const ROLES: &str = "/management/v1/roles";
 const ROLE: &str = "/management/v1/roles/{role}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
-const OPERATIONS: [Operation; 51] = [
+const PROTECTION: &str = "/management/v1/{prefix}/protection";
+const RETENTION: &str = "/management/v1/{prefix}/retention";
+
+const OPERATIONS: [Operation; 59] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -223,6 +242,14 @@ const OPERATIONS: [Operation; 51] = [
     get(GRANTS, Op::ListGrants),
     post(GRANTS, Op::Grant),
     post("/management/v1/{prefix}/grants/revoke", Op::Revoke),
+    get("/management/v1/{prefix}/dropped", Op::ListDropped),
+    post("/management/v1/{prefix}/undrop", Op::Undrop),
+    delete("/management/v1/{prefix}/dropped/{dropped}", Op::PurgeDropped),
+    get(PROTECTION, Op::LoadProtection),
+    post(PROTECTION, Op::Protect),
+    get(RETENTION, Op::LoadRetention),
+    post(RETENTION, Op::SetRetention),
+    get("/management/v1/{prefix}/changes", Op::Changes),
 ];
 
 /// All of them.

@@ -4,6 +4,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
+use super::moment::as_of;
 use super::request::Input;
 use super::tail::{End, Tail};
 use crate::cache::Snapshots;
@@ -41,6 +42,11 @@ pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
 pub(super) async fn list_of(input: &Input<'_>, kind: RelationKind) -> Result<Response> {
     let (warehouse, namespace, page) = (input.warehouse()?, input.namespace()?, input.page()?);
     let catalog = &input.ground.catalog;
+    if let Some(moment) = as_of(input)? {
+        let what = (kind, &namespace);
+        let list = catalog.list_at(&input.who, &warehouse, what, moment, &page).await?;
+        return answer::of(&List { identifiers: list.items, next_page_token: list.next });
+    }
     let make = async || {
         let list = catalog.list(&input.who, &warehouse, kind, &namespace, &page).await?;
         answer::body(&List { identifiers: list.items, next_page_token: list.next })
@@ -72,8 +78,11 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
             return Err(Error::new(Kind::BadRequest, "`snapshots` is `all` or `refs`"));
         }
     };
-    let entry =
-        input.ground.catalog.load(&input.who, &warehouse, RelationKind::Table, &ident).await?;
+    let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
+    let entry = match as_of(input)? {
+        Some(moment) => catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?,
+        None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
+    };
     let end = Tail::default().finish()?;
     let tag = end.tag(entry.etag(snapshots));
     if input.has(&tag) {

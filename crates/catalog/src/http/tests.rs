@@ -5,6 +5,7 @@ mod hostile;
 mod lists;
 mod oauth;
 mod rights;
+mod time;
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -62,6 +63,8 @@ impl Server {
                 cache_bytes_max: 16 << 20,
                 check_files: true,
                 pointer_cache: Duration::ZERO,
+                undrop_seconds: 0,
+                log_retention_seconds: 86_400,
             };
             let catalog = Catalog::open(store, settings, Arc::new(access.clone())).await.unwrap();
             let (limits, drain) = (Limits::default(), Drain::new());

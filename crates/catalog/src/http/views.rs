@@ -3,6 +3,7 @@
 use axum::response::Response;
 
 use super::answer;
+use super::moment::as_of;
 use super::request::Input;
 use super::tables::{Rename, list_of};
 use super::tail::End;
@@ -23,8 +24,11 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
 
 pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
-    let entry =
-        input.ground.catalog.load(&input.who, &warehouse, RelationKind::View, &ident).await?;
+    let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
+    let entry = match as_of(input)? {
+        Some(moment) => catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?,
+        None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
+    };
     answer::document(input, &entry, Snapshots::All, &End::default()).await
 }
 

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::documents::{self, METADATA_PATH, Written};
+use super::protection::touches_protection;
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Turn, key};
 use crate::cache::{Entry, Key};
@@ -70,7 +71,13 @@ impl Catalog {
             true => Object::Namespace(&ident.namespace),
             false => Object::Relation(ident),
         };
-        self.allow(call.who, warehouse, Right::Write, object)
+        self.allow(call.who, warehouse, Right::Write, object)?;
+        match object {
+            Object::Relation(_) if touches_protection(&request.updates) => {
+                self.allow(call.who, warehouse, Right::Manage, object)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Commits changes of several tables, all or none, and tries again when another server came
@@ -193,7 +200,7 @@ impl Catalog {
             let pointer = pointer.ok_or_else(|| Error::internal("a pointer moved unseen"))?;
             let entry = self.publish_written(warehouse, ident, pointer, written);
             if let Some(doc) = entry.table().filter(|doc| doc.deletes_old_metadata()) {
-                self.delete_old(warehouse, doc, &fallen).await;
+                self.delete_old(warehouse, doc, &fallen, "").await;
             }
             entries.push(entry);
         }
@@ -201,12 +208,14 @@ impl Catalog {
     }
 
     /// Removes metadata files that a table had. A document that was registered may name any file:
-    /// only files below the table's own directories go, and none that a pointer leads to.
+    /// only files below the table's own directories go, and none that a pointer leads to, but for
+    /// that of the relation with the id `own_id`.
     pub(super) async fn delete_old(
         &self,
         warehouse: &Warehouse,
         doc: &TableDoc,
         locations: &[String],
+        own_id: &str,
     ) {
         let path = doc.properties.get(METADATA_PATH);
         let own = [Some(doc.location.as_str()), path.as_deref()].into_iter().flatten();
@@ -216,7 +225,7 @@ impl Catalog {
             if !location.parse().is_ok_and(is_own) {
                 continue;
             }
-            match self.0.store.is_pointed_at(location).await {
+            match self.0.store.is_pointed_at(location, own_id).await {
                 Ok(true) => {}
                 Ok(false) => delete_quietly(warehouse, location).await,
                 Err(error) => {
@@ -239,7 +248,10 @@ impl Catalog {
             return Ok(());
         }
         let shown: String = location.chars().take(200).collect();
-        let message = format!("the location `{shown}` is within another table's or contains it");
+        let message = format!(
+            "the location `{shown}` is within another table's or contains it, or within \
+             that of one that was dropped and can come back"
+        );
         Err(Error::new(Kind::Forbidden, message))
     }
 

@@ -45,7 +45,11 @@ impl Catalog {
         let work = async move {
             // Whatever comes of it, and before it is answered.
             let _changing = changing;
-            let Some((key, hash)) = stamp.key else { return act(catalog, stamp).await };
+            let Some((key, hash)) = stamp.key else {
+                let done = act(catalog.clone(), stamp).await;
+                catalog.0.feed.changed();
+                return done;
+            };
             let principal: Arc<str> = stamp.principal.as_str().into();
             let _turn = catalog.0.keys.lock((principal, key)).await;
             let store = &catalog.0.store;
@@ -54,7 +58,10 @@ impl Catalog {
                 return again(catalog.clone()).await;
             }
             let error = match act(catalog.clone(), stamp.clone()).await {
-                Ok(done) => return Ok(done),
+                Ok(done) => {
+                    catalog.0.feed.changed();
+                    return Ok(done);
+                }
                 Err(error) => error,
             };
             // Another server may have carried it out meanwhile, so that this one could not.
@@ -81,6 +88,10 @@ impl Catalog {
 
     /// Does what has to be done now and then, until the server drains.
     pub async fn work(&self, drain: &Drain) {
+        tokio::join!(self.forget_now_and_then(drain), self.sweep_now_and_then(drain));
+    }
+
+    async fn forget_now_and_then(&self, drain: &Drain) {
         loop {
             tokio::select! {
                 () = drain.begun() => return,

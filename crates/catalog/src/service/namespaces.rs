@@ -49,6 +49,8 @@ impl Catalog {
     ) -> Result<Properties> {
         self.allow(call.who, warehouse, Right::Write, below(ident.parent().as_ref()))?;
         check(warehouse, &properties)?;
+        let above = ident.parent();
+        self.check_rules(call.who, warehouse, below(above.as_ref()), (&[], &properties))?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
@@ -75,7 +77,7 @@ impl Catalog {
     /// Removes a namespace.
     ///
     /// # Errors
-    /// `NoSuchNamespace`, or `NamespaceNotEmpty`.
+    /// `NoSuchNamespace`, `NamespaceNotEmpty`, or `Forbidden` when it is protected.
     pub async fn drop_namespace(
         &self,
         call: &Call<'_>,
@@ -85,6 +87,7 @@ impl Catalog {
         self.allow(call.who, warehouse, Right::Manage, Object::Namespace(ident))?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
+            catalog.require_unprotected_namespace(&warehouse, &ident).await?;
             catalog.0.store.drop_namespace(&stamp, warehouse.id(), &ident).await?;
             catalog.rights_moved().await;
             Ok(())
@@ -106,6 +109,8 @@ impl Catalog {
     ) -> Result<PropertiesChanged> {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(ident))?;
         check(warehouse, &updates)?;
+        let rules = (&*removals, &updates);
+        self.check_rules(call.who, warehouse, Object::Namespace(ident), rules)?;
         if let Some(key) = removals.iter().find(|key| updates.contains_key(*key)) {
             let message =
                 format!("Invalid namespace update: cannot simultaneously set and remove `{key}`");

@@ -178,7 +178,8 @@ impl Catalog {
     /// Gives a table or a view another name.
     ///
     /// # Errors
-    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`.
+    /// `NoSuchTable`, `NoSuchView`, `NoSuchNamespace`, `AlreadyExists`; `Forbidden` when it is
+    /// protected.
     pub async fn rename(
         &self,
         call: &Call<'_>,
@@ -197,6 +198,7 @@ impl Catalog {
             for name in names {
                 turns.push(catalog.turn(&warehouse, name).await);
             }
+            catalog.require_unprotected(&warehouse, kind, &from).await?;
             let store = &catalog.0.store;
             let renamed = store.rename_relation(&stamp, warehouse.id(), kind, (&from, &to)).await;
             catalog.forget(&warehouse, &from);

@@ -16,10 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::{Fragment, JsonKind};
 use crate::store::{Act, RelationKind, Stamp};
-use crate::warehouse::{Place, Warehouse};
-
-/// Whether a table's files belong to it, so that purging it removes them.
-const GC_ENABLED: &str = "gc.enabled";
+use crate::warehouse::Warehouse;
 
 /// A table that is to be made from a document that exists.
 #[derive(Debug, Deserialize)]
@@ -67,10 +64,10 @@ impl Catalog {
     }
 
     /// Removes a table. To purge it is to remove its files as well, where no other table's are
-    /// among them and [`GC_ENABLED`] is not switched off.
+    /// among them and its property `gc.enabled` is not `false`: when it cannot come back any more.
     ///
     /// # Errors
-    /// `NoSuchTable`.
+    /// `NoSuchTable`; `Forbidden` when it is protected.
     pub async fn drop_table(
         &self,
         call: &Call<'_>,
@@ -82,43 +79,10 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: Stamp| {
             let _turn = catalog.turn(&warehouse, &ident).await;
-            // A document that cannot be read any more does not keep its table from being dropped.
-            let entry = match purge {
-                true => catalog.entry(&warehouse, RelationKind::Table, &ident).await.ok(),
-                false => None,
-            };
             let what = (RelationKind::Table, &ident);
-            catalog.release(&warehouse, &stamp, what, Act::DropTable).await?;
-            match entry {
-                Some(entry) => catalog.purge(&warehouse, &entry).await,
-                None => Ok(()),
-            }
+            catalog.drop_one(&warehouse, &stamp, what, purge).await
         };
         self.change(call, act, async |_| Ok(())).await
-    }
-
-    /// Removes the files of a table that is gone.
-    async fn purge(&self, warehouse: &Warehouse, entry: &Entry) -> Result<()> {
-        let Some(doc) = entry.table() else { return Ok(()) };
-        if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
-            return Ok(());
-        }
-        if self.0.store.is_shared(&doc.location, "").await? {
-            let location = &*doc.location;
-            tracing::warn!(location, "not purged: another table has files there");
-            return Ok(());
-        }
-        let place: Place = doc.location.parse()?;
-        let is_elsewhere = |file: &String| !file.parse().is_ok_and(|it: Place| it.is_below(&place));
-        let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
-        let files = entry.location().map(str::to_owned).into_iter().chain(logged);
-        let files: Vec<_> = files.filter(is_elsewhere).collect();
-        self.delete_old(warehouse, doc, &files).await;
-        if let Err(error) = warehouse.files().delete_tree(&doc.location).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, location = &*doc.location, "not all of a table was purged");
-        }
-        Ok(())
     }
 
     /// Makes a table of a metadata file that exists, or lets one that there is have it.
@@ -166,7 +130,17 @@ impl Catalog {
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
         warehouse.check_location(&doc.location)?;
-        let own_id = found.map(|it| it.id).unwrap_or_default();
+        let mut own_id = found.map(|it| it.id).unwrap_or_default();
+        if overwrite {
+            self.require_unprotected(warehouse, RelationKind::Table, ident).await?;
+        }
+        // Who registers the very file that a table of this name was dropped with brings it back.
+        let dropped = self.0.store.dropped_at(warehouse.id(), &location).await?;
+        let dropped =
+            dropped.filter(|it| own_id.is_empty() && it.ident == *ident && !it.is_purging);
+        if let Some(dropped) = &dropped {
+            own_id.clone_from(&dropped.pointer.id);
+        }
         self.check_apart(stamp, &doc.location, &own_id).await?;
         self.check_apart(stamp, &location, &own_id).await?;
         let written = Written { doc, document, location };
@@ -178,7 +152,11 @@ impl Catalog {
             }
             Err(error) if error.kind == Kind::NoSuchTable => {
                 let new = written.new_relation(ident, act);
-                Some(self.0.store.insert_relation(stamp, warehouse.id(), new).await?)
+                let made = self.0.store.insert_relation(stamp, warehouse.id(), new).await?;
+                if let Some(dropped) = &dropped {
+                    self.supersede(warehouse, dropped).await;
+                }
+                Some(made)
             }
             Err(error) => return Err(error),
         };
@@ -203,6 +181,7 @@ impl Catalog {
         let act = async move |catalog: Catalog, stamp: Stamp| {
             let _turn = catalog.turn(&warehouse, &ident).await;
             let last = catalog.entry(&warehouse, RelationKind::Table, &ident).await?;
+            catalog.require_unprotected(&warehouse, RelationKind::Table, &ident).await?;
             let what = (RelationKind::Table, &ident);
             catalog.release(&warehouse, &stamp, what, Act::UnregisterTable).await?;
             Ok(last)

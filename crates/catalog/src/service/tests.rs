@@ -6,6 +6,7 @@ mod creates;
 mod keys;
 mod shared;
 mod tables;
+mod time;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ impl Stage {
             cache_bytes_max: 64 << 20,
             check_files: true,
             pointer_cache: Duration::ZERO,
+            undrop_seconds: 0,
+            log_retention_seconds: 86_400,
         };
         let catalog = Catalog::open(store.clone(), settings, Arc::new(OperatorsOnly)).await;
         let catalog = catalog.unwrap();

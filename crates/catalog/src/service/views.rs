@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, Written};
+use super::protection::view_touches_protection;
 use super::relations::Change;
 use super::{Call, Catalog, Object, RETRIES_MAX, Right};
 use crate::cache::Entry;
@@ -71,6 +72,9 @@ impl Catalog {
     ) -> Result<Arc<Entry>> {
         self.allow(call.who, warehouse, Right::Write, Object::Relation(ident))?;
         let request = parse_view_commit(body)?;
+        if view_touches_protection(&request.updates) {
+            self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        }
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
             let mut tries = 0;
@@ -152,7 +156,7 @@ impl Catalog {
     /// Removes a view.
     ///
     /// # Errors
-    /// `NoSuchView`.
+    /// `NoSuchView`; `Forbidden` when it is protected.
     pub async fn drop_view(
         &self,
         call: &Call<'_>,
@@ -163,8 +167,7 @@ impl Catalog {
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: Stamp| {
             let _turn = catalog.turn(&warehouse, &ident).await;
-            let what = (RelationKind::View, &ident);
-            catalog.release(&warehouse, &stamp, what, Act::DropView).await
+            catalog.drop_one(&warehouse, &stamp, (RelationKind::View, &ident), false).await
         };
         self.change(call, act, async |_| Ok(())).await
     }

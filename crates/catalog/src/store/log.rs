@@ -1,7 +1,8 @@
 //! What every change leaves behind: a line of the log, and the record of its idempotency key.
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{Row, StoreError, Transaction, Value};
 
+use super::timeline::{self, number_column};
 use super::{CatalogStore, Names, ms};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
@@ -40,6 +41,14 @@ pub enum Act {
     RenameView,
     /// A view was made from a document that existed.
     RegisterView,
+    /// A table that was dropped is back.
+    UndropTable,
+    /// A view that was dropped is back.
+    UndropView,
+    /// A table that was dropped cannot come back any more.
+    PurgeTable,
+    /// A view that was dropped cannot come back any more.
+    PurgeView,
 }
 
 impl Act {
@@ -61,6 +70,10 @@ impl Act {
             Act::DropView => "drop-view",
             Act::RenameView => "rename-view",
             Act::RegisterView => "register-view",
+            Act::UndropTable => "undrop-table",
+            Act::UndropView => "undrop-view",
+            Act::PurgeTable => "purge-table",
+            Act::PurgeView => "purge-view",
         }
     }
 }
@@ -110,7 +123,7 @@ pub struct Remembered {
 /// One line of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// Rises with every change.
+    /// Rises by one with every change, in the order of their commits.
     pub seq: i64,
     /// Milliseconds since 1970.
     pub at_ms: u64,
@@ -120,14 +133,41 @@ pub struct LogLine {
     pub namespace: String,
     /// Of which table or view; none for a namespace.
     pub name: Option<String>,
+    /// The id of the table or view.
+    pub relation: Option<String>,
     /// Which version it has since then.
     pub version: Option<u64>,
     /// Its metadata file before.
     pub previous: Option<String>,
     /// Its metadata file since then.
     pub location: Option<String>,
+    /// What it was renamed to.
+    pub target: Option<TableIdent>,
     /// Id of who did it.
     pub principal: String,
+}
+
+/// What [`line`] reads, behind the number.
+pub(super) const LINE: &str = "at_ms, act, namespace, name, relation, version, previous, \
+    location, target, principal";
+
+/// A line as it is kept.
+pub(super) fn line(row: &Row) -> std::result::Result<LogLine, StoreError> {
+    let target = row.get::<Option<String>>(9)?.map(|text| serde_json::from_str(&text));
+    let target = target.transpose().map_err(|error| StoreError::refuse(Error::internal(error)))?;
+    Ok(LogLine {
+        seq: row.get(0)?,
+        at_ms: row.get(1)?,
+        act: row.get(2)?,
+        namespace: row.get(3)?,
+        name: row.get(4)?,
+        relation: row.get(5)?,
+        version: row.get(6)?,
+        previous: row.get(7)?,
+        location: row.get(8)?,
+        target,
+        principal: row.get(10)?,
+    })
 }
 
 /// Writes the line of a change, and once for its request the record of the key.
@@ -271,33 +311,27 @@ impl CatalogStore {
         Ok(forgotten.await?)
     }
 
-    /// What happened in a warehouse after line `after`, in order: at most `limit` lines and
-    /// [`LINES_MAX`].
+    /// What happened in a warehouse after line `after`, in the order of commits: at most `limit`
+    /// lines and [`LINES_MAX`]. No line comes to light later before one that was shown.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// `Gone` when lines after it were removed already.
     pub async fn log(&self, warehouse: &str, after: i64, limit: usize) -> Result<Vec<LogLine>> {
+        self.number_lines().await?;
         let limit = i64::try_from(limit.min(LINES_MAX)).map_err(Error::internal)?;
         let parameters = [warehouse.into(), Value::Int(after), Value::Int(limit)];
         let read = self.store.read("catalog.log", move |it| {
-            let sql = "SELECT seq, at_ms, act, namespace, name, version, previous, location, \
-                principal FROM catalog_log WHERE warehouse = $1 AND seq > $2 \
-                ORDER BY seq LIMIT $3";
-            let rows = it.query(sql, &parameters)?;
-            let lines = rows.iter().map(|row| {
-                Ok(LogLine {
-                    seq: row.get(0)?,
-                    at_ms: row.get(1)?,
-                    act: row.get(2)?,
-                    namespace: row.get(3)?,
-                    name: row.get(4)?,
-                    version: row.get(5)?,
-                    previous: row.get(6)?,
-                    location: row.get(7)?,
-                    principal: row.get(8)?,
-                })
-            });
-            lines.collect::<std::result::Result<Vec<_>, StoreError>>()
+            let bounds = timeline::bounds(it)?;
+            if after < bounds.oldest {
+                return Err(StoreError::refuse(timeline::too_old(bounds)));
+            }
+            let column = number_column(it.dialect());
+            let sql = format!(
+                "SELECT {column}, {LINE} FROM catalog_log \
+                 WHERE warehouse = $1 AND {column} > $2 ORDER BY {column} LIMIT $3"
+            );
+            let rows = it.query(&sql, &parameters)?;
+            rows.iter().map(line).collect::<std::result::Result<Vec<_>, StoreError>>()
         });
         Ok(read.await?)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use node::store::{StoreError, Transaction, Value};
 
 use super::log::{self, Act, Line, Stamp};
-use super::{CatalogStore, ms, page_all};
+use super::{CatalogStore, ms, page_all, rules};
 use crate::access;
 use crate::error::{Error, Kind, Result};
 use crate::ident::NamespaceIdent;
@@ -197,6 +197,7 @@ impl CatalogStore {
             let sql = "DELETE FROM catalog_namespaces WHERE warehouse = $1 AND path = $2";
             it.execute(sql, &parameters)?;
             access::forget_namespace(it, &warehouse, &ident)?;
+            rules::forget_namespace(it, &warehouse, &ident)?;
             changed(it, &stamp, &warehouse, Act::DropNamespace, &ident)
         });
         Ok(written.await?)

@@ -25,7 +25,9 @@ pub enum RelationKind {
 }
 
 impl RelationKind {
-    const fn name(self) -> &'static str {
+    /// As the store and answers write it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             RelationKind::Table => "table",
             RelationKind::View => "view",
@@ -140,7 +142,7 @@ type Stored<T> = std::result::Result<T, StoreError>;
 
 const POINTER: &str = "id, kind, uuid, base, version, location";
 
-fn pointer(row: &Row) -> Stored<Pointer> {
+pub(super) fn pointer(row: &Row) -> Stored<Pointer> {
     Ok(Pointer {
         id: row.get(0)?,
         kind: RelationKind::of(&row.get::<String>(1)?)?,
@@ -165,7 +167,11 @@ fn place_of(location: &str) -> String {
     }
 }
 
-fn find(it: &mut dyn Transaction, warehouse: &str, ident: &TableIdent) -> Stored<Option<Pointer>> {
+pub(super) fn find(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &TableIdent,
+) -> Stored<Option<Pointer>> {
     let sql = format!(
         "SELECT {POINTER} FROM catalog_tables \
          WHERE warehouse = $1 AND namespace = $2 AND name = $3"
@@ -299,15 +305,8 @@ impl CatalogStore {
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
-            it.execute("DELETE FROM catalog_tables WHERE id = $1", &[Value::from(&found.id)])?;
             access::forget_relation(it, &found.id)?;
-            let line = Line {
-                relation: Some(&found.id),
-                version: Some(found.version),
-                previous: Some(&found.location),
-                ..Line::default()
-            };
-            log::write_relation(it, &stamp, &warehouse, act, &ident, &line)?;
+            delete(it, &stamp, &warehouse, (&ident, &found), act)?;
             log::remember(it, &stamp, None)?;
             Ok(found)
         });
@@ -363,14 +362,16 @@ impl CatalogStore {
     }
 
     /// Whether the data of a relation, but for the one with the id `except`, is in the directory
-    /// `base`, or `base` is in its directory, in any warehouse.
+    /// `base`, or `base` is in its directory, in any warehouse. What was dropped and can come back
+    /// counts as well.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
         let parameters = [Value::from(place_of(base)), Value::from(except)];
         let read = self.store.read("catalog.is_shared", move |it| {
-            let sql = "SELECT id FROM catalog_tables WHERE id <> $2 AND (\
+            let sql = "SELECT id FROM (SELECT id, base FROM catalog_tables \
+                UNION ALL SELECT id, base FROM catalog_dropped) AS kept WHERE id <> $2 AND (\
                 base = CAST($1 AS TEXT) \
                 OR substr(base, 1, length(CAST($1 AS TEXT)) + 1) = CAST($1 AS TEXT) || '/' \
                 OR substr(CAST($1 AS TEXT), 1, length(base) + 1) = base || '/') LIMIT 1";
@@ -379,14 +380,16 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// Whether a metadata file is what some relation's pointer leads to, in any warehouse.
+    /// Whether a metadata file is what some relation's pointer leads to, but for the relation with
+    /// the id `except`, in any warehouse. What was dropped and can come back counts as well.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn is_pointed_at(&self, location: &str) -> Result<bool> {
-        let parameters = [Value::from(location)];
+    pub async fn is_pointed_at(&self, location: &str, except: &str) -> Result<bool> {
+        let parameters = [Value::from(location), Value::from(except)];
         let read = self.store.read("catalog.is_pointed_at", move |it| {
-            let sql = "SELECT id FROM catalog_tables WHERE location = $1 LIMIT 1";
+            let sql = "SELECT id FROM catalog_tables WHERE location = $1 AND id <> $2 \
+                UNION ALL SELECT id FROM catalog_dropped WHERE location = $1 AND id <> $2 LIMIT 1";
             Ok(it.query_one(sql, &parameters)?.is_some())
         });
         Ok(read.await?)
@@ -434,7 +437,7 @@ pub struct Swapped {
     pub made: Vec<Pointer>,
 }
 
-fn require(
+pub(super) fn require(
     it: &mut dyn Transaction,
     warehouse: &str,
     kind: RelationKind,
@@ -442,6 +445,24 @@ fn require(
 ) -> Stored<Pointer> {
     let found = find(it, warehouse, ident)?.filter(|found| found.kind == kind);
     found.ok_or_else(|| StoreError::refuse(kind.no_such(ident)))
+}
+
+/// Removes the row of a relation that was found.
+pub(super) fn delete(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    (ident, found): (&TableIdent, &Pointer),
+    act: Act,
+) -> Stored<()> {
+    it.execute("DELETE FROM catalog_tables WHERE id = $1", &[Value::from(&found.id)])?;
+    let line = Line {
+        relation: Some(&found.id),
+        version: Some(found.version),
+        previous: Some(&found.location),
+        ..Line::default()
+    };
+    log::write_relation(it, stamp, warehouse, act, ident, &line)
 }
 
 fn insert(

@@ -272,8 +272,8 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
         let base = "file:///w/x%y/".to_owned();
         let new = NewRelation { base, ..relation(&ident, RelationKind::Table) };
         let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
-        assert!(store.is_pointed_at("file:///w/t/1.json").await.unwrap());
-        assert!(!store.is_pointed_at("file:///w/t/2.json").await.unwrap());
+        assert!(store.is_pointed_at("file:///w/t/1.json", "").await.unwrap());
+        assert!(!store.is_pointed_at("file:///w/t/2.json", "").await.unwrap());
         for (base, expected) in [
             ("file:///w/x%y", true),
             ("/w/x%y/", true),

@@ -21,7 +21,9 @@ enum Need {
 fn need(op: Op) -> Need {
     match op {
         Op::Token | Op::RevokeToken => Need::Nothing,
-        Op::Config | Op::Sign | Op::ListFunctions | Op::LoadFunction => Need::ToBeKnown,
+        Op::Config | Op::Changes | Op::Sign | Op::ListFunctions | Op::LoadFunction => {
+            Need::ToBeKnown
+        }
         Op::ListNamespaces
         | Op::LoadNamespace
         | Op::NamespaceExists
@@ -34,6 +36,9 @@ fn need(op: Op) -> Need {
         | Op::FetchPlan
         | Op::CancelPlan
         | Op::FetchTasks
+        | Op::ListDropped
+        | Op::LoadProtection
+        | Op::LoadRetention
         | Op::ListViews
         | Op::LoadView
         | Op::ViewExists => Need::To(Right::Read),
@@ -50,6 +55,10 @@ fn need(op: Op) -> Need {
         | Op::DropTable
         | Op::UnregisterTable
         | Op::RenameTable
+        | Op::Undrop
+        | Op::PurgeDropped
+        | Op::Protect
+        | Op::SetRetention
         | Op::DropView
         | Op::RenameView => Need::To(Right::Manage),
         Op::ListGrants | Op::Grant | Op::Revoke => Need::To(Right::Grant),
@@ -92,6 +101,9 @@ fn body(server: &Server, op: Op) -> Value {
         Op::ReportMetrics => json!({"report-type": "scan-report"}),
         Op::CreateClient | Op::CreateKey | Op::CreateRole => json!({"name": "x"}),
         Op::Grant | Op::Revoke => json!({"principal": "tenant:x", "rights": ["grant"]}),
+        Op::Undrop => json!({"id": "tb_0"}),
+        Op::Protect => json!({"namespace": ["n"], "protected": false}),
+        Op::SetRetention => json!({"undrop-seconds": null}),
         _ => json!({}),
     }
 }
@@ -108,8 +120,12 @@ fn path(operation: &Operation) -> String {
         ("{client}", "cl_0"),
         ("{key}", "ck_0"),
         ("{role}", "r"),
+        ("{dropped}", "tb_0"),
     ] {
         path = path.replace(part, value);
+    }
+    if operation.op == Op::LoadProtection {
+        path.push_str("?namespace=n");
     }
     path
 }

@@ -1,0 +1,242 @@
+//! Changes: a page of them as JSON, or all as they happen, as server-sent events or on a WebSocket.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
+use axum::extract::{FromRequestParts as _, WebSocketUpgrade};
+use axum::http::header;
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::{self, Stream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use node::drain::Drain;
+use node::http::last_event_id;
+use serde::Serialize;
+use tokio::time;
+
+use super::answer::{self, from_shell};
+use super::request::Input;
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, Change, Filter, Follow};
+
+/// How often a sign of life is sent.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How long a follower on a WebSocket may leave changes unread.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long it is tried to say goodbye.
+const GOODBYE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Largest message of a follower, in bytes: nothing that it says is of interest.
+const MESSAGE_BYTES_MAX: usize = 4096;
+
+/// What a WebSocket closes with when the log does not go back so far (RFC 6455 §7.4.2: private
+/// use), which is 4000 and the status of HTTP.
+const CLOSE_GONE: u16 = 4410;
+
+/// What asks for only what is new.
+const LATEST: &str = "latest";
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Page {
+    changes: Vec<Change>,
+    /// What `after` of the next request is.
+    next_after: i64,
+    more: bool,
+    oldest: i64,
+    newest: i64,
+}
+
+/// Why a stream of events ends.
+#[derive(Serialize)]
+struct Farewell<'a> {
+    message: &'a str,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    code: u16,
+}
+
+pub(super) async fn changes(input: &Input<'_>) -> Result<Response> {
+    let catalog = &input.ground.catalog;
+    let warehouse = input.warehouse()?;
+    let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
+    let ident = match (input.query("table")?, &namespace) {
+        (Some(name), Some(namespace)) => Some(TableIdent::new(namespace.clone(), name)?),
+        (Some(_), None) => {
+            return Err(Error::new(Kind::BadRequest, "`table` needs a `namespace`"));
+        }
+        (None, _) => None,
+    };
+    let filter = Filter { namespace, ident };
+    let after = after(input).await?;
+    let is_socket = input.parts.headers.contains_key(header::UPGRADE);
+    if !is_socket && !wants_events(input) {
+        let limit = limit(input)?;
+        let found = catalog.changes(&input.who, &warehouse, &filter, after, limit).await?;
+        return answer::of(&Page {
+            changes: found.changes,
+            next_after: found.next_after,
+            more: found.is_more,
+            oldest: found.bounds.oldest,
+            newest: found.bounds.newest,
+        });
+    }
+    let drain = input.parts.extensions.get::<Drain>().cloned();
+    let drain = drain.ok_or_else(|| Error::internal("changes are routed outside of the shell"))?;
+    if !is_socket {
+        let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
+        return Ok(server_sent(follow, drain));
+    }
+    let mut parts = input.parts.clone();
+    let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
+    let upgrade = upgrade.map_err(|error| Error::new(Kind::BadRequest, error.to_string()))?;
+    let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
+    let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
+    Ok(upgrade.on_upgrade(move |socket| talk(socket, follow, drain)))
+}
+
+/// The number after which changes are wanted: of the query, or that an event had that came last.
+async fn after(input: &Input<'_>) -> Result<Option<i64>> {
+    let Some(text) = input.query("after")? else {
+        let last = last_event_id(&input.parts.headers).map_err(|error| from_shell(&error))?;
+        let refuse = |_| Error::new(Kind::BadRequest, "`Last-Event-ID` is no number of a change");
+        return last.map(i64::try_from).transpose().map_err(refuse);
+    };
+    if text == LATEST {
+        return input.ground.catalog.last_change().await.map(Some);
+    }
+    let number = text.parse::<i64>().ok().filter(|number| *number >= 0);
+    let refuse = || Error::new(Kind::BadRequest, "`after` is the number of a change, or `latest`");
+    number.ok_or_else(refuse).map(Some)
+}
+
+fn limit(input: &Input<'_>) -> Result<usize> {
+    let Some(text) = input.query("limit")? else { return Ok(CHANGES_DEFAULT) };
+    let limit = text.parse::<usize>().ok().filter(|limit| (1..=CHANGES_MAX).contains(limit));
+    limit.ok_or_else(|| {
+        Error::new(Kind::BadRequest, format!("`limit` is a number from 1 to {CHANGES_MAX}"))
+    })
+}
+
+fn wants_events(input: &Input<'_>) -> bool {
+    let values = input.parts.headers.get_all(header::ACCEPT).iter();
+    let mut kinds = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    kinds.any(|it| {
+        let kind = it.split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("text/event-stream")
+    })
+}
+
+/// How a stream ends before its reader goes away.
+enum End {
+    /// The reader is to come back, here or elsewhere.
+    Later,
+    /// It would be the same again.
+    Refused(Error),
+}
+
+/// The next changes, or why there are none any more.
+async fn next(follow: &mut Follow, drain: &Drain) -> std::result::Result<Vec<Change>, End> {
+    let changes = tokio::select! {
+        changes = follow.next() => changes.map_err(End::Refused)?,
+        () = drain.begun() => None,
+    };
+    changes.ok_or(End::Later)
+}
+
+fn server_sent(follow: Follow, drain: Drain) -> Response {
+    let answer = Sse::new(events(follow, drain)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
+    // Proxies must hand events on as they come.
+    ([("x-accel-buffering", "no")], answer).into_response()
+}
+
+fn events(
+    follow: Follow,
+    drain: Drain,
+) -> impl Stream<Item = std::result::Result<sse::Event, Infallible>> + Send {
+    let batches = stream::unfold(Some((follow, drain)), |state| async move {
+        let (mut follow, drain) = state?;
+        match next(&mut follow, &drain).await {
+            Ok(changes) => {
+                let shown: Vec<_> = changes.iter().map(|it| Ok(event(it))).collect();
+                Some((shown, Some((follow, drain))))
+            }
+            Err(End::Later) => None,
+            Err(End::Refused(error)) => {
+                let (kind, code) = (error.kind.name(), error.kind.status());
+                let farewell = Farewell { message: &error.message, kind, code };
+                let text = serde_json::to_string(&farewell).unwrap_or_default();
+                Some((vec![Ok(sse::Event::default().event("error").data(text))], None))
+            }
+        }
+    });
+    batches.flat_map(stream::iter)
+}
+
+fn event(change: &Change) -> sse::Event {
+    let text = serde_json::to_string(change).unwrap_or_default();
+    sse::Event::default().event("change").id(change.seq.to_string()).data(text)
+}
+
+/// Sends changes until one side goes away, and says why when it is this one.
+async fn talk(socket: WebSocket, mut follow: Follow, drain: Drain) {
+    let (mut sink, mut source) = socket.split();
+    let mut beat = time::interval(HEARTBEAT);
+    let (code, reason) = loop {
+        let messages = tokio::select! {
+            next = next(&mut follow, &drain) => match next {
+                Ok(changes) => changes.iter().map(text).collect(),
+                Err(End::Later) => {
+                    break (close_code::AWAY, format!("come back with after={}", follow.after()));
+                }
+                Err(End::Refused(error)) => break (closing(error.kind), error.message),
+            },
+            _ = beat.tick() => vec![Message::Ping(bytes::Bytes::new())],
+            message = source.next() => match message {
+                // Its goodbye is answered.
+                Some(Ok(Message::Close(_))) => {
+                    drop(time::timeout(GOODBYE_TIMEOUT, sink.close()).await);
+                    return;
+                }
+                Some(Err(_)) | None => return,
+                // What else a follower says is not read; pings are answered below.
+                Some(Ok(_)) => Vec::new(),
+            },
+        };
+        let sent = async {
+            for message in messages {
+                sink.feed(message).await?;
+            }
+            sink.flush().await
+        };
+        match time::timeout(SEND_TIMEOUT, sent).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return,
+            Err(_) => {
+                // The numbers that arrived say where to go on.
+                break (close_code::AGAIN, "too slow: come back with the last number".to_owned());
+            }
+        }
+    };
+    // A reason has at most 123 bytes (RFC 6455 §5.5).
+    let reason: String = reason.chars().take(40).collect();
+    let farewell = Message::Close(Some(CloseFrame { code, reason: reason.into() }));
+    // Whoever does not read it is cut.
+    drop(time::timeout(GOODBYE_TIMEOUT, sink.send(farewell)).await);
+}
+
+fn text(change: &Change) -> Message {
+    Message::text(serde_json::to_string(change).unwrap_or_default())
+}
+
+fn closing(kind: Kind) -> u16 {
+    match kind {
+        Kind::Gone => CLOSE_GONE,
+        Kind::Forbidden => close_code::POLICY,
+        _ => close_code::ERROR,
+    }
+}

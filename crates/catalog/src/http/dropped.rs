@@ -1,0 +1,180 @@
+//! What was dropped and can come back; protection; for how long what is dropped is kept.
+
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::answer;
+use super::request::Input;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::service::Protection;
+use crate::store::Dropped;
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct One {
+    id: String,
+    uuid: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    namespace: NamespaceIdent,
+    name: Box<str>,
+    dropped_at_ms: u64,
+    purge_at_ms: u64,
+    purge_requested: bool,
+    is_purging: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    principal: Option<String>,
+}
+
+impl One {
+    fn new(one: Dropped, is_operator: bool) -> One {
+        let Dropped { ident, pointer, dropped_ms, keep, principal, is_purging } = one;
+        One {
+            id: pointer.id,
+            uuid: pointer.uuid,
+            kind: pointer.kind.name(),
+            namespace: ident.namespace,
+            name: ident.name,
+            dropped_at_ms: dropped_ms,
+            purge_at_ms: keep.until_ms,
+            purge_requested: keep.purge,
+            is_purging,
+            principal: is_operator.then_some(principal),
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct List {
+    dropped: Vec<One>,
+    next_page_token: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Undrop {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    uuid: Option<String>,
+    #[serde(default)]
+    namespace: Option<NamespaceIdent>,
+    #[serde(default)]
+    name: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Undropped {
+    id: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    namespace: NamespaceIdent,
+    name: Box<str>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Protect {
+    namespace: NamespaceIdent,
+    #[serde(default)]
+    name: Option<String>,
+    protected: bool,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Protected {
+    protected: bool,
+    by_flag: bool,
+    by_property: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Retain {
+    undrop_seconds: Option<u64>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Retention {
+    undrop_seconds: u64,
+}
+
+pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, page) = (input.warehouse()?, input.page()?);
+    let namespace = input.query("namespace")?.map(|text| input.split(text)).transpose()?;
+    let catalog = &input.ground.catalog;
+    let found = catalog.list_dropped(&input.who, &warehouse, namespace.as_ref(), &page).await?;
+    let dropped = found.items.into_iter().map(|it| One::new(it, input.who.operator)).collect();
+    answer::of(&List { dropped, next_page_token: found.next })
+}
+
+pub(super) async fn undrop(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let Undrop { id, uuid, namespace, name } = input.body()?;
+    let wanted = match (id, uuid) {
+        (Some(wanted), None) | (None, Some(wanted)) => wanted,
+        _ => return Err(Error::new(Kind::BadRequest, "it takes either `id` or `uuid`")),
+    };
+    let to = |was: &TableIdent| {
+        let namespace = namespace.unwrap_or_else(|| was.namespace.clone());
+        TableIdent::new(namespace, name.as_deref().unwrap_or(&was.name))
+    };
+    let call = input.call()?;
+    let done = input.ground.catalog.undrop(&call, &warehouse, &wanted, to).await?;
+    answer::of(&Undropped {
+        id: done.id,
+        kind: done.kind.name(),
+        namespace: done.ident.namespace,
+        name: done.ident.name,
+    })
+}
+
+pub(super) async fn purge(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, wanted) = (input.warehouse()?, input.param("dropped")?);
+    input.ground.catalog.purge_dropped(&input.call()?, &warehouse, wanted).await?;
+    Ok(answer::done())
+}
+
+fn protected(protection: Protection) -> Result<Response> {
+    let Protection { by_flag, by_property } = protection;
+    answer::of(&Protected { protected: protection.is_on(), by_flag, by_property })
+}
+
+fn named(namespace: &NamespaceIdent, name: Option<&str>) -> Result<Option<TableIdent>> {
+    name.map(|name| TableIdent::new(namespace.clone(), name)).transpose()
+}
+
+pub(super) async fn protection(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let missing = || Error::new(Kind::BadRequest, "`namespace` is missing");
+    let namespace = input.split(input.query("namespace")?.ok_or_else(missing)?)?;
+    let ident = named(&namespace, input.query("name")?)?;
+    let what = (&namespace, ident.as_ref());
+    protected(input.ground.catalog.protection(&input.who, &warehouse, what).await?)
+}
+
+pub(super) async fn protect(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let Protect { namespace, name, protected: is_protected } = input.body()?;
+    let ident = named(&namespace, name.as_deref())?;
+    let (call, what) = (input.call()?, (&namespace, ident.as_ref()));
+    protected(input.ground.catalog.protect(&call, &warehouse, what, is_protected).await?)
+}
+
+pub(super) async fn retention(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let undrop_seconds = input.ground.catalog.retention(&input.who, &warehouse).await?;
+    answer::of(&Retention { undrop_seconds })
+}
+
+pub(super) async fn set_retention(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let Retain { undrop_seconds } = input.body()?;
+    let catalog = &input.ground.catalog;
+    let undrop_seconds = catalog.set_retention(&input.who, &warehouse, undrop_seconds).await?;
+    answer::of(&Retention { undrop_seconds })
+}

@@ -1,0 +1,146 @@
+//! What looks back, by HTTP: what was dropped, what changed, what was there.
+
+use testkit::Message;
+
+use super::*;
+
+const CHANGES: &str = "/catalog/management/v1/main/changes";
+
+impl Server {
+    fn authorized(&self, path: &str) -> Request {
+        Request::new("GET", path).header("authorization", &format!("Bearer {}", self.root))
+    }
+}
+
+#[test]
+fn a_table_that_was_dropped_is_listed_and_comes_back() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let keep = json!({"undrop-seconds": 600});
+    let management = |path: &str| format!("/management/v1/main/{path}");
+    let set = server.ask("POST", &management("retention"), Some(&keep));
+    assert_eq!((set.status, set.json()), (200, keep));
+    let table = "/v1/main/namespaces/n/tables/t";
+    let before = server.ask("GET", table, None).json();
+    assert_eq!(server.ask("DELETE", &format!("{table}?purgeRequested=true"), None).status, 204);
+    assert_refused(&server.ask("GET", table, None), 404, "NoSuchTableException");
+    let list = server.ask("GET", &management("dropped?namespace=n"), None).json();
+    let one = &list["dropped"][0];
+    assert_eq!((&one["name"], &one["type"]), (&json!("t"), &json!("table")));
+    assert_eq!(one["purge-requested"], json!(true));
+    let elsewhere = server.ask("GET", &management("dropped?namespace=m"), None).json();
+    assert_eq!(elsewhere["dropped"], json!([]));
+    let neither = server.ask("POST", &management("undrop"), Some(&json!({"name": "x"})));
+    assert_refused(&neither, 400, "BadRequestException");
+    let back = json!({"uuid": before["metadata"]["table-uuid"]});
+    let done = server.ask("POST", &management("undrop"), Some(&back));
+    assert_eq!((done.status, &done.json()["name"]), (200, &json!("t")), "{}", done.text());
+    assert_eq!(server.ask("GET", table, None).json(), before);
+    let again = server.ask("POST", &management("undrop"), Some(&back));
+    assert_refused(&again, 404, "NotFoundException");
+    let flag = json!({"namespace": ["n"], "name": "t", "protected": true});
+    let on = server.ask("POST", &management("protection"), Some(&flag)).json();
+    let expected = json!({"protected": true, "by-flag": true, "by-property": false});
+    assert_eq!(on, expected);
+    assert_refused(&server.ask("DELETE", table, None), 403, "ForbiddenException");
+    let shown = server.ask("GET", &management("protection?namespace=n&name=t"), None).json();
+    assert_eq!(shown, expected);
+    let lift = json!({"namespace": ["n"], "name": "t", "protected": false});
+    server.ask("POST", &management("protection"), Some(&lift));
+    assert_eq!(server.ask("DELETE", table, None).status, 204);
+    let id = server.ask("GET", &management("dropped"), None).json()["dropped"][0]["id"].clone();
+    let path = management(&format!("dropped/{}", id.as_str().unwrap()));
+    assert_eq!(server.ask("DELETE", &path, None).status, 204);
+    assert_refused(&server.ask("DELETE", &path, None), 404, "NotFoundException");
+}
+
+#[test]
+fn changes_come_in_pages_and_as_events_without_gap_or_repeat() {
+    let server = Server::start();
+    server.fill("n", "t");
+    server.fill("m", "u");
+    let page =
+        |query: &str| server.ask("GET", &format!("/management/v1/main/changes?{query}"), None);
+    let first = page("limit=3").json();
+    let numbers = |page: &Value| -> Vec<i64> {
+        page["changes"].as_array().unwrap().iter().map(|it| it["seq"].as_i64().unwrap()).collect()
+    };
+    assert_eq!((numbers(&first), &first["more"]), (vec![1, 2, 3], &json!(true)));
+    let rest = page(&format!("after={}", first["next-after"])).json();
+    assert_eq!((numbers(&rest), &rest["more"]), (vec![4], &json!(false)));
+    assert_eq!(numbers(&page("namespace=n").json()), [1, 2]);
+    assert_eq!(numbers(&page("namespace=m&table=u").json()), [4]);
+    assert_eq!(numbers(&page("after=latest").json()), [0_i64; 0]);
+    for wrong in ["after=x", "after=-1", "after=99", "limit=0", "limit=1001", "table=u"] {
+        assert_refused(&page(wrong), 400, "BadRequestException");
+    }
+    let request = server.authorized(CHANGES).header("last-event-id", "2");
+    let mut events = server.client.events_by(&request).unwrap();
+    let next = |events: &mut testkit::EventStream| {
+        let event = events.next().unwrap();
+        (event.id, event.name, event.data["action"].clone())
+    };
+    let change = |id: &str, action: &str| (id.to_owned(), "change".to_owned(), json!(action));
+    assert_eq!(next(&mut events), change("3", "create-namespace"));
+    assert_eq!(next(&mut events), change("4", "create-table"));
+    assert_eq!(server.ask("DELETE", "/v1/main/namespaces/m/tables/u", None).status, 204);
+    assert_eq!(next(&mut events), change("5", "drop-table"));
+    let early = server.authorized(CHANGES).header("last-event-id", "77");
+    assert_refused(&server.client.events_by(&early).unwrap_err(), 400, "BadRequestException");
+}
+
+#[test]
+fn changes_come_on_a_websocket_as_well() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let request = server.authorized(&format!("{CHANGES}?after=1"));
+    let mut socket = server.client.websocket_by(&request).unwrap();
+    let first = socket.json();
+    assert_eq!((&first["seq"], &first["action"]), (&json!(2), &json!("create-table")));
+    assert!(first["metadata-location"].as_str().unwrap().starts_with("file://"));
+    // What it says is of no interest.
+    socket.send(&json!({"hello": 1}));
+    server.fill("m", "u");
+    assert_eq!((&socket.json()["seq"], &socket.json()["seq"]), (&json!(3), &json!(4)));
+    let store = server.catalog.store().clone();
+    server.runtime.block_on(store.trim_log(u64::MAX / 2)).unwrap();
+    let late = server.authorized(&format!("{CHANGES}?after=1"));
+    assert_refused(&server.client.websocket_by(&late).unwrap_err(), 410, "GoneException");
+    socket.writer().close(1000).unwrap();
+    assert!(matches!(socket.message(), Message::Close(..)));
+    let bare = Request::new("GET", CHANGES);
+    assert_eq!(server.client.websocket_by(&bare).unwrap_err().status, 401);
+}
+
+#[test]
+fn lists_and_tables_are_shown_as_of_then() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let table = "/v1/main/namespaces/n/tables/t";
+    let first = server.ask("GET", table, None).json();
+    let commit = json!({"requirements": [], "updates": [
+        {"action": "set-properties", "updates": {"k": "v"}}]});
+    assert_eq!(server.ask("POST", table, Some(&commit)).status, 200);
+    assert_eq!(server.ask("DELETE", table, None).status, 204);
+    let at = |path: &str, moment: &str| server.ask("GET", &format!("{path}?as-of={moment}"), None);
+    assert_eq!(at(table, "2").json(), first);
+    assert_eq!(at(table, "3").json()["metadata"]["properties"]["k"], json!("v"));
+    assert_refused(&at(table, "4"), 404, "NoSuchTableException");
+    assert_refused(&at(table, "1"), 404, "NoSuchTableException");
+    let tables = "/v1/main/namespaces/n/tables";
+    assert_eq!(at(tables, "3").json()["identifiers"][0]["name"], json!("t"));
+    assert_eq!(at(tables, "4").json()["identifiers"], json!([]));
+    assert_refused(&at(tables, "0"), 404, "NoSuchNamespaceException");
+    let namespaces = "/v1/main/namespaces";
+    assert_eq!(at(namespaces, "0").json()["namespaces"], json!([]));
+    assert_eq!(at(namespaces, "1").json()["namespaces"], json!([["n"]]));
+    assert_eq!(at(namespaces, "2020-01-01T00:00:00Z").json()["namespaces"], json!([]));
+    assert_eq!(at("/v1/main/namespaces/n/views", "1").json()["identifiers"], json!([]));
+    for wrong in ["x", "99", "2020-01-01"] {
+        assert_refused(&at(tables, wrong), 400, "BadRequestException");
+    }
+    let by_header = server.authorized(&format!("{PREFIX}{table}")).header("x-cove-as-of", "2");
+    assert_eq!(server.client.send(&by_header).json(), first);
+    let twice = server.authorized(&format!("{PREFIX}{table}?as-of=2")).header("x-cove-as-of", "2");
+    assert_refused(&server.client.send(&twice), 400, "BadRequestException");
+}

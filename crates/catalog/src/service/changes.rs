@@ -1,0 +1,331 @@
+//! What has changed, from the log: in pages, and as it happens.
+//!
+//! A follower reads the log at its own pace, from the number that it has seen: nothing is kept for
+//! it, so that a slow one costs nothing and loses nothing, unless it is slower than the log is
+//! kept. Changes made here wake it at once, those of other servers within [`POLL`].
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use node::clock;
+use serde::Serialize;
+use tokio::sync::{Mutex, watch};
+
+use super::{Catalog, Object, Right, Who};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::{Bounds, CatalogStore, LINES_MAX, LogLine};
+use crate::warehouse::Warehouse;
+
+/// How often changes of other servers are looked for while somebody follows.
+pub const POLL: Duration = Duration::from_millis(250);
+
+/// Longest time that one follower is served; then it comes back and shows again who it is.
+pub const FOLLOW_MAX: Duration = Duration::from_secs(3600);
+
+/// Changes on a page when their number is not said.
+pub const CHANGES_DEFAULT: usize = 100;
+/// Most changes on a page.
+pub const CHANGES_MAX: usize = LINES_MAX;
+
+/// How often one page reads [`LINES_MAX`] lines to find some that may be shown.
+const STEPS_MAX: usize = 10;
+
+/// Tells followers that there is something new.
+#[derive(Debug, Default)]
+pub(super) struct Feed {
+    /// Counts what was done here.
+    done: watch::Sender<u64>,
+    /// How far the log went when it was last asked, by all followers together.
+    asked: Mutex<Option<Asked>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    at: Instant,
+    done: u64,
+    bounds: Bounds,
+}
+
+impl Feed {
+    /// Something was done here.
+    pub(super) fn changed(&self) {
+        self.done.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// How far the log goes, as of at most [`POLL`] ago, and as of the last change made here.
+    async fn bounds(&self, store: &CatalogStore) -> Result<Bounds> {
+        let mut asked = self.asked.lock().await;
+        let (now, done) = (clock::now(), *self.done.borrow());
+        if let Some(last) = *asked
+            && last.done == done
+            && now.duration_since(last.at) < POLL
+        {
+            return Ok(last.bounds);
+        }
+        let bounds = store.log_bounds().await?;
+        *asked = Some(Asked { at: now, done, bounds });
+        Ok(bounds)
+    }
+}
+
+/// Which changes are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Those of this namespace and of all that is in it.
+    pub namespace: Option<NamespaceIdent>,
+    /// Those of this table or view, under this name.
+    pub ident: Option<TableIdent>,
+}
+
+impl Filter {
+    fn wants(&self, change: &Change) -> bool {
+        let here = change.place();
+        if let Some(ident) = &self.ident {
+            return here.as_ref() == Some(ident) || change.to.as_ref() == Some(ident);
+        }
+        self.namespace.as_ref().is_none_or(|wanted| {
+            let is_in = |it: &NamespaceIdent| wanted.contains(it);
+            change.namespace.as_ref().is_some_and(is_in)
+                || change.to.as_ref().is_some_and(|to| is_in(&to.namespace))
+        })
+    }
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Change {
+    /// Its number: one more than that of the change before, whoever may see that.
+    pub seq: i64,
+    /// When it was asked for, in RFC 3339.
+    pub at: String,
+    /// What happened, such as `create-table`.
+    pub action: String,
+    /// Where; none where the principal may only see where something went.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<NamespaceIdent>,
+    /// To which table or view; none of a namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What it was renamed to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<TableIdent>,
+    /// The id of the table or view, which stays when it is renamed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Which version it has since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u64>,
+    /// Its metadata file since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metadata_location: Option<String>,
+    /// Its metadata file before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_metadata_location: Option<String>,
+    /// Who did it; only operators are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub principal: Option<String>,
+}
+
+impl Change {
+    fn new(line: LogLine, is_operator: bool) -> Result<Change> {
+        let namespace = NamespaceIdent::split(&line.namespace, "").map_err(Error::internal)?;
+        Ok(Change {
+            seq: line.seq,
+            at: clock::rfc3339_of_ms(line.at_ms),
+            action: line.act,
+            namespace: Some(namespace),
+            name: line.name,
+            to: line.target,
+            id: line.relation,
+            version: line.version,
+            metadata_location: line.location,
+            previous_metadata_location: line.previous,
+            principal: is_operator.then_some(line.principal),
+        })
+    }
+
+    fn place(&self) -> Option<TableIdent> {
+        let (namespace, name) = (self.namespace.clone()?, self.name.as_deref()?);
+        TableIdent::new(namespace, name).ok()
+    }
+}
+
+/// Part of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// In order.
+    pub changes: Vec<Change>,
+    /// After which number the next page begins.
+    pub next_after: i64,
+    /// Whether there is more already.
+    pub is_more: bool,
+    /// How far the log goes back, and how far on.
+    pub bounds: Bounds,
+}
+
+impl Catalog {
+    /// Changes after a number that a principal may see; from the beginning of the log when no
+    /// number is given.
+    ///
+    /// # Errors
+    /// `Forbidden` when the namespace or table asked for may not be read; `Gone` when the log does
+    /// not go back so far any more.
+    pub async fn changes(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        filter: &Filter,
+        after: Option<i64>,
+        limit: usize,
+    ) -> Result<Changes> {
+        self.allow_following(who, warehouse, filter)?;
+        let bounds = self.0.store.log_bounds().await?;
+        let mut page = Changes {
+            changes: Vec::new(),
+            next_after: after.unwrap_or(bounds.oldest),
+            is_more: true,
+            bounds,
+        };
+        if page.next_after > bounds.newest || page.next_after < 0 {
+            let newest = bounds.newest;
+            let message = format!("`after` is 0 to {newest}, the number of the last change");
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        let limit = limit.clamp(1, CHANGES_MAX);
+        for _ in 0..STEPS_MAX {
+            let lines = self.0.store.log(warehouse.id(), page.next_after, LINES_MAX).await?;
+            let is_last = lines.len() < LINES_MAX;
+            for line in lines {
+                if page.changes.len() == limit {
+                    return Ok(page);
+                }
+                page.next_after = line.seq;
+                let change = Change::new(line, who.operator)?;
+                if filter.wants(&change) {
+                    page.changes.extend(self.shown(who, warehouse, change));
+                }
+            }
+            if is_last {
+                // What is up to there and is not here is another warehouse's.
+                page.next_after = page.next_after.max(bounds.newest);
+                page.is_more = false;
+                return Ok(page);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Changes as they happen, from a number on: all there are, each once, in order.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::changes`].
+    pub async fn follow(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        filter: Filter,
+        after: Option<i64>,
+    ) -> Result<Follow> {
+        // Whatever is wrong with the request is answered before the answer begins.
+        let first = self.changes(who, warehouse, &filter, after, 1).await?;
+        let after = after.unwrap_or(first.bounds.oldest);
+        Ok(Follow {
+            done: self.0.feed.done.subscribe(),
+            catalog: self.clone(),
+            who: who.clone(),
+            warehouse: Arc::clone(warehouse),
+            filter,
+            after,
+            until: clock::now() + FOLLOW_MAX,
+        })
+    }
+
+    /// The number of the last change.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn last_change(&self) -> Result<i64> {
+        Ok(self.0.store.log_bounds().await?.newest)
+    }
+
+    fn allow_following(&self, who: &Who, warehouse: &Warehouse, filter: &Filter) -> Result<()> {
+        let object = match (&filter.ident, &filter.namespace) {
+            (Some(ident), _) => Object::Relation(ident),
+            (None, Some(namespace)) => Object::Namespace(namespace),
+            // What may not be seen is left out.
+            (None, None) => return Ok(()),
+        };
+        self.allow(who, warehouse, Right::Read, object)
+    }
+
+    /// A change as a principal may see it; nothing when it may see none of it.
+    fn shown(&self, who: &Who, warehouse: &Warehouse, mut change: Change) -> Option<Change> {
+        let may = |object: Object<'_>| self.allow(who, warehouse, Right::Read, object).is_ok();
+        let sees_place = match (change.place(), &change.namespace) {
+            (Some(ident), _) => may(Object::Relation(&ident)),
+            (None, Some(namespace)) => may(Object::Namespace(namespace)),
+            (None, None) => false,
+        };
+        let sees_target = change.to.as_ref().is_some_and(|to| may(Object::Relation(to)));
+        if !sees_place {
+            (change.namespace, change.name) = (None, None);
+        }
+        if !sees_target {
+            change.to = None;
+        }
+        (sees_place || sees_target).then_some(change)
+    }
+}
+
+/// Changes as they happen.
+#[derive(Debug)]
+pub struct Follow {
+    catalog: Catalog,
+    who: Who,
+    warehouse: Arc<Warehouse>,
+    filter: Filter,
+    after: i64,
+    done: watch::Receiver<u64>,
+    until: Instant,
+}
+
+impl Follow {
+    /// The next changes, which may have to happen first; nothing when the follower has been served
+    /// for [`FOLLOW_MAX`].
+    ///
+    /// # Errors
+    /// Those of [`Catalog::changes`]. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Result<Option<Vec<Change>>> {
+        loop {
+            if clock::now() >= self.until {
+                return Ok(None);
+            }
+            self.done.borrow_and_update();
+            let store = &self.catalog.0.store;
+            if self.catalog.0.feed.bounds(store).await?.newest > self.after {
+                let (who, warehouse, filter) = (&self.who, &self.warehouse, &self.filter);
+                let after = Some(self.after);
+                let page = self.catalog.changes(who, warehouse, filter, after, CHANGES_DEFAULT);
+                let page = page.await?;
+                self.after = page.next_after;
+                if page.changes.is_empty() {
+                    continue;
+                }
+                return Ok(Some(page.changes));
+            }
+            tokio::select! {
+                // The sender lives as long as the catalog, of which this has one.
+                _ = self.done.changed() => {}
+                () = tokio::time::sleep(POLL) => {}
+            }
+        }
+    }
+
+    /// The number up to which everything was given.
+    #[must_use]
+    pub fn after(&self) -> i64 {
+        self.after
+    }
+}

@@ -1,0 +1,438 @@
+//! What is dropped stays for a time: it can come back until then, and its files go no sooner.
+//!
+//! The time is what the namespace says, or the nearest one that it is in, or the warehouse, or the
+//! configuration. Servers that share a store may sweep at the same time: what one of them has taken
+//! in hand the others leave alone for [`LEASE`], and removing files twice does no harm.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::clock;
+use node::drain::Drain;
+
+use super::documents;
+
+use super::{Call, Catalog, Listing, Object, Page, Right, Who};
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::{Act, Dropped, Keep, RelationKind, Stamp};
+use crate::warehouse::{Place, Warehouse};
+
+/// The property of a namespace that says for how long what is dropped in it can come back: seconds,
+/// or a number with `s`, `m`, `h` or `d`.
+pub const UNDROP_RETENTION: &str = "undrop.retention";
+
+/// Longest time for which what is dropped is kept, in seconds: ten years.
+pub const UNDROP_SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
+
+/// How long one server has to purge what it has taken in hand before another one tries.
+pub const LEASE: Duration = Duration::from_secs(600);
+
+/// How often what has to go is looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(20);
+
+/// Relations that are taken in hand at a time.
+const STEP: usize = 16;
+
+/// Whether a table's files belong to it, so that purging it removes them.
+const GC_ENABLED: &str = "gc.enabled";
+
+/// Who the log says has purged what nobody asked to be purged.
+const SWEEPER: &str = "server:sweeper";
+
+/// What a sweep has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Relations that cannot come back any more.
+    pub purged: u64,
+    /// Lines of the log that were removed.
+    pub lines: u64,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Undropped {
+    /// What it is called now.
+    pub ident: TableIdent,
+    /// What it is.
+    pub kind: RelationKind,
+    /// Its id.
+    pub id: String,
+}
+
+/// A time as a property writes it, in seconds.
+///
+/// # Errors
+/// `BadRequest` when it is none, or more than [`UNDROP_SECONDS_MAX`].
+pub(super) fn seconds(text: &str) -> Result<u64> {
+    let text = text.trim();
+    let (digits, unit) = match text.char_indices().last() {
+        Some((at, 's')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 60),
+        Some((at, 'h')) => (&text[..at], 3600),
+        Some((at, 'd')) => (&text[..at], 86_400),
+        _ => (text, 1),
+    };
+    let number = digits.bytes().all(|it| it.is_ascii_digit()).then(|| digits.parse::<u64>().ok());
+    let seconds = number.flatten().and_then(|number| number.checked_mul(unit));
+    seconds.filter(|it| *it <= UNDROP_SECONDS_MAX).ok_or_else(|| {
+        let message = format!(
+            "`{UNDROP_RETENTION}` is a number of seconds, or one with `s`, `m`, `h` or `d`, \
+             of at most ten years"
+        );
+        Error::new(Kind::BadRequest, message)
+    })
+}
+
+impl Catalog {
+    /// For how long what is dropped in a namespace can come back, in seconds. 0 is not at all.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub(super) async fn undrop_seconds(
+        &self,
+        warehouse: &Warehouse,
+        namespace: &NamespaceIdent,
+    ) -> Result<u64> {
+        let store = &self.0.store;
+        for properties in store.properties_up(warehouse.id(), namespace).await? {
+            if let Some(text) = properties.get(UNDROP_RETENTION) {
+                // It was checked when it was set.
+                return seconds(text);
+            }
+        }
+        self.retention_of(warehouse).await
+    }
+
+    async fn retention_of(&self, warehouse: &Warehouse) -> Result<u64> {
+        let said = self.0.store.retention(warehouse.id()).await?;
+        Ok(said.unwrap_or(self.0.settings.undrop_seconds))
+    }
+
+    /// For how long what is dropped in a warehouse can come back, in seconds, where no namespace
+    /// says otherwise.
+    ///
+    /// # Errors
+    /// `Forbidden`.
+    pub async fn retention(&self, who: &Who, warehouse: &Warehouse) -> Result<u64> {
+        self.allow(who, warehouse, Right::Read, Object::Warehouse)?;
+        self.retention_of(warehouse).await
+    }
+
+    /// Says for how long what is dropped in a warehouse from now on can come back; none for as long
+    /// as the configuration says.
+    ///
+    /// # Errors
+    /// `Forbidden`; `BadRequest` when it is too long.
+    pub async fn set_retention(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        seconds: Option<u64>,
+    ) -> Result<u64> {
+        self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        if seconds.is_some_and(|it| it > UNDROP_SECONDS_MAX) {
+            let message = format!("`undrop-seconds` is at most {UNDROP_SECONDS_MAX}");
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        self.0.store.set_retention(warehouse.id(), seconds).await?;
+        self.retention_of(warehouse).await
+    }
+
+    /// Drops a table or a view. The caller has its turn.
+    pub(super) async fn drop_one(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        (kind, ident): (RelationKind, &TableIdent),
+        purge: bool,
+    ) -> Result<()> {
+        self.require_unprotected(warehouse, kind, ident).await?;
+        let act = match kind {
+            RelationKind::Table => Act::DropTable,
+            RelationKind::View => Act::DropView,
+        };
+        let seconds = self.undrop_seconds(warehouse, &ident.namespace).await?;
+        if seconds > 0 {
+            let until_ms = stamp.now_ms.saturating_add(seconds.saturating_mul(1000));
+            let keep = Keep { until_ms, purge };
+            let store = &self.0.store;
+            let kept = store.set_aside(stamp, warehouse.id(), (kind, ident), act, keep).await;
+            self.forget(warehouse, ident);
+            self.rights_moved().await;
+            return kept.map(drop);
+        }
+        // A document that cannot be read any more does not keep its table from being dropped.
+        let entry = match purge {
+            true => self.entry(warehouse, kind, ident).await.ok(),
+            false => None,
+        };
+        self.release(warehouse, stamp, (kind, ident), act).await?;
+        let Some(entry) = entry else { return Ok(()) };
+        let Some((doc, pointer)) = entry.table().zip(entry.pointer.as_ref()) else {
+            return Ok(());
+        };
+        if let Err(error) = self.purge_files(warehouse, doc, &pointer.location, &pointer.id).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(error, location = &*doc.location, "not all of a table was purged");
+        }
+        Ok(())
+    }
+
+    /// Removes the files of a table that is gone, where they belong to it and to no other.
+    async fn purge_files(
+        &self,
+        warehouse: &Warehouse,
+        doc: &TableDoc,
+        location: &str,
+        own_id: &str,
+    ) -> Result<()> {
+        if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
+            return Ok(());
+        }
+        if self.0.store.is_shared(&doc.location, own_id).await? {
+            let location = &*doc.location;
+            tracing::warn!(location, "not purged: another table has files there");
+            return Ok(());
+        }
+        let place: Place = doc.location.parse()?;
+        let is_elsewhere = |file: &String| !file.parse().is_ok_and(|it: Place| it.is_below(&place));
+        let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
+        let files = std::iter::once(location.to_owned()).chain(logged);
+        let files: Vec<_> = files.filter(is_elsewhere).collect();
+        self.delete_old(warehouse, doc, &files, own_id).await;
+        warehouse.files().delete_tree(&doc.location).await
+    }
+
+    /// What was dropped and can come back, of a warehouse or of one namespace.
+    ///
+    /// # Errors
+    /// `Forbidden`.
+    pub async fn list_dropped(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        namespace: Option<&NamespaceIdent>,
+        page: &Page,
+    ) -> Result<Listing<Dropped>> {
+        let object = namespace.map_or(Object::Warehouse, Object::Namespace);
+        self.allow(who, warehouse, Right::Read, object)?;
+        // There is no end to what was dropped: this list always comes in pages.
+        let page = Page { token: Some(page.token.clone().unwrap_or_default()), ..page.clone() };
+        let page = Page { size: Some(page.limit().min(super::PAGE_SIZE_MAX - 1)), ..page };
+        let (after, limit) = page.bounds()?;
+        let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
+        let found = self.0.store.dropped(warehouse.id(), namespace, &after, limit).await?;
+        Ok(page.cut(found, |it: &Dropped| it.pointer.id.clone()))
+    }
+
+    /// Brings back what was dropped, by its id or UUID, under the name it had or another one.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`, `BadRequest`
+    /// when several were dropped that had the UUID.
+    pub async fn undrop(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        name: &str,
+        to: impl FnOnce(&TableIdent) -> Result<TableIdent>,
+    ) -> Result<Undropped> {
+        let found = self.require_dropped(call.who, warehouse, name).await?;
+        let ident = to(&found.ident)?;
+        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&ident.namespace))?;
+        let undropped = Undropped {
+            ident: ident.clone(),
+            kind: found.pointer.kind,
+            id: found.pointer.id.clone(),
+        };
+        let (warehouse, again) = (Arc::clone(warehouse), undropped.clone());
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            let _turn = catalog.turn(&warehouse, &ident).await;
+            let id = &undropped.id;
+            let done = catalog.0.store.undrop(&stamp, warehouse.id(), id, &ident).await;
+            catalog.forget(&warehouse, &ident);
+            catalog.rights_moved().await;
+            done.map(|_| undropped)
+        };
+        self.change(call, act, async |_| Ok(again)).await
+    }
+
+    /// Purges what was dropped, before its time.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not kept any more; those of removing files, after which it is tried
+    /// again in the background.
+    pub async fn purge_dropped(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        name: &str,
+    ) -> Result<()> {
+        let found = self.require_dropped(call.who, warehouse, name).await?;
+        // Whoever asks for it wants the files gone, whatever was said when it was dropped.
+        let found = Dropped { keep: Keep { purge: true, ..found.keep }, ..found };
+        let warehouse = Arc::clone(warehouse);
+        let act = async move |catalog: Catalog, stamp: Stamp| {
+            catalog.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
+            catalog.purge_one(&warehouse, &stamp, &found).await
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+
+    /// What was dropped with this id or UUID, for somebody who may manage it.
+    async fn require_dropped(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        name: &str,
+    ) -> Result<Dropped> {
+        let mut found = self.0.store.dropped_as(warehouse.id(), name).await?.into_iter();
+        let (first, second) = (found.next(), found.next());
+        let object = first.as_ref().map_or(Object::Warehouse, |it| Object::Relation(&it.ident));
+        self.allow(who, warehouse, Right::Manage, object)?;
+        let first = first.filter(|it| !it.is_purging).ok_or_else(|| {
+            let shown: String = name.chars().take(100).collect();
+            Error::new(Kind::NotFound, format!("nothing that was dropped is kept as {shown}"))
+        })?;
+        if second.is_some() && first.pointer.id != name {
+            let message = "several that were dropped have this UUID: say the `id`";
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        Ok(first)
+    }
+
+    /// Removes what was dropped and is marked, with its files where that was asked for.
+    async fn purge_one(&self, warehouse: &Warehouse, stamp: &Stamp, one: &Dropped) -> Result<()> {
+        // Nobody registers it meanwhile.
+        let _turn = self.turn(warehouse, &one.ident).await;
+        if one.keep.purge && one.pointer.kind == RelationKind::Table {
+            let kept = self.0.store.dropped_document(&one.pointer.id).await?;
+            let document = match kept {
+                Some(document) => Ok(document),
+                None => documents::read(warehouse, &one.pointer.location).await,
+            };
+            match document.and_then(TableDoc::parse) {
+                Ok(doc) => {
+                    let (location, id) = (&one.pointer.location, &one.pointer.id);
+                    self.purge_files(warehouse, &doc, location, id).await?;
+                }
+                Err(error) if error.kind == Kind::ServiceUnavailable => return Err(error),
+                // Nobody can say any more which files were its own.
+                Err(error) => {
+                    let (error, base) = (&error as &dyn std::error::Error, &*one.pointer.base);
+                    tracing::warn!(error, base, "files of a dropped table stay");
+                }
+            }
+        }
+        self.0.store.forget_dropped(stamp, warehouse.id(), one).await
+    }
+
+    /// Purges what has been dropped long enough, and removes old lines of the log.
+    ///
+    /// # Errors
+    /// When the store cannot be used. What could not be purged is logged, and tried again.
+    pub async fn sweep(&self) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let lease_ms = u64::try_from(LEASE.as_millis()).map_err(Error::internal)?;
+        loop {
+            let now_ms = clock::wall_ms();
+            let expired = self.0.store.take_expired(now_ms, lease_ms, STEP).await?;
+            for (warehouse, one) in &expired {
+                let stamp = Stamp {
+                    principal: SWEEPER.to_owned(),
+                    is_operator: true,
+                    now_ms: clock::wall_ms(),
+                    key: None,
+                    names: None,
+                };
+                match self.purge_in(warehouse, &stamp, one).await {
+                    Ok(()) => swept.purged += 1,
+                    Err(error) => {
+                        let (error, table) = (&error as &dyn std::error::Error, &one.ident);
+                        tracing::warn!(error, %table, "a dropped table is not purged yet");
+                    }
+                }
+            }
+            if expired.len() < STEP {
+                break;
+            }
+        }
+        let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
+        swept.lines = self.0.store.trim_log(clock::wall_ms().saturating_sub(kept_ms)).await?;
+        if swept.purged > 0 {
+            self.0.feed.changed();
+        }
+        Ok(swept)
+    }
+
+    async fn purge_in(&self, warehouse: &str, stamp: &Stamp, one: &Dropped) -> Result<()> {
+        let found = self.0.warehouses.read().values().find(|it| **it.id() == *warehouse).cloned();
+        let found = found.ok_or_else(|| {
+            Error::new(Kind::NoSuchWarehouse, "its warehouse is not open at this server")
+        })?;
+        self.purge_one(&found, stamp, one).await
+    }
+
+    /// Sweeps now and then, until the server drains.
+    pub(super) async fn sweep_now_and_then(&self, drain: &Drain) {
+        let mut failed = false;
+        loop {
+            tokio::select! {
+                () = drain.begun() => return,
+                () = tokio::time::sleep(SWEEP_EVERY) => {}
+            }
+            let result = self.sweep().await;
+            // Said once, not at every try.
+            if let Err(error) = &result
+                && !failed
+            {
+                let error = error as &dyn std::error::Error;
+                tracing::warn!(error, "what was dropped is not swept");
+            }
+            failed = result.is_err();
+        }
+    }
+
+    /// Forgets what was dropped and is there again by its metadata file: a registered table has its
+    /// place, its files and its id in their turn.
+    pub(super) async fn supersede(&self, warehouse: &Warehouse, one: &Dropped) {
+        let forgotten = self.0.store.supersede_dropped(&one.pointer.id).await;
+        if let Err(error) = forgotten {
+            // Its files are safe: a table that is there has them.
+            let (error, table) = (&error as &dyn std::error::Error, &one.ident);
+            tracing::warn!(error, %table, warehouse = &**warehouse.name(), "stays dropped as well");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_seconds_or_has_a_unit() {
+        for (text, expected) in [
+            ("0", Some(0)),
+            ("90", Some(90)),
+            (" 7d ", Some(604_800)),
+            ("2h", Some(7200)),
+            ("3m", Some(180)),
+            ("4s", Some(4)),
+            ("3650d", Some(UNDROP_SECONDS_MAX)),
+            ("3651d", None),
+            ("99999999999999999999", None),
+            ("18446744073709551615d", None),
+            ("-1", None),
+            ("+1", None),
+            ("1w", None),
+            ("1.5h", None),
+            ("d", None),
+            ("", None),
+            ("7ä", None),
+        ] {
+            assert_eq!(seconds(text).ok(), expected, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What there was at a moment of the past, as far as the log goes back.
+//!
+//! Rights are those of today. Names and versions come from the log, documents from their metadata
+//! files: where one was removed, that is said.
+
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use super::documents;
+use super::relations::Document as _;
+use super::{Catalog, Listing, Object, Page, Right, Who};
+use crate::cache::Entry;
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::{Moment, Past, Pointer, RelationKind};
+use crate::view::ViewDoc;
+use crate::warehouse::Warehouse;
+
+/// Documents of the past that are read at a time: nobody keeps them in memory.
+pub const READS_MAX: usize = 4;
+
+/// Bounds how many documents of the past are in memory.
+#[derive(Debug)]
+pub(super) struct Readers(Semaphore);
+
+impl Default for Readers {
+    fn default() -> Readers {
+        Readers(Semaphore::new(READS_MAX))
+    }
+}
+
+impl Page {
+    /// The part of a whole list, which is in order, that this page is.
+    fn part<T>(&self, mut all: Vec<T>, name: impl Fn(&T) -> String) -> Result<Listing<T>> {
+        let (after, limit) = self.bounds()?;
+        if let Some(after) = after {
+            all.retain(|it| name(it) > after);
+        }
+        if let Some(limit) = limit {
+            all.truncate(limit);
+        }
+        Ok(self.cut(all, name))
+    }
+}
+
+impl Catalog {
+    /// Namespaces that were directly below `parent`, or of the first level.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace` when there was no such parent; `Gone` when the log does not go back so
+    /// far.
+    pub async fn list_namespaces_at(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        parent: Option<&NamespaceIdent>,
+        moment: Moment,
+        page: &Page,
+    ) -> Result<Listing<NamespaceIdent>> {
+        let object = parent.map_or(Object::Warehouse, Object::Namespace);
+        self.allow(who, warehouse, Right::Read, object)?;
+        let found = self.0.store.namespaces_at(warehouse.id(), parent, moment).await?;
+        page.part(found, NamespaceIdent::key)
+    }
+
+    /// Tables or views that a namespace had.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace` when there was none; `Gone` when the log does not go back so far.
+    pub async fn list_at(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        (kind, namespace): (RelationKind, &NamespaceIdent),
+        moment: Moment,
+        page: &Page,
+    ) -> Result<Listing<TableIdent>> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+        let names = self.0.store.relations_at(warehouse.id(), namespace, kind, moment).await?;
+        let names = page.part(names, String::clone)?;
+        let named = |name: String| TableIdent { namespace: namespace.clone(), name: name.into() };
+        Ok(Listing { items: names.items.into_iter().map(named).collect(), next: names.next })
+    }
+
+    /// A table or view as it was.
+    ///
+    /// # Errors
+    /// `NoSuchTable` or `NoSuchView` when nothing had the name; `Gone` when the log does not go
+    /// back so far, or the metadata file was removed.
+    pub async fn load_at(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        (kind, ident): (RelationKind, &TableIdent),
+        moment: Moment,
+    ) -> Result<Arc<Entry>> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        let (past, now) = self.0.store.relation_at(warehouse.id(), (kind, ident), moment).await?;
+        if now.is_some() {
+            let entry = self.entry(warehouse, kind, ident).await?;
+            // It may have changed since.
+            if entry.location() == Some(&*past.location) {
+                return Ok(entry);
+            }
+        }
+        let _place = self.0.readers.0.acquire().await.map_err(Error::internal)?;
+        let gone = || {
+            let location = &past.location;
+            let message = format!("the metadata file of then was removed: {location}");
+            Error::new(Kind::Gone, message)
+        };
+        let document = match documents::read(warehouse, &past.location).await {
+            Err(error) if error.kind == Kind::NotFound => return Err(gone()),
+            document => document?,
+        };
+        let Past { id, version, location } = past;
+        let (doc, uuid, base) = match kind {
+            RelationKind::Table => {
+                let doc = TableDoc::parse(document.clone()).map_err(Error::internal)?;
+                let (uuid, base) = (doc.uuid().to_owned(), doc.location().to_owned());
+                (doc.into_doc(), uuid, base)
+            }
+            RelationKind::View => {
+                let doc = ViewDoc::parse(document.clone()).map_err(Error::internal)?;
+                let (uuid, base) = (doc.uuid().to_owned(), doc.location().to_owned());
+                (doc.into_doc(), uuid, base)
+            }
+        };
+        let version = version.unwrap_or_default();
+        let pointer = Pointer { id, kind, uuid, base, version, location };
+        Ok(Arc::new(Entry::new(Some(pointer), doc, document)))
+    }
+}

@@ -1,0 +1,201 @@
+//! Protection: what is protected is neither dropped, purged, renamed nor released until somebody
+//! who may manage it lifts that. It is said beside a table, view or namespace, or by its property
+//! `protected`, which only who may manage it sets and removes.
+
+use std::sync::Arc;
+
+use super::dropped::{UNDROP_RETENTION, seconds};
+use super::{Call, Catalog, Object, Right, Who};
+use crate::doc::Properties as DocProperties;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::store::{Properties, RelationKind, Ruled, no_such_namespace};
+use crate::update::TableUpdate;
+use crate::view::ViewUpdate;
+use crate::warehouse::Warehouse;
+
+use super::relations::Document as _;
+
+/// The property that protects what has it, when it is `true`.
+pub const PROTECTED: &str = "protected";
+
+/// By what something is protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Protection {
+    /// It was said beside it.
+    pub by_flag: bool,
+    /// Its property says so.
+    pub by_property: bool,
+}
+
+impl Protection {
+    /// Whether it is protected.
+    #[must_use]
+    pub const fn is_on(self) -> bool {
+        self.by_flag || self.by_property
+    }
+
+    /// Refuses what must not be done to what is protected.
+    fn refuse(self, what: &str) -> Result<()> {
+        let how = match (self.by_flag, self.by_property) {
+            (false, false) => return Ok(()),
+            (true, false) => "lift that first by `protection` of the management interface",
+            (false, true) => "set its property `protected` to `false` first",
+            (true, true) => {
+                "lift that first by `protection` of the management interface, and set its property \
+                 `protected` to `false`"
+            }
+        };
+        Err(Error::new(Kind::Forbidden, format!("{what} is protected: {how}")))
+    }
+}
+
+/// Whether changes of a table touch what only who manages it may.
+pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
+    updates.iter().any(|update| match update {
+        TableUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
+        TableUpdate::RemoveProperties(names) => names.iter().any(|it| it == PROTECTED),
+        _ => false,
+    })
+}
+
+/// The same of a view.
+pub(super) fn view_touches_protection(updates: &[ViewUpdate]) -> bool {
+    updates.iter().any(|update| match update {
+        ViewUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),
+        ViewUpdate::RemoveProperties(names) => names.iter().any(|it| it == PROTECTED),
+        _ => false,
+    })
+}
+
+fn is_true(value: &str) -> bool {
+    value.eq_ignore_ascii_case("true")
+}
+
+fn says(properties: &DocProperties) -> bool {
+    properties.get(PROTECTED).is_some_and(|it| is_true(&it))
+}
+
+impl Catalog {
+    /// Refuses properties of a namespace that mean nothing, and those that only who manages it may
+    /// set or remove.
+    pub(super) fn check_rules(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        object: Object<'_>,
+        (removals, updates): (&[String], &Properties),
+    ) -> Result<()> {
+        if let Some(text) = updates.get(UNDROP_RETENTION) {
+            seconds(text)?;
+        }
+        let mut names = removals.iter().chain(updates.keys());
+        if names.any(|it| it == PROTECTED || it == UNDROP_RETENTION) {
+            self.allow(who, warehouse, Right::Manage, object)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a table or view that is protected. One that is not there is not.
+    pub(super) async fn require_unprotected(
+        &self,
+        warehouse: &Warehouse,
+        kind: RelationKind,
+        ident: &TableIdent,
+    ) -> Result<()> {
+        let protection = self.protection_of(warehouse, ident).await?;
+        let what = format!("{} {ident}", kind.title());
+        protection.map_or(Ok(()), |(_, it)| it.refuse(&what))
+    }
+
+    /// Refuses a namespace that is protected.
+    pub(super) async fn require_unprotected_namespace(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<()> {
+        let protection = self.protection_of_namespace(warehouse, ident).await?;
+        protection.map_or(Ok(()), |it| it.refuse(&format!("Namespace {ident}")))
+    }
+
+    /// The id of a table or view, and its protection.
+    async fn protection_of(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<Option<(String, Protection)>> {
+        let store = &self.0.store;
+        let Some(found) = store.pointer(warehouse.id(), ident).await? else { return Ok(None) };
+        let by_flag = store.is_protected(warehouse.id(), Ruled::Relation(&found.id)).await?;
+        // A document that cannot be read any more says nothing.
+        let entry = self.entry(warehouse, found.kind, ident).await.ok();
+        let by_property = entry.is_some_and(|entry| match (entry.table(), entry.view()) {
+            (Some(doc), _) => says(doc.properties()),
+            (None, Some(doc)) => says(doc.properties()),
+            (None, None) => false,
+        });
+        Ok(Some((found.id, Protection { by_flag, by_property })))
+    }
+
+    async fn protection_of_namespace(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<Option<Protection>> {
+        let store = &self.0.store;
+        let Some(properties) = store.namespace(warehouse.id(), ident).await? else {
+            return Ok(None);
+        };
+        let by_flag = store.is_protected(warehouse.id(), Ruled::Namespace(ident)).await?;
+        let by_property = properties.get(PROTECTED).is_some_and(|it| is_true(it));
+        Ok(Some(Protection { by_flag, by_property }))
+    }
+
+    /// Whether a namespace, or a table or view of it, is protected.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, `NoSuchTable`.
+    pub async fn protection(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
+    ) -> Result<Protection> {
+        let Some(ident) = ident else {
+            self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+            let found = self.protection_of_namespace(warehouse, namespace).await?;
+            return found.ok_or_else(|| no_such_namespace(namespace));
+        };
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        let found = self.protection_of(warehouse, ident).await?;
+        found.map(|(_, it)| it).ok_or_else(|| RelationKind::Table.no_such(ident))
+    }
+
+    /// Protects a namespace, or a table or view of it, or lifts that. What its property says stays.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, `NoSuchTable`.
+    pub async fn protect(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        (namespace, ident): (&NamespaceIdent, Option<&TableIdent>),
+        is_protected: bool,
+    ) -> Result<Protection> {
+        let (catalog, store) = (self, &self.0.store);
+        let Some(ident) = ident else {
+            catalog.allow(call.who, warehouse, Right::Manage, Object::Namespace(namespace))?;
+            let found = catalog.protection_of_namespace(warehouse, namespace).await?;
+            let found = found.ok_or_else(|| no_such_namespace(namespace))?;
+            store.protect(warehouse.id(), Ruled::Namespace(namespace), is_protected).await?;
+            return Ok(Protection { by_flag: is_protected, ..found });
+        };
+        catalog.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        // Who is dropping it is done first.
+        let _turn = catalog.turn(warehouse, ident).await;
+        let found = catalog.protection_of(warehouse, ident).await?;
+        let (id, found) = found.ok_or_else(|| RelationKind::Table.no_such(ident))?;
+        store.protect(warehouse.id(), Ruled::Relation(&id), is_protected).await?;
+        Ok(Protection { by_flag: is_protected, ..found })
+    }
+}

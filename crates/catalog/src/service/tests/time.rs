@@ -1,0 +1,500 @@
+//! What looks back: what was dropped comes back, changes are told once, the past is as it was.
+
+use std::collections::BTreeMap;
+use std::sync::mpsc;
+
+use super::*;
+use crate::store::{Act, Keep, Moment, Stamp};
+
+const TABLE: RelationKind = RelationKind::Table;
+
+impl Stage {
+    async fn keep_dropped(&self) {
+        self.catalog.set_retention(&self.who, &self.warehouse, Some(3600)).await.unwrap();
+    }
+
+    async fn dropped(&self) -> Vec<crate::store::Dropped> {
+        let page = Page::default();
+        let list = self.catalog.list_dropped(&self.who, &self.warehouse, None, &page).await;
+        list.unwrap().items
+    }
+
+    async fn undrop(&self, name: &str, to: Option<&TableIdent>) -> Result<Undropped> {
+        let to = |was: &TableIdent| Ok(to.unwrap_or(was).clone());
+        self.catalog.undrop(&self.call(), &self.warehouse, name, to).await
+    }
+
+    async fn rename(&self, from: &TableIdent, to: &TableIdent) -> Result<()> {
+        self.catalog.rename(&self.call(), &self.warehouse, TABLE, (from, to)).await
+    }
+
+    async fn all_changes(&self, after: i64) -> Vec<Change> {
+        let filter = Filter::default();
+        let (who, warehouse) = (&self.who, &self.warehouse);
+        let page = self.catalog.changes(who, warehouse, &filter, Some(after), CHANGES_MAX).await;
+        page.unwrap().changes
+    }
+}
+
+#[tokio::test]
+async fn what_was_dropped_comes_back_with_its_files_under_any_free_name() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        stage.keep_dropped().await;
+        let t = ident(&["a"], "t");
+        let first = stage.table(&t).await;
+        let uuid = first.pointer.as_ref().unwrap().uuid.clone();
+        stage.drop(&t, true).await.unwrap();
+        assert_eq!(refusal(stage.load(&t).await).0, Kind::NoSuchTable);
+        assert!(stage.path(location(&first)).exists(), "it can come back, so its files stay");
+        let store = stage.catalog.store();
+        assert!(store.is_shared(&first.table().unwrap().location, "").await.unwrap());
+        let found = stage.dropped().await;
+        assert_eq!((found.len(), &found[0].ident, found[0].keep.purge), (1, &t, true));
+        stage.table(&t).await;
+        assert_eq!(refusal(stage.undrop(&uuid, None).await).0, Kind::AlreadyExists);
+        let lost = ident(&["nowhere"], "t");
+        assert_eq!(refusal(stage.undrop(&uuid, Some(&lost)).await).0, Kind::NoSuchNamespace);
+        let back = ident(&["a"], "back");
+        let done = stage.undrop(&uuid, Some(&back)).await.unwrap();
+        assert_eq!((&done.ident, done.kind), (&back, TABLE));
+        let entry = stage.load(&back).await.unwrap();
+        assert_eq!((entry.document(), version(&entry)), (first.document(), 1));
+        let next = stage.commit(&back, &setting("k", "v")).await.unwrap();
+        assert_eq!(version(&next), 2);
+        assert!(stage.dropped().await.is_empty());
+        assert_eq!(refusal(stage.undrop(&uuid, None).await).0, Kind::NotFound);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn of_two_with_one_uuid_the_id_says_which() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        stage.keep_dropped().await;
+        let t = ident(&["a"], "t");
+        let entry = stage.table(&t).await;
+        let (pointer, file) = (entry.pointer.clone().unwrap(), location(&entry).to_owned());
+        let who = (&stage.call(), &stage.warehouse);
+        // Released and registered again, so that it is another one of the same document.
+        stage.catalog.unregister_table(who.0, who.1, &t).await.unwrap();
+        let register =
+            |name: &str| Fragment::of(&json!({"name": name, "metadata-location": file})).unwrap();
+        for name in ["x", "y"] {
+            let namespace = &t.namespace;
+            stage.catalog.register_table(who.0, who.1, namespace, &register(name)).await.unwrap();
+        }
+        for name in ["x", "y"] {
+            stage.drop(&ident(&["a"], name), false).await.unwrap();
+        }
+        let refused = refusal(stage.undrop(&pointer.uuid, None).await);
+        assert_eq!(refused.0, Kind::BadRequest, "{}", refused.1);
+        let y = stage.dropped().await.pop().unwrap();
+        assert_eq!(stage.undrop(&y.pointer.id, None).await.unwrap().ident, ident(&["a"], "y"));
+        // The very file of the other brings it back as well.
+        let namespace = &t.namespace;
+        stage.catalog.register_table(who.0, who.1, namespace, &register("x")).await.unwrap();
+        assert!(stage.dropped().await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_was_dropped_long_enough_ago_is_purged_once_by_whoever_sweeps() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let mut entries = Vec::new();
+        for (name, until_ms, purge) in
+            [("gone", 1, true), ("stays", u64::MAX / 2, true), ("released", 1, false)]
+        {
+            let t = ident(&["a"], name);
+            let entry = stage.table(&t).await;
+            let (keep, stamp) = (Keep { until_ms, purge }, stage.call().stamp());
+            let (store, id) = (stage.catalog.store(), stage.warehouse.id());
+            store.set_aside(&stamp, id, (TABLE, &t), Act::DropTable, keep).await.unwrap();
+            stage.catalog.forget(&stage.warehouse, &t);
+            entries.push(entry);
+        }
+        let purged = match stage.catalog.store().is_shared_by_servers() {
+            true => {
+                let other = stage.again().await;
+                let (one, two) =
+                    tokio::join!(Box::pin(stage.catalog.sweep()), Box::pin(other.catalog.sweep()));
+                other.store.close().await;
+                one.unwrap().purged + two.unwrap().purged
+            }
+            false => Box::pin(stage.catalog.sweep()).await.unwrap().purged,
+        };
+        assert_eq!(purged, 2);
+        let there: Vec<_> = entries.iter().map(|it| stage.path(location(it)).exists()).collect();
+        assert_eq!(there, [false, true, true]);
+        let left = stage.dropped().await;
+        assert_eq!((left.len(), &*left[0].ident.name), (1, "stays"));
+        // Nobody has to wait for it.
+        let id = left[0].pointer.id.clone();
+        let (call, warehouse) = (stage.call(), &stage.warehouse);
+        stage.catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
+        assert!(!stage.path(location(&entries[1])).exists() && stage.dropped().await.is_empty());
+        let again = stage.catalog.purge_dropped(&call, warehouse, &id).await;
+        assert_eq!(refusal(again).0, Kind::NotFound);
+        let acts: Vec<_> = stage.all_changes(0).await.into_iter().map(|it| it.action).collect();
+        assert_eq!(acts.iter().filter(|it| *it == "purge-table").count(), 3, "{acts:?}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_being_purged_does_not_come_back() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        stage.keep_dropped().await;
+        let t = ident(&["a"], "t");
+        let id = stage.table(&t).await.pointer.as_ref().unwrap().id.clone();
+        stage.drop(&t, true).await.unwrap();
+        stage.catalog.store().take_dropped(&id, 5).await.unwrap();
+        assert_eq!(refusal(stage.undrop(&id, None).await).0, Kind::NotFound);
+        let stamp = stage.call().stamp();
+        let undrop = stage.catalog.store().undrop(&stamp, stage.warehouse.id(), &id, &t).await;
+        assert_eq!(refusal(undrop).0, Kind::NotFound);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_nearest_namespace_says_how_long_what_is_dropped_stays() {
+    check(async |stage| {
+        let (a, b) = (stage.namespace(&["a"]).await, stage.namespace(&["a", "b"]).await);
+        let found = async |namespace| {
+            stage.catalog.undrop_seconds(&stage.warehouse, namespace).await.unwrap()
+        };
+        assert_eq!((found(&a).await, found(&b).await), (0, 0));
+        stage.keep_dropped().await;
+        assert_eq!((found(&a).await, found(&b).await), (3600, 3600));
+        let set = async |ident, value: &str| {
+            let updates = Properties::from([(UNDROP_RETENTION.to_owned(), value.to_owned())]);
+            let (call, warehouse) = (stage.call(), &stage.warehouse);
+            stage.catalog.update_namespace(&call, warehouse, ident, vec![], updates).await
+        };
+        set(&a, "2d").await.unwrap();
+        assert_eq!((found(&a).await, found(&b).await), (172_800, 172_800));
+        set(&b, "0").await.unwrap();
+        assert_eq!((found(&a).await, found(&b).await), (172_800, 0));
+        assert_eq!(refusal(set(&b, "soon").await).0, Kind::BadRequest);
+        let long = Some(UNDROP_SECONDS_MAX + 1);
+        let refused = stage.catalog.set_retention(&stage.who, &stage.warehouse, long).await;
+        assert_eq!(refusal(refused).0, Kind::BadRequest);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_protected_stays_as_it_is_called() {
+    check(async |stage| {
+        let a = stage.namespace(&["a"]).await;
+        let (t, u) = (ident(&["a"], "t"), ident(&["a"], "u"));
+        stage.table(&t).await;
+        let (catalog, call, warehouse) = (&stage.catalog, stage.call(), &stage.warehouse);
+        let check_refused = async || {
+            for refused in [
+                stage.drop(&t, false).await,
+                stage.drop(&t, true).await,
+                stage.rename(&t, &u).await,
+                catalog.unregister_table(&call, warehouse, &t).await.map(drop),
+            ] {
+                let (kind, message) = refusal(refused);
+                assert_eq!(kind, Kind::Forbidden);
+                assert!(message.starts_with("Table a.t is protected: "), "{message}");
+            }
+        };
+        let protect = async |on| catalog.protect(&call, warehouse, (&a, Some(&t)), on).await;
+        assert!(protect(true).await.unwrap().is_on());
+        check_refused().await;
+        stage.commit(&t, &setting("protected", "TRUE")).await.unwrap();
+        let left = protect(false).await.unwrap();
+        assert_eq!((left.by_flag, left.by_property), (false, true));
+        check_refused().await;
+        stage.commit(&t, &setting("protected", "false")).await.unwrap();
+        let what = (&a, None);
+        assert!(catalog.protect(&call, warehouse, what, true).await.unwrap().by_flag);
+        let refused = refusal(catalog.drop_namespace(&call, warehouse, &a).await);
+        assert!(refused.1.starts_with("Namespace a is protected: "), "{}", refused.1);
+        // A namespace's protection is not one of what is in it.
+        stage.rename(&t, &u).await.unwrap();
+        stage.drop(&u, false).await.unwrap();
+        catalog.protect(&call, warehouse, what, false).await.unwrap();
+        catalog.drop_namespace(&call, warehouse, &a).await.unwrap();
+        let gone = catalog.protect(&call, warehouse, what, true).await;
+        assert_eq!(refusal(gone).0, Kind::NoSuchNamespace);
+    })
+    .await;
+}
+
+/// What a catalog shows: namespaces of the first level, tables with their metadata files.
+type Shown = (Vec<String>, BTreeMap<String, String>);
+
+async fn shown(stage: &Stage, moment: Option<Moment>) -> Shown {
+    let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
+    let page = Page::default();
+    let spaces = match moment {
+        Some(it) => catalog.list_namespaces_at(who, warehouse, None, it, &page).await,
+        None => catalog.list_namespaces(who, warehouse, None, &page).await,
+    };
+    let (mut names, mut tables) = (Vec::new(), BTreeMap::new());
+    for namespace in spaces.unwrap().items {
+        let found = match moment {
+            Some(it) => catalog.list_at(who, warehouse, (TABLE, &namespace), it, &page).await,
+            None => catalog.list(who, warehouse, TABLE, &namespace, &page).await,
+        };
+        for ident in found.unwrap().items {
+            let entry = match moment {
+                Some(it) => catalog.load_at(who, warehouse, (TABLE, &ident), it).await,
+                None => catalog.load(who, warehouse, TABLE, &ident).await,
+            };
+            tables.insert(ident.to_string(), location(&entry.unwrap()).to_owned());
+        }
+        names.push(namespace.to_string());
+    }
+    (names, tables)
+}
+
+#[tokio::test]
+async fn the_past_is_as_it_was_after_every_change() {
+    check(async |stage| {
+        stage.keep_dropped().await;
+        let (a, b) = (ident(&["a"], "t"), ident(&["b"], "u"));
+        let mut history = vec![(0, shown(stage, None).await)];
+        for step in 0..14 {
+            match step {
+                0 => drop(stage.namespace(&["a"]).await),
+                1 => drop(stage.table(&a).await),
+                2 => drop(stage.commit(&a, &setting("k", "1")).await.unwrap()),
+                3 => drop(stage.namespace(&["b"]).await),
+                4 => stage.rename(&a, &b).await.unwrap(),
+                5 => drop(stage.commit(&b, &setting("k", "2")).await.unwrap()),
+                6 => drop(stage.table(&a).await),
+                7 => stage.drop(&b, true).await.unwrap(),
+                8 => {
+                    let id = stage.dropped().await.pop().unwrap().pointer.id;
+                    drop(stage.undrop(&id, Some(&ident(&["a"], "v"))).await.unwrap());
+                }
+                9 => drop(stage.commit(&a, &setting("k", "3")).await.unwrap()),
+                10 => {
+                    let (call, warehouse) = (stage.call(), &stage.warehouse);
+                    stage.catalog.drop_namespace(&call, warehouse, &b.namespace).await.unwrap();
+                }
+                11 => stage.drop(&a, false).await.unwrap(),
+                12 => stage.rename(&ident(&["a"], "v"), &a).await.unwrap(),
+                _ => drop(stage.commit(&a, &setting("k", "4")).await.unwrap()),
+            }
+            let number = stage.catalog.last_change().await.unwrap();
+            history.push((number, shown(stage, None).await));
+        }
+        let numbers: Vec<_> = history.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (0..=14).collect::<Vec<i64>>(), "every change has the next number");
+        for (number, expected) in &history {
+            let found = shown(stage, Some(Moment::Number(*number))).await;
+            assert_eq!(&found, expected, "after {number}");
+        }
+        let future = Some(Moment::Time(u64::MAX / 2));
+        assert_eq!(shown(stage, future).await, history.last().unwrap().1);
+        let early = shown(stage, Some(Moment::Time(1))).await;
+        assert_eq!(early, history[0].1);
+        let (catalog, who, warehouse) = (&stage.catalog, &stage.who, &stage.warehouse);
+        let never = catalog.load_at(who, warehouse, (TABLE, &a), Moment::Number(99)).await;
+        assert_eq!(refusal(never).0, Kind::BadRequest);
+        // What the files or the log do not say any more, nobody makes up.
+        let then = history[2].1.1[&a.to_string()].clone();
+        std::fs::remove_file(stage.path(&then)).unwrap();
+        let gone = catalog.load_at(who, warehouse, (TABLE, &a), Moment::Number(2)).await;
+        assert_eq!(refusal(gone).0, Kind::Gone);
+        assert_eq!(catalog.store().trim_log(u64::MAX / 2).await.unwrap(), 14);
+        let gone = catalog.load_at(who, warehouse, (TABLE, &a), Moment::Number(13)).await;
+        assert_eq!(refusal(gone).0, Kind::Gone);
+        let now = shown(stage, Some(Moment::Number(14))).await;
+        assert_eq!(now, history.last().unwrap().1);
+        let filter = Filter::default();
+        let late = catalog.changes(who, warehouse, &filter, Some(3), 10).await;
+        let (kind, message) = refusal(late);
+        assert_eq!(kind, Kind::Gone);
+        assert!(message.ends_with("after 14"), "{message}");
+        stage.commit(&a, &setting("k", "5")).await.unwrap();
+        let next = catalog.changes(who, warehouse, &filter, None, 10).await.unwrap();
+        assert_eq!(next.changes.iter().map(|it| it.seq).collect::<Vec<_>>(), [15]);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_commit_that_comes_late_is_told_after_what_was_told_before_it() {
+    let server = Postgres::shared();
+    let url = StoreUrl::Postgres(server.database());
+    let stage = Stage::new(url, Arc::new(Scratch::new())).await;
+    let (wrote, has_written) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let (store, id) = (stage.store.clone(), stage.warehouse.id().to_string());
+    // Gets its number first and is committed last.
+    let late = tokio::spawn(async move {
+        store
+            .transact("test.late", move |it| {
+                let sql = "INSERT INTO catalog_log (at_ms, warehouse, act, namespace, principal) \
+                    VALUES (1, $1, 'create-namespace', 'late', 'x')";
+                it.execute(sql, &[id.as_str().into()])?;
+                // The test may have ended when it is run again.
+                wrote.send(()).ok();
+                may_go_on.recv().ok();
+                Ok(())
+            })
+            .await
+    });
+    tokio::task::spawn_blocking(move || has_written.recv().unwrap()).await.unwrap();
+    stage.namespace(&["early"]).await;
+    let names = |changes: Vec<Change>| -> Vec<(i64, String)> {
+        let named = |it: Change| (it.seq, it.namespace.unwrap().to_string());
+        changes.into_iter().map(named).collect()
+    };
+    assert_eq!(names(stage.all_changes(0).await), [(1, "early".to_owned())]);
+    drop(go_on);
+    late.await.unwrap().unwrap();
+    assert_eq!(names(stage.all_changes(1).await), [(2, "late".to_owned())]);
+    stage.store.close().await;
+}
+
+#[tokio::test]
+async fn followers_are_told_everything_once_wherever_it_is_done() {
+    check(async |stage| {
+        let is_shared = stage.catalog.store().is_shared_by_servers();
+        let other = if is_shared { Some(stage.again().await) } else { None };
+        let filter = Filter::default();
+        let follow = stage.catalog.follow(&stage.who, &stage.warehouse, filter, Some(0)).await;
+        let mut follow = follow.unwrap();
+        let work = async {
+            for number in 0..40 {
+                let at = other.as_ref().filter(|_| number % 2 == 0).unwrap_or(stage);
+                at.namespace(&[&format!("n{number}")]).await;
+            }
+        };
+        let told = async {
+            let mut seen = Vec::new();
+            while seen.len() < 40 {
+                seen.extend(follow.next().await.unwrap().unwrap().into_iter().map(|it| it.seq));
+            }
+            seen
+        };
+        let ((), seen) = tokio::join!(work, told);
+        assert_eq!(seen, (1..=40).collect::<Vec<i64>>());
+        if let Some(other) = other {
+            other.store.close().await;
+        }
+    })
+    .await;
+}
+
+/// Whoever may read only what is in one namespace.
+struct OnlyIn(&'static str);
+
+impl Authority for OnlyIn {
+    fn check(&self, _: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
+        let namespace = match object {
+            Object::Warehouse => None,
+            Object::Namespace(namespace) => Some(namespace),
+            Object::Relation(ident) => Some(&ident.namespace),
+        };
+        match namespace.is_some_and(|it| it.to_string() == self.0) {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Forbidden, "elsewhere")),
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_may_not_read_something_is_not_told_of_it() {
+    let stage = sqlite().await;
+    stage.namespace(&["mine"]).await;
+    stage.namespace(&["theirs"]).await;
+    let (mine, theirs) = (ident(&["mine"], "t"), ident(&["theirs"], "secret"));
+    stage.table(&mine).await;
+    stage.table(&theirs).await;
+    stage.rename(&theirs, &ident(&["mine"], "u")).await.unwrap();
+    stage.rename(&mine, &ident(&["theirs"], "hidden")).await.unwrap();
+    let authority = Arc::new(OnlyIn("mine"));
+    let settings = stage.catalog.0.settings.clone();
+    let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
+    let who = Who { operator: false, ..stage.who.clone() };
+    let all = Filter::default();
+    let found = catalog.changes(&who, &stage.warehouse, &all, None, 100).await.unwrap();
+    let told: Vec<_> = found.changes.iter().map(|it| (it.seq, it.action.as_str())).collect();
+    let expected =
+        [(1, "create-namespace"), (3, "create-table"), (5, "rename-table"), (6, "rename-table")];
+    assert_eq!(told, expected);
+    let text = serde_json::to_string(&found.changes).unwrap();
+    for hidden in ["secret", "hidden", "theirs\"", "tk_1"] {
+        assert!(!text.contains(hidden), "{hidden} in {text}");
+    }
+    let theirs = Filter { namespace: Some(theirs.namespace), ident: None };
+    let refused = catalog.changes(&who, &stage.warehouse, &theirs, None, 100).await;
+    assert_eq!(refusal(refused).0, Kind::Forbidden);
+}
+
+#[tokio::test]
+async fn who_may_only_write_neither_protects_nor_shortens_what_can_come_back() {
+    struct OnlyWrite;
+    impl Authority for OnlyWrite {
+        fn check(&self, _: &Who, _: &Warehouse, right: Right, _: Object<'_>) -> Result<()> {
+            match right {
+                Right::Read | Right::Write => Ok(()),
+                Right::Manage | Right::Grant => Err(Error::new(Kind::Forbidden, "no")),
+            }
+        }
+    }
+    let stage = sqlite().await;
+    let a = stage.namespace(&["a"]).await;
+    let t = ident(&["a"], "t");
+    stage.table(&t).await;
+    let settings = stage.catalog.0.settings.clone();
+    let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(OnlyWrite)).await.unwrap();
+    let who = Who { operator: false, ..stage.who.clone() };
+    let (call, warehouse) = (&Call::of(&who), &stage.warehouse);
+    let commit = Fragment::of(&setting("protected", "false")).unwrap();
+    let remove = json!({"requirements": [], "updates": [
+        {"action": "remove-properties", "removals": ["protected"]}]});
+    let remove = Fragment::of(&remove).unwrap();
+    let of = |key: &str| Properties::from([(key.to_owned(), "0".to_owned())]);
+    for refused in [
+        catalog.commit_table(call, warehouse, &t, &commit).await.map(drop),
+        catalog.commit_table(call, warehouse, &t, &remove).await.map(drop),
+        catalog.update_namespace(call, warehouse, &a, vec![], of(PROTECTED)).await.map(drop),
+        catalog.update_namespace(call, warehouse, &a, vec![], of(UNDROP_RETENTION)).await.map(drop),
+        catalog
+            .update_namespace(call, warehouse, &a, vec![PROTECTED.into()], of("k"))
+            .await
+            .map(drop),
+        catalog.protect(call, warehouse, (&a, Some(&t)), true).await.map(drop),
+        catalog.protect(call, warehouse, (&a, None), false).await.map(drop),
+        catalog.set_retention(&who, warehouse, Some(1)).await.map(drop),
+        catalog.purge_dropped(call, warehouse, "tb_0").await,
+    ] {
+        assert_eq!(refusal(refused).0, Kind::Forbidden);
+    }
+    let commit = Fragment::of(&setting("k", "v")).unwrap();
+    catalog.commit_table(call, warehouse, &t, &commit).await.unwrap();
+}
+
+#[tokio::test]
+async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
+    check(async |stage| {
+        let store = stage.catalog.store();
+        for (number, now_ms) in [10, 30, 20, 40].into_iter().enumerate() {
+            let ident = NamespaceIdent::new([format!("n{number}")]).unwrap();
+            let stamp = Stamp { now_ms, ..stage.call().stamp() };
+            let (id, none) = (stage.warehouse.id(), Properties::new());
+            store.insert_namespace(&stamp, id, &ident, &none).await.unwrap();
+        }
+        // The third was stamped earlier than the second, and is as young in the order of commits.
+        assert_eq!(store.trim_log(25).await.unwrap(), 1);
+        let numbers: Vec<_> = stage.all_changes(1).await.iter().map(|it| it.seq).collect();
+        assert_eq!(numbers, [2, 3, 4]);
+        assert_eq!(store.trim_log(25).await.unwrap(), 0);
+    })
+    .await;
+}

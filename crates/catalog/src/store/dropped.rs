@@ -1,0 +1,341 @@
+//! Tables and views that were dropped and can come back: each is moved to a table of its own, with
+//! the time until which it stays.
+
+use bytes::Bytes;
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::log::{self, Act, Line, Stamp};
+use super::relations::{self, Pointer, RelationKind};
+use super::{CatalogStore, ms, namespaces};
+use crate::access;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+
+/// Most dropped relations of one answer of the store.
+pub const DROPPED_MAX: usize = 1000;
+
+/// How a relation is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Until when it can come back, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// Whether its files go with it then.
+    pub purge: bool,
+}
+
+/// A relation that was dropped and is kept for a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dropped {
+    /// What it was called.
+    pub ident: TableIdent,
+    /// Which version, and where.
+    pub pointer: Pointer,
+    /// When it was dropped, in milliseconds since 1970.
+    pub dropped_ms: u64,
+    /// For how long, and what becomes of its files.
+    pub keep: Keep,
+    /// Id of who dropped it.
+    pub principal: String,
+    /// Whether it is being purged, so that it cannot come back any more.
+    pub is_purging: bool,
+}
+
+type Stored<T> = std::result::Result<T, StoreError>;
+
+const COLUMNS: &str = "id, kind, uuid, base, version, location, namespace, name, dropped_ms, \
+    until_ms, purge, principal, purging_ms";
+
+fn dropped(row: &Row) -> Stored<Dropped> {
+    let namespace =
+        NamespaceIdent::split(&row.get::<String>(6)?, "").map_err(StoreError::refuse)?;
+    let name: String = row.get(7)?;
+    let ident = TableIdent::new(namespace, &name).map_err(StoreError::refuse)?;
+    Ok(Dropped {
+        ident,
+        pointer: relations::pointer(row)?,
+        dropped_ms: row.get(8)?,
+        keep: Keep { until_ms: row.get(9)?, purge: row.get::<i64>(10)? != 0 },
+        principal: row.get(11)?,
+        is_purging: row.get::<i64>(12)? != 0,
+    })
+}
+
+fn all(rows: &[Row]) -> Stored<Vec<Dropped>> {
+    rows.iter().map(dropped).collect()
+}
+
+impl CatalogStore {
+    /// Takes a table or a view away and keeps what it was. Answers what it was.
+    ///
+    /// # Errors
+    /// `NoSuchTable` or `NoSuchView`.
+    pub async fn set_aside(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        (kind, ident): (RelationKind, &TableIdent),
+        act: Act,
+        keep: Keep,
+    ) -> Result<Pointer> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let written = self.store().transact("catalog.set_aside", move |it| {
+            let found = relations::require(it, &warehouse, kind, &ident)?;
+            let sql = "INSERT INTO catalog_dropped (id, warehouse, namespace, name, kind, uuid, \
+                base, version, location, document, created_ms, dropped_ms, until_ms, purge, \
+                principal, purging_ms) \
+                SELECT id, warehouse, namespace, name, kind, uuid, base, version, location, \
+                document, created_ms, CAST($2 AS BIGINT), CAST($3 AS BIGINT), \
+                CAST($4 AS BIGINT), CAST($5 AS TEXT), 0 FROM catalog_tables WHERE id = $1";
+            let parameters = [
+                Value::from(&found.id),
+                ms(stamp.now_ms),
+                ms(keep.until_ms),
+                Value::Int(i64::from(keep.purge)),
+                (&stamp.principal).into(),
+            ];
+            it.execute(sql, &parameters)?;
+            // Its rights wait for it.
+            access::relation_moved(it, &found.id)?;
+            relations::delete(it, &stamp, &warehouse, (&ident, &found), act)?;
+            log::remember(it, &stamp, None)?;
+            Ok(found)
+        });
+        Ok(written.await?)
+    }
+
+    /// What was dropped of a warehouse, or of one namespace of it, in the order of its ids: what
+    /// comes after the id `after`, at most `limit` and [`DROPPED_MAX`].
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn dropped(
+        &self,
+        warehouse: &str,
+        namespace: Option<&NamespaceIdent>,
+        after: &str,
+        limit: usize,
+    ) -> Result<Vec<Dropped>> {
+        let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(Error::internal)?;
+        let mut parameters = vec![warehouse.into(), Value::from(after), Value::Int(limit)];
+        let within = match namespace {
+            Some(namespace) => {
+                parameters.push(namespace.key().into());
+                "AND namespace = $4"
+            }
+            None => "",
+        };
+        let sql = format!(
+            "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 AND id > $2 {within} \
+             ORDER BY id LIMIT $3"
+        );
+        let read = self.store().read("catalog.dropped", move |it| {
+            let rows = it.query(&sql, &parameters)?;
+            all(&rows)
+        });
+        Ok(read.await?)
+    }
+
+    /// What was dropped with this id, or with this UUID in its document: of several, the two that
+    /// were dropped last.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn dropped_as(&self, warehouse: &str, name: &str) -> Result<Vec<Dropped>> {
+        let parameters = [Value::from(warehouse), Value::from(name)];
+        let read = self.store().read("catalog.dropped_as", move |it| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 \
+                 AND (id = $2 OR uuid = $2) ORDER BY dropped_ms DESC, id DESC LIMIT 2"
+            );
+            let rows = it.query(&sql, &parameters)?;
+            all(&rows)
+        });
+        Ok(read.await?)
+    }
+
+    /// What was dropped whose metadata file this is.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn dropped_at(&self, warehouse: &str, location: &str) -> Result<Option<Dropped>> {
+        let parameters = [Value::from(warehouse), Value::from(location)];
+        let read = self.store().read("catalog.dropped_at", move |it| {
+            let sql = format!(
+                "SELECT {COLUMNS} FROM catalog_dropped WHERE warehouse = $1 AND location = $2 \
+                 ORDER BY dropped_ms DESC LIMIT 1"
+            );
+            it.query_one(&sql, &parameters)?.as_ref().map(dropped).transpose()
+        });
+        Ok(read.await?)
+    }
+
+    /// The document of what was dropped; none when it is too long to be kept.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn dropped_document(&self, id: &str) -> Result<Option<Bytes>> {
+        let parameters = [Value::from(id)];
+        let read = self.store().read("catalog.dropped_document", move |it| {
+            let sql = "SELECT document FROM catalog_dropped WHERE id = $1";
+            let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
+            Ok(row.get::<Option<Vec<u8>>>(0)?.map(Bytes::from))
+        });
+        Ok(read.await?)
+    }
+
+    /// Brings a relation back under a name. It has the version that it had.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not kept any more, `NoSuchNamespace`, `AlreadyExists`.
+    pub async fn undrop(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        id: &str,
+        ident: &TableIdent,
+    ) -> Result<Pointer> {
+        let (stamp, warehouse, id) = (stamp.clone(), warehouse.to_owned(), id.to_owned());
+        let ident = ident.clone();
+        let written = self.store().transact("catalog.undrop", move |it| {
+            let gone = || StoreError::refuse(gone(&id));
+            let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
+            let row = it.query_one(&sql, &[Value::from(&id)])?.ok_or_else(gone)?;
+            let found = dropped(&row)?;
+            if found.is_purging {
+                return Err(gone());
+            }
+            namespaces::require(it, &warehouse, &ident.namespace)?;
+            if let Some(other) = relations::find(it, &warehouse, &ident)? {
+                let exists = found.pointer.kind.exists(other.kind, &ident);
+                return Err(StoreError::refuse(exists));
+            }
+            let sql = "INSERT INTO catalog_tables (id, warehouse, namespace, name, kind, uuid, \
+                base, version, location, document, created_ms, updated_ms) \
+                SELECT id, warehouse, CAST($2 AS TEXT), CAST($3 AS TEXT), kind, uuid, base, \
+                version, location, document, created_ms, CAST($4 AS BIGINT) \
+                FROM catalog_dropped WHERE id = $1";
+            let parameters = [
+                Value::from(&id),
+                ident.namespace.key().into(),
+                Value::from(&*ident.name),
+                ms(stamp.now_ms),
+            ];
+            it.execute(sql, &parameters)?;
+            it.execute("DELETE FROM catalog_dropped WHERE id = $1", &[Value::from(&id)])?;
+            access::relation_moved(it, &id)?;
+            let act = match found.pointer.kind {
+                RelationKind::Table => Act::UndropTable,
+                RelationKind::View => Act::UndropView,
+            };
+            let line = Line {
+                relation: Some(&id),
+                version: Some(found.pointer.version),
+                location: Some(&found.pointer.location),
+                ..Line::default()
+            };
+            log::write_relation(it, &stamp, &warehouse, act, &ident, &line)?;
+            log::remember(it, &stamp, None)?;
+            Ok(found.pointer)
+        });
+        Ok(written.await?)
+    }
+
+    /// Relations whose time is up, of all warehouses: at most `limit`. Each is marked, so that it
+    /// cannot come back and no other server takes it within `lease_ms`.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn take_expired(
+        &self,
+        now_ms: u64,
+        lease_ms: u64,
+        limit: usize,
+    ) -> Result<Vec<(String, Dropped)>> {
+        let limit = i64::try_from(limit.min(DROPPED_MAX)).map_err(Error::internal)?;
+        let written = self.store().transact("catalog.take_expired", move |it| {
+            let sql = format!(
+                "SELECT {COLUMNS}, warehouse FROM catalog_dropped \
+                 WHERE until_ms <= $1 AND purging_ms < $2 ORDER BY until_ms, id LIMIT $3"
+            );
+            let taken = ms(now_ms.saturating_sub(lease_ms).max(1));
+            let rows = it.query(&sql, &[ms(now_ms), taken, Value::Int(limit)])?;
+            let mut expired = Vec::with_capacity(rows.len());
+            for row in &rows {
+                let found = dropped(row)?;
+                mark(it, &found.pointer.id, now_ms)?;
+                expired.push((row.get(13)?, found));
+            }
+            Ok(expired)
+        });
+        Ok(written.await?)
+    }
+
+    /// Marks one relation as being purged, so that it cannot come back.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not kept any more.
+    pub async fn take_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
+        let id = id.to_owned();
+        let written =
+            self.store().transact_idempotent("catalog.take_dropped", move |it| {
+                match mark(it, &id, now_ms)? {
+                    0 => Err(StoreError::refuse(gone(&id))),
+                    _ => Ok(()),
+                }
+            });
+        Ok(written.await?)
+    }
+
+    /// Forgets what was dropped, because it is there again in another way.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn supersede_dropped(&self, id: &str) -> Result<()> {
+        let id = id.to_owned();
+        let written = self.store().transact_idempotent("catalog.supersede", move |it| {
+            let sql = "DELETE FROM catalog_dropped WHERE id = $1";
+            it.execute(sql, &[Value::from(&id)])?;
+            access::forget_relation(it, &id)
+        });
+        Ok(written.await?)
+    }
+
+    /// Forgets what was dropped, once its files are gone or were released.
+    ///
+    /// # Errors
+    /// When the store cannot be written. That it is forgotten already is as good.
+    pub async fn forget_dropped(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        one: &Dropped,
+    ) -> Result<()> {
+        let (stamp, warehouse, one) = (stamp.clone(), warehouse.to_owned(), one.clone());
+        let written = self.store().transact("catalog.forget_dropped", move |it| {
+            let Pointer { id, kind, version, location, .. } = &one.pointer;
+            let sql = "DELETE FROM catalog_dropped WHERE id = $1";
+            if it.execute(sql, &[Value::from(id)])? == 0 {
+                return Ok(());
+            }
+            access::forget_relation(it, id)?;
+            let act = match kind {
+                RelationKind::Table => Act::PurgeTable,
+                RelationKind::View => Act::PurgeView,
+            };
+            let (version, previous) = (Some(*version), Some(&**location));
+            let line = Line { relation: Some(id), version, previous, ..Line::default() };
+            log::write_relation(it, &stamp, &warehouse, act, &one.ident, &line)
+        });
+        Ok(written.await?)
+    }
+}
+
+fn mark(it: &mut dyn Transaction, id: &str, now_ms: u64) -> Stored<u64> {
+    let sql = "UPDATE catalog_dropped SET purging_ms = $2 WHERE id = $1";
+    it.execute(sql, &[Value::from(id), ms(now_ms.max(1))])
+}
+
+fn gone(id: &str) -> Error {
+    let shown: String = id.chars().take(100).collect();
+    Error::new(Kind::NotFound, format!("nothing that was dropped is kept as {shown}"))
+}

@@ -1,0 +1,291 @@
+//! What was there at a moment of the past.
+//!
+//! It is what is there now, but for what the log says happened since: the first line after the
+//! moment that is about a name says what the name was at the moment. So the log has to go back to
+//! the moment and no further, and looking costs as much as has happened since.
+
+use std::collections::{BTreeSet, HashSet};
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::log::{LINE, LogLine, line};
+use super::relations::{self, Pointer, RelationKind};
+use super::timeline::{Moment, number_at, number_column};
+use super::{CatalogStore, namespaces};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+
+/// Most lines that are gone through to find what was there.
+pub const LINES_BACK_MAX: usize = 50_000;
+
+type Stored<T> = std::result::Result<T, StoreError>;
+
+/// A relation of the past.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Its id now and then.
+    pub id: String,
+    /// Which version it had; none when the log does not say it.
+    pub version: Option<u64>,
+    /// The metadata file that it had.
+    pub location: String,
+}
+
+/// What a line says of the name that it is about, just before it.
+enum Before {
+    /// There was nothing.
+    Nothing,
+    /// It was the relation with this id.
+    Relation(String),
+    /// The line is not about what the name stands for.
+    Unsaid,
+}
+
+fn kind_of(act: &str) -> RelationKind {
+    if act.ends_with("-view") { RelationKind::View } else { RelationKind::Table }
+}
+
+/// What `line` says of the name `ident`.
+fn before(line: &LogLine, ident: &TableIdent) -> Before {
+    if line.target.as_ref() == Some(ident) {
+        return Before::Nothing;
+    }
+    let was = || line.relation.clone().map_or(Before::Unsaid, Before::Relation);
+    match line.act.as_str() {
+        "purge-table" | "purge-view" => Before::Unsaid,
+        "create-table" | "create-view" | "register-view" | "undrop-table" | "undrop-view" => {
+            Before::Nothing
+        }
+        // It may have taken the place of what was there.
+        "register-table" if line.previous.is_none() => Before::Nothing,
+        _ => was(),
+    }
+}
+
+/// Lines after a number that a condition holds for, oldest first.
+fn lines_after(
+    it: &mut dyn Transaction,
+    condition: &str,
+    mut parameters: Vec<Value>,
+    number: i64,
+) -> Stored<Vec<LogLine>> {
+    let column = number_column(it.dialect());
+    let next = parameters.len() + 1;
+    parameters.push(Value::Int(number));
+    let most = LINES_BACK_MAX;
+    // Lines without a number were written after all that have one.
+    let sql = format!(
+        "SELECT {column}, {LINE} FROM catalog_log \
+         WHERE {condition} AND ({column} > ${next} OR {column} IS NULL) \
+         ORDER BY CASE WHEN {column} IS NULL THEN 1 ELSE 0 END, {column}, seq LIMIT {}",
+        most + 1
+    );
+    let rows = it.query(&sql, &parameters)?;
+    if rows.len() > most {
+        let message = format!("more than {most} changes were made since then");
+        return Err(StoreError::refuse(Error::new(Kind::Gone, message)));
+    }
+    rows.iter().map(line).collect()
+}
+
+/// Whether a namespace was there.
+fn had_namespace(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+    number: i64,
+) -> Stored<bool> {
+    let condition = "warehouse = $1 AND namespace = $2 AND name IS NULL \
+        AND act IN ('create-namespace', 'drop-namespace')";
+    let lines = lines_after(it, condition, vec![warehouse.into(), ident.key().into()], number)?;
+    match lines.first() {
+        Some(line) => Ok(line.act == "drop-namespace"),
+        None => Ok(namespaces::find(it, warehouse, ident)?.is_some()),
+    }
+}
+
+fn require_namespace(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+    number: i64,
+) -> Stored<()> {
+    match had_namespace(it, warehouse, ident, number)? {
+        true => Ok(()),
+        false => Err(StoreError::refuse(namespaces::no_such_namespace(ident))),
+    }
+}
+
+/// Lines that are about names of a namespace, or that gave something a name in it.
+const ABOUT_NAMES: &str = "warehouse = $1 AND name IS NOT NULL \
+    AND (namespace = $2 OR target IS NOT NULL)";
+
+fn relations_then(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    (namespace, kind): (&NamespaceIdent, RelationKind),
+    number: i64,
+) -> Stored<BTreeSet<String>> {
+    let sql = "SELECT name FROM catalog_tables \
+        WHERE warehouse = $1 AND namespace = $2 AND kind = $3 ORDER BY name";
+    let place = [warehouse.into(), namespace.key().into(), Value::from(kind.name())];
+    let rows = it.query(sql, &place)?;
+    let names = rows.iter().map(|row| row.get::<String>(0));
+    let mut names = names.collect::<Stored<BTreeSet<_>>>()?;
+    let parameters = vec![warehouse.into(), namespace.key().into()];
+    let mut judged = HashSet::new();
+    for line in lines_after(it, ABOUT_NAMES, parameters, number)? {
+        let own = line.name.clone().filter(|_| line.namespace == namespace.key());
+        let target = line.target.as_ref().filter(|target| target.namespace == *namespace);
+        for name in own.into_iter().chain(target.map(|it| it.name.to_string())) {
+            let Ok(ident) = TableIdent::new(namespace.clone(), &name) else { continue };
+            let before = before(&line, &ident);
+            if matches!(before, Before::Unsaid) || !judged.insert(name.clone()) {
+                continue;
+            }
+            match before {
+                Before::Relation(_) if kind_of(&line.act) == kind => drop(names.insert(name)),
+                _ => drop(names.remove(&name)),
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn relation_then(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    (kind, ident): (RelationKind, &TableIdent),
+    number: i64,
+) -> Stored<Option<Past>> {
+    let condition = "warehouse = $1 AND (namespace = $2 AND name = $3 \
+        OR target IS NOT NULL AND name IS NOT NULL)";
+    let parameters =
+        vec![warehouse.into(), ident.namespace.key().into(), Value::from(&*ident.name)];
+    let lines = lines_after(it, condition, parameters, number)?;
+    let is_own = |line: &LogLine| {
+        line.namespace == ident.namespace.key() && line.name.as_deref() == Some(&*ident.name)
+    };
+    let about = lines.iter().filter(|line| is_own(line) || line.target.as_ref() == Some(ident));
+    let said = about.map(|line| (before(line, ident), line));
+    let first = said.into_iter().find(|(before, _)| !matches!(before, Before::Unsaid));
+    let id = match first {
+        Some((Before::Relation(id), line)) if kind_of(&line.act) == kind => id,
+        Some(_) => return Ok(None),
+        None => match relations::find(it, warehouse, ident)? {
+            Some(found) if found.kind == kind => found.id,
+            _ => return Ok(None),
+        },
+    };
+    version_then(it, id, number)
+}
+
+/// Which version a relation had that was there.
+fn version_then(it: &mut dyn Transaction, id: String, number: i64) -> Stored<Option<Past>> {
+    let lines = lines_after(
+        it,
+        "relation = $1 AND previous IS NOT NULL AND act NOT IN ('purge-table', 'purge-view')",
+        vec![Value::from(&id)],
+        number,
+    )?;
+    if let Some(LogLine { act, version, previous: Some(location), .. }) = lines.into_iter().next() {
+        // A line of what goes has the last version, one of what goes on the next.
+        let is_last = act.starts_with("drop") || act.starts_with("unregister");
+        let version = version.map(|it| if is_last { it } else { it.saturating_sub(1) });
+        return Ok(Some(Past { id, version, location }));
+    }
+    let sql = "SELECT version, location FROM catalog_tables WHERE id = $1";
+    let row = it.query_one(sql, &[Value::from(&id)])?;
+    row.map(|row| Ok(Past { id, version: Some(row.get(0)?), location: row.get(1)? })).transpose()
+}
+
+impl CatalogStore {
+    /// Namespaces that were directly below `parent`, or of the first level, in the order of their
+    /// keys.
+    ///
+    /// # Errors
+    /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was no parent.
+    pub async fn namespaces_at(
+        &self,
+        warehouse: &str,
+        parent: Option<&NamespaceIdent>,
+        moment: Moment,
+    ) -> Result<Vec<NamespaceIdent>> {
+        self.number_lines().await?;
+        let (warehouse, parent) = (warehouse.to_owned(), parent.cloned());
+        let read = self.store().read("catalog.namespaces_at", move |it| {
+            let number = number_at(it, moment)?;
+            if let Some(parent) = &parent {
+                require_namespace(it, &warehouse, parent, number)?;
+            }
+            let above = parent.as_ref().map(NamespaceIdent::key).unwrap_or_default();
+            let sql = "SELECT path FROM catalog_namespaces \
+                WHERE warehouse = $1 AND parent = $2 ORDER BY path";
+            let rows = it.query(sql, &[Value::from(&warehouse), above.into()])?;
+            let paths = rows.iter().map(|row| row.get::<String>(0));
+            let mut paths = paths.collect::<Stored<BTreeSet<_>>>()?;
+            let condition =
+                "warehouse = $1 AND act IN ('create-namespace', 'drop-namespace') AND name IS NULL";
+            let mut judged = HashSet::new();
+            for line in lines_after(it, condition, vec![Value::from(&warehouse)], number)? {
+                let Ok(ident) = NamespaceIdent::split(&line.namespace, "") else { continue };
+                if ident.parent() != parent || !judged.insert(line.namespace.clone()) {
+                    continue;
+                }
+                match line.act.as_str() {
+                    "drop-namespace" => paths.insert(line.namespace),
+                    _ => paths.remove(&line.namespace),
+                };
+            }
+            Ok(paths)
+        });
+        let paths = read.await?;
+        paths.iter().map(|path| NamespaceIdent::split(path, "")).collect()
+    }
+
+    /// Names of all tables or all views that a namespace had, in order.
+    ///
+    /// # Errors
+    /// `Gone` when the log does not go back so far; `NoSuchNamespace` when there was none.
+    pub async fn relations_at(
+        &self,
+        warehouse: &str,
+        namespace: &NamespaceIdent,
+        kind: RelationKind,
+        moment: Moment,
+    ) -> Result<Vec<String>> {
+        self.number_lines().await?;
+        let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
+        let read = self.store().read("catalog.relations_at", move |it| {
+            let number = number_at(it, moment)?;
+            require_namespace(it, &warehouse, &namespace, number)?;
+            relations_then(it, &warehouse, (&namespace, kind), number)
+        });
+        Ok(read.await?.into_iter().collect())
+    }
+
+    /// Which relation had a name, and which version; and the relation as it is now, when it is the
+    /// same version.
+    ///
+    /// # Errors
+    /// `Gone` when the log does not go back so far; `NoSuchTable` or `NoSuchView` when nothing had
+    /// the name.
+    pub async fn relation_at(
+        &self,
+        warehouse: &str,
+        (kind, ident): (RelationKind, &TableIdent),
+        moment: Moment,
+    ) -> Result<(Past, Option<Pointer>)> {
+        self.number_lines().await?;
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.store().read("catalog.relation_at", move |it| {
+            let number = number_at(it, moment)?;
+            let past = relation_then(it, &warehouse, (kind, &ident), number)?;
+            let past = past.ok_or_else(|| StoreError::refuse(kind.no_such(&ident)))?;
+            let now = relations::find(it, &warehouse, &ident)?;
+            let same = now.filter(|now| now.id == past.id && now.location == past.location);
+            Ok((past, same))
+        });
+        Ok(read.await?)
+    }
+}

@@ -1,0 +1,150 @@
+//! What is said of a warehouse, a namespace or a relation beside its own properties: whether it is
+//! protected, and for how long what is dropped in it can come back.
+
+use node::store::{StoreError, Transaction, Value};
+
+use super::{CatalogStore, Properties, namespaces};
+use crate::error::{Error, Result};
+use crate::ident::NamespaceIdent;
+
+/// What a rule is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ruled<'a> {
+    /// A warehouse.
+    Warehouse,
+    /// A namespace, but not what is in it.
+    Namespace(&'a NamespaceIdent),
+    /// The table or view with this id, whatever it is called.
+    Relation(&'a str),
+}
+
+impl Ruled<'_> {
+    /// No two have the same: a namespace's has a letter that an id's has not.
+    fn key(self) -> String {
+        match self {
+            Ruled::Warehouse => String::new(),
+            Ruled::Namespace(ident) => format!("n{}", ident.key()),
+            Ruled::Relation(id) => format!("t{id}"),
+        }
+    }
+}
+
+type Stored<T> = std::result::Result<T, StoreError>;
+
+/// What is kept of a rule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Rule {
+    is_protected: bool,
+    undrop_s: Option<u64>,
+}
+
+fn find(it: &mut dyn Transaction, warehouse: &str, object: &str) -> Stored<Rule> {
+    let sql = "SELECT protected, undrop_s FROM catalog_rules WHERE warehouse = $1 AND object = $2";
+    let Some(row) = it.query_one(sql, &[warehouse.into(), object.into()])? else {
+        return Ok(Rule::default());
+    };
+    Ok(Rule { is_protected: row.get::<i64>(0)? != 0, undrop_s: row.get(1)? })
+}
+
+fn keep(it: &mut dyn Transaction, warehouse: &str, object: &str, rule: Rule) -> Stored<()> {
+    if rule == Rule::default() {
+        return forget(it, warehouse, object);
+    }
+    let sql = "INSERT INTO catalog_rules (warehouse, object, protected, undrop_s) \
+        VALUES ($1, $2, $3, $4) ON CONFLICT (warehouse, object) \
+        DO UPDATE SET protected = $3, undrop_s = $4";
+    let seconds = rule.undrop_s.and_then(|it| i64::try_from(it).ok());
+    let parameters =
+        [warehouse.into(), object.into(), Value::Int(i64::from(rule.is_protected)), seconds.into()];
+    it.execute(sql, &parameters).map(drop)
+}
+
+fn forget(it: &mut dyn Transaction, warehouse: &str, object: &str) -> Stored<()> {
+    let sql = "DELETE FROM catalog_rules WHERE warehouse = $1 AND object = $2";
+    it.execute(sql, &[warehouse.into(), object.into()]).map(drop)
+}
+
+/// Forgets what was said of a namespace that is gone.
+pub(super) fn forget_namespace(
+    it: &mut dyn Transaction,
+    warehouse: &str,
+    ident: &NamespaceIdent,
+) -> Stored<()> {
+    forget(it, warehouse, &Ruled::Namespace(ident).key())
+}
+
+impl CatalogStore {
+    /// Whether something was protected.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn is_protected(&self, warehouse: &str, what: Ruled<'_>) -> Result<bool> {
+        let (warehouse, key) = (warehouse.to_owned(), what.key());
+        let read = self.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
+        Ok(read.await?.is_protected)
+    }
+
+    /// Protects something, or lifts its protection.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn protect(
+        &self,
+        warehouse: &str,
+        what: Ruled<'_>,
+        is_protected: bool,
+    ) -> Result<()> {
+        let (warehouse, key) = (warehouse.to_owned(), what.key());
+        let written = self.store().transact_idempotent("catalog.protect", move |it| {
+            let rule = Rule { is_protected, ..find(it, &warehouse, &key)? };
+            keep(it, &warehouse, &key, rule)
+        });
+        Ok(written.await?)
+    }
+
+    /// For how long what is dropped in a warehouse can come back, in seconds; none when nothing was
+    /// said.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn retention(&self, warehouse: &str) -> Result<Option<u64>> {
+        let (warehouse, key) = (warehouse.to_owned(), Ruled::Warehouse.key());
+        let read = self.store().read("catalog.rule", move |it| find(it, &warehouse, &key));
+        Ok(read.await?.undrop_s)
+    }
+
+    /// Says for how long what is dropped in a warehouse can come back, or that nothing is said.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn set_retention(&self, warehouse: &str, seconds: Option<u64>) -> Result<()> {
+        let (warehouse, key) = (warehouse.to_owned(), Ruled::Warehouse.key());
+        let written = self.store().transact_idempotent("catalog.set_retention", move |it| {
+            let rule = Rule { undrop_s: seconds, ..find(it, &warehouse, &key)? };
+            keep(it, &warehouse, &key, rule)
+        });
+        Ok(written.await?)
+    }
+
+    /// The properties of a namespace and of all that it is in, innermost first. What is not there
+    /// is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn properties_up(
+        &self,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+    ) -> Result<Vec<Properties>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.store().read("catalog.properties_up", move |it| {
+            let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
+            while let Some(ident) = next {
+                all.extend(namespaces::find(it, &warehouse, &ident)?);
+                next = ident.parent();
+            }
+            Ok(all)
+        });
+        read.await.map_err(Error::from)
+    }
+}

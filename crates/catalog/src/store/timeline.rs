@@ -1,0 +1,251 @@
+//! The log as one row of numbers that everybody sees alike, and the tables that look back in time.
+//!
+//! SQLite has one writer, so the number that a line gets when it is written is the order in which
+//! lines are committed. PostgreSQL gives numbers out before a commit: a line with a smaller number
+//! may come to light after one with a greater. So there a line is numbered only once it can be
+//! seen, by whoever reads the log next: a number that was shown once has nothing new before it,
+//! however late a commit comes, and there are no gaps.
+
+use node::store::{Dialect, Migration, StoreError, Transaction, Value};
+
+use super::{CatalogStore, ms};
+use crate::error::{Error, Kind, Result};
+
+/// Whose tables these are.
+pub(super) const SERVICE: &str = "catalog_timeline";
+
+/// What brings them to their newest version; only ever added to.
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration::Same(
+        "CREATE TABLE catalog_dropped (
+            id TEXT NOT NULL PRIMARY KEY,
+            warehouse TEXT NOT NULL,
+            namespace TEXT NOT NULL,
+            name TEXT NOT NULL,
+            kind TEXT NOT NULL,
+            uuid TEXT NOT NULL,
+            base TEXT NOT NULL,
+            version BIGINT NOT NULL,
+            location TEXT NOT NULL,
+            document BYTEA,
+            created_ms BIGINT NOT NULL,
+            dropped_ms BIGINT NOT NULL,
+            until_ms BIGINT NOT NULL,
+            purge BIGINT NOT NULL,
+            principal TEXT NOT NULL,
+            purging_ms BIGINT NOT NULL
+        );
+        CREATE INDEX catalog_dropped_warehouse ON catalog_dropped (warehouse, id);
+        CREATE INDEX catalog_dropped_namespace ON catalog_dropped (warehouse, namespace, id);
+        CREATE INDEX catalog_dropped_uuid ON catalog_dropped (warehouse, uuid);
+        CREATE INDEX catalog_dropped_location ON catalog_dropped (location);
+        CREATE INDEX catalog_dropped_until ON catalog_dropped (until_ms)",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_rules (
+            warehouse TEXT NOT NULL,
+            object TEXT NOT NULL,
+            protected BIGINT NOT NULL,
+            undrop_s BIGINT,
+            PRIMARY KEY (warehouse, object)
+        )",
+    ),
+    Migration::Same(
+        "CREATE TABLE catalog_log_bounds (
+            id BIGINT NOT NULL PRIMARY KEY,
+            oldest BIGINT NOT NULL,
+            newest BIGINT NOT NULL
+        );
+        INSERT INTO catalog_log_bounds (id, oldest, newest) VALUES (1, 0, 0)",
+    ),
+    Migration::Each {
+        sqlite: "CREATE INDEX catalog_log_name ON catalog_log (warehouse, namespace, name, seq);
+            CREATE INDEX catalog_log_relation ON catalog_log (relation, seq)",
+        postgres: "ALTER TABLE catalog_log ADD COLUMN pos BIGINT;
+            CREATE UNIQUE INDEX catalog_log_pos ON catalog_log (pos);
+            CREATE INDEX catalog_log_new ON catalog_log (seq) WHERE pos IS NULL;
+            CREATE INDEX catalog_log_name ON catalog_log (warehouse, namespace, name, pos);
+            CREATE INDEX catalog_log_relation ON catalog_log (relation, pos)",
+    },
+];
+
+/// Lines that are numbered, or removed, in one transaction.
+const STEP: i64 = 1000;
+
+/// How far back the log goes, and how far on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bounds {
+    /// The number before the oldest line that is there: everything after it can be read.
+    pub oldest: i64,
+    /// The number of the newest line.
+    pub newest: i64,
+}
+
+/// A moment of the past.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// After the line of this number.
+    Number(i64),
+    /// At this time, in milliseconds since 1970.
+    Time(u64),
+}
+
+/// The column that numbers lines in the order of their commits.
+pub(super) fn number_column(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Sqlite => "seq",
+        Dialect::Postgres => "pos",
+    }
+}
+
+pub(super) fn bounds(it: &mut dyn Transaction) -> std::result::Result<Bounds, StoreError> {
+    let sql = match it.dialect() {
+        Dialect::Sqlite => {
+            "SELECT oldest, (SELECT COALESCE(MAX(seq), oldest) FROM catalog_log) \
+             FROM catalog_log_bounds WHERE id = 1"
+        }
+        Dialect::Postgres => "SELECT oldest, newest FROM catalog_log_bounds WHERE id = 1",
+    };
+    let missing = || StoreError::refuse(Error::internal("the bounds of the log are not there"));
+    let row = it.query_one(sql, &[])?.ok_or_else(missing)?;
+    Ok(Bounds { oldest: row.get(0)?, newest: row.get(1)? })
+}
+
+/// The number of the last line of a moment. Lines are stamped before they are committed: a moment
+/// is behind the last line, in the order of commits, that is not younger.
+pub(super) fn number_at(
+    it: &mut dyn Transaction,
+    moment: Moment,
+) -> std::result::Result<i64, StoreError> {
+    let bounds = bounds(it)?;
+    let number = match moment {
+        Moment::Number(number) if number > bounds.newest => {
+            let message =
+                format!("the log has no line {number} yet: {} is its last", bounds.newest);
+            return Err(StoreError::refuse(Error::new(Kind::BadRequest, message)));
+        }
+        Moment::Number(number) => number,
+        Moment::Time(at_ms) => {
+            let column = number_column(it.dialect());
+            let sql = format!(
+                "SELECT {column} FROM catalog_log WHERE at_ms <= $1 AND {column} IS NOT NULL \
+                 ORDER BY {column} DESC LIMIT 1"
+            );
+            match it.query_one(&sql, &[ms(at_ms)])? {
+                Some(row) => row.get(0)?,
+                // Before the first line; or, when lines were removed, nobody knows.
+                None if bounds.oldest == 0 => 0,
+                None => -1,
+            }
+        }
+    };
+    if number < bounds.oldest { Err(StoreError::refuse(too_old(bounds))) } else { Ok(number) }
+}
+
+/// That the log does not go back so far.
+#[must_use]
+pub fn too_old(bounds: Bounds) -> Error {
+    let oldest = bounds.oldest;
+    let message = format!("the log does not go back so far: it can be read after {oldest}");
+    Error::new(Kind::Gone, message)
+}
+
+impl CatalogStore {
+    /// How far the log goes back, and how far on.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn log_bounds(&self) -> Result<Bounds> {
+        self.number_lines().await?;
+        Ok(self.store().read("catalog.log_bounds", bounds).await?)
+    }
+
+    /// Numbers lines that can be seen and have no number yet, where writing them does not do it.
+    ///
+    /// # Errors
+    /// When the store cannot be used.
+    pub(super) async fn number_lines(&self) -> Result<()> {
+        if !self.is_shared_by_servers() {
+            return Ok(());
+        }
+        let is_done = self.store().read("catalog.unnumbered", |it| {
+            let sql = "SELECT seq FROM catalog_log WHERE pos IS NULL LIMIT 1";
+            Ok(it.query_one(sql, &[])?.is_none())
+        });
+        if is_done.await? {
+            return Ok(());
+        }
+        loop {
+            match self.store().transact_idempotent("catalog.number", number_some).await {
+                Ok(count) if i64::try_from(count).is_ok_and(|count| count < STEP) => return Ok(()),
+                Ok(_) => {}
+                // Another server numbers the same lines; they have their numbers when it is done.
+                Err(error @ StoreError::Contended { .. }) => {
+                    tracing::debug!(error = &error as &dyn std::error::Error, "lost a numbering");
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Removes lines that are older than `before_ms`, in steps, and never one that comes after a
+    /// younger one. Answers how many.
+    ///
+    /// # Errors
+    /// When the store cannot be written. What was removed before is gone.
+    pub async fn trim_log(&self, before_ms: u64) -> Result<u64> {
+        self.number_lines().await?;
+        let mut all = 0;
+        loop {
+            let removed = self
+                .store()
+                .transact_idempotent("catalog.trim_log", move |it| trim_some(it, before_ms));
+            let removed = removed.await?;
+            all += removed;
+            if i64::try_from(removed).is_ok_and(|removed| removed < STEP) {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+/// Gives the next numbers to lines in the order in which they were written, which is the order in
+/// which changes of one thing were committed.
+fn number_some(it: &mut dyn Transaction) -> std::result::Result<u64, StoreError> {
+    // First, so that of two servers one waits or is told to try again.
+    let sql = "UPDATE catalog_log_bounds SET newest = newest WHERE id = 1";
+    it.execute(sql, &[])?;
+    let Bounds { newest, .. } = bounds(it)?;
+    let sql = "UPDATE catalog_log SET pos = CAST($1 AS BIGINT) + numbered.place FROM (\
+        SELECT seq, ROW_NUMBER() OVER (ORDER BY seq) AS place FROM catalog_log \
+        WHERE pos IS NULL ORDER BY seq LIMIT $2) AS numbered \
+        WHERE catalog_log.seq = numbered.seq";
+    let count = it.execute(sql, &[Value::Int(newest), Value::Int(STEP)])?;
+    let newest = newest.saturating_add(i64::try_from(count).unwrap_or(i64::MAX));
+    let sql = "UPDATE catalog_log_bounds SET newest = $1 WHERE id = 1";
+    it.execute(sql, &[Value::Int(newest)])?;
+    Ok(count)
+}
+
+fn trim_some(it: &mut dyn Transaction, before_ms: u64) -> std::result::Result<u64, StoreError> {
+    let column = number_column(it.dialect());
+    // The numbers have no gaps, so a step of numbers is a step of lines.
+    let end = bounds(it)?.oldest.saturating_add(STEP);
+    let sql = format!(
+        "SELECT {column} FROM catalog_log WHERE {column} <= $1 AND at_ms >= $2 \
+         ORDER BY {column} LIMIT 1"
+    );
+    let young = it.query_one(&sql, &[Value::Int(end), ms(before_ms)])?;
+    let last = match young {
+        Some(row) => row.get::<i64>(0)?.saturating_sub(1),
+        None => end,
+    };
+    let sql = format!("SELECT MAX({column}) FROM catalog_log WHERE {column} <= $1");
+    let row = it.query_one(&sql, &[Value::Int(last)])?;
+    let last = row.map_or(Ok(None), |row| row.get::<Option<i64>>(0))?;
+    let Some(last) = last else { return Ok(0) };
+    let sql = "UPDATE catalog_log_bounds SET oldest = $1 WHERE id = 1";
+    it.execute(sql, &[Value::Int(last)])?;
+    it.execute(&format!("DELETE FROM catalog_log WHERE {column} <= $1"), &[Value::Int(last)])
+}
