@@ -4,6 +4,7 @@ mod flows;
 mod hostile;
 mod lists;
 mod oauth;
+mod plans;
 mod rights;
 mod time;
 

@@ -323,4 +323,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(in crate::plan) mod tests;

@@ -131,7 +131,7 @@ fn path(operation: &Operation) -> String {
 }
 
 /// A token of a client that has this right to the warehouse, or to a namespace of it.
-fn token(server: &Server, right: Option<Right>, namespace: Option<&str>) -> String {
+pub(super) fn token(server: &Server, right: Option<Right>, namespace: Option<&str>) -> String {
     server.runtime.block_on(async {
         let access = &server.access;
         let made = access.create_client(&operator(), "x", false).await.unwrap();

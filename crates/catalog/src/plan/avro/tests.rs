@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// Writes a container file.
-pub(in crate::plan) struct Writer {
+pub(crate) struct Writer {
     schema: Value,
     codec: &'static str,
     header: Vec<(String, String)>,
@@ -19,7 +19,7 @@ pub(in crate::plan) struct Writer {
 
 const SYNC: [u8; SYNC_BYTES] = [7; SYNC_BYTES];
 
-pub(in crate::plan) fn long(out: &mut Vec<u8>, number: i64) {
+fn long(out: &mut Vec<u8>, number: i64) {
     let mut folded = ((number << 1) ^ (number >> 63)).cast_unsigned();
     while folded >= 0x80 {
         out.push(u8::try_from(folded & 0x7f).unwrap() | 0x80);
@@ -28,14 +28,14 @@ pub(in crate::plan) fn long(out: &mut Vec<u8>, number: i64) {
     out.push(u8::try_from(folded).unwrap());
 }
 
-pub(in crate::plan) fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+fn bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     long(out, i64::try_from(bytes.len()).unwrap());
     out.extend_from_slice(bytes);
 }
 
 /// Appends a value of a schema. Of a union it is the branch that has the value's kind; bytes are a
 /// list of numbers.
-pub(in crate::plan) fn put(out: &mut Vec<u8>, schema: &Value, value: &Value) {
+fn put(out: &mut Vec<u8>, schema: &Value, value: &Value) {
     match schema {
         Value::Array(branches) => {
             let at = branches.iter().position(|it| (*it == json!("null")) == value.is_null());
@@ -80,23 +80,23 @@ pub(in crate::plan) fn put(out: &mut Vec<u8>, schema: &Value, value: &Value) {
 }
 
 impl Writer {
-    pub(in crate::plan) fn new(schema: &Value, codec: &'static str) -> Writer {
+    pub(crate) fn new(schema: &Value, codec: &'static str) -> Writer {
         Writer { schema: schema.clone(), codec, header: Vec::new(), records: Vec::new() }
     }
 
-    pub(in crate::plan) fn header(mut self, name: &str, value: &str) -> Writer {
+    pub(crate) fn header(mut self, name: &str, value: &str) -> Writer {
         self.header.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    pub(in crate::plan) fn record(mut self, value: &Value) -> Writer {
+    pub(crate) fn record(mut self, value: &Value) -> Writer {
         let mut out = Vec::new();
         put(&mut out, &self.schema, value);
         self.records.push(out);
         self
     }
 
-    pub(in crate::plan) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
         long(&mut out, i64::try_from(self.header.len() + 2).unwrap());
         let schema = self.schema.to_string();

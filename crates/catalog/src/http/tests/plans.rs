@@ -1,0 +1,470 @@
+//! Scans of tables whose manifests are made here, byte by byte.
+
+use std::time::Duration;
+
+use super::*;
+use crate::plan::tests::Writer;
+use crate::service::{MANIFESTS_AT_ONCE_MAX, Right};
+
+const TABLE: &str = "/v1/main/namespaces/n/tables/t";
+
+/// A field of a record that may be null.
+fn optional(id: i32, name: &str, kind: &Value) -> Value {
+    json!({"field-id": id, "name": name, "type": ["null", kind]})
+}
+
+fn required(id: i32, name: &str, kind: &Value) -> Value {
+    json!({"field-id": id, "name": name, "type": kind})
+}
+
+fn pairs(id: i32, name: &str, value: &str) -> Value {
+    let pair = json!({"type": "record", "name": format!("p{id}"), "fields": [
+        required(id + 1000, "key", &json!("int")),
+        required(id + 2000, "value", &json!(value)),
+    ]});
+    optional(id, name, &json!({"type": "array", "items": pair}))
+}
+
+fn manifest_schema() -> Value {
+    let partition = json!({"type": "record", "name": "r102", "fields": [
+        optional(1000, "data", &json!("string")),
+    ]});
+    let file = json!({"type": "record", "name": "r2", "fields": [
+        required(134, "content", &json!("int")),
+        required(100, "file_path", &json!("string")),
+        required(101, "file_format", &json!("string")),
+        required(102, "partition", &partition),
+        required(103, "record_count", &json!("long")),
+        required(104, "file_size_in_bytes", &json!("long")),
+        pairs(109, "value_counts", "long"),
+        pairs(110, "null_value_counts", "long"),
+        pairs(125, "lower_bounds", "bytes"),
+        pairs(128, "upper_bounds", "bytes"),
+        optional(135, "equality_ids", &json!({"type": "array", "items": "int"})),
+        optional(142, "first_row_id", &json!("long")),
+        optional(143, "referenced_data_file", &json!("string")),
+        optional(144, "content_offset", &json!("long")),
+        optional(145, "content_size_in_bytes", &json!("long")),
+    ]});
+    json!({"type": "record", "name": "manifest_entry", "fields": [
+        required(0, "status", &json!("int")),
+        optional(1, "snapshot_id", &json!("long")),
+        optional(3, "sequence_number", &json!("long")),
+        required(2, "data_file", &file),
+    ]})
+}
+
+fn list_schema() -> Value {
+    let summary = json!({"type": "record", "name": "r508", "fields": [
+        required(509, "contains_null", &json!("boolean")),
+        optional(510, "lower_bound", &json!("bytes")),
+        optional(511, "upper_bound", &json!("bytes")),
+    ]});
+    json!({"type": "record", "name": "manifest_file", "fields": [
+        required(500, "manifest_path", &json!("string")),
+        required(501, "manifest_length", &json!("long")),
+        required(502, "partition_spec_id", &json!("int")),
+        required(517, "content", &json!("int")),
+        required(515, "sequence_number", &json!("long")),
+        required(503, "added_snapshot_id", &json!("long")),
+        required(504, "added_files_count", &json!("int")),
+        required(505, "existing_files_count", &json!("int")),
+        optional(507, "partitions", &json!({"type": "array", "items": summary})),
+        optional(520, "first_row_id", &json!("long")),
+    ]})
+}
+
+/// A data file in the partition of a text, with ids from one number to another.
+fn data(name: &str, partition: Option<&str>, (from, to): (i64, i64)) -> Value {
+    let bound = |id: i64| json!([{"key": 1, "value": id.to_le_bytes()}]);
+    let count = to - from + 1;
+    json!({"status": 1, "data_file": {
+        "content": 0, "file_path": name, "file_format": "PARQUET",
+        "partition": {"data": partition}, "record_count": count, "file_size_in_bytes": 100,
+        "value_counts": [{"key": 1, "value": count}],
+        "null_value_counts": [{"key": 1, "value": 0}],
+        "lower_bounds": bound(from), "upper_bounds": bound(to),
+    }})
+}
+
+/// A delete file; what is said of it more.
+fn deletes(name: &str, content: i32, partition: Option<&str>, more: &Value) -> Value {
+    let mut file = json!({
+        "content": content, "file_path": name, "file_format": "PARQUET",
+        "partition": {"data": partition}, "record_count": 1, "file_size_in_bytes": 10,
+    });
+    for (key, value) in more.as_object().unwrap() {
+        file[key] = value.clone();
+    }
+    json!({"status": 1, "data_file": file})
+}
+
+/// A table whose snapshots are made here.
+struct Lake<'a> {
+    server: &'a Server,
+    location: String,
+    /// Of the last snapshot.
+    list: Vec<Value>,
+    sequence: i64,
+}
+
+impl<'a> Lake<'a> {
+    /// Partitioned by `data`.
+    fn new(server: &'a Server) -> Lake<'a> {
+        let made = json!({"namespace": ["n"]});
+        server.ask("POST", "/v1/main/namespaces", Some(&made));
+        let mut table = new_table("t");
+        table["partition-spec"] = json!({"spec-id": 0, "fields": [
+            {"source-id": 2, "field-id": 1000, "name": "data", "transform": "identity"},
+        ]});
+        let made = server.ask("POST", "/v1/main/namespaces/n/tables", Some(&table)).json();
+        let location = made["metadata"]["location"].as_str().unwrap().to_owned();
+        Lake { server, location, list: Vec::new(), sequence: 0 }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> String {
+        let location = format!("{}/metadata/{name}.avro", self.location);
+        std::fs::write(location.strip_prefix("file://").unwrap(), bytes).unwrap();
+        location
+    }
+
+    /// Makes a snapshot that adds manifests, each of data or of deletes.
+    fn snapshot(&mut self, operation: &str, manifests: &[(bool, Vec<Value>)]) -> i64 {
+        self.sequence += 1;
+        let id = 100 + self.sequence;
+        for (place, (has_deletes, entries)) in manifests.iter().enumerate() {
+            let mut writer = Writer::new(&manifest_schema(), "deflate");
+            for entry in entries {
+                writer = writer.record(entry);
+            }
+            let writer = writer.header("partition-spec-id", "0");
+            let path = self.write(&format!("m{id}-{place}"), &writer.bytes());
+            let texts =
+                entries.iter().filter_map(|it| it["data_file"]["partition"]["data"].as_str());
+            let mut texts: Vec<_> = texts.collect();
+            texts.sort_unstable();
+            let bound = |it: Option<&&str>| it.map(|it| it.as_bytes().to_vec());
+            let has_null = entries.iter().any(|it| it["data_file"]["partition"]["data"].is_null());
+            self.list.push(json!({
+                "manifest_path": path, "manifest_length": 1, "partition_spec_id": 0,
+                "content": i32::from(*has_deletes), "sequence_number": self.sequence,
+                "added_snapshot_id": id, "added_files_count": entries.len(),
+                "existing_files_count": 0, "first_row_id": (!has_deletes).then_some(1000),
+                "partitions": [{"contains_null": has_null,
+                    "lower_bound": bound(texts.first()), "upper_bound": bound(texts.last())}],
+            }));
+        }
+        let mut writer = Writer::new(&list_schema(), "null");
+        for manifest in &self.list {
+            writer = writer.record(manifest);
+        }
+        let list = self.write(&format!("snap-{id}"), &writer.bytes());
+        self.commit(id, operation, &list);
+        id
+    }
+
+    fn commit(&self, id: i64, operation: &str, list: &str) {
+        let parent = (id > 101).then_some(id - 1);
+        let mut snapshot = json!({
+            "snapshot-id": id, "sequence-number": id - 100, "timestamp-ms": node::clock::wall_ms(),
+            "manifest-list": list, "summary": {"operation": operation}, "schema-id": 0,
+        });
+        if let Some(parent) = parent {
+            snapshot["parent-snapshot-id"] = json!(parent);
+        }
+        let commit = json!({"requirements": [], "updates": [
+            {"action": "add-snapshot", "snapshot": snapshot},
+            {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch", "snapshot-id": id},
+        ]});
+        let response = self.server.ask("POST", TABLE, Some(&commit));
+        assert_eq!(response.status, 200, "{}", response.text());
+    }
+
+    /// Plans a scan, and fetches all of it: the answers, the first one first.
+    fn scan(&self, request: &Value) -> Vec<Value> {
+        let response = self.server.ask("POST", &format!("{TABLE}/plan"), Some(request));
+        assert_eq!(response.status, 200, "{}", response.text());
+        let mut answers = vec![response.json()];
+        assert_eq!(answers[0]["status"], json!("completed"), "{}", answers[0]);
+        let mut waiting = plan_tasks(&answers[0]);
+        while let Some(task) = waiting.pop() {
+            let body = json!({"plan-task": task});
+            let response = self.server.ask("POST", &format!("{TABLE}/tasks"), Some(&body));
+            assert_eq!(response.status, 200, "{}", response.text());
+            let answer = response.json();
+            waiting.extend(plan_tasks(&answer));
+            answers.push(answer);
+        }
+        answers
+    }
+
+    /// Names of files that a scan reads, each with those of its deletes.
+    fn files(&self, request: &Value) -> Vec<String> {
+        let answers = self.scan(request);
+        let mut files: Vec<String> = answers.iter().flat_map(named).collect();
+        files.sort_unstable();
+        files
+    }
+}
+
+fn plan_tasks(answer: &Value) -> Vec<Value> {
+    answer["plan-tasks"].as_array().cloned().unwrap_or_default()
+}
+
+fn named(answer: &Value) -> Vec<String> {
+    let path = |file: &Value| file["file-path"].as_str().unwrap().to_owned();
+    let tasks = answer["file-scan-tasks"].as_array().unwrap().iter();
+    let name = |task: &Value| {
+        let mut name = path(&task["data-file"]);
+        for place in task["delete-file-references"].as_array().into_iter().flatten() {
+            let place = usize::try_from(place.as_u64().unwrap()).unwrap();
+            name = format!("{name} {}", path(&answer["delete-files"][place]));
+        }
+        name
+    };
+    tasks.map(name).collect()
+}
+
+fn filter(filter: &Value) -> Value {
+    json!({"filter": filter})
+}
+
+#[test]
+fn files_are_left_out_by_manifest_by_partition_and_by_bounds() {
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    assert_eq!(lake.files(&json!({})), [""; 0]);
+    lake.snapshot(
+        "append",
+        &[
+            (false, vec![data("a1", Some("a"), (1, 10)), data("b1", Some("b"), (11, 20))]),
+            (false, vec![data("c1", Some("c"), (21, 30)), data("n1", None, (31, 40))]),
+        ],
+    );
+    for (asked, expected) in [
+        (json!(true), vec!["a1", "b1", "c1", "n1"]),
+        (json!({"type": "false"}), vec![]),
+        (json!({"type": "eq", "term": "data", "value": "a"}), vec!["a1"]),
+        (json!({"type": "gt", "term": "id", "value": 20}), vec!["c1", "n1"]),
+        (json!({"type": "is-null", "term": "data"}), vec!["n1"]),
+        (json!({"type": "not-eq", "term": "data", "value": "a"}), vec!["b1", "c1", "n1"]),
+        (
+            json!({"type": "eq", "left": {"type": "reference", "id": 1},
+                "right": {"type": "literal", "value": 15, "data-type": "long"}}),
+            vec!["b1"],
+        ),
+        (
+            json!({"type": "lt", "left": 25, "right": {"type": "reference", "name": "id"}}),
+            vec!["c1", "n1"],
+        ),
+        (
+            json!({"type": "not", "child": {"type": "or",
+                "left": {"type": "in", "child": {"type": "reference", "name": "data"},
+                    "values": {"type": "literals", "data-type": "string", "values": ["a", "b"]}},
+                "right": {"type": "lt-eq", "term": "id", "value": 30}}}),
+            vec!["n1"],
+        ),
+    ] {
+        assert_eq!(lake.files(&filter(&asked)), expected, "{asked}");
+    }
+    // What is left of a filter is what the partition does not say.
+    let both = json!({"type": "and", "left": {"type": "eq", "term": "data", "value": "a"},
+        "right": {"type": "gt", "term": "id", "value": 5}});
+    let answers = lake.scan(&filter(&both));
+    let rest = json!({"type": "gt", "term": "id", "value": 5});
+    let task = &answers[0]["file-scan-tasks"][0];
+    assert_eq!(task["residual-filter"], rest);
+    assert_eq!(
+        task["data-file"],
+        json!({
+            "content": "data", "file-path": "a1", "file-format": "parquet", "spec-id": 0,
+            "partition": ["a"], "file-size-in-bytes": 100, "record-count": 10, "first-row-id": 1000,
+        })
+    );
+    let mut asked = filter(&both);
+    asked["stats-fields"] = json!(["ID"]);
+    asked["case-sensitive"] = json!(false);
+    let stats = lake.scan(&asked)[0]["file-scan-tasks"][0]["data-file"].clone();
+    assert_eq!(stats["lower-bounds"], json!({"keys": [1], "values": [1]}));
+    assert_eq!(stats["value-counts"], json!({"keys": [1], "values": [10]}));
+    // The ids of rows are counted through a manifest.
+    let answers = lake.scan(&filter(&json!({"type": "eq", "term": "data", "value": "b"})));
+    assert_eq!(answers[0]["file-scan-tasks"][0]["data-file"]["first-row-id"], json!(1010));
+    // Enough rows are enough.
+    assert_eq!(lake.files(&json!({"min-rows-requested": 15})), ["a1", "b1"]);
+}
+
+#[test]
+fn deletes_are_those_that_were_written_after_a_file_and_about_it() {
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    let first = lake.snapshot(
+        "append",
+        &[
+            (false, vec![data("a1", Some("a"), (1, 10)), data("a2", Some("a"), (11, 20))]),
+            (false, vec![data("b1", Some("b"), (1, 10))]),
+        ],
+    );
+    lake.snapshot(
+        "overwrite",
+        &[
+            (
+                true,
+                vec![
+                    deletes("pos-a", 1, Some("a"), &json!({})),
+                    deletes("pos-a2", 1, Some("a"), &json!({"referenced_data_file": "a2"})),
+                    deletes("eq-b", 2, Some("b"), &json!({"equality_ids": [1]})),
+                ],
+            ),
+            (false, vec![data("a3", Some("a"), (21, 30)), data("b2", Some("b"), (21, 30))]),
+        ],
+    );
+    let expected = ["a1 pos-a", "a2 pos-a pos-a2", "a3 pos-a", "b1 eq-b", "b2"];
+    assert_eq!(lake.files(&json!({})), expected);
+    let dv = json!({"file_format": "PUFFIN", "referenced_data_file": "a2", "content_offset": 4,
+        "content_size_in_bytes": 40});
+    let far = json!({"equality_ids": [1],
+        "null_value_counts": [{"key": 1, "value": 0}],
+        "lower_bounds": [{"key": 1, "value": 1000_i64.to_le_bytes()}],
+        "upper_bounds": [{"key": 1, "value": 2000_i64.to_le_bytes()}]});
+    lake.snapshot(
+        "delete",
+        &[(true, vec![deletes("dv-a2", 1, Some("a"), &dv), deletes("eq-far", 2, Some("b"), &far)])],
+    );
+    let expected = ["a1 pos-a", "a2 dv-a2", "a3 pos-a", "b1 eq-b", "b2"];
+    assert_eq!(lake.files(&json!({})), expected);
+    let answer = &lake.scan(&filter(&json!({"type": "eq", "term": "id", "value": 15})))[0];
+    assert_eq!(
+        answer["delete-files"],
+        json!([{
+            "content": "position-deletes", "file-path": "dv-a2", "file-format": "puffin",
+            "spec-id": 0, "partition": ["a"], "file-size-in-bytes": 10, "record-count": 1,
+            "content-offset": 4, "content-size-in-bytes": 40, "referenced-data-file": "a2",
+        }])
+    );
+    // As it was, without what came later.
+    assert_eq!(lake.files(&json!({"snapshot-id": first})), ["a1", "a2", "b1"]);
+}
+
+#[test]
+fn what_was_added_between_two_snapshots_is_planned_alone() {
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    let one = |name: &str| vec![(false, vec![data(name, Some("a"), (1, 10))])];
+    let first = lake.snapshot("append", &one("f1"));
+    let second = lake.snapshot("append", &one("f2"));
+    let third = lake.snapshot("overwrite", &one("f3"));
+    let fourth = lake.snapshot("append", &one("f4"));
+    for (start, end, expected) in [
+        (Some(first), fourth, vec!["f2", "f4"]),
+        (Some(second), third, vec![]),
+        (Some(first), first, vec![]),
+        (None, second, vec!["f1", "f2"]),
+    ] {
+        let mut asked = json!({"end-snapshot-id": end});
+        if let Some(start) = start {
+            asked["start-snapshot-id"] = json!(start);
+        }
+        assert_eq!(lake.files(&asked), expected, "{asked}");
+    }
+    for (asked, kind) in [
+        (json!({"start-snapshot-id": first}), "BadRequestException"),
+        (json!({"snapshot-id": 1, "end-snapshot-id": first}), "BadRequestException"),
+        (json!({"min-rows-requested": -1}), "BadRequestException"),
+        (
+            json!({"start-snapshot-id": fourth, "end-snapshot-id": first}),
+            "IllegalArgumentException",
+        ),
+        (json!({"snapshot-id": 1}), "IllegalArgumentException"),
+        (json!({"select": ["nope"]}), "ValidationException"),
+        (json!({"stats-fields": ["nope"]}), "ValidationException"),
+        (filter(&json!({"type": "eq", "term": "nope", "value": 1})), "ValidationException"),
+        (filter(&json!({"type": "eq", "term": "id", "value": "x"})), "ValidationException"),
+        (filter(&json!({"type": "starts-with", "term": "id", "value": 1})), "ValidationException"),
+        (filter(&json!({"type": "is-nan", "term": "id"})), "ValidationException"),
+        (filter(&json!({"type": "nope"})), "BadRequestException"),
+        (filter(&json!({"type": "eq", "term": "id"})), "BadRequestException"),
+        (filter(&json!([])), "BadRequestException"),
+        (
+            filter(&json!({"type": "eq", "left": {"type": "apply", "function": "soundex",
+            "arguments": ["data"]}, "right": "x"})),
+            "BadRequestException",
+        ),
+    ] {
+        let response = server.ask("POST", &format!("{TABLE}/plan"), Some(&asked));
+        assert_refused(&response, 400, kind);
+    }
+}
+
+#[test]
+fn a_long_scan_comes_in_parts_and_one_with_many_deletes_later() {
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    let many: Vec<Value> =
+        (0..4500).map(|it| data(&format!("f{it:05}"), Some("a"), (it, it))).collect();
+    let small = (0..70).map(|it| (false, vec![data(&format!("g{it:05}"), Some("b"), (0, 9))]));
+    let manifests: Vec<_> = std::iter::once((false, many)).chain(small).collect();
+    lake.snapshot("append", &manifests);
+    let answers = lake.scan(&json!({}));
+    assert!(answers.len() > 3, "{}", answers.len());
+    let files: Vec<_> = answers.iter().flat_map(named).collect();
+    let unique: std::collections::BTreeSet<_> = files.iter().collect();
+    assert_eq!((files.len(), unique.len()), (4570, 4570));
+
+    let deletes = |it: usize| vec![deletes(&format!("d{it}"), 1, Some("b"), &json!({}))];
+    let manifests: Vec<_> = (0..=MANIFESTS_AT_ONCE_MAX).map(|it| (true, deletes(it))).collect();
+    lake.snapshot("delete", &manifests);
+    let asked = filter(&json!({"type": "eq", "term": "data", "value": "b"}));
+    let response = server.ask("POST", &format!("{TABLE}/plan"), Some(&asked)).json();
+    assert_eq!(response["status"], json!("submitted"), "{response}");
+    let plan = format!("{TABLE}/plan/{}", response["plan-id"].as_str().unwrap());
+    let told = until_made(&server, &plan);
+    assert_eq!(told["status"], json!("completed"));
+    let found = told["delete-files"].as_array().unwrap().len();
+    assert_eq!(found, MANIFESTS_AT_ONCE_MAX + 1);
+    // It is for nobody else, and gone when nobody wants it.
+    let token = rights::token(&server, Some(Right::Read), None);
+    assert_eq!(server.ask_as(Some(&token), "GET", TABLE, None).status, 200);
+    let others = server.ask_as(Some(&token), "GET", &plan, None);
+    assert_refused(&others, 404, "NoSuchPlanIdException");
+    let task = json!({"plan-task": plan_tasks(&told)[0]});
+    let others = server.ask_as(Some(&token), "POST", &format!("{TABLE}/tasks"), Some(&task));
+    assert_refused(&others, 404, "NoSuchPlanTaskException");
+    assert_eq!(server.ask("DELETE", &plan, None).status, 204);
+    assert_eq!(server.ask("GET", &plan, None).json(), json!({"status": "cancelled"}));
+    let later = server.ask("POST", &format!("{TABLE}/tasks"), Some(&task));
+    assert_refused(&later, 404, "NoSuchPlanTaskException");
+    let nobody = server.ask("GET", &format!("{TABLE}/plan/x"), None);
+    assert_refused(&nobody, 404, "NoSuchPlanIdException");
+}
+
+/// What a plan becomes.
+fn until_made(server: &Server, plan: &str) -> Value {
+    testkit::until("the plan is made", Duration::from_secs(60), || {
+        let told = server.ask("GET", plan, None).json();
+        if told["status"] == json!("submitted") { Err(told.to_string()) } else { Ok(told) }
+    })
+}
+
+#[test]
+fn manifests_that_are_none_are_refused_and_those_of_other_tables_too() {
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    let list = lake.write("broken", b"Obj\x01\x00 and no more");
+    lake.sequence += 1;
+    lake.commit(101, "append", &list);
+    let plan = format!("{TABLE}/plan");
+    assert_refused(&server.ask("POST", &plan, Some(&json!({}))), 400, "ValidationException");
+    lake.commit(102, "append", &format!("{}/metadata/nothing.avro", lake.location));
+    assert_refused(&server.ask("POST", &plan, Some(&json!({}))), 404, "NotFoundException");
+    lake.commit(103, "append", "file:///etc/passwd");
+    assert_refused(&server.ask("POST", &plan, Some(&json!({}))), 403, "ForbiddenException");
+    // Another table's files say what is in it.
+    server.fill("m", "secret");
+    let other = server.ask("GET", "/v1/main/namespaces/m/tables/secret", None).json();
+    let other = other["metadata"]["location"].as_str().unwrap().to_owned();
+    lake.commit(104, "append", &format!("{other}/metadata/list.avro"));
+    let token = rights::token(&server, Some(Right::Read), Some("n"));
+    let answer = server.ask_as(Some(&token), "POST", &plan, Some(&json!({})));
+    assert_refused(&answer, 403, "ForbiddenException");
+}
