@@ -63,6 +63,8 @@ pub(crate) trait Site: Sized {
     /// A server, and Cove with [`tenants`] of these, which reaches it through a proxy.
     fn start(mode: &'static str, connections: u32, more: &str) -> (Self, Cutter);
     fn cove(&mut self) -> &mut Server;
+    /// What Cove says of it, for whoever reads of a failure.
+    fn told(&self, path: &str) -> String;
     /// Where Cove takes clients.
     fn tcp(&self) -> SocketAddr;
     /// Whether a client of this tenant is let in and answered.
@@ -93,6 +95,10 @@ impl Site for Bounced {
 
     fn cove(&mut self) -> &mut Server {
         &mut self.server
+    }
+
+    fn told(&self, path: &str) -> String {
+        told(&self.server, path)
     }
 
     fn tcp(&self) -> SocketAddr {
@@ -148,6 +154,10 @@ impl<S: Site> Stage<S> {
         actors.iter_mut().for_each(Plays::calm);
     }
 
+    fn told(&self, tenant: usize, what: &str) -> String {
+        self.site.told(&format!("/v1/tenants/{}/{what}", database(tenant)))
+    }
+
     /// Looks, at every connection to the server at once, whether somebody left something there.
     fn look_everywhere(&self, seed: u64, connections: u32) {
         for tenant in 0..TENANTS {
@@ -160,10 +170,16 @@ impl<S: Site> Stage<S> {
                 .collect();
             for actor in &mut all {
                 let outcome = actor.occupy();
-                assert!(outcome.is_ok(), "seed {seed}: {outcome:?}{}", actor.log());
+                let told = || ["clients", "servers"].map(|what| self.told(tenant, what));
+                assert!(outcome.is_ok(), "seed {seed}: {outcome:?}{}\n{:?}", actor.log(), told());
             }
         }
     }
+}
+
+/// What a server answers.
+pub(crate) fn told(server: &Server, path: &str) -> String {
+    server.client().get(path).text()
 }
 
 /// What clients find in each tenant's database.

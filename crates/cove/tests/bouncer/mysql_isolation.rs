@@ -10,7 +10,7 @@ use testkit::{Cutter, MariaDb, Server};
 
 use crate::isolation::{
     CONNECTIONS, Site, TENANTS, actors, check_calm, check_faults, cuts, database, play_for, seed,
-    tenants, time,
+    tenants, time, told,
 };
 use crate::mysql_model::{Actor, SCHEMA};
 use crate::mysql_support::{Fronted, behind, front_at, maria};
@@ -34,6 +34,10 @@ impl Site for Fronted {
 
     fn cove(&mut self) -> &mut Server {
         &mut self.server
+    }
+
+    fn told(&self, path: &str) -> String {
+        told(&self.server, path)
     }
 
     fn tcp(&self) -> SocketAddr {
