@@ -80,7 +80,17 @@ impl<'a> Input<'a> {
 
     /// The table or view that the path names, by that name of the part.
     pub(super) fn ident(&self, part: &str) -> Result<TableIdent> {
-        TableIdent::new(self.namespace()?, self.param(part)?)
+        let (namespace, name) = (self.param("namespace")?, self.param(part)?);
+        // Iceberg's clients look outside of any namespace, where nothing can be: `n.files` may also
+        // be what tells of the files of a table `n`.
+        if namespace.is_empty() {
+            let (kind, title) = match part {
+                "view" => (Kind::NoSuchView, "View"),
+                _ => (Kind::NoSuchTable, "Table"),
+            };
+            return Err(Error::new(kind, format!("{title} does not exist: {name}")));
+        }
+        TableIdent::new(self.split(namespace)?, name)
     }
 
     /// Which part of a list is asked for.

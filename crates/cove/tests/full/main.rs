@@ -6,6 +6,7 @@
 //! | file | claim |
 //! |---|---|
 //! | `oracle.rs` | random commits make the documents that Iceberg's own library makes |
+//! | `spark.rs` | Spark finds a catalog as it knows it, on tables of versions 2 and 3 |
 #![allow(
     clippy::unwrap_used,
     reason = "a failed step is a failed test; clippy exempts only functions marked #[test]"
@@ -17,3 +18,4 @@ mod oracle;
 #[expect(dead_code, reason = "the other binaries need more of it")]
 #[path = "../shared.rs"]
 mod shared;
+mod spark;
