@@ -4,8 +4,8 @@ BASE is its address with `/catalog`, TOKEN an operator's. Ends with `ok`, or say
 """
 
 import json
+import multiprocessing
 import os
-import threading
 import urllib.request
 
 import pyarrow as pa
@@ -19,6 +19,7 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
 )
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 BASE, TOKEN = os.environ["BASE"], os.environ["TOKEN"]
@@ -107,31 +108,57 @@ def staged(catalog):
     catalog.drop_table("one.staged")
 
 
+def evolved(catalog):
+    """A specification that changes, rows that are deleted and replaced by their key."""
+    made = catalog.create_table("one.evolved", SCHEMA)
+    made.append(rows(1, 2, 3))
+    with made.update_spec() as update:
+        update.add_field("id", IdentityTransform(), "shard")
+    made.append(rows(4, 5))
+    made = catalog.load_table("one.evolved")
+    assert {it["spec_id"] for it in made.inspect.files().to_pylist()} == {0, 1}
+    made.delete("id == 2")
+    with made.update_schema() as update:
+        update.set_identifier_fields("id")
+    newer = pa.Table.from_pylist([{"id": 1, "data": "newer"}, {"id": 9, "data": "row 9"}], schema=ARROW)
+    done = made.upsert(newer)
+    assert (done.rows_updated, done.rows_inserted) == (1, 1), done
+    found = {it["id"]: it["data"] for it in catalog.load_table("one.evolved").scan().to_arrow().to_pylist()}
+    assert found == {1: "newer", 3: "row 3", 4: "row 4", 5: "row 5", 9: "row 9"}, found
+    made.manage_snapshots().create_tag(made.current_snapshot().snapshot_id, "last").commit()
+    made.overwrite(rows(7), overwrite_filter="id >= 4")
+    assert sorted(made.scan().to_arrow()["id"].to_pylist()) == [1, 3, 7]
+    assert sorted(made.scan().use_ref("last").to_arrow()["id"].to_pylist()) == [1, 3, 4, 5, 9]
+    with made.update_spec() as update:
+        update.remove_field("shard")
+    assert not catalog.load_table("one.evolved").spec().fields
+    catalog.drop_table("one.evolved")
+
+
+def write(writer):
+    """What one of several processes does."""
+    own = connect(token=TOKEN)
+    for number in range(APPENDS):
+        while True:
+            try:
+                own.load_table("one.shared").append(rows(writer * APPENDS + number))
+                break
+            except CommitFailedException:
+                # Somebody else was faster: from what there is now on.
+                continue
+
+
 def writers(catalog):
-    """Each append of each writer is there in the end, and once."""
+    """Each append of each process is there in the end, and once."""
     catalog.create_table("one.shared", SCHEMA)
-    failed = []
-
-    def write(writer):
-        try:
-            own = connect(token=TOKEN)
-            for number in range(APPENDS):
-                while True:
-                    try:
-                        own.load_table("one.shared").append(rows(writer * APPENDS + number))
-                        break
-                    except CommitFailedException:
-                        # Somebody else was faster: from what there is now on.
-                        continue
-        except Exception as error:  # noqa: BLE001 - told by the one who waits
-            failed.append(repr(error))
-
-    threads = [threading.Thread(target=write, args=(it,)) for it in range(WRITERS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed, failed
+    # Not forked: libraries have threads.
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=write, args=(it,)) for it in range(WRITERS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    assert [it.exitcode for it in processes] == [0] * WRITERS, processes
     shared = catalog.load_table("one.shared")
     found = sorted(shared.scan().to_arrow()["id"].to_pylist())
     assert found == list(range(WRITERS * APPENDS)), found
@@ -158,10 +185,11 @@ def connect(**properties):
 
 def main():
     catalog = connect(token=TOKEN)
-    for step in (namespaces, table, staged, writers, rights):
+    for step in (namespaces, table, staged, evolved, writers, rights):
         step(catalog)
         print(step.__name__)
     print("ok")
 
 
-main()
+if __name__ == "__main__":
+    main()

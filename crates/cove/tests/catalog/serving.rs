@@ -1,17 +1,15 @@
 //! What is served where, to whom, and what is there after a kill.
 
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use serde_json::{Value, json};
-use testkit::{Client, Request, Response, Server};
+use testkit::{Client, Postgres, Request, Response, Server};
 
 use crate::shared::COVE;
 
-/// Writers of the storm that is cut off.
-const WRITERS: usize = 4;
-
-/// Commits that have to be acknowledged before the kill.
-const COMMITS_MIN: usize = 40;
+/// Commits of each writer that have to be acknowledged before the kill.
+const COMMITS_MIN: usize = 10;
 
 fn post(client: &Client, path: &str, body: &Value) -> Response {
     let request = Request::new("POST", &format!("/catalog/v1/{path}"));
@@ -62,57 +60,126 @@ fn the_catalog_is_beside_the_rest_with_errors_of_its_own() {
     assert_eq!(elsewhere.json()["error"]["code"], json!("not_found"), "{}", elsewhere.text());
 }
 
-#[test]
-fn what_was_acknowledged_is_there_after_a_kill_with_its_file() {
-    let mut server = Server::start(COVE);
+/// A request of the storm: its path, its body for a property of this name, and the tables that have
+/// the property afterwards.
+struct Writer {
+    path: &'static str,
+    body: fn(&str) -> Value,
+    tables: &'static [&'static str],
+}
+
+/// Writers of single tables, two of them of the same one, and two of both tables of a pair, which
+/// they name in opposite order.
+const WRITERS: [Writer; 5] = [
+    Writer { path: "main/namespaces/n/tables/single", body: commit, tables: &["single"] },
+    Writer { path: "main/namespaces/n/tables/shared", body: commit, tables: &["shared"] },
+    Writer { path: "main/namespaces/n/tables/shared", body: commit, tables: &["shared"] },
+    Writer {
+        path: "main/transactions/commit",
+        body: |key| transaction(["left", "right"], key),
+        tables: &["left", "right"],
+    },
+    Writer {
+        path: "main/transactions/commit",
+        body: |key| transaction(["right", "left"], key),
+        tables: &["left", "right"],
+    },
+];
+
+const TABLES: [&str; 4] = ["single", "shared", "left", "right"];
+
+fn transaction(tables: [&str; 2], key: &str) -> Value {
+    let change = |name| {
+        let mut change = commit(key);
+        change["identifier"] = json!({"namespace": ["n"], "name": name});
+        change
+    };
+    json!({"table-changes": tables.map(change)})
+}
+
+/// Writes until the server is gone, and tells what was acknowledged.
+fn write(number: usize, client: &Client, told: &Sender<(usize, String)>) {
+    let writer = &WRITERS[number];
+    for count in 0.. {
+        let key = format!("w{number}-{count}");
+        let request = Request::new("POST", &format!("/catalog/v1/{}", writer.path));
+        // The kill comes in the middle of one.
+        let Ok(done) = client.try_send(&request.body((writer.body)(&key).to_string())) else {
+            return;
+        };
+        assert!(matches!(done.status, 200 | 204), "{} {}", done.status, done.text());
+        told.send((number, key)).unwrap();
+    }
+}
+
+/// Kills a server in the middle of a storm of commits, and looks at what the next one finds.
+fn check_storm(store: &str) {
+    let mut server = Server::start_with(COVE, &[], Some(store));
     let client = server.client();
     let made = post(&client, "main/namespaces", &json!({"namespace": ["n"]}));
     assert_eq!(made.status, 200, "{}", made.text());
-    for writer in 0..WRITERS {
-        let made = post(&client, "main/namespaces/n/tables", &table(&format!("t{writer}")));
+    for name in TABLES {
+        let made = post(&client, "main/namespaces/n/tables", &table(name));
         assert_eq!(made.status, 200, "{}", made.text());
     }
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let writers: Vec<_> = (0..WRITERS)
-        .map(|writer| {
-            let (client, sender) = (server.client(), sender.clone());
-            thread::spawn(move || {
-                for number in 0.. {
-                    let key = format!("k{number}");
-                    let path = format!("/catalog/v1/main/namespaces/n/tables/t{writer}");
-                    let request = Request::new("POST", &path).body(commit(&key).to_string());
-                    // The kill comes in the middle of one.
-                    let Ok(done) = client.try_send(&request) else { return };
-                    assert_eq!(done.status, 200, "{}", done.text());
-                    sender.send((writer, key)).unwrap();
-                }
-            })
+    let (told, acknowledged) = channel();
+    let writers: Vec<_> = (0..WRITERS.len())
+        .map(|number| {
+            let (client, told) = (server.client(), told.clone());
+            thread::spawn(move || write(number, &client, &told))
         })
         .collect();
-    drop(sender);
-    let mut acknowledged: Vec<_> = receiver.iter().take(COMMITS_MIN).collect();
+    drop(told);
+    let mut kept = Vec::new();
+    let mut counts = [0; WRITERS.len()];
+    // Each of them has to have been at it.
+    while counts.iter().any(|it| *it < COMMITS_MIN) {
+        let (number, key) = acknowledged.recv().unwrap();
+        counts[number] += 1;
+        kept.push((number, key));
+    }
     server.signal("KILL");
     for writer in writers {
         writer.join().unwrap();
     }
-    acknowledged.extend(receiver.iter());
+    kept.extend(acknowledged.iter());
     server.restart();
     let client = server.client();
-    let tables: Vec<Value> = (0..WRITERS)
-        .map(|writer| {
-            let loaded = client.get(&format!("/catalog/v1/main/namespaces/n/tables/t{writer}"));
-            assert_eq!(loaded.status, 200, "{}", loaded.text());
-            loaded.json()
-        })
-        .collect();
-    for (writer, key) in &acknowledged {
-        let properties = &tables[*writer]["metadata"]["properties"];
-        assert_eq!(properties[key], json!("there"), "t{writer} {key}");
+    let found = TABLES.map(|name| {
+        let loaded = client.get(&format!("/catalog/v1/main/namespaces/n/tables/{name}"));
+        assert_eq!(loaded.status, 200, "{}", loaded.text());
+        loaded.json()
+    });
+    let properties = |name: &str| {
+        let place = TABLES.iter().position(|it| *it == name).unwrap();
+        found[place]["metadata"]["properties"].as_object().unwrap()
+    };
+    for (number, key) in &kept {
+        for name in WRITERS[*number].tables {
+            assert!(properties(name).contains_key(key), "{name} {key}");
+        }
     }
-    for table in &tables {
+    // A transaction is there whole or not at all, the one that the kill interrupted as well.
+    let keys = |name| properties(name).keys().filter(|it| it.starts_with('w')).collect::<Vec<_>>();
+    let (mut left, mut right) = (keys("left"), keys("right"));
+    left.sort();
+    right.sort();
+    assert_eq!(left, right);
+    for table in &found {
         let location = table["metadata-location"].as_str().unwrap();
         let file = std::fs::read(location.strip_prefix("file://").unwrap()).unwrap();
         let file: Value = serde_json::from_slice(&file).unwrap();
         assert_eq!(file, table["metadata"], "{location}");
     }
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_with_its_file() {
+    check_storm("");
+}
+
+#[test]
+fn what_was_acknowledged_is_there_after_a_kill_with_postgresql() {
+    let database = Postgres::shared();
+    check_storm(&format!("[store]\nurl = {:?}\n", database.database()));
 }
