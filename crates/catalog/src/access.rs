@@ -1,19 +1,22 @@
 //! Who somebody is, and what he may do.
 //!
-//! There are two kinds of principals. A token of Cove's with the scope `catalog` stands for its
+//! There are several kinds of principals. A token of Cove's with the scope `catalog` stands for its
 //! tenant, or, when it is an operator's, for somebody who may do everything. A client is the
 //! catalog's own: it has a secret, and gets an access token for an hour by it, as OAuth 2 has it,
-//! or API keys that last.
+//! or API keys that last. Others come with the signed tokens of issuers that are configured.
 //!
 //! Rights are granted on a warehouse, a namespace, a table or a view, and hold for all that is in
 //! it, to principals or to roles that they have. They go with what they are to: to another name,
 //! and away. Everything that a request needs is in memory; the store is read when something was
 //! changed, and for a token that was not seen yet.
 
+mod audit;
 mod clients;
 mod grants;
 mod keys;
 mod known;
+mod oidc;
+mod policies;
 mod random;
 mod roles;
 mod store;
@@ -34,19 +37,34 @@ use node::store::Store;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 
+pub use self::audit::{
+    AuditFilter, AuditLimits, AuditLine, AuditPage, Origin, STRANGERS_PER_SECOND_MAX, WAITING_MAX,
+    WRITE_INTERVAL,
+};
 pub use self::clients::{CLIENTS_MAX, ClientRecord, GRACE_MAX, NewSecret};
 pub use self::grants::{GRANTS_MAX, Grant, Rights};
 pub use self::keys::{
     KEY_LIFETIME_MAX, KEY_PREFIX, KEYS_MAX, KEYS_OF_CLIENT_MAX, KeyRecord, NewKey,
 };
 pub use self::known::KNOWN_MAX;
+pub use self::oidc::{
+    FETCH_INTERVAL, ISSUERS_MAX, Issuer, JWKS_AGE, JWKS_AGE_MAX, JWKS_BYTES_MAX, JWT_BYTES_MAX,
+    LEEWAY_MAX, VERIFIED_MAX,
+};
+pub use self::policies::{
+    NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody, PolicyRecord, Projection,
+    Restrictions, TABLE_POLICIES_BYTES_MAX,
+};
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
+use self::audit::Audit;
 use self::clients::Client;
 use self::grants::Grants;
 use self::keys::Keys;
 use self::known::Known;
+use self::oidc::Issuers;
+use self::policies::Policies;
 use self::random::Generator;
 use self::roles::{Ready, Roles};
 use self::store::AccessStore;
@@ -67,6 +85,15 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(60);
 /// What access tokens begin with, so that they are told from Cove's own.
 pub const TOKEN_PREFIX: &str = "cat_";
 
+/// What of access can be set.
+#[derive(Clone, Debug, Default)]
+pub struct AccessSettings {
+    /// How much is kept of what was done.
+    pub audit: AuditLimits,
+    /// Whose signed tokens are honoured.
+    pub issuers: Vec<Issuer>,
+}
+
 /// Principals, their secrets, their tokens and their rights. Cheap to clone.
 #[derive(Clone)]
 pub struct Access(Arc<Inner>);
@@ -77,6 +104,8 @@ struct Inner {
     ids: Ids,
     generator: Generator,
     known: Known,
+    issuers: Issuers,
+    audit: Audit,
     /// Tokens that are looked for in the store.
     lookups: Semaphore,
     loaded: RwLock<Loaded>,
@@ -92,6 +121,7 @@ struct Loaded {
     keys: Keys,
     roles: Roles,
     grants: Grants,
+    policies: Policies,
     ready: Ready,
 }
 
@@ -105,8 +135,8 @@ impl Access {
     /// Opens what the store has; tokens of Cove's are honoured beside it.
     ///
     /// # Errors
-    /// When the store cannot be used.
-    pub async fn open(store: Store, cove: Tokens) -> Result<Access> {
+    /// When the store cannot be used, or an issuer's configuration is wrong.
+    pub async fn open(store: Store, cove: Tokens, settings: AccessSettings) -> Result<Access> {
         let store = AccessStore::open(store).await?;
         let inner = Inner {
             cove,
@@ -114,6 +144,8 @@ impl Access {
             ids: Ids::new().map_err(Error::internal)?,
             generator: Generator::new()?,
             known: Known::default(),
+            issuers: Issuers::new(settings.issuers)?,
+            audit: Audit::new(settings.audit),
             lookups: Semaphore::new(tokens::LOOKUPS_MAX),
             loaded: RwLock::default(),
             loading: tokio::sync::Mutex::default(),
@@ -132,6 +164,7 @@ impl Access {
         match bearer(headers) {
             Some(token) if token.starts_with(TOKEN_PREFIX) => return self.holder(token).await,
             Some(token) if token.starts_with(KEY_PREFIX) => return self.key_holder(token),
+            Some(token) if self.0.issuers.may_be_of(token) => return self.oidc_holder(token).await,
             _ => {}
         }
         let found = node::http::authenticate(&self.0.cove, headers, Scope::Catalog);
@@ -141,15 +174,18 @@ impl Access {
         Ok(Who { operator, ..who })
     }
 
-    /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`], and tidies up,
-    /// once per [`TIDY_INTERVAL`]. Never ends.
+    /// Takes over what was changed by other servers, once per [`RELOAD_INTERVAL`], writes down what
+    /// was done, once per [`WRITE_INTERVAL`], and tidies up, once per [`TIDY_INTERVAL`]. Never
+    /// ends.
     pub async fn keep_current(self) {
         let mut reload = tokio::time::interval(RELOAD_INTERVAL);
+        let mut write = tokio::time::interval(WRITE_INTERVAL);
         let mut tidy = tokio::time::interval(TIDY_INTERVAL);
         let mut failed = false;
         loop {
             let result = tokio::select! {
                 _ = reload.tick() => self.reload().await,
+                _ = write.tick() => self.write_audit().await,
                 _ = tidy.tick() => self.tidy().await,
             };
             // Said once, not at every try.
@@ -157,7 +193,10 @@ impl Access {
                 && !failed
             {
                 let error = error as &dyn std::error::Error;
-                tracing::error!(error, "failed to read or keep the catalog's clients and grants");
+                tracing::error!(
+                    error,
+                    "failed to read or keep what the catalog knows of principals"
+                );
             }
             failed = result.is_err();
         }
@@ -169,6 +208,7 @@ impl Access {
     /// When the store cannot be written.
     pub async fn tidy(&self) -> Result<()> {
         self.keep_used().await?;
+        self.shorten_audit().await?;
         self.0.store.forget_tokens(clock::wall_ms()).await
     }
 
@@ -195,7 +235,8 @@ impl Access {
         let mut loaded = self.0.loaded.write();
         let keys = Keys::new(kept.keys, &loaded.keys);
         let (version, roles) = (kept.version, Roles::new(kept.roles));
-        *loaded = Loaded { version, clients, keys, roles, grants, ready: Ready::default() };
+        let (policies, ready) = (Policies::new(kept.policies), Ready::default());
+        *loaded = Loaded { version, clients, keys, roles, grants, policies, ready };
         Ok(())
     }
 
@@ -302,6 +343,15 @@ impl Authority for Access {
             true => Ok(()),
             false => Err(forbidden(who, right)),
         }
+    }
+
+    fn restrictions(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Option<Arc<Restrictions>> {
+        self.restrictions_of(who, warehouse, ident)
     }
 
     fn refresh(&self) -> Pin<Box<dyn Future<Output = Result<()>> + Send + '_>> {

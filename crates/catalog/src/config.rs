@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::access::Issuer;
+
 /// Settings of the catalog. Every limit has its name here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -38,6 +40,12 @@ pub struct Config {
     pub undrop_seconds: u64,
     /// For how long the log of changes is kept, in seconds.
     pub log_retention_seconds: u64,
+    /// How long is kept who changed what and who was refused, in days; 0 to write nothing down.
+    pub audit_days: u64,
+    /// Most lines of that.
+    pub audit_lines_max: u64,
+    /// Identity providers whose signed tokens are honoured.
+    pub issuers: Vec<Issuer>,
 }
 
 impl Default for Config {
@@ -56,6 +64,9 @@ impl Default for Config {
             pointer_cache_ms: 0,
             undrop_seconds: 7 * 24 * 3600,
             log_retention_seconds: 30 * 24 * 3600,
+            audit_days: 90,
+            audit_lines_max: 1_000_000,
+            issuers: Vec::new(),
         }
     }
 }

@@ -12,8 +12,10 @@
 //! | `namespaces`, `tables`, `views`, `plans` | the operations |
 //! | `oauth`, `manage`, `identities` | access tokens; clients and grants; API keys and roles |
 //! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
+//! | `policies`, `audit` | what is shown of tables to whom; who did what |
 
 mod answer;
+mod audit;
 mod changes;
 mod dropped;
 mod identities;
@@ -23,6 +25,7 @@ mod namespaces;
 mod oauth;
 mod operations;
 mod plans;
+mod policies;
 mod request;
 mod tables;
 mod tail;
@@ -42,12 +45,13 @@ use bytes::Bytes;
 use node::http::{self, Face, Upload};
 
 pub use self::answer::{from_shell, render as render_error};
+use self::audit::Trace;
 pub use self::operations::{Op, Operation, PREFIX, operations};
 pub use self::request::BODY_BYTES_MAX;
 use self::request::Input;
 use crate::access::Access;
 use crate::error::{Error, Kind, Result};
-use crate::service::{Catalog, KEY_LIFETIME};
+use crate::service::{Catalog, KEY_LIFETIME, Who};
 
 /// Divides the levels of a namespace in a path where nothing else was said.
 pub const SEPARATOR_DEFAULT: &str = "\u{1f}";
@@ -98,26 +102,39 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
 }
 
 async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
-    match op {
-        Op::Token => return oauth::reply(ground, request).await,
-        Op::RevokeToken => return oauth::reply_to_revoke(ground, request).await,
-        _ => {}
-    }
-    match perform(ground, op, request).await {
-        Ok(response) => response,
-        Err(error) => answer::refusal(&error),
+    let trace = Trace::of(&request);
+    let mut who = None;
+    let (response, refusal) = match op {
+        Op::Token => (oauth::reply(ground, request, &mut who).await, None),
+        Op::RevokeToken => (oauth::reply_to_revoke(ground, request, &mut who).await, None),
+        // Before anything of the request is looked at, so that strangers learn nothing.
+        _ => match ground.access.identify(request.headers()).await {
+            Ok(known) => {
+                let known = who.insert(known);
+                refusable(perform(ground, op, known.clone(), request).await)
+            }
+            Err(error) => refusable(Err(error)),
+        },
+    };
+    trace.write(ground, op, who.as_ref(), (response.status().as_u16(), refusal));
+    response
+}
+
+/// The answer to a request, and the type of the error that it is.
+fn refusable(done: Result<Response>) -> (Response, Option<&'static str>) {
+    match done {
+        Ok(response) => (response, None),
+        Err(error) => (answer::refusal(&error), Some(error.kind.name())),
     }
 }
 
-async fn perform(ground: &Ground, op: Op, request: Request) -> Result<Response> {
+async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<Response> {
     let (mut parts, body) = request.into_parts();
-    // Before anything of the request is looked at, so that strangers learn nothing.
-    let who = ground.access.identify(&parts.headers).await?;
     let params = RawPathParams::from_request_parts(&mut parts, &()).await;
     let params = params
         .map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))?;
     let body = match parts.method.as_str() {
-        "POST" => read_body(Request::from_parts(parts.clone(), body)).await?,
+        "POST" | "PUT" => read_body(Request::from_parts(parts.clone(), body)).await?,
         _ => Bytes::new(),
     };
     let input = Input::new(ground, who, &parts, &params, body)?;
@@ -175,6 +192,10 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::CreateRole => identities::create_role(input).await,
         Op::ChangeMembers => identities::change_members(input).await,
         Op::DeleteRole => identities::delete_role(input).await,
+        Op::ListPolicies => policies::list(input),
+        Op::PutPolicy => policies::put(input).await,
+        Op::DeletePolicy => policies::delete(input).await,
+        Op::Audit => audit::list(input).await,
         Op::ListGrants => manage::list_grants(input).await,
         Op::Grant => manage::grant(input).await,
         Op::Revoke => manage::revoke(input).await,

@@ -6,6 +6,7 @@ mod columns;
 mod defaults;
 mod fresh;
 mod partition;
+mod restrict;
 mod rules;
 mod sort;
 #[cfg(test)]
@@ -25,6 +26,8 @@ pub use columns::{COLUMNS_MAX, NAMES_BYTES_MAX};
 pub(crate) use columns::{Column, Columns};
 pub use fresh::fresh_ids;
 pub use partition::{PARTITION_FIELDS_MAX, bind_spec, same_spec};
+pub(crate) use restrict::Restrictable;
+pub use restrict::{Action, FILTER_PREDICATES_MAX};
 pub use rules::{COLUMN_ID_MAX, check_schema};
 pub use sort::{SORT_FIELDS_MAX, bind_order, same_order};
 pub use transform::SOURCES_MAX;

@@ -22,6 +22,7 @@ pub(crate) mod plans;
 mod protection;
 mod recover;
 mod relations;
+mod restrict;
 mod tables;
 mod transactions;
 mod views;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use axum::Router;
-use catalog::access::Access;
+use catalog::access::{Access, AccessSettings, AuditLimits};
 use catalog::service::{Catalog, Settings};
 use catalog::{http, metrics};
 use node::auth::Tokens;
@@ -89,7 +89,9 @@ impl Running {
             return Ok(None);
         }
         let settings = settings(config, environment, data_dir)?;
-        let access = Access::open(store.clone(), tokens.clone()).await;
+        let access =
+            AccessSettings { audit: audit_limits(config), issuers: config.catalog.issuers.clone() };
+        let access = Access::open(store.clone(), tokens.clone(), access).await;
         let access = access.context("failed to open the rights of the catalog")?;
         let catalog = Catalog::open(store.clone(), settings, Arc::new(access.clone())).await;
         let catalog = catalog.context("failed to open the catalog")?;
@@ -113,6 +115,11 @@ impl Running {
         metrics::register(&self.catalog, registry);
     }
 
+    /// What has to be told when the last request was answered.
+    pub(crate) fn ending(&self) -> Ending {
+        Ending(self.access.clone())
+    }
+
     /// Does what has to be done beside serving, until the server drains.
     pub(crate) async fn work(self, drain: &Drain) {
         tokio::select! {
@@ -120,6 +127,24 @@ impl Running {
             () = self.access.keep_current() => {}
         }
     }
+}
+
+/// The end of a catalog.
+pub(crate) struct Ending(Access);
+
+impl Ending {
+    /// Writes down what was done last.
+    pub(crate) async fn write(self) {
+        if let Err(error) = self.0.write_audit().await {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "what was done last in the catalog is not written down");
+        }
+    }
+}
+
+fn audit_limits(config: &Config) -> AuditLimits {
+    let age = Duration::from_secs(config.catalog.audit_days.saturating_mul(24 * 3600));
+    AuditLimits { age, lines_max: config.catalog.audit_lines_max }
 }
 
 fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Result<Settings> {

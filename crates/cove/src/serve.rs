@@ -194,6 +194,7 @@ impl Parts<'_> {
         let faces = compat::faces(&config.compat, &jobs);
         let metrics = Metrics::new(registry);
         let open = open_routes(&drain, metrics.clone()).merge(docs::routes());
+        let ending = lake.as_ref().map(catalog::Running::ending);
         let control = pooler.as_ref().map(bouncer::Running::bouncer);
         let native = native_routes(open, &jobs, &sessions, control);
         let (routes, mut shapes) = compat::mount(native, &faces);
@@ -221,6 +222,9 @@ impl Parts<'_> {
             tokio::join!(serving, jobs.work(&drain), sessions, others);
         };
         Box::pin(beside(working, signals, tokens, languages)).await;
+        if let Some(ending) = ending {
+            ending.write().await;
+        }
         store.close().await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }

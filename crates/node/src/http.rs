@@ -24,6 +24,7 @@ mod stream;
 mod upload;
 
 pub use access::{Access, Face, authenticate};
+pub use connection::Peer;
 pub use error::Error;
 pub use json::Json;
 pub use query::{last_event_id, query};

@@ -148,6 +148,11 @@ impl Roles {
             let has = self.of_who(who).any(|role| role == only);
             return has.then(|| principal(only)).into_iter().collect();
         }
+        self.every_principal(who)
+    }
+
+    /// Ids of everything that somebody is, whatever his token is for.
+    pub(super) fn every_principal(&self, who: &Who) -> Vec<String> {
         let mut all = vec![who.id.to_string()];
         all.extend(who.claims.iter().flat_map(|it| &it.groups).map(ToString::to_string));
         all.extend(self.of_who(who).map(principal));

@@ -1,8 +1,10 @@
 //! Clients, roles and grants at rest. Every change moves a version, by which servers that share
 //! the store learn of it.
 
+mod audit;
 mod keys;
 mod objects;
+mod policies;
 mod roles;
 mod schema;
 mod tokens;
@@ -15,6 +17,7 @@ pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 use super::clients::{CLIENTS_MAX, Client};
 use super::grants::{GRANTS_MAX, Grant, Rights};
 use super::keys::ApiKey;
+use super::policies::PolicyRecord;
 use super::random::Hash;
 use super::roles::RoleRecord;
 use crate::error::{Error, Kind, Result};
@@ -35,6 +38,8 @@ pub(super) struct Kept {
     pub(super) roles: Vec<RoleRecord>,
     /// Hashes of access tokens that were taken back before their end.
     pub(super) revoked: Vec<Hash>,
+    /// With the id of the warehouse of each.
+    pub(super) policies: Vec<(Box<str>, PolicyRecord)>,
     /// With the id of the warehouse of each.
     pub(super) grants: Vec<(Box<str>, Grant)>,
 }
@@ -64,7 +69,9 @@ impl AccessStore {
                 ORDER BY r.principal, r.warehouse, r.kind, r.object";
             let grants = it.query(sql, &[])?.iter().map(grant).collect::<Stored<_>>()?;
             let (keys, roles) = (keys::all(it)?, roles::all(it)?);
-            Ok(Kept { version, clients, keys, roles, revoked: tokens::revoked(it)?, grants })
+            let policies = policies::all(it)?;
+            let revoked = tokens::revoked(it)?;
+            Ok(Kept { version, clients, keys, roles, revoked, policies, grants })
         });
         Ok(read.await?)
     }
@@ -124,6 +131,7 @@ impl AccessStore {
             for sql in [
                 "DELETE FROM catalog_rights WHERE principal = $1",
                 "DELETE FROM catalog_role_members WHERE member = $1",
+                "DELETE FROM catalog_policies WHERE principal = $1",
             ] {
                 it.execute(sql, &[Value::from(&principal)])?;
             }

@@ -25,7 +25,7 @@ impl Ground {
     async fn access(&self) -> Access {
         let config = StoreConfig::new(self.url.clone());
         let store = Store::open(config, &mut Registry::default()).await.unwrap();
-        Access::open(store, self.tokens.clone()).await.unwrap()
+        Access::open(store, self.tokens.clone(), AccessSettings::default()).await.unwrap()
     }
 
     async fn catalog(&self) -> CatalogStore {

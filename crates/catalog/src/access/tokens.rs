@@ -92,7 +92,11 @@ impl Access {
         self.issue(&who, role).await
     }
 
-    async fn issue(&self, who: &Who, role: Option<&str>) -> Result<AccessToken> {
+    /// An access token for a client that is known.
+    ///
+    /// # Errors
+    /// `Forbidden` when it does not have the role.
+    pub(crate) async fn issue(&self, who: &Who, role: Option<&str>) -> Result<AccessToken> {
         let client = clients::of(who).ok_or_else(|| {
             Error::new(Kind::NotAuthorized, "access tokens are given to clients only")
         })?;
@@ -116,7 +120,10 @@ impl Access {
     }
 
     /// Whose an access token is.
-    pub(super) async fn holder(&self, token: &str) -> Result<Who> {
+    ///
+    /// # Errors
+    /// `NotAuthorized` when it is not known, `AuthenticationTimeout` when it has ended.
+    pub(crate) async fn holder(&self, token: &str) -> Result<Who> {
         let unknown = || Error::new(Kind::NotAuthorized, "the access token is not known");
         if token.len() > TOKEN_BYTES_MAX {
             return Err(unknown());

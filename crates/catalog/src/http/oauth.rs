@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::{Ground, answer};
 use crate::access::{AccessToken, KEY_PREFIX, bearer};
 use crate::error::Kind;
+use crate::service::Who;
 
 /// Longest form, in bytes.
 const FORM_BYTES_MAX: u64 = 16 << 10;
@@ -65,8 +66,8 @@ fn invalid(description: &str) -> Failure {
 }
 
 /// Answers a request for a token.
-pub(super) async fn reply(ground: &Ground, request: Request) -> Response {
-    match give(ground, request).await {
+pub(super) async fn reply(ground: &Ground, request: Request, who: &mut Option<Who>) -> Response {
+    match give(ground, request, who).await {
         Ok(AccessToken { token, lifetime, role }) => {
             let given = Given {
                 access_token: token,
@@ -83,8 +84,12 @@ pub(super) async fn reply(ground: &Ground, request: Request) -> Response {
 }
 
 /// Answers a request to take a token back. One that nobody knows is as good as taken back.
-pub(super) async fn reply_to_revoke(ground: &Ground, request: Request) -> Response {
-    match revoke(ground, request).await {
+pub(super) async fn reply_to_revoke(
+    ground: &Ground,
+    request: Request,
+    who: &mut Option<Who>,
+) -> Response {
+    match revoke(ground, request, who).await {
         Ok(()) => answer::other(StatusCode::OK, &[(header::CACHE_CONTROL, NO_STORE)], Vec::new()),
         Err(failure) => refusal(failure),
     }
@@ -101,7 +106,7 @@ fn refusal(Failure { status, error, description }: Failure) -> Response {
 }
 
 /// Who asks is a client that shows its secret, or whoever shows a token of his own.
-async fn revoke(ground: &Ground, request: Request) -> Done<()> {
+async fn revoke(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done<()> {
     let headers = request.headers().clone();
     let form = form(request).await?;
     let access = &ground.access;
@@ -113,22 +118,25 @@ async fn revoke(ground: &Ground, request: Request) -> Done<()> {
             access.client_by_secret(&id, &secret).map_err(|it| failure(&it, "invalid_client"))?
         }
     };
+    let who = seen.insert(who);
     let token = field(&form, "token")?.ok_or_else(|| invalid("`token` is missing"))?;
     if token.starts_with(KEY_PREFIX) {
         let description = "API keys are removed below `/catalog/management/v1/clients`";
         return Err(Failure { error: "unsupported_token_type", ..invalid(description) });
     }
-    access.revoke_token(&who, token).await.map_err(|error| failure(&error, "invalid_client"))
+    access.revoke_token(who, token).await.map_err(|error| failure(&error, "invalid_client"))
 }
 
-async fn give(ground: &Ground, request: Request) -> Done<AccessToken> {
+async fn give(ground: &Ground, request: Request, seen: &mut Option<Who>) -> Done<AccessToken> {
     let headers = request.headers().clone();
     let form = form(request).await?;
     let role = role(field(&form, "scope")?)?;
     match field(&form, "grant_type")? {
         Some("client_credentials") => {
             let (id, secret) = credentials(&headers, &form)?;
-            let given = ground.access.token_for(&id, &secret, role).await;
+            let known = ground.access.client_by_secret(&id, &secret);
+            let who = seen.insert(known.map_err(|error| failure(&error, "invalid_client"))?);
+            let given = ground.access.issue(who, role).await;
             given.map_err(|error| failure(&error, "invalid_client"))
         }
         Some(TOKEN_EXCHANGE) => {
@@ -140,6 +148,8 @@ async fn give(ground: &Ground, request: Request) -> Done<AccessToken> {
             }
             let token = field(&form, "subject_token")?;
             let token = token.ok_or_else(|| invalid("`subject_token` is missing"))?;
+            let known = ground.access.holder(token).await;
+            seen.clone_from(&known.ok());
             let given = ground.access.token_after(token, role).await;
             given.map_err(|error| failure(&error, "invalid_grant"))
         }

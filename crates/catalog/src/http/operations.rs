@@ -15,6 +15,8 @@ pub enum Method {
     Head,
     /// `POST`
     Post,
+    /// `PUT`
+    Put,
     /// `DELETE`
     Delete,
 }
@@ -27,6 +29,7 @@ impl Method {
             Method::Get => "GET",
             Method::Head => "HEAD",
             Method::Post => "POST",
+            Method::Put => "PUT",
             Method::Delete => "DELETE",
         }
     }
@@ -36,6 +39,7 @@ impl Method {
             Method::Get => MethodFilter::GET,
             Method::Head => MethodFilter::HEAD,
             Method::Post => MethodFilter::POST,
+            Method::Put => MethodFilter::PUT,
             Method::Delete => MethodFilter::DELETE,
         }
     }
@@ -93,6 +97,10 @@ pub enum Op {
     CreateRole,
     ChangeMembers,
     DeleteRole,
+    Audit,
+    ListPolicies,
+    PutPolicy,
+    DeletePolicy,
     ListGrants,
     Grant,
     Revoke,
@@ -126,6 +134,10 @@ impl Op {
             | Op::CreateRole
             | Op::ChangeMembers
             | Op::DeleteRole
+            | Op::Audit
+            | Op::ListPolicies
+            | Op::PutPolicy
+            | Op::DeletePolicy
             | Op::ListGrants
             | Op::Grant
             | Op::Revoke => false,
@@ -165,6 +177,10 @@ const fn post(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Post, path }
 }
 
+const fn put(path: &'static str, op: Op) -> Operation {
+    Operation { op, method: Method::Put, path }
+}
+
 const fn delete(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Delete, path }
 }
@@ -185,12 +201,13 @@ const CLIENTS: &str = "/management/v1/clients";
 const KEYS: &str = "/management/v1/clients/{client}/keys";
 const ROLES: &str = "/management/v1/roles";
 const ROLE: &str = "/management/v1/roles/{role}";
+const POLICY: &str = "/management/v1/{prefix}/policies/{policy}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
 const PROTECTION: &str = "/management/v1/{prefix}/protection";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 59] = [
+const OPERATIONS: [Operation; 63] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -239,6 +256,10 @@ const OPERATIONS: [Operation; 59] = [
     post(ROLES, Op::CreateRole),
     post("/management/v1/roles/{role}/members", Op::ChangeMembers),
     delete(ROLE, Op::DeleteRole),
+    get("/management/v1/audit", Op::Audit),
+    get("/management/v1/{prefix}/policies", Op::ListPolicies),
+    put(POLICY, Op::PutPolicy),
+    delete(POLICY, Op::DeletePolicy),
     get(GRANTS, Op::ListGrants),
     post(GRANTS, Op::Grant),
     post("/management/v1/{prefix}/grants/revoke", Op::Revoke),

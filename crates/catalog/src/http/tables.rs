@@ -83,7 +83,11 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
         Some(moment) => catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?,
         None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
     };
-    let end = Tail::default().finish()?;
+    let mut tail = Tail::default();
+    if let Some(restrictions) = catalog.restrictions_for(&input.who, &warehouse, &ident) {
+        tail.put("read-restrictions", &*restrictions)?;
+    }
+    let end = tail.finish()?;
     let tag = end.tag(entry.etag(snapshots));
     if input.has(&tag) {
         return answer::not_modified(&tag);
@@ -142,7 +146,9 @@ pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
 
 pub(super) async fn credentials(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    input.ground.catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    let catalog = &input.ground.catalog;
+    catalog.table_exists(&input.who, &warehouse, &ident).await?;
+    catalog.require_unrestricted(&input.who, &warehouse, &ident)?;
     answer::of(&Credentials { storage_credentials: [] })
 }
 

@@ -1,10 +1,12 @@
 //! The routes behind a real socket and the shell, asked as clients ask.
 
+mod audit;
 mod flows;
 mod hostile;
 mod lists;
 mod oauth;
 mod plans;
+mod restrict;
 mod rights;
 mod time;
 
@@ -23,7 +25,7 @@ use testkit::{Client, Request, Response, Scratch};
 use tokio::runtime::Runtime;
 
 use super::*;
-use crate::access::Access;
+use crate::access::{Access, AccessSettings};
 use crate::service::{Settings, Who};
 
 /// A server with a catalog, and an operator's token.
@@ -55,7 +57,8 @@ impl Server {
             let url = StoreUrl::Sqlite(scratch.path().join("db"));
             let mut registry = Registry::default();
             let store = Store::open(StoreConfig::new(url), &mut registry).await.unwrap();
-            let access = Access::open(store.clone(), tokens.clone()).await.unwrap();
+            let settings = AccessSettings::default();
+            let access = Access::open(store.clone(), tokens.clone(), settings).await.unwrap();
             let settings = Settings {
                 warehouse: "main".to_owned(),
                 root: format!("file://{}/w", scratch.path().display()),

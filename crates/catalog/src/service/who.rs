@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use crate::access::Restrictions;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
 use crate::store::Stamp;
@@ -121,6 +122,16 @@ pub trait Authority: Send + Sync {
         right: Right,
         object: Object<'_>,
     ) -> Result<()>;
+
+    /// What a principal may read of a table; none when it is all of it.
+    fn restrictions(
+        &self,
+        _who: &Who,
+        _warehouse: &Warehouse,
+        _ident: &TableIdent,
+    ) -> Option<Arc<Restrictions>> {
+        None
+    }
 
     /// Takes over that something has another name or is gone: what was given on it is not given on
     /// what gets its name next.

@@ -61,6 +61,7 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
     let shell = Shell::new(limits, tokens.clone(), drain.clone(), http_metrics, ids)
         .streaming(&catalog::http::STREAMING);
     let (routes, face) = lake.routes();
+    let ending = lake.ending();
     let routes = open_routes(&drain, Metrics::new(registry)).merge(routes);
     let address = listener.address();
     let written = data_dir.write_addresses(address, &[]);
@@ -76,6 +77,7 @@ async fn run(source: &Source, data_dir: &DataDir, tokens: Tokens) -> Result<()> 
         _ = working => {}
         _ = background => {}
     }
+    ending.write().await;
     store.close().await;
     data_dir.remove_addresses().context("failed to remove the addresses")?;
     tracing::info!("stopped");

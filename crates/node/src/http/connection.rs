@@ -21,9 +21,9 @@ use super::server::Limits;
 use super::socket::Socket;
 use super::stream::Kept;
 
-/// Who is at the other end of a request's connection.
+/// Who is at the other end of a request's connection: an extension of every request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+pub struct Peer(pub SocketAddr);
 
 /// Serves one connection until either side ends it. Told that the server is `closing`, it finishes
 /// the request it is in.

@@ -52,10 +52,12 @@ pub(super) fn relation(
     found?.get(0)
 }
 
-/// Removes what was given on a table or a view that goes, in the transaction that removes it.
+/// Removes what was given on a table or a view that goes, and its policies, in the transaction that
+/// removes it.
 pub(crate) fn forget_relation(it: &mut dyn Transaction, id: &str) -> Stored<()> {
-    let sql = "DELETE FROM catalog_rights WHERE object = $1 AND kind = 'relation'";
-    match it.execute(sql, &[id.into()])? {
+    let rights = "DELETE FROM catalog_rights WHERE object = $1 AND kind = 'relation'";
+    let policies = "DELETE FROM catalog_policies WHERE relation = $1";
+    match it.execute(rights, &[id.into()])? + it.execute(policies, &[id.into()])? {
         0 => Ok(()),
         _ => changed(it),
     }
@@ -63,7 +65,8 @@ pub(crate) fn forget_relation(it: &mut dyn Transaction, id: &str) -> Stored<()> 
 
 /// Tells servers of another name of a table or a view, in the transaction that gives it.
 pub(crate) fn relation_moved(it: &mut dyn Transaction, id: &str) -> Stored<()> {
-    let sql = "SELECT object FROM catalog_rights WHERE object = $1 AND kind = 'relation' LIMIT 1";
+    let sql = "SELECT object FROM catalog_rights WHERE object = $1 AND kind = 'relation' \
+        UNION ALL SELECT relation FROM catalog_policies WHERE relation = $1 LIMIT 1";
     match it.query_one(sql, &[id.into()])? {
         None => Ok(()),
         Some(_) => changed(it),

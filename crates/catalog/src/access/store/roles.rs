@@ -58,8 +58,12 @@ impl AccessStore {
             }
             let sql = "DELETE FROM catalog_role_members WHERE role = $1";
             it.execute(sql, &[Value::from(&role)])?;
-            let sql = "DELETE FROM catalog_rights WHERE principal = $1";
-            it.execute(sql, &[principal(&role).into()])?;
+            for sql in [
+                "DELETE FROM catalog_rights WHERE principal = $1",
+                "DELETE FROM catalog_policies WHERE principal = $1",
+            ] {
+                it.execute(sql, &[principal(&role).into()])?;
+            }
             changed(it)
         });
         Ok(written.await?)

@@ -69,7 +69,8 @@ async fn keys_are_refused_by_field() {
     let scratch = Scratch::new();
     let tokens = Tokens::open(scratch.path()).unwrap();
     let url = StoreUrl::Sqlite(scratch.path().join("db"));
-    let access = Ground { scratch, url, tokens }.access().await;
+    let ground = Ground { scratch, url, tokens };
+    let access = ground.access().await;
     let id = access.create_client(&operator(), "a", false).await.unwrap().client.client_id;
     let long = "x".repeat(101);
     for (name, lifetime, expected) in [
@@ -118,6 +119,41 @@ async fn a_token_that_is_taken_back_is_good_nowhere() {
         assert_eq!(&*who.id, &*made.client.principal);
     })
     .await;
+}
+
+#[tokio::test]
+async fn who_asks_for_too_many_tokens_loses_his_own() {
+    let scratch = Scratch::new();
+    let tokens = Tokens::open(scratch.path()).unwrap();
+    let url = StoreUrl::Sqlite(scratch.path().join("db"));
+    let ground = Ground { scratch, url, tokens };
+    let access = ground.access().await;
+    let row = |client: &str, ends_ms| super::tokens::TokenRow {
+        client: client.to_owned(),
+        role: None,
+        ends_ms,
+    };
+    let hash = |number: usize| random::hash(&number.to_string());
+    let store = &access.0.store;
+    store.insert_token(hash(0), row("quiet", 1000), 0).await.unwrap();
+    let numbers: Vec<usize> = (1..=TOKENS_OF_CLIENT_MAX).collect();
+    for some in numbers.chunks(128) {
+        let all = some.iter().map(|number| {
+            let ends_ms = 1000 + u64::try_from(*number).unwrap();
+            store.insert_token(hash(*number), row("loud", ends_ms), 0)
+        });
+        futures_util::future::try_join_all(all).await.unwrap();
+    }
+    let is_there = async |number| store.token(hash(number)).await.unwrap().is_some();
+    assert!(is_there(1).await && is_there(2).await);
+    let last = TOKENS_OF_CLIENT_MAX + 1;
+    store.insert_token(hash(last), row("loud", 100_000), 0).await.unwrap();
+    assert!(!is_there(1).await);
+    for kept in [0, 2, TOKENS_OF_CLIENT_MAX, last] {
+        assert!(is_there(kept).await, "{kept}");
+    }
+    store.forget_tokens(50_000).await.unwrap();
+    assert!(!is_there(0).await && !is_there(2).await && is_there(last).await);
 }
 
 #[tokio::test]

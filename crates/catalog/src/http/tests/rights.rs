@@ -61,7 +61,12 @@ fn need(op: Op) -> Need {
         | Op::SetRetention
         | Op::DropView
         | Op::RenameView => Need::To(Right::Manage),
-        Op::ListGrants | Op::Grant | Op::Revoke => Need::To(Right::Grant),
+        Op::ListGrants
+        | Op::Grant
+        | Op::Revoke
+        | Op::ListPolicies
+        | Op::PutPolicy
+        | Op::DeletePolicy => Need::To(Right::Grant),
         Op::ListClients
         | Op::CreateClient
         | Op::RotateClient
@@ -73,7 +78,8 @@ fn need(op: Op) -> Need {
         | Op::ListRoles
         | Op::CreateRole
         | Op::ChangeMembers
-        | Op::DeleteRole => Need::ToOperate,
+        | Op::DeleteRole
+        | Op::Audit => Need::ToOperate,
     }
 }
 
@@ -96,6 +102,8 @@ fn body(server: &Server, op: Op) -> Value {
         Op::RenameTable | Op::RenameView => {
             json!({"source": ident("t"), "destination": ident("u")})
         }
+        Op::PutPolicy => json!({"principal": "*", "namespace": ["n"], "table": "t",
+            "row-filter": true}),
         Op::CreateView => new_view("v"),
         Op::ReplaceView => commit,
         Op::ReportMetrics => json!({"report-type": "scan-report"}),
@@ -121,6 +129,7 @@ fn path(operation: &Operation) -> String {
         ("{key}", "ck_0"),
         ("{role}", "r"),
         ("{dropped}", "tb_0"),
+        ("{policy}", "p"),
     ] {
         path = path.replace(part, value);
     }
@@ -168,7 +177,7 @@ fn every_operation_asks_for_its_right() {
         for operation in operations() {
             let need = need(operation.op);
             let (method, path) = (operation.method.name(), path(operation));
-            let body = (method == "POST").then(|| body(&server, operation.op));
+            let body = matches!(method, "POST" | "PUT").then(|| body(&server, operation.op));
             let about = format!("{right:?} {:?}", operation.op);
             let nobody = server.ask_as(None, method, &path, body.as_ref());
             let is_known = server.ask_as(Some(&everywhere), method, &path, body.as_ref());
@@ -208,7 +217,8 @@ fn what_clients_are_told_of_is_there_and_nothing_else() {
         let is_told = told.iter().any(|it| *it == json!(text));
         assert_eq!(is_told, operation.op.is_told(), "{text}");
         let (method, path) = (operation.method.name(), path(operation));
-        let response = server.ask(method, &path, (method == "POST").then(|| json!({})).as_ref());
+        let response =
+            server.ask(method, &path, matches!(method, "POST" | "PUT").then(|| json!({})).as_ref());
         let is_missing = response.status == 406;
         if is_told {
             assert!(!is_missing, "{text}");
@@ -244,7 +254,7 @@ fn a_right_to_a_table_is_none_to_its_neighbours() {
         ("GET", tables.to_owned(), 403),
         ("GET", "/v1/main/namespaces/n".to_owned(), 403),
     ] {
-        let body = (method == "POST").then_some(&commit);
+        let body = matches!(method, "POST" | "PUT").then_some(&commit);
         let response = server.ask_as(Some(&token), method, &path, body);
         assert_eq!(response.status, expected, "{method} {path} {}", response.text());
     }

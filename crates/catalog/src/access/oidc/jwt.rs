@@ -1,0 +1,157 @@
+//! A signed token, taken apart: hostile bytes until its signature was verified.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Map, Value};
+
+use super::keys::Algorithm;
+use super::{Issuer, refused};
+use crate::error::{Error, Kind, Result};
+use crate::json::Fragment;
+
+/// Most groups that a token names.
+pub(super) const GROUPS_MAX: usize = 200;
+
+/// Longest name of a key, in bytes.
+const KEY_BYTES_MAX: usize = 200;
+
+/// What a token may say of its type: others are for other purposes.
+const TYPES: [&str; 3] = ["JWT", "at+jwt", "application/at+jwt"];
+
+/// A token that was not verified.
+#[derive(Debug)]
+pub(super) struct Token<'a> {
+    pub(super) algorithm: Algorithm,
+    /// The key that it says it was signed with.
+    pub(super) key: Option<String>,
+    /// Who it says has signed it.
+    pub(super) issuer: String,
+    /// What was signed.
+    pub(super) signed: &'a str,
+    pub(super) signature: Vec<u8>,
+    claims: Map<String, Value>,
+}
+
+/// What a verified token says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Claimed {
+    pub(super) principal: String,
+    pub(super) groups: Vec<String>,
+    /// Until when it is good (milliseconds since 1970), leeway included.
+    pub(super) ends_ms: u64,
+}
+
+/// An object whose names come once: readers differ in which of two they take.
+fn object(part: &str) -> Result<Map<String, Value>> {
+    let bytes = URL_SAFE_NO_PAD.decode(part).map_err(|_| refused("it is no base64url"))?;
+    let text = Fragment::parse(bytes.into()).map_err(|_| refused("a part of it is no JSON"))?;
+    unique(&text).ok_or_else(|| refused("a part of it is no object, or names something twice"))
+}
+
+/// The members of an object, if it is one and no name comes twice.
+pub(super) fn unique(text: &Fragment) -> Option<Map<String, Value>> {
+    let count = text.members().ok()?.count();
+    let members: Map<String, Value> = text.decode().ok()?;
+    (members.len() == count).then_some(members)
+}
+
+impl<'a> Token<'a> {
+    /// Takes a token apart.
+    ///
+    /// # Errors
+    /// `NotAuthorized` when it is none, or not of a kind that is taken.
+    pub(super) fn parse(text: &'a str) -> Result<Token<'a>> {
+        let (signed, signature) = text.rsplit_once('.').ok_or_else(|| refused("it is none"))?;
+        let (header, claims) = signed.split_once('.').ok_or_else(|| refused("it is none"))?;
+        let signature =
+            URL_SAFE_NO_PAD.decode(signature).map_err(|_| refused("it is no base64url"))?;
+        let header = object(header)?;
+        let said = |name: &str| header.get(name).map(|it| it.as_str().unwrap_or_default());
+        // What has to be understood is not, and what changes how the rest is read neither.
+        if header.contains_key("crit") || header.contains_key("b64") {
+            return Err(refused("it has extensions that are not known here"));
+        }
+        if said("typ").is_some_and(|it| !TYPES.iter().any(|known| known.eq_ignore_ascii_case(it))) {
+            return Err(refused("its `typ` is for another purpose"));
+        }
+        let algorithm = said("alg").and_then(Algorithm::of);
+        let algorithm =
+            algorithm.ok_or_else(|| refused("its `alg` is not one that is taken here"))?;
+        let key = said("kid").map(str::to_owned);
+        if key.as_ref().is_some_and(|it| it.is_empty() || it.len() > KEY_BYTES_MAX) {
+            return Err(refused("its `kid` is none"));
+        }
+        let claims = object(claims)?;
+        let issuer = claims.get("iss").and_then(Value::as_str);
+        let issuer = issuer.ok_or_else(|| refused("it has no `iss`"))?.to_owned();
+        Ok(Token { algorithm, key, issuer, signed, signature, claims })
+    }
+
+    /// What it says, once its signature was verified.
+    ///
+    /// # Errors
+    /// `NotAuthorized` when it is for others, for later, or says not who somebody is;
+    /// `AuthenticationTimeout` when it has ended.
+    pub(super) fn claims(&self, issuer: &Issuer, now_ms: u64) -> Result<Claimed> {
+        let is_audience = |it: &Value| it.as_str() == Some(&issuer.audience);
+        let is_for_us = match self.claims.get("aud") {
+            Some(Value::Array(all)) => all.iter().any(is_audience),
+            Some(one) => is_audience(one),
+            None => false,
+        };
+        if !is_for_us {
+            return Err(refused("its `aud` is another"));
+        }
+        let leeway_ms = issuer.leeway_seconds.saturating_mul(1000);
+        let ends_ms = self.time("exp")?.ok_or_else(|| refused("it has no `exp`"))?;
+        let ends_ms = ends_ms.saturating_add(leeway_ms);
+        if ends_ms <= now_ms {
+            let message = "the token has ended; ask its issuer for another one";
+            return Err(Error::new(Kind::AuthenticationTimeout, message));
+        }
+        for name in ["nbf", "iat"] {
+            if self.time(name)?.is_some_and(|begins| begins > now_ms.saturating_add(leeway_ms)) {
+                return Err(refused(&format!("its `{name}` is in the future")));
+            }
+        }
+        let principal = self.claims.get(&issuer.principal_claim).and_then(Value::as_str);
+        let principal = principal.filter(|it| !it.is_empty());
+        let missing = || refused(&format!("it has no `{}`", issuer.principal_claim));
+        let principal = principal.ok_or_else(missing)?.to_owned();
+        let groups = self.groups(&issuer.groups_claim)?;
+        Ok(Claimed { principal, groups, ends_ms })
+    }
+
+    /// A time in milliseconds since 1970; it is written in seconds, maybe with a fraction.
+    fn time(&self, name: &str) -> Result<Option<u64>> {
+        let Some(value) = self.claims.get(name) else { return Ok(None) };
+        let whole = match value.as_u64() {
+            Some(seconds) => Some(seconds),
+            // The part before the point: what ends within a second has ended.
+            None if value.is_f64() => {
+                let text = value.to_string();
+                text.split_once('.').and_then(|(whole, _)| whole.parse().ok())
+            }
+            None => None,
+        };
+        let whole = whole.ok_or_else(|| refused(&format!("its `{name}` is no time")))?;
+        Ok(Some(whole.saturating_mul(1000)))
+    }
+
+    fn groups(&self, name: &str) -> Result<Vec<String>> {
+        let groups: Vec<String> = match self.claims.get(name) {
+            None | Some(Value::Null) => Vec::new(),
+            Some(Value::String(words)) => words.split_whitespace().map(str::to_owned).collect(),
+            Some(Value::Array(all)) => {
+                let all = all.iter().map(|it| it.as_str().map(str::to_owned));
+                let all = all.collect::<Option<Vec<_>>>();
+                all.ok_or_else(|| refused(&format!("its `{name}` is no list of texts")))?
+            }
+            Some(_) => return Err(refused(&format!("its `{name}` is no list of texts"))),
+        };
+        if groups.len() > GROUPS_MAX || groups.iter().any(String::is_empty) {
+            return Err(refused(&format!("its `{name}` has more than {GROUPS_MAX}, or none")));
+        }
+        Ok(groups)
+    }
+}

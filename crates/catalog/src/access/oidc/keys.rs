@@ -1,0 +1,196 @@
+//! An issuer's keys (RFC 7517), and signatures by them (RFC 7518).
+//!
+//! What a key is decides how a signature by it is verified; what a token says of that has to be the
+//! same. So nobody has a public key taken for a secret one, or a signature for none.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256, RsaPublicKeyComponents,
+    UnparsedPublicKey,
+};
+use serde_json::{Map, Value};
+
+use super::jwt::{Token, unique};
+use super::{JWKS_BYTES_MAX, refused};
+use crate::error::Result;
+use crate::json::Fragment;
+
+/// Most keys of an issuer.
+const KEYS_MAX: usize = 100;
+
+/// How a token is signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    Rs256,
+    Es256,
+    EdDsa,
+}
+
+impl Algorithm {
+    pub(super) const ALL: [Algorithm; 3] = [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Algorithm::Rs256 => "RS256",
+            Algorithm::Es256 => "ES256",
+            Algorithm::EdDsa => "EdDSA",
+        }
+    }
+
+    pub(super) fn of(name: &str) -> Option<Algorithm> {
+        Algorithm::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
+/// A set of keys that is none.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the keys of an issuer: {0}")]
+pub(super) struct NoKeys(&'static str);
+
+#[derive(Debug)]
+struct Key {
+    id: Option<String>,
+    public: Public,
+}
+
+#[derive(Debug)]
+enum Public {
+    /// Modulus and exponent.
+    Rsa(Vec<u8>, Vec<u8>),
+    /// A point of P-256, uncompressed.
+    P256(Vec<u8>),
+    Ed25519(Vec<u8>),
+}
+
+impl Public {
+    fn algorithm(&self) -> Algorithm {
+        match self {
+            Public::Rsa(..) => Algorithm::Rs256,
+            Public::P256(_) => Algorithm::Es256,
+            Public::Ed25519(_) => Algorithm::EdDsa,
+        }
+    }
+
+    fn verify(&self, signed: &[u8], signature: &[u8]) -> bool {
+        let verified = match self {
+            Public::Rsa(n, e) => {
+                let key = RsaPublicKeyComponents { n, e };
+                key.verify(&RSA_PKCS1_2048_8192_SHA256, signed, signature)
+            }
+            Public::P256(point) => {
+                let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
+                key.verify(signed, signature)
+            }
+            Public::Ed25519(point) => {
+                UnparsedPublicKey::new(&ED25519, point).verify(signed, signature)
+            }
+        };
+        verified.is_ok()
+    }
+}
+
+/// An issuer's keys.
+#[derive(Debug)]
+pub(super) struct Keys(Vec<Key>);
+
+/// Reads a file of keys, as far as it may go.
+pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // One more shows that it is too long, which no JSON survives.
+    File::open(path)?.take(JWKS_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+impl Keys {
+    /// Reads a set of keys. Those that are for other purposes or algorithms are left out.
+    ///
+    /// # Errors
+    /// When it is none, has too many, or two of the same name.
+    pub(super) fn parse(
+        bytes: Vec<u8>,
+        algorithms: &[Algorithm],
+    ) -> std::result::Result<Keys, NoKeys> {
+        let text = Fragment::parse(bytes.into()).map_err(|_| NoKeys("they are no JSON"))?;
+        let list = text.get("keys").ok_or(NoKeys("there is no `keys`"))?;
+        let list = list.items().map_err(|_| NoKeys("`keys` is no list"))?;
+        let mut keys: Vec<Key> = Vec::new();
+        for (index, item) in list.enumerate() {
+            if index >= KEYS_MAX {
+                return Err(NoKeys("there are too many"));
+            }
+            let members = unique(&item).ok_or(NoKeys("one of them names something twice"))?;
+            let Some(key) = key(&members).filter(|it| algorithms.contains(&it.public.algorithm()))
+            else {
+                continue;
+            };
+            if key.id.is_some() && keys.iter().any(|it| it.id == key.id) {
+                return Err(NoKeys("two have the same `kid`"));
+            }
+            keys.push(key);
+        }
+        Ok(Keys(keys))
+    }
+
+    /// Whether the key that a token was signed with is there.
+    pub(super) fn has(&self, token: &Token<'_>) -> bool {
+        self.key(token).is_some()
+    }
+
+    /// The key that a token was signed with. A token that names none is taken where there is one
+    /// key only that it could mean.
+    fn key(&self, token: &Token<'_>) -> Option<&Key> {
+        let mut all = self.0.iter().filter(|it| it.public.algorithm() == token.algorithm);
+        match &token.key {
+            Some(id) => all.find(|it| it.id.as_ref() == Some(id)),
+            None => {
+                let one = all.next();
+                one.filter(|_| all.next().is_none())
+            }
+        }
+    }
+
+    /// Verifies a token's signature.
+    ///
+    /// # Errors
+    /// `NotAuthorized` when there is no such key, or the signature is another's.
+    pub(super) fn verify(&self, token: &Token<'_>) -> Result<()> {
+        let key = self.key(token).ok_or_else(|| refused("its key is not one of its issuer's"))?;
+        match key.public.verify(token.signed.as_bytes(), &token.signature) {
+            true => Ok(()),
+            false => Err(refused("its signature is wrong")),
+        }
+    }
+}
+
+/// A key that signatures can be verified with; none of another kind.
+fn key(members: &Map<String, Value>) -> Option<Key> {
+    let said = |name: &str| members.get(name).map(|it| it.as_str().unwrap_or_default());
+    let bytes = |name: &str| said(name).and_then(|text| URL_SAFE_NO_PAD.decode(text).ok());
+    if said("use").is_some_and(|it| it != "sig") {
+        return None;
+    }
+    if let Some(operations) = members.get("key_ops") {
+        operations.as_array()?.iter().find(|it| it.as_str() == Some("verify"))?;
+    }
+    let public = match (said("kty")?, said("crv")) {
+        ("RSA", _) => Public::Rsa(bytes("n")?, bytes("e")?),
+        ("EC", Some("P-256")) => {
+            let (x, y) = (bytes("x")?, bytes("y")?);
+            if x.len() != 32 || y.len() != 32 {
+                return None;
+            }
+            Public::P256([&[4], &x[..], &y].concat())
+        }
+        ("OKP", Some("Ed25519")) => Public::Ed25519(bytes("x").filter(|it| it.len() == 32)?),
+        _ => return None,
+    };
+    if said("alg").is_some_and(|it| it != public.algorithm().name()) {
+        return None;
+    }
+    Some(Key { id: said("kid").map(str::to_owned), public })
+}

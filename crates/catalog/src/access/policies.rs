@@ -1,0 +1,392 @@
+//! Policies: what part of a table a principal may read, though he may read the table. They are told
+//! to clients that load it, who keep to them, and to the planning of scans.
+//!
+//! Several policies for one principal restrict him by all of them. A token for one role lifts none.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::roles::{self, Roles};
+use super::{Access, Rights};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::json::Fragment;
+use crate::schema::{Action, Restrictable};
+use crate::service::{Object, Who};
+use crate::warehouse::Warehouse;
+
+/// Most policies.
+pub const POLICIES_MAX: usize = 10_000;
+
+/// Most columns that a policy has a projection for.
+pub const PROJECTIONS_MAX: usize = 500;
+
+/// Bytes that all policies of a table may take together: all of them may have to be told at once.
+pub const TABLE_POLICIES_BYTES_MAX: usize = 32 << 10;
+
+/// Longest name of a policy, in bytes.
+const NAME_BYTES_MAX: usize = 100;
+
+/// In place of a principal: everybody but operators.
+const EVERYBODY: &str = "*";
+
+/// A policy, as it is asked for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NewPolicy {
+    /// Who is restricted: a principal or a role, or `*` for everybody but operators.
+    pub principal: String,
+    /// Where the table is.
+    pub namespace: NamespaceIdent,
+    /// Which table.
+    pub table: String,
+    /// Which rows he may read, as a predicate of Iceberg's interface; none for all.
+    #[serde(default)]
+    pub row_filter: Option<Value>,
+    /// How columns are shown to him.
+    #[serde(default)]
+    pub column_projections: Vec<NewProjection>,
+    /// Whether he is trusted to keep to it with credentials for the table's files in hand.
+    #[serde(default)]
+    pub trusted: bool,
+}
+
+/// How a column is shown.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NewProjection {
+    /// Its name.
+    #[serde(default)]
+    pub column: Option<String>,
+    /// Or its id.
+    #[serde(default)]
+    pub field_id: Option<i32>,
+    /// The name of an [`Action`].
+    pub action: String,
+}
+
+/// A policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PolicyRecord {
+    /// What it is called in its warehouse.
+    pub name: String,
+    /// Who is restricted.
+    pub principal: String,
+    /// Where the table is now.
+    pub namespace: NamespaceIdent,
+    /// What the table is called now.
+    pub table: String,
+    /// What he may read, and whether he is trusted.
+    #[serde(flatten)]
+    pub body: PolicyBody,
+}
+
+/// What a policy says, bound to ids of columns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PolicyBody {
+    /// Which rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_filter: Option<Value>,
+    /// Which columns are shown how.
+    #[serde(default)]
+    pub column_projections: Vec<Projection>,
+    /// Whether its principal may have credentials for the table's files.
+    pub trusted: bool,
+}
+
+/// How a column is shown, by its id.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Projection {
+    /// Which column.
+    pub field_id: i32,
+    /// The name of an [`Action`].
+    pub action: String,
+}
+
+/// What somebody may read of a table.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restrictions {
+    /// Rows that fulfil this; none for all.
+    pub row_filter: Option<Value>,
+    /// Columns that are shown in another way, by their ids.
+    pub projections: BTreeMap<i32, Action>,
+    /// Whether he may have credentials for the table's files.
+    pub is_trusted: bool,
+}
+
+impl Serialize for Restrictions {
+    /// As `read-restrictions` of Iceberg's interface.
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        if let Some(filter) = &self.row_filter {
+            map.serialize_entry("required-row-filter", filter)?;
+        }
+        if !self.projections.is_empty() {
+            let shown = self.projections.iter();
+            let shown: Vec<Value> = shown
+                .map(|(id, action)| json!({"action": action.name(), "field-id": id}))
+                .collect();
+            map.serialize_entry("required-column-projections", &shown)?;
+        }
+        map.end()
+    }
+}
+
+impl Restrictions {
+    fn add(&mut self, body: &PolicyBody) {
+        self.is_trusted &= body.trusted;
+        if let Some(filter) = &body.row_filter {
+            self.row_filter = Some(match self.row_filter.take() {
+                None => filter.clone(),
+                Some(others) => json!({"type": "and", "left": others, "right": filter}),
+            });
+        }
+        for Projection { field_id, action } in &body.column_projections {
+            // What an older server does not know shows nothing.
+            let action = Action::of(action).unwrap_or(Action::ReplaceWithNull);
+            let shown = self.projections.entry(*field_id).or_insert(action);
+            *shown = shown.stricter(action);
+        }
+    }
+}
+
+impl NewPolicy {
+    /// What it says, for a table with this schema.
+    fn bind(&self, schema: &Fragment) -> Result<PolicyBody> {
+        let refuse = |message: String| Err(Error::new(Kind::BadRequest, message));
+        if self.row_filter.is_none() && self.column_projections.is_empty() {
+            return refuse("a policy has a `row-filter` or `column-projections`".to_owned());
+        }
+        if self.column_projections.len() > PROJECTIONS_MAX {
+            return refuse(format!("`column-projections` has more than {PROJECTIONS_MAX} columns"));
+        }
+        let table = Restrictable::of(schema)?;
+        let row_filter = self.row_filter.as_ref().map(|filter| table.bind(filter)).transpose()?;
+        let mut column_projections: Vec<Projection> = Vec::new();
+        for NewProjection { column, field_id, action } in &self.column_projections {
+            let Some(known) = Action::of(action) else {
+                return refuse(format!("`column-projections`: `{action:.40}` is no action"));
+            };
+            let reference = match (column, field_id) {
+                (Some(name), None) => Value::from(name.as_str()),
+                (None, Some(id)) => Value::from(*id),
+                _ => return refuse("a projection has a `column` or a `field-id`".to_owned()),
+            };
+            let field_id = table.project(&reference, known)?;
+            if column_projections.iter().any(|it| it.field_id == field_id) {
+                return refuse(format!("`column-projections` has the column {field_id} twice"));
+            }
+            column_projections.push(Projection { field_id, action: action.clone() });
+        }
+        Ok(PolicyBody { row_filter, column_projections, trusted: self.trusted })
+    }
+}
+
+/// All policies, by the id of the warehouse and the table.
+#[derive(Debug, Default)]
+pub(super) struct Policies(HashMap<Box<str>, HashMap<TableIdent, Vec<PolicyRecord>>>);
+
+impl Policies {
+    /// Those that the store has, each with the id of its warehouse.
+    pub(super) fn new(all: Vec<(Box<str>, PolicyRecord)>) -> Policies {
+        let mut policies = Policies::default();
+        for (warehouse, policy) in all {
+            let ident =
+                TableIdent { namespace: policy.namespace.clone(), name: (*policy.table).into() };
+            let tables = policies.0.entry(warehouse).or_default();
+            tables.entry(ident).or_default().push(policy);
+        }
+        policies
+    }
+
+    fn restrictions(
+        &self,
+        who: &Who,
+        warehouse: &str,
+        ident: &TableIdent,
+        roles: &Roles,
+    ) -> Option<Restrictions> {
+        let all = self.0.get(warehouse)?.get(ident)?;
+        let own = roles.every_principal(who);
+        let mut sum = Restrictions { is_trusted: true, ..Restrictions::default() };
+        let mut is_restricted = false;
+        for policy in all {
+            if policy.principal == EVERYBODY || own.contains(&policy.principal) {
+                sum.add(&policy.body);
+                is_restricted = true;
+            }
+        }
+        is_restricted.then_some(sum)
+    }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(is_name) {
+        return Ok(());
+    }
+    let message = format!(
+        "the name of a policy has 1 to {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.` of ASCII"
+    );
+    Err(Error::new(Kind::BadRequest, message))
+}
+
+impl Access {
+    /// Refuses whoever may not say what others may read in a warehouse.
+    ///
+    /// # Errors
+    /// `Forbidden` without the right to grant on the warehouse.
+    pub fn may_restrict(&self, who: &Who, warehouse: &Warehouse) -> Result<()> {
+        self.may_grant(who, warehouse, Object::Warehouse, Rights::NONE)
+    }
+
+    /// Makes a policy, or another one in its place. `schema` is that of the table.
+    ///
+    /// # Errors
+    /// `Forbidden` of [`Access::may_restrict`]; `BadRequest` that names the field; `NotFound` when
+    /// there is no such role or client; `NoSuchTable`.
+    pub async fn put_policy(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        name: &str,
+        (new, schema): (&NewPolicy, &Fragment),
+    ) -> Result<PolicyRecord> {
+        self.may_restrict(who, warehouse)?;
+        check_name(name)?;
+        if new.principal != EVERYBODY {
+            roles::check_principal(&new.principal, roles::PRINCIPALS)?;
+            self.require_principal(&new.principal)?;
+        }
+        TableIdent::check_name(&new.table)?;
+        let policy = PolicyRecord {
+            name: name.to_owned(),
+            principal: new.principal.clone(),
+            namespace: new.namespace.clone(),
+            table: new.table.clone(),
+            body: new.bind(schema)?,
+        };
+        self.0.store.put_policy(warehouse.id(), &policy).await?;
+        self.load().await?;
+        Ok(policy)
+    }
+
+    /// Removes a policy.
+    ///
+    /// # Errors
+    /// `Forbidden` of [`Access::may_restrict`]; `NotFound`.
+    pub async fn delete_policy(&self, who: &Who, warehouse: &Warehouse, name: &str) -> Result<()> {
+        self.may_restrict(who, warehouse)?;
+        self.0.store.delete_policy(warehouse.id(), name).await?;
+        self.load().await
+    }
+
+    /// The policies of a warehouse, by name.
+    ///
+    /// # Errors
+    /// `Forbidden` of [`Access::may_restrict`].
+    pub fn policies(&self, who: &Who, warehouse: &Warehouse) -> Result<Vec<PolicyRecord>> {
+        self.may_restrict(who, warehouse)?;
+        let loaded = self.0.loaded.read();
+        let tables = loaded.policies.0.get(&**warehouse.id());
+        let mut all: Vec<PolicyRecord> =
+            tables.into_iter().flat_map(HashMap::values).flatten().cloned().collect();
+        all.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(all)
+    }
+
+    /// What somebody may read of a table; none when it is all of it.
+    pub(super) fn restrictions_of(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Option<Arc<Restrictions>> {
+        let loaded = self.0.loaded.read();
+        let roles = &loaded.roles;
+        loaded.policies.restrictions(who, warehouse.id(), ident, roles).map(Arc::new)
+    }
+}
+
+pub(super) fn no_such(name: &str) -> Error {
+    let shown: String = name.chars().take(NAME_BYTES_MAX).collect();
+    Error::new(Kind::NotFound, format!("Policy does not exist: {shown}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn body(filter: Option<Value>, projections: &[(i32, &str)], trusted: bool) -> PolicyBody {
+        let projections = projections.iter();
+        let column_projections = projections
+            .map(|(id, action)| Projection { field_id: *id, action: (*action).to_owned() })
+            .collect();
+        PolicyBody { row_filter: filter, column_projections, trusted }
+    }
+
+    #[test]
+    fn several_policies_restrict_by_all_of_them() {
+        let mut sum = Restrictions { is_trusted: true, ..Restrictions::default() };
+        sum.add(&body(Some(json!({"a": 1})), &[(1, "show-last-4")], true));
+        sum.add(&body(None, &[(1, "replace-with-null"), (2, "mask-alphanum")], true));
+        sum.add(&body(Some(json!({"b": 1})), &[(3, "of-a-later-version")], false));
+        assert!(!sum.is_trusted);
+        assert_eq!(
+            serde_json::to_value(&sum).unwrap(),
+            json!({
+                "required-row-filter": {"type": "and", "left": {"a": 1}, "right": {"b": 1}},
+                "required-column-projections": [
+                    {"action": "replace-with-null", "field-id": 1},
+                    {"action": "mask-alphanum", "field-id": 2},
+                    {"action": "replace-with-null", "field-id": 3},
+                ],
+            })
+        );
+    }
+
+    #[test]
+    fn a_policy_is_bound_to_its_table_or_refused() {
+        let schema = json!({"type": "struct", "fields": [
+            {"id": 7, "name": "mail", "required": false, "type": "string"}]});
+        let schema = Fragment::of(&schema).unwrap();
+        let base = json!({"principal": "role:bi", "namespace": ["n"], "table": "t"});
+        let with = |more: Value| {
+            let mut all = base.clone();
+            all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            serde_json::from_value::<NewPolicy>(all).unwrap()
+        };
+        let projected = |of: Value| with(json!({"column-projections": of}));
+        let bound =
+            projected(json!([{"column": "mail", "action": "show-last-4"}])).bind(&schema).unwrap();
+        assert_eq!(bound, body(None, &[(7, "show-last-4")], false));
+        for (policy, expected) in [
+            (with(json!({})), "has a `row-filter`"),
+            (with(json!({"row-filter": 5})), "`row-filter`"),
+            (projected(json!([{"action": "show-last-4"}])), "`column` or a `field-id`"),
+            (
+                projected(json!([{"column": "mail", "field-id": 7, "action": "show-last-4"}])),
+                "`column` or a `field-id`",
+            ),
+            (projected(json!([{"column": "mail", "action": "hide"}])), "`hide` is no action"),
+            (
+                projected(json!([{"column": "mail", "action": "show-last-4"},
+                    {"field-id": 7, "action": "show-first-4"}])),
+                "twice",
+            ),
+        ] {
+            let refused = policy.bind(&schema).unwrap_err();
+            assert!(refused.message.contains(expected), "{}", refused.message);
+        }
+        for (name, expected) in [("eu-only", true), ("", false), ("a/b", false), ("ä", false)] {
+            assert_eq!(check_name(name).is_ok(), expected, "{name}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What was written down of requests.
+
+use node::clock;
+use node::store::{Row, Value};
+
+use super::{AccessStore, Stored, ms};
+use crate::access::audit::{AuditFilter, AuditLine, outcome, statuses};
+use crate::error::{Error, Result};
+
+impl AccessStore {
+    /// Keeps lines.
+    pub(in crate::access) async fn write_audit(&self, lines: Vec<AuditLine>) -> Result<()> {
+        let written = self.0.transact("catalog.write_audit", move |it| {
+            for line in &lines {
+                let sql = "INSERT INTO catalog_audit (at_ms, principal, name, key, operation, \
+                    path, status, refusal, request, address) \
+                    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+                let text = |text: &Option<String>| text.as_ref().map_or(Value::Null, Value::from);
+                let parameters = [
+                    ms(line.at_ms)?,
+                    text(&line.principal),
+                    text(&line.name),
+                    text(&line.key),
+                    Value::from(&line.operation),
+                    // PostgreSQL keeps no such character.
+                    line.path.replace('\0', "\u{fffd}").into(),
+                    Value::Int(line.status.into()),
+                    text(&line.refusal),
+                    text(&line.request_id),
+                    text(&line.address),
+                ];
+                it.execute(sql, &parameters)?;
+            }
+            Ok(())
+        });
+        Ok(written.await?)
+    }
+
+    /// The newest lines that are wanted, one more than the page has room for.
+    pub(in crate::access) async fn audit(&self, filter: AuditFilter) -> Result<Vec<AuditLine>> {
+        let (from, to) = statuses(filter.outcome);
+        let limit = i64::try_from(filter.limit() + 1).map_err(Error::internal)?;
+        let until = i64::MAX.unsigned_abs();
+        let read = self.0.read("catalog.audit", move |it| {
+            let sql = "SELECT seq, at_ms, principal, name, key, operation, path, status, refusal, \
+                request, address FROM catalog_audit WHERE seq < $1 \
+                AND (CAST($2 AS TEXT) = '' OR principal = CAST($2 AS TEXT)) \
+                AND (CAST($3 AS TEXT) = '' OR operation = CAST($3 AS TEXT)) \
+                AND substr(path, 1, length(CAST($4 AS TEXT))) = CAST($4 AS TEXT) \
+                AND status >= $5 AND status <= $6 AND at_ms >= $7 AND at_ms < $8 \
+                ORDER BY seq DESC LIMIT $9";
+            let parameters = [
+                Value::Int(filter.before.unwrap_or(i64::MAX)),
+                Value::from(&filter.principal),
+                Value::from(&filter.operation),
+                Value::from(&filter.path),
+                Value::Int(from.into()),
+                Value::Int(to.into()),
+                ms(filter.since_ms.unwrap_or(0).min(until))?,
+                ms(filter.until_ms.unwrap_or(until).min(until))?,
+                Value::Int(limit),
+            ];
+            it.query(sql, &parameters)?.iter().map(line).collect::<Stored<Vec<_>>>()
+        });
+        Ok(read.await?)
+    }
+
+    /// Removes lines from before then, and those that are too many.
+    pub(in crate::access) async fn shorten_audit(
+        &self,
+        before_ms: u64,
+        lines_max: u64,
+    ) -> Result<()> {
+        let lines_max = i64::try_from(lines_max).unwrap_or(i64::MAX);
+        let written = self.0.transact_idempotent("catalog.shorten_audit", move |it| {
+            let sql = "DELETE FROM catalog_audit WHERE at_ms < $1 \
+                OR seq <= (SELECT MAX(seq) FROM catalog_audit) - $2";
+            it.execute(sql, &[ms(before_ms)?, Value::Int(lines_max)]).map(drop)
+        });
+        Ok(written.await?)
+    }
+}
+
+fn line(row: &Row) -> Stored<AuditLine> {
+    let (at_ms, status): (u64, u16) = (row.get(1)?, row.get(7)?);
+    Ok(AuditLine {
+        seq: row.get(0)?,
+        at: clock::rfc3339_of_ms(at_ms),
+        at_ms,
+        principal: row.get(2)?,
+        name: row.get(3)?,
+        key: row.get(4)?,
+        operation: row.get(5)?,
+        path: row.get(6)?,
+        outcome: outcome(status),
+        status,
+        refusal: row.get(8)?,
+        request_id: row.get(9)?,
+        address: row.get(10)?,
+    })
+}

@@ -1,0 +1,85 @@
+//! Policies at rest, by the ids of their tables.
+
+use node::store::{Row, StoreError, Transaction, Value};
+
+use super::objects::relation;
+use super::{AccessStore, Stored, changed, require_room};
+use crate::access::policies::{
+    POLICIES_MAX, PolicyBody, PolicyRecord, TABLE_POLICIES_BYTES_MAX, no_such,
+};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, SEPARATOR};
+
+impl AccessStore {
+    /// Keeps a policy in place of the one of its name.
+    pub(in crate::access) async fn put_policy(
+        &self,
+        warehouse: &str,
+        policy: &PolicyRecord,
+    ) -> Result<()> {
+        let (warehouse, policy) = (warehouse.to_owned(), policy.clone());
+        let body = serde_json::to_vec(&policy.body).map_err(Error::internal)?;
+        let written = self.0.transact("catalog.put_policy", move |it| {
+            let table = relation(it, &warehouse, &policy.namespace, &policy.table)?;
+            let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
+            it.execute(sql, &[Value::from(&warehouse), Value::from(&policy.name)])?;
+            require_room(it, "SELECT COUNT(*) FROM catalog_policies", POLICIES_MAX, "policies")?;
+            let sql = "SELECT body FROM catalog_policies WHERE relation = $1";
+            let others = it.query(sql, &[Value::from(&table)])?;
+            let others = others.iter().map(|row| row.get::<Vec<u8>>(0).map(|it| it.len()));
+            let bytes = others.sum::<Stored<usize>>()?;
+            if bytes + body.len() > TABLE_POLICIES_BYTES_MAX {
+                let message = format!(
+                    "the policies of the table have more than {TABLE_POLICIES_BYTES_MAX} bytes"
+                );
+                return Err(StoreError::refuse(Error::new(Kind::BadRequest, message)));
+            }
+            let sql = "INSERT INTO catalog_policies (warehouse, name, relation, principal, body) \
+                VALUES ($1, $2, $3, $4, $5)";
+            let parameters = [
+                Value::from(&warehouse),
+                Value::from(&policy.name),
+                table.into(),
+                Value::from(&policy.principal),
+                Value::from(&body[..]),
+            ];
+            it.execute(sql, &parameters)?;
+            changed(it)
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes a policy.
+    pub(in crate::access) async fn delete_policy(&self, warehouse: &str, name: &str) -> Result<()> {
+        let (warehouse, name) = (warehouse.to_owned(), name.to_owned());
+        let written = self.0.transact("catalog.delete_policy", move |it| {
+            let sql = "DELETE FROM catalog_policies WHERE warehouse = $1 AND name = $2";
+            match it.execute(sql, &[Value::from(&warehouse), Value::from(&name)])? {
+                0 => Err(StoreError::refuse(no_such(&name))),
+                _ => changed(it),
+            }
+        });
+        Ok(written.await?)
+    }
+}
+
+/// All policies, by the names that their tables have now, with the ids of their warehouses.
+pub(super) fn all(it: &mut dyn Transaction) -> Stored<Vec<(Box<str>, PolicyRecord)>> {
+    let sql = "SELECT p.warehouse, p.name, p.principal, t.namespace, t.name, p.body \
+        FROM catalog_policies p JOIN catalog_tables t ON t.id = p.relation \
+        ORDER BY p.warehouse, p.name";
+    it.query(sql, &[])?.iter().map(policy).collect()
+}
+
+fn policy(row: &Row) -> Stored<(Box<str>, PolicyRecord)> {
+    let path: String = row.get(3)?;
+    let body = serde_json::from_slice::<PolicyBody>(&row.get::<Vec<u8>>(5)?);
+    let policy = PolicyRecord {
+        name: row.get(1)?,
+        principal: row.get(2)?,
+        namespace: NamespaceIdent::new(path.split(SEPARATOR)).map_err(StoreError::refuse)?,
+        table: row.get(4)?,
+        body: body.map_err(|error| StoreError::refuse(Error::internal(error)))?,
+    };
+    Ok((row.get::<String>(0)?.into(), policy))
+}

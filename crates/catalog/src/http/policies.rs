@@ -1,0 +1,36 @@
+//! Policies, for those who may grant on their warehouse.
+
+use axum::response::Response;
+use serde::Serialize;
+
+use super::answer;
+use super::request::Input;
+use crate::access::{NewPolicy, PolicyRecord};
+use crate::error::Result;
+use crate::ident::TableIdent;
+
+#[derive(Serialize)]
+struct List {
+    policies: Vec<PolicyRecord>,
+}
+
+pub(super) fn list(input: &Input<'_>) -> Result<Response> {
+    let policies = input.ground.access.policies(&input.who, &*input.warehouse()?)?;
+    answer::of(&List { policies })
+}
+
+pub(super) async fn put(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
+    let (access, catalog) = (&input.ground.access, &input.ground.catalog);
+    access.may_restrict(&input.who, &warehouse)?;
+    let new: NewPolicy = input.body()?;
+    let ident = TableIdent::new(new.namespace.clone(), &new.table)?;
+    let schema = catalog.schema_of(&warehouse, &ident).await?;
+    answer::of(&access.put_policy(&input.who, &warehouse, name, (&new, &schema)).await?)
+}
+
+pub(super) async fn delete(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, name) = (input.warehouse()?, input.param("policy")?);
+    input.ground.access.delete_policy(&input.who, &warehouse, name).await?;
+    Ok(answer::done())
+}

@@ -1,0 +1,131 @@
+//! What part of a table somebody may read is told to him with the table.
+
+use super::*;
+
+const TABLE: &str = "/v1/main/namespaces/n/tables/t";
+const POLICIES: &str = "/management/v1/main/policies";
+
+/// A token of somebody who may manage everything and has the role `bi`.
+fn token(server: &Server) -> String {
+    let made = server.ask("POST", "/management/v1/clients", Some(&json!({"name": "bi"}))).json();
+    let principal = &made["principal"];
+    let token = server.runtime.block_on(async {
+        let (id, secret) =
+            (made["client-id"].as_str().unwrap(), made["client-secret"].as_str().unwrap());
+        server.access.token_for(id, secret, None).await.unwrap().token
+    });
+    let role = json!({"name": "bi", "members": [principal]});
+    assert_eq!(server.ask("POST", "/management/v1/roles", Some(&role)).status, 204);
+    let grant = json!({"principal": "role:bi", "rights": ["manage"]});
+    assert_eq!(server.ask("POST", "/management/v1/main/grants", Some(&grant)).status, 204);
+    token
+}
+
+fn put(server: &Server, name: &str, principal: &str, more: &Value) -> Response {
+    let mut all = json!({"principal": principal, "namespace": ["n"], "table": "t"});
+    all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    server.ask("PUT", &format!("{POLICIES}/{name}"), Some(&all))
+}
+
+#[test]
+fn a_policy_is_told_to_whom_it_is_for() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let token = token(&server);
+    let load = || server.ask_as(Some(&token), "GET", TABLE, None);
+    let before = load();
+    assert_eq!(before.json()["read-restrictions"], Value::Null);
+    let filter = json!({"row-filter": {"type": "gt", "term": "id", "value": 5}});
+    let masked = json!({"column-projections": [{"column": "data", "action": "mask-alphanum"}]});
+    let kept = put(&server, "rows", "role:bi", &filter);
+    assert_eq!(kept.status, 200, "{}", kept.text());
+    assert_eq!(put(&server, "columns", "*", &masked).status, 200);
+    let bound = json!({"type": "gt", "left": {"type": "reference", "id": 1},
+        "right": {"type": "literal", "value": 5}});
+    assert_eq!(kept.json()["row-filter"], bound);
+    let expected = json!({
+        "required-row-filter": bound,
+        "required-column-projections": [{"action": "mask-alphanum", "field-id": 2}],
+    });
+    let restricted = load();
+    assert_eq!(restricted.json()["read-restrictions"], expected);
+    assert_eq!(restricted.json()["metadata"], before.json()["metadata"]);
+    // Whoever has the table as it was shown before is not told that nothing has changed.
+    let ask_again = |tag: &str| {
+        let request = Request::new("GET", &format!("/catalog{TABLE}")).header("if-none-match", tag);
+        let request = request.header("authorization", &format!("Bearer {token}"));
+        server.send_bare(&request).status
+    };
+    assert_eq!(ask_again(before.header("etag").unwrap()), 200);
+    assert_eq!(ask_again(restricted.header("etag").unwrap()), 304);
+    // Operators see everything.
+    assert_eq!(server.ask("GET", TABLE, None).json()["read-restrictions"], Value::Null);
+}
+
+#[test]
+fn a_policy_keeps_from_files_and_follows_its_table() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let token = token(&server);
+    let load = |path: &str| server.ask_as(Some(&token), "GET", path, None);
+    let credentials = format!("{TABLE}/credentials");
+    assert_eq!(put(&server, "rows", "role:bi", &json!({"row-filter": true})).status, 200);
+    assert_refused(&load(&credentials), 403, "ForbiddenException");
+    let trusted = json!({"row-filter": true, "trusted": true});
+    assert_eq!(put(&server, "columns", "*", &trusted).status, 200);
+    assert_refused(&load(&credentials), 403, "ForbiddenException");
+    assert_eq!(put(&server, "rows", "role:bi", &trusted).status, 200);
+    assert_eq!(load(&credentials).status, 200);
+
+    // It follows the table, and another one of its name has none.
+    let rename = json!({"source": {"namespace": ["n"], "name": "t"},
+        "destination": {"namespace": ["n"], "name": "u"}});
+    assert_eq!(server.ask("POST", "/v1/main/tables/rename", Some(&rename)).status, 204);
+    server.fill("n", "t");
+    assert_eq!(load(TABLE).json()["read-restrictions"], Value::Null);
+    let moved = load("/v1/main/namespaces/n/tables/u").json();
+    assert!(moved["read-restrictions"].is_object(), "{moved}");
+    let listed = server.ask("GET", POLICIES, None).json();
+    let names: Vec<_> =
+        listed["policies"].as_array().unwrap().iter().map(|it| &it["table"]).collect();
+    assert_eq!(names, [&json!("u"), &json!("u")]);
+    assert_eq!(server.ask("DELETE", &format!("{POLICIES}/rows"), None).status, 204);
+    assert_refused(
+        &server.ask("DELETE", &format!("{POLICIES}/rows"), None),
+        404,
+        "NotFoundException",
+    );
+    assert_eq!(server.ask("DELETE", "/v1/main/namespaces/n/tables/u", None).status, 204);
+    assert_eq!(server.ask("GET", POLICIES, None).json()["policies"], json!([]));
+}
+
+#[test]
+fn a_policy_that_is_none_is_refused() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let of = |principal: &str, table: &str, filter: Value| {
+        let namespace = ["n"];
+        json!({"principal": principal, "namespace": namespace, "table": table,
+            "row-filter": filter})
+    };
+    let path = "/management/v1/main/policies/p";
+    let long = json!({"type": "in", "term": "data",
+        "values": vec!["x".repeat(100); crate::access::TABLE_POLICIES_BYTES_MAX / 100]});
+    for (path, body, status, kind) in [
+        (path, of("*", "none", json!(true)), 404, "NoSuchTableException"),
+        (path, of("role:none", "t", json!(true)), 404, "NotFoundException"),
+        (path, of("client:none", "t", json!(true)), 404, "NotFoundException"),
+        (path, of("somebody", "t", json!(true)), 400, "BadRequestException"),
+        (path, of("*", "t", json!({"type": "eq"})), 400, "BadRequestException"),
+        (path, of("*", "t", long), 400, "BadRequestException"),
+        (path, json!({"principal": "*"}), 400, "BadRequestException"),
+        (
+            "/management/v1/main/policies/a%20b",
+            of("*", "t", json!(true)),
+            400,
+            "BadRequestException",
+        ),
+    ] {
+        assert_refused(&server.ask("PUT", path, Some(&body)), status, kind);
+    }
+}

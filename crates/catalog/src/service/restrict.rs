@@ -1,0 +1,59 @@
+//! What part of a table somebody may read, for all that shows its data or gives a way to it.
+
+use std::sync::Arc;
+
+use super::{Catalog, Who};
+use crate::access::Restrictions;
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::json::Fragment;
+use crate::store::RelationKind;
+use crate::warehouse::Warehouse;
+
+impl Catalog {
+    /// What somebody may read of a table; none when it is all of it. Operators are not restricted.
+    #[must_use]
+    pub fn restrictions_for(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Option<Arc<Restrictions>> {
+        if who.operator { None } else { self.0.authority.restrictions(who, warehouse, ident) }
+    }
+
+    /// Refuses what would show somebody more of a table than he may read: credentials for its
+    /// files, signatures, values of its columns.
+    ///
+    /// # Errors
+    /// `Forbidden` when he is restricted, and not trusted to keep to that.
+    pub fn require_unrestricted(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<()> {
+        match self.restrictions_for(who, warehouse, ident) {
+            Some(restrictions) if !restrictions.is_trusted => {
+                let message = format!(
+                    "`{}` may read a part of {ident} only, and is given no way to its files",
+                    who.name
+                );
+                Err(Error::new(Kind::Forbidden, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The schema that a table has now. Whether somebody may know is up to the caller.
+    pub(crate) async fn schema_of(
+        &self,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<Fragment> {
+        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let schema = entry.table().and_then(|doc| doc.current_schema());
+        let schema = schema.ok_or_else(|| Error::internal("a table without a schema"))?;
+        Ok(schema.raw.clone())
+    }
+}
