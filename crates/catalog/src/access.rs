@@ -69,7 +69,7 @@ use self::random::Generator;
 use self::roles::{Ready, Roles};
 use self::store::AccessStore;
 pub(crate) use self::store::{
-    MIGRATIONS, SERVICE, forget_namespace, forget_relation, relation_moved,
+    MIGRATIONS, SERVICE, forget_namespace, forget_relation, forget_warehouse, relation_moved,
 };
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};

@@ -17,6 +17,9 @@ pub struct Config {
     pub root: Option<String>,
     /// Other roots that clients may have tables below, in the same form.
     pub locations: Vec<String>,
+    /// Directories (`file:///DIRECTORY`) below which warehouses may be made while serving. None: in
+    /// the data directory.
+    pub warehouse_roots: Vec<String>,
     /// What divides the levels of a namespace in a path, beside the character "unit separator" that
     /// always does.
     pub namespace_separator: Option<String>,
@@ -27,6 +30,18 @@ pub struct Config {
     pub secret_access_key: Option<String>,
     /// With keys that are for a time only.
     pub session_token: Option<String>,
+    /// Whether clients get credentials for a configured warehouse in a bucket, each for one table.
+    pub vended_credentials: bool,
+    /// Whether the server signs their requests to it.
+    pub remote_signing: bool,
+    /// The role that credentials of clients are for.
+    pub role_arn: Option<String>,
+    /// What the role demands to be told.
+    pub external_id: Option<String>,
+    /// Where credentials are asked for, when that is elsewhere than the bucket's endpoint.
+    pub sts_endpoint: Option<String>,
+    /// How long credentials of clients are good for, in seconds.
+    pub credentials_seconds: u64,
     /// Bytes of documents in memory. What is not in memory is read from the store.
     pub cache_bytes_max: usize,
     /// Whether a table is loaded only when its metadata file is there. Files in buckets are taken
@@ -55,10 +70,17 @@ impl Default for Config {
             warehouse: "main".to_owned(),
             root: None,
             locations: Vec::new(),
+            warehouse_roots: Vec::new(),
             namespace_separator: None,
             access_key_id: None,
             secret_access_key: None,
             session_token: None,
+            vended_credentials: false,
+            remote_signing: false,
+            role_arn: None,
+            external_id: None,
+            sts_endpoint: None,
+            credentials_seconds: 3600,
             cache_bytes_max: 128 << 20,
             check_files: true,
             pointer_cache_ms: 0,

@@ -10,13 +10,16 @@
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
 //! | `tail` | what an answer with a table says for one principal |
 //! | `namespaces`, `tables`, `views`, `plans` | the operations |
-//! | `oauth`, `manage`, `identities` | access tokens; clients and grants; API keys and roles |
+//! | `delegation` | how a client gets at a table's files |
+//! | `oauth`, `manage` | access tokens; clients and grants |
+//! | `identities`, `warehouses` | API keys and roles; warehouses |
 //! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
 //! | `policies`, `audit` | what is shown of tables to whom; who did what |
 
 mod answer;
 mod audit;
 mod changes;
+mod delegation;
 mod dropped;
 mod identities;
 mod manage;
@@ -32,6 +35,7 @@ mod tail;
 #[cfg(test)]
 mod tests;
 mod views;
+mod warehouses;
 
 use std::sync::Arc;
 
@@ -134,10 +138,11 @@ async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<
     let params = params
         .map_err(|_| Error::new(Kind::BadRequest, "the path is not UTF-8 once it is decoded"))?;
     let body = match parts.method.as_str() {
-        "POST" | "PUT" => read_body(Request::from_parts(parts.clone(), body)).await?,
+        "POST" | "PUT" | "PATCH" => read_body(Request::from_parts(parts.clone(), body)).await?,
         _ => Bytes::new(),
     };
     let input = Input::new(ground, who, &parts, &params, body)?;
+    input.seek_warehouse().await?;
     carry_out(op, &input).await
 }
 
@@ -160,7 +165,8 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::RegisterTable => tables::register(input).await,
         Op::UnregisterTable => tables::unregister(input).await,
         Op::RenameTable => tables::rename(input).await,
-        Op::LoadCredentials => tables::credentials(input).await,
+        Op::LoadCredentials => delegation::credentials(input).await,
+        Op::Sign => delegation::sign(input).await,
         Op::ReportMetrics => tables::report(input).await,
         Op::CommitTransaction => tables::commit_all(input).await,
         Op::ListViews => views::list(input).await,
@@ -175,7 +181,7 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::FetchPlan => plans::fetch(input).await,
         Op::CancelPlan => plans::cancel(input).await,
         Op::FetchTasks => plans::tasks(input).await,
-        Op::Sign | Op::ListFunctions | Op::LoadFunction => {
+        Op::ListFunctions | Op::LoadFunction => {
             let message = "this catalog does not support the operation; `endpoints` of its \
                            configuration lists those it does";
             Err(Error::new(Kind::UnsupportedOperation, message))
@@ -207,6 +213,11 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::LoadRetention => dropped::retention(input).await,
         Op::SetRetention => dropped::set_retention(input).await,
         Op::Changes => changes::changes(input).await,
+        Op::ListWarehouses => warehouses::list(input).await,
+        Op::CreateWarehouse => warehouses::create(input).await,
+        Op::LoadWarehouse => warehouses::load(input).await,
+        Op::UpdateWarehouse => warehouses::update(input).await,
+        Op::DeleteWarehouse => warehouses::delete(input).await,
     }
 }
 

@@ -18,6 +18,7 @@ pub mod metrics;
 pub mod plan;
 pub mod schema;
 pub mod service;
+pub mod storage;
 pub mod store;
 pub mod update;
 pub mod view;

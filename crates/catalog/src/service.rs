@@ -11,6 +11,7 @@
 mod changes;
 pub(crate) mod commit;
 mod create;
+mod delegation;
 pub(crate) mod documents;
 mod dropped;
 mod keys;
@@ -26,9 +27,9 @@ mod restrict;
 mod tables;
 mod transactions;
 mod views;
+mod warehouses;
 mod who;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,13 +37,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use node::clock;
 use node::objects::Credentials;
+use node::sealed::Sealer;
 use node::store::Store;
-use parking_lot::RwLock;
 
 pub use self::changes::{
     CHANGES_DEFAULT, CHANGES_MAX, Change, Changes, FOLLOW_MAX, Filter, Follow, POLL,
 };
 pub use self::commit::RETRIES_MAX;
+pub use self::delegation::Vended;
 pub use self::dropped::{LEASE, Swept, UNDROP_RETENTION, UNDROP_SECONDS_MAX, Undropped};
 pub use self::keys::KEY_LIFETIME;
 use self::lists::Lists;
@@ -56,12 +58,17 @@ pub use self::plans::{
 pub use self::protection::{PROTECTED, Protection};
 pub use self::recover::Recovered;
 pub use self::transactions::TRANSACTION_TABLES_MAX;
+use self::warehouses::Warehouses;
+pub use self::warehouses::{
+    LOCATIONS_MAX, NewKey, NewWarehouse, WAREHOUSES_INTERVAL, WarehouseChange, WarehouseRecord,
+};
 pub use self::who::{Authority, Call, Claims, IdempotencyKey, Object, OperatorsOnly, Right, Who};
 use crate::cache::{Cache, CacheFigures, Key};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
-use crate::store::{CatalogStore, Names, WarehouseRow};
-use crate::warehouse::{Warehouse, WarehouseSpec};
+use crate::storage::StorageSettings;
+use crate::store::{CatalogStore, Names};
+use crate::warehouse::{Status, Warehouse};
 
 /// Names of a page when its size is not said.
 pub const PAGE_SIZE_DEFAULT: usize = 100;
@@ -74,12 +81,18 @@ pub const PAGE_SIZE_MAX: usize = 1000;
 pub struct Settings {
     /// What the warehouse is called that clients get who name none.
     pub warehouse: String,
-    /// Where it is, when it is made: see [`WarehouseSpec::root`].
+    /// Where it is, when it is made: see [`crate::warehouse::WarehouseSpec::root`].
     pub root: String,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
-    /// For warehouses in buckets.
+    /// For warehouses in buckets that have no key of their own.
     pub credentials: Option<Credentials>,
+    /// How clients get at the configured warehouse, when it is in a bucket.
+    pub storage: StorageSettings,
+    /// Directories below which warehouses may be made while serving.
+    pub warehouse_roots: Vec<String>,
+    /// Seals the keys of such warehouses.
+    pub sealer: Option<Arc<Sealer>>,
     /// Bytes of documents in memory.
     pub cache_bytes_max: usize,
     /// Whether a table is loaded only when its metadata file is there, where looking costs little.
@@ -101,8 +114,7 @@ struct Inner {
     store: CatalogStore,
     authority: Arc<dyn Authority>,
     settings: Settings,
-    /// By name.
-    warehouses: RwLock<HashMap<Arc<str>, Arc<Warehouse>>>,
+    warehouses: Warehouses,
     cache: Cache,
     lists: Lists,
     /// Tells followers of the log that something happened.
@@ -179,18 +191,14 @@ impl Catalog {
     /// When the store cannot be used, or a location is none.
     pub async fn open(
         store: Store,
-        settings: Settings,
+        mut settings: Settings,
         authority: Arc<dyn Authority>,
     ) -> Result<Catalog> {
+        settings.storage = settings.storage.for_root(&settings.root);
         let store = CatalogStore::open(store).await?;
         let name = TableIdent::check_name(&settings.warehouse).map(|()| &settings.warehouse)?;
         store.ensure_warehouse(name, &settings.root, clock::wall_ms()).await?;
-        let mut warehouses = HashMap::new();
-        for row in store.warehouses().await? {
-            let warehouse = Arc::new(opened(row, &settings)?);
-            warehouses.insert(Arc::clone(warehouse.name()), warehouse);
-        }
-        Ok(Catalog(Arc::new(Inner {
+        let catalog = Catalog(Arc::new(Inner {
             cache: Cache::new(settings.cache_bytes_max),
             lists: Lists::new(
                 Names::default(),
@@ -199,25 +207,17 @@ impl Catalog {
             store,
             authority,
             settings,
-            warehouses: RwLock::new(warehouses),
+            warehouses: Warehouses::default(),
             feed: changes::Feed::default(),
             readers: past::Readers::default(),
             commits: Arc::default(),
             loads: Arc::default(),
             keys: Arc::default(),
             plans: plans::Plans::default(),
-        })))
-    }
-
-    /// The warehouse of this name.
-    ///
-    /// # Errors
-    /// `NoSuchWarehouse`.
-    pub fn warehouse(&self, name: &str) -> Result<Arc<Warehouse>> {
-        self.0.warehouses.read().get(name).cloned().ok_or_else(|| {
-            let shown: String = name.chars().take(100).collect();
-            Error::new(Kind::NoSuchWarehouse, format!("Warehouse does not exist: {shown}"))
-        })
+        }));
+        catalog.load_warehouses().await?;
+        catalog.check_configured().await?;
+        Ok(catalog)
     }
 
     /// The warehouse of clients who name none.
@@ -263,6 +263,23 @@ impl Catalog {
         right: Right,
         object: Object<'_>,
     ) -> Result<()> {
+        self.has_right(who, warehouse, right, object)?;
+        let changes = matches!(right, Right::Write | Right::Manage);
+        if changes && warehouse.status() == Status::ReadOnly {
+            let message = format!("the warehouse `{}` is read-only", warehouse.name());
+            return Err(Error::new(Kind::Forbidden, message));
+        }
+        Ok(())
+    }
+
+    /// Refuses who has no right, whatever may be done with the warehouse at present.
+    fn has_right(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        right: Right,
+        object: Object<'_>,
+    ) -> Result<()> {
         if who.operator { Ok(()) } else { self.0.authority.check(who, warehouse, right, object) }
     }
 }
@@ -276,16 +293,6 @@ impl Catalog {
             tracing::error!(error, "failed to read rights after something was moved");
         }
     }
-}
-
-fn opened(row: WarehouseRow, settings: &Settings) -> Result<Warehouse> {
-    Warehouse::new(WarehouseSpec {
-        id: row.id,
-        name: row.name,
-        root: row.root,
-        locations: settings.locations.clone(),
-        credentials: settings.credentials.clone(),
-    })
 }
 
 /// What the cache and locks know a table or view by.

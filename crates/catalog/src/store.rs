@@ -15,6 +15,7 @@ mod past;
 mod relations;
 mod rules;
 mod schema;
+mod storage;
 mod timeline;
 mod warehouses;
 
@@ -33,8 +34,10 @@ pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,
 };
 pub use self::rules::Ruled;
+pub(crate) use self::storage::no_such as no_such_warehouse;
+pub use self::storage::{Counts, StorageRow};
 pub use self::timeline::{Bounds, Moment, too_old};
-pub use self::warehouses::WarehouseRow;
+pub use self::warehouses::{WAREHOUSES_MAX, WarehouseRow};
 use crate::access;
 use crate::error::{Error, Result};
 
@@ -83,6 +86,7 @@ impl CatalogStore {
 pub(crate) async fn migrate(store: &Store) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;
+    store.migrate(storage::SERVICE, storage::MIGRATIONS).await?;
     Ok(store.migrate(access::SERVICE, access::MIGRATIONS).await?)
 }
 

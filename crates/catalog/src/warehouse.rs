@@ -14,11 +14,13 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use node::objects::Credentials;
+use serde::{Deserialize, Serialize};
 
 pub use self::files::{FILE_BYTES_MAX, Files, Flush};
 pub use self::place::{LOCATION_BYTES_MAX, Place};
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::storage::{Storage, StorageSettings};
 
 /// Longest part of a default location that comes from a name, in bytes.
 const NAME_PART_BYTES_MAX: usize = 64;
@@ -26,8 +28,41 @@ const NAME_PART_BYTES_MAX: usize = 64;
 /// Longest default location below the root, in bytes; deeper namespaces are left out of it.
 const DEFAULT_BYTES_MAX: usize = 300;
 
+/// What may be done with a warehouse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// Whatever there is a right to.
+    #[default]
+    Active,
+    /// Nothing in it changes.
+    ReadOnly,
+    /// Whatever there is a right to, but it is not removed.
+    Protected,
+}
+
+impl Status {
+    /// As the store and the management have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Active => "active",
+            Status::ReadOnly => "read-only",
+            Status::Protected => "protected",
+        }
+    }
+
+    /// The status of this name.
+    #[must_use]
+    pub fn of(name: &str) -> Option<Status> {
+        [Status::Active, Status::ReadOnly, Status::Protected]
+            .into_iter()
+            .find(|it| it.name() == name)
+    }
+}
+
 /// What a warehouse is to be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WarehouseSpec {
     /// Names it for as long as it lives.
     pub id: String,
@@ -38,8 +73,15 @@ pub struct WarehouseSpec {
     pub root: String,
     /// Other roots that clients may have tables below.
     pub locations: Vec<String>,
+    /// Directories that are the owner's word. A root below one of them is not: no symbolic link is
+    /// followed on the way to it.
+    pub anchors: Vec<String>,
     /// For `s3://`.
     pub credentials: Option<Credentials>,
+    /// How clients get at a bucket.
+    pub storage: StorageSettings,
+    /// What may be done with it.
+    pub status: Status,
 }
 
 /// A warehouse.
@@ -49,6 +91,8 @@ pub struct Warehouse {
     name: Arc<str>,
     root: String,
     files: Files,
+    status: Status,
+    storage: Option<Storage>,
 }
 
 impl Warehouse {
@@ -57,11 +101,30 @@ impl Warehouse {
     /// # Errors
     /// `BadRequest` when a location is none, or its credentials are missing.
     pub fn new(spec: WarehouseSpec) -> Result<Warehouse> {
-        let WarehouseSpec { id, name, root, locations, credentials } = spec;
+        let WarehouseSpec { id, name, root, locations, anchors, credentials, storage, status } =
+            spec;
         let roots = std::iter::once(&root).chain(&locations);
-        let files = Files::new(roots.map(String::as_str), credentials.as_ref())?;
+        let files = Files::new(roots.map(String::as_str), &anchors, credentials.as_ref())?;
+        let storage = match credentials {
+            Some(credentials) if root.starts_with("s3") => {
+                Some(Storage::new(&root, storage, credentials)?)
+            }
+            _ => None,
+        };
         let root = root.split('?').next().unwrap_or_default().trim_end_matches('/').to_owned();
-        Ok(Warehouse { id: id.into(), name: name.into(), root, files })
+        Ok(Warehouse { id: id.into(), name: name.into(), root, files, status, storage })
+    }
+
+    /// What may be done with it.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// How clients get at it; none of one in directories.
+    #[must_use]
+    pub fn storage(&self) -> Option<&Storage> {
+        self.storage.as_ref()
     }
 
     /// Names it for as long as it lives.

@@ -18,6 +18,7 @@ use anyhow::{Context as _, Result};
 use axum::Router;
 use catalog::access::{Access, AccessSettings, AuditLimits};
 use catalog::service::{Catalog, Settings};
+use catalog::storage::StorageSettings;
 use catalog::{http, metrics};
 use node::auth::Tokens;
 use node::drain::Drain;
@@ -88,7 +89,9 @@ impl Running {
         if !config.catalog.enabled {
             return Ok(None);
         }
-        let settings = settings(config, environment, data_dir)?;
+        let sealer = Arc::new(objects::sealer(config, environment, data_dir)?);
+        let settings =
+            Settings { sealer: Some(sealer), ..settings(config, environment, data_dir)? };
         let access =
             AccessSettings { audit: audit_limits(config), issuers: config.catalog.issuers.clone() };
         let access = Access::open(store.clone(), tokens.clone(), access).await;
@@ -149,25 +152,52 @@ fn audit_limits(config: &Config) -> AuditLimits {
 
 fn settings(config: &Config, environment: &Environment, data_dir: &Path) -> Result<Settings> {
     let table = &config.catalog;
-    let own = || data_dir.join(WAREHOUSE_DIRECTORY).join(&table.warehouse);
+    let all = data_dir.join(WAREHOUSE_DIRECTORY);
+    let own = || all.join(&table.warehouse);
     // No references: these begin with `file:` as well, and hold no secret.
     let root = table.root.clone().unwrap_or_else(|| format!("file://{}", own().display()));
     let is_bucket = |location: &String| location.starts_with("s3");
-    let credentials = match std::iter::once(&root).chain(&table.locations).any(is_bucket) {
-        true => Some(credentials(config, environment)?),
-        false => None,
+    let is_needed = std::iter::once(&root).chain(&table.locations).any(is_bucket);
+    let credentials = match credentials(config, environment) {
+        Ok(found) => Some(found),
+        // Nobody asked for a key. Warehouses that are made later bring their own.
+        Err(_) if !is_needed && is_keyless(config) => None,
+        Err(error) => return Err(error),
+    };
+    let warehouse_roots = match &table.warehouse_roots[..] {
+        [] => vec![format!("file://{}", all.display())],
+        roots => roots.to_vec(),
     };
     Ok(Settings {
         warehouse: table.warehouse.clone(),
         root,
         locations: table.locations.clone(),
         credentials,
+        storage: StorageSettings {
+            role_arn: table.role_arn.clone(),
+            external_id: table.external_id.clone(),
+            sts_endpoint: table.sts_endpoint.clone(),
+            vended_credentials: table.vended_credentials,
+            remote_signing: table.remote_signing,
+            credentials_seconds: table.credentials_seconds,
+            ..StorageSettings::default()
+        },
+        warehouse_roots,
+        sealer: None,
         cache_bytes_max: table.cache_bytes_max,
         check_files: table.check_files,
         pointer_cache: Duration::from_millis(table.pointer_cache_ms.into()),
         undrop_seconds: table.undrop_seconds,
         log_retention_seconds: table.log_retention_seconds,
     })
+}
+
+/// Whether the configuration says nothing of a key for buckets.
+fn is_keyless(config: &Config) -> bool {
+    let catalog = &config.catalog;
+    [&catalog.access_key_id, &catalog.secret_access_key, &catalog.session_token]
+        .iter()
+        .all(|it| it.is_none())
 }
 
 fn credentials(config: &Config, environment: &Environment) -> Result<Credentials> {

@@ -11,7 +11,9 @@ mod tokens;
 
 use node::store::{Row, Store, StoreError, Transaction, Value};
 
-pub(crate) use self::objects::{forget_namespace, forget_relation, relation_moved};
+pub(crate) use self::objects::{
+    forget_namespace, forget_relation, forget_warehouse, relation_moved,
+};
 pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 
 use super::clients::{CLIENTS_MAX, Client};

@@ -12,7 +12,7 @@ mod objects;
 use super::*;
 use crate::ident::Uuid;
 use crate::service::Call;
-use crate::store::{Act, CatalogStore, NewRelation, Properties, RelationKind, Stamp};
+use crate::store::{Act, CatalogStore, NewRelation, Properties, RelationKind, Stamp, WarehouseRow};
 use crate::warehouse::WarehouseSpec;
 
 struct Ground {
@@ -41,6 +41,7 @@ impl Ground {
             root: format!("file://{}/warehouse", self.scratch.path().display()),
             locations: Vec::new(),
             credentials: None,
+            ..WarehouseSpec::default()
         })
         .unwrap()
     }
@@ -88,6 +89,12 @@ fn ident(name: &str) -> TableIdent {
 }
 
 async fn make_namespace(catalog: &CatalogStore, name: &str) {
+    if catalog.warehouses().await.unwrap().is_empty() {
+        let (id, name) = ("wh_1".to_owned(), "main".to_owned());
+        let root = "file:///w".to_owned();
+        let row = WarehouseRow { id, name, root, created_ms: 1, storage: None };
+        catalog.insert_warehouse(row, Vec::new()).await.unwrap();
+    }
     let ident = NamespaceIdent::new([name]).unwrap();
     catalog.insert_namespace(&stamp(), "wh_1", &ident, &Properties::new()).await.unwrap();
 }

@@ -17,6 +17,8 @@ pub enum Method {
     Post,
     /// `PUT`
     Put,
+    /// `PATCH`
+    Patch,
     /// `DELETE`
     Delete,
 }
@@ -30,6 +32,7 @@ impl Method {
             Method::Head => "HEAD",
             Method::Post => "POST",
             Method::Put => "PUT",
+            Method::Patch => "PATCH",
             Method::Delete => "DELETE",
         }
     }
@@ -40,6 +43,7 @@ impl Method {
             Method::Head => MethodFilter::HEAD,
             Method::Post => MethodFilter::POST,
             Method::Put => MethodFilter::PUT,
+            Method::Patch => MethodFilter::PATCH,
             Method::Delete => MethodFilter::DELETE,
         }
     }
@@ -112,6 +116,11 @@ pub enum Op {
     LoadRetention,
     SetRetention,
     Changes,
+    ListWarehouses,
+    CreateWarehouse,
+    LoadWarehouse,
+    UpdateWarehouse,
+    DeleteWarehouse,
 }
 
 impl Op {
@@ -121,7 +130,7 @@ impl Op {
         match self {
             // Every client takes these for granted.
             Op::Config | Op::Token | Op::RevokeToken => false,
-            Op::Sign | Op::ListFunctions | Op::LoadFunction => false,
+            Op::ListFunctions | Op::LoadFunction => false,
             Op::ListClients
             | Op::CreateClient
             | Op::RotateClient
@@ -140,8 +149,13 @@ impl Op {
             | Op::DeletePolicy
             | Op::ListGrants
             | Op::Grant
-            | Op::Revoke => false,
-            Op::ListDropped
+            | Op::Revoke
+            | Op::ListWarehouses
+            | Op::CreateWarehouse
+            | Op::LoadWarehouse
+            | Op::UpdateWarehouse
+            | Op::DeleteWarehouse
+            | Op::ListDropped
             | Op::Undrop
             | Op::PurgeDropped
             | Op::LoadProtection
@@ -181,6 +195,10 @@ const fn put(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Put, path }
 }
 
+const fn patch(path: &'static str, op: Op) -> Operation {
+    Operation { op, method: Method::Patch, path }
+}
+
 const fn delete(path: &'static str, op: Op) -> Operation {
     Operation { op, method: Method::Delete, path }
 }
@@ -202,12 +220,14 @@ const KEYS: &str = "/management/v1/clients/{client}/keys";
 const ROLES: &str = "/management/v1/roles";
 const ROLE: &str = "/management/v1/roles/{role}";
 const POLICY: &str = "/management/v1/{prefix}/policies/{policy}";
+const WAREHOUSES: &str = "/management/v1/warehouses";
+const WAREHOUSE: &str = "/management/v1/warehouses/{warehouse}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
 const PROTECTION: &str = "/management/v1/{prefix}/protection";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 63] = [
+const OPERATIONS: [Operation; 68] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -271,6 +291,11 @@ const OPERATIONS: [Operation; 63] = [
     get(RETENTION, Op::LoadRetention),
     post(RETENTION, Op::SetRetention),
     get("/management/v1/{prefix}/changes", Op::Changes),
+    get(WAREHOUSES, Op::ListWarehouses),
+    post(WAREHOUSES, Op::CreateWarehouse),
+    get(WAREHOUSE, Op::LoadWarehouse),
+    patch(WAREHOUSE, Op::UpdateWarehouse),
+    delete(WAREHOUSE, Op::DeleteWarehouse),
 ];
 
 /// All of them.

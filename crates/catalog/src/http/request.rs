@@ -63,6 +63,18 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// Looks for the warehouse that the request names, if another server may just have made it.
+    pub(super) async fn seek_warehouse(&self) -> Result<()> {
+        let names = ["prefix", "warehouse"].map(|name| self.params.iter().find(|it| it.0 == name));
+        for (_, name) in names.into_iter().flatten() {
+            self.ground.catalog.seek_warehouse(name).await?;
+        }
+        match self.query("warehouse")? {
+            Some(name) => self.ground.catalog.seek_warehouse(name).await,
+            None => Ok(()),
+        }
+    }
+
     /// The warehouse that the path names.
     pub(super) fn warehouse(&self) -> Result<Arc<Warehouse>> {
         self.ground.catalog.warehouse(self.param("prefix")?)

@@ -1,17 +1,24 @@
 //! Tables.
 
+use std::sync::Arc;
+
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::answer;
 use super::moment::as_of;
 use super::request::Input;
 use super::tail::{End, Tail};
-use crate::cache::Snapshots;
+use super::{answer, delegation};
+use crate::cache::{Entry, Snapshots};
 use crate::error::{Error, Kind, Result};
-use crate::ident::TableIdent;
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::json::Fragment;
 use crate::service::Told;
 use crate::store::RelationKind;
+use crate::warehouse::Warehouse;
+
+/// Most views that one is loaded by.
+const REFERENCED_BY_MAX: usize = 32;
 
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -25,13 +32,6 @@ struct List {
 pub(super) struct Rename {
     pub(super) source: TableIdent,
     pub(super) destination: TableIdent,
-}
-
-/// Where no secrets are handed out, because there are none that a client would need.
-#[derive(Serialize)]
-#[serde(rename_all = "kebab-case")]
-struct Credentials {
-    storage_credentials: [(); 0],
 }
 
 pub(super) async fn list(input: &Input<'_>) -> Result<Response> {
@@ -66,7 +66,28 @@ pub(super) async fn create(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.create_table(&call, &warehouse, &namespace, &body).await?;
-    answer::table(input, &entry, Snapshots::All, &End::default()).await
+    made(input, &warehouse, &namespace, &body, &entry).await
+}
+
+/// A table that was just made, by the name that the body says. That there are no credentials at
+/// present is no reason to say that it was not: there is an operation to ask for them.
+async fn made(
+    input: &Input<'_>,
+    warehouse: &Warehouse,
+    namespace: &NamespaceIdent,
+    body: &Fragment,
+    entry: &Arc<Entry>,
+) -> Result<Response> {
+    let name = body.get("name");
+    let name = name.as_ref().and_then(Fragment::as_str).unwrap_or_default();
+    let ident = TableIdent::new(namespace.clone(), &name)?;
+    let tail = delegation::tail(input, warehouse, &ident, entry).await;
+    let tail = tail.unwrap_or_else(|error| {
+        let error = &error as &dyn std::error::Error;
+        tracing::warn!(error, table = %ident, "a table was made without credentials for it");
+        Tail::default()
+    });
+    answer::table(input, entry, Snapshots::All, &tail.finish()?).await
 }
 
 pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
@@ -78,12 +99,13 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
             return Err(Error::new(Kind::BadRequest, "`snapshots` is `all` or `refs`"));
         }
     };
+    check_referenced_by(input)?;
     let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
     let entry = match as_of(input)? {
         Some(moment) => catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?,
         None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
     };
-    let mut tail = Tail::default();
+    let mut tail = delegation::tail(input, &warehouse, &ident, &entry).await?;
     if let Some(restrictions) = catalog.restrictions_for(&input.who, &warehouse, &ident) {
         tail.put("read-restrictions", &*restrictions)?;
     }
@@ -93,6 +115,26 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
         return answer::not_modified(&tag);
     }
     answer::table(input, &entry, snapshots, &end).await
+}
+
+/// Refuses a chain of views that is none. Rights are those of who asks, whichever view he came by.
+fn check_referenced_by(input: &Input<'_>) -> Result<()> {
+    let Some(chain) = input.query("referenced-by")?.filter(|it| !it.is_empty()) else {
+        return Ok(());
+    };
+    let mut count = 0;
+    for view in chain.split(',') {
+        count += 1;
+        let levels = input.split(view);
+        if count > REFERENCED_BY_MAX || levels.map_or(0, |it| it.levels().len()) < 2 {
+            let message = format!(
+                "`referenced-by` is a list of at most {REFERENCED_BY_MAX} views with their \
+                 namespaces"
+            );
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+    }
+    Ok(())
 }
 
 pub(super) async fn exists(input: &Input<'_>) -> Result<Response> {
@@ -126,7 +168,7 @@ pub(super) async fn register(input: &Input<'_>) -> Result<Response> {
     let (warehouse, namespace) = (input.warehouse()?, input.namespace()?);
     let (call, body) = (input.call()?, input.json()?);
     let entry = input.ground.catalog.register_table(&call, &warehouse, &namespace, &body).await?;
-    answer::table(input, &entry, Snapshots::All, &End::default()).await
+    made(input, &warehouse, &namespace, &body, &entry).await
 }
 
 pub(super) async fn unregister(input: &Input<'_>) -> Result<Response> {
@@ -142,14 +184,6 @@ pub(super) async fn rename(input: &Input<'_>) -> Result<Response> {
     let kind = RelationKind::Table;
     catalog.rename(&call, &warehouse, kind, (&source, &destination)).await?;
     Ok(answer::done())
-}
-
-pub(super) async fn credentials(input: &Input<'_>) -> Result<Response> {
-    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
-    let catalog = &input.ground.catalog;
-    catalog.table_exists(&input.who, &warehouse, &ident).await?;
-    catalog.require_unrestricted(&input.who, &warehouse, &ident)?;
-    answer::of(&Credentials { storage_credentials: [] })
 }
 
 pub(super) async fn report(input: &Input<'_>) -> Result<Response> {

@@ -22,7 +22,6 @@ pub(super) struct Tail {
 #[derive(Debug, Default)]
 pub(super) struct End(Option<(Bytes, String)>);
 
-#[cfg_attr(not(test), allow(dead_code, reason = "what fills it comes next"))]
 impl Tail {
     /// A setting of clients, in `config`.
     pub(super) fn configure(&mut self, name: &str, value: impl Into<String>) {

@@ -9,6 +9,7 @@ mod plans;
 mod restrict;
 mod rights;
 mod time;
+mod warehouses;
 
 use std::io::Read as _;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use node::auth::Tokens;
 use node::clock::Ids;
 use node::drain::Drain;
 use node::http::{Limits, Listener, Shell};
+use node::sealed::Sealer;
 use node::store::{Store, StoreConfig, StoreUrl};
 use node::telemetry::{HttpMetrics, Registry};
 use serde_json::{Value, json};
@@ -27,6 +29,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::access::{Access, AccessSettings};
 use crate::service::{Settings, Who};
+use crate::storage::StorageSettings;
 
 /// A server with a catalog, and an operator's token.
 pub(super) struct Server {
@@ -35,7 +38,7 @@ pub(super) struct Server {
     pub(super) catalog: Catalog,
     pub(super) root: String,
     client: Client,
-    _scratch: Scratch,
+    pub(super) scratch: Scratch,
 }
 
 impl Server {
@@ -64,6 +67,9 @@ impl Server {
                 root: format!("file://{}/w", scratch.path().display()),
                 locations: Vec::new(),
                 credentials: None,
+                storage: StorageSettings::default(),
+                warehouse_roots: vec![format!("file://{}/made", scratch.path().display())],
+                sealer: Some(Arc::new(Sealer::new(&[7; 32]))),
                 cache_bytes_max: 16 << 20,
                 check_files: true,
                 pointer_cache: Duration::ZERO,
@@ -84,7 +90,7 @@ impl Server {
             (access, catalog, address)
         });
         let client = Client::new(address, None);
-        Server { runtime, access, catalog, root, client, _scratch: scratch }
+        Server { runtime, access, catalog, root, client, scratch }
     }
 
     /// Sends a request of the operator's.

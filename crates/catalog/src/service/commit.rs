@@ -162,6 +162,7 @@ impl Catalog {
             let location = self.new_location(warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
             self.check_apart(stamp, &doc.location, "").await?;
+            Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
             return Ok(Step::New(documents::write(warehouse, &doc, None).await?));
         }
         let base = found?;
@@ -173,6 +174,8 @@ impl Catalog {
         if next.location != doc.location {
             self.check_apart(stamp, &next.location, &pointer.id).await?;
         }
+        let said = (&*next.location, &next.properties);
+        Catalog::check_paths(stamp, warehouse, said, Some(&doc.properties))?;
         let (next, fallen) = update::logged(next, doc, &pointer.location);
         let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
         Ok(Step::Next { base, written, fallen })

@@ -34,7 +34,7 @@ impl Catalog {
             warehouse.check_location(location)?;
         }
         if request.is_staged {
-            return self.stage(warehouse, &ident, &request).await;
+            return self.stage(call, warehouse, &ident, &request).await;
         }
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
@@ -46,11 +46,13 @@ impl Catalog {
 
     async fn stage(
         &self,
+        call: &Call<'_>,
         warehouse: &Warehouse,
         ident: &TableIdent,
         request: &CreateTable,
     ) -> Result<Arc<Entry>> {
         let doc = self.drafted(warehouse, ident, request, node::clock::wall_ms()).await?;
+        self.check_staged(call, warehouse, (&doc.location, &doc.properties)).await?;
         let (doc, document) = doc.settle()?;
         Ok(Arc::new(Entry::new(None, Doc::Table(Arc::new(doc)), document)))
     }

@@ -368,7 +368,7 @@ impl Catalog {
     }
 
     async fn purge_in(&self, warehouse: &str, stamp: &Stamp, one: &Dropped) -> Result<()> {
-        let found = self.0.warehouses.read().values().find(|it| **it.id() == *warehouse).cloned();
+        let found = self.all_warehouses().into_iter().find(|it| **it.id() == *warehouse);
         let found = found.ok_or_else(|| {
             Error::new(Kind::NoSuchWarehouse, "its warehouse is not open at this server")
         })?;

@@ -88,7 +88,13 @@ impl Catalog {
 
     /// Does what has to be done now and then, until the server drains.
     pub async fn work(&self, drain: &Drain) {
-        tokio::join!(self.forget_now_and_then(drain), self.sweep_now_and_then(drain));
+        let beside = async {
+            tokio::join!(self.forget_now_and_then(drain), self.sweep_now_and_then(drain));
+        };
+        tokio::select! {
+            () = beside => {}
+            () = self.keep_warehouses() => {}
+        }
     }
 
     async fn forget_now_and_then(&self, drain: &Drain) {

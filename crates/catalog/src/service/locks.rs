@@ -41,6 +41,14 @@ impl<K: Eq + Hash + Clone> Locks<K> {
     }
 }
 
+#[cfg(test)]
+impl<K: Eq + Hash + Clone> Locks<K> {
+    /// Whether nobody has a key or waits for one.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.places.lock().is_empty()
+    }
+}
+
 impl<K: Eq + Hash + Clone> Drop for Turn<K> {
     fn drop(&mut self) {
         drop(self.guard.take());

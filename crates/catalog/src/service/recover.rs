@@ -3,7 +3,6 @@
 //! A metadata file is not flushed when the store has its bytes as well. So what was committed
 //! shortly before the power failed may be missing, or shorter than it was.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Catalog;
@@ -35,7 +34,7 @@ impl Catalog {
     /// When the store cannot be read, or a file cannot be written.
     pub async fn recover(&self) -> Result<Recovered> {
         let mut all = Recovered::default();
-        let warehouses: Vec<_> = self.0.warehouses.read().values().map(Arc::clone).collect();
+        let warehouses = self.all_warehouses();
         let window_ms = u64::try_from(WINDOW.as_millis()).map_err(Error::internal)?;
         for warehouse in warehouses {
             let mut after = String::new();

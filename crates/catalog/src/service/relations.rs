@@ -232,6 +232,7 @@ impl Catalog {
         act: Act,
     ) -> Result<Arc<Entry>> {
         self.check_apart(stamp, doc.location(), "").await?;
+        Catalog::check_paths(stamp, warehouse, (doc.location(), doc.properties()), None)?;
         let written = documents::write(warehouse, doc, None).await?;
         let new = written.new_relation(ident, act);
         match self.0.store.insert_relation(stamp, warehouse.id(), new).await.map_err(certain) {

@@ -143,6 +143,7 @@ impl Catalog {
         }
         self.check_apart(stamp, &doc.location, &own_id).await?;
         self.check_apart(stamp, &location, &own_id).await?;
+        Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
         let written = Written { doc, document, location };
         let act = Act::RegisterTable;
         let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {

@@ -52,6 +52,14 @@ pub(super) fn require(
     find(it, warehouse, ident)?.ok_or_else(|| StoreError::refuse(no_such_namespace(ident)))
 }
 
+fn require_warehouse(it: &mut dyn Transaction, warehouse: &str) -> Stored<()> {
+    let sql = "SELECT 1 FROM catalog_warehouses WHERE id = $1";
+    match it.query_one(sql, &[warehouse.into()])? {
+        Some(_) => Ok(()),
+        None => Err(StoreError::refuse(super::no_such_warehouse(warehouse))),
+    }
+}
+
 fn decoded(json: &[u8]) -> Stored<Properties> {
     serde_json::from_slice(json).map_err(|error| StoreError::refuse(Error::internal(error)))
 }
@@ -117,8 +125,10 @@ impl CatalogStore {
         let properties = encoded(properties)?;
         let written = self.store.transact("catalog.insert_namespace", move |it| {
             let parent = ident.parent();
-            if let Some(parent) = &parent {
-                require(it, &warehouse, parent)?;
+            match &parent {
+                Some(parent) => drop(require(it, &warehouse, parent)?),
+                // Another server may have removed it, which it can while nothing is in it.
+                None => require_warehouse(it, &warehouse)?,
             }
             let sql = "INSERT INTO catalog_namespaces (warehouse, path, parent, properties, \
                 created_ms) VALUES ($1, $2, $3, $4, $5) ON CONFLICT (warehouse, path) DO NOTHING";

@@ -24,6 +24,10 @@ async fn check(claim: impl AsyncFn(&CatalogStore)) {
     for url in [StoreUrl::Sqlite(scratch.path().join("db")), StoreUrl::Postgres(server.database())]
     {
         let store = open(url).await;
+        let (id, name) = (WAREHOUSE.to_owned(), "first".to_owned());
+        let root = "file:///w".to_owned();
+        let row = WarehouseRow { id, name, root, created_ms: NOW, storage: None };
+        store.insert_warehouse(row, Vec::new()).await.unwrap();
         claim(&store).await;
         store.store.close().await;
     }
@@ -325,10 +329,17 @@ async fn a_request_with_a_key_is_remembered_with_what_it_changed() {
 #[tokio::test]
 async fn a_warehouse_is_the_same_one_at_another_root() {
     check(async |store| {
-        let made = store.ensure_warehouse("main", "file:///a", NOW).await.unwrap();
-        let again = store.ensure_warehouse("main", "file:///b", NOW).await.unwrap();
-        assert_eq!((&*again.root, &again.id), ("file:///b", &made.id));
-        assert_eq!(store.warehouses().await.unwrap(), [again]);
+        let before = store.warehouses_version().await.unwrap();
+        let main = async || store.warehouses().await.unwrap().pop().unwrap();
+        store.ensure_warehouse("main", "file:///a", NOW).await.unwrap();
+        let made = main().await;
+        for _ in 0..2 {
+            store.ensure_warehouse("main", "file:///b", NOW).await.unwrap();
+            let again = main().await;
+            assert_eq!((&*again.root, &again.id), ("file:///b", &made.id));
+            assert_eq!(store.warehouses().await.unwrap().len(), 2);
+            assert_eq!(store.warehouses_version().await.unwrap(), before + 2);
+        }
     })
     .await;
 }

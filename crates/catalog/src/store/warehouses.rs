@@ -1,12 +1,14 @@
 //! Warehouses: what each is called and where it is.
 
-use node::store::{StoreError, Value};
+use node::store::{StoreError, Transaction, Value};
 
+use super::storage::{self, StorageRow};
 use super::{CatalogStore, ms};
 use crate::error::{Error, Result};
+use crate::warehouse::Place;
 
 /// Most warehouses of a catalog.
-const WAREHOUSES_MAX: usize = 1000;
+pub const WAREHOUSES_MAX: usize = 1000;
 
 /// A warehouse at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,44 @@ pub struct WarehouseRow {
     pub name: String,
     /// The location that everything in it is below, unless it says otherwise.
     pub root: String,
+    /// When it was made.
+    pub created_ms: u64,
+    /// What else is said of it; nothing of one that the configuration describes.
+    pub storage: Option<StorageRow>,
+}
+
+impl WarehouseRow {
+    /// The places that are its own.
+    ///
+    /// # Errors
+    /// `BadRequest` when one is no place.
+    pub fn places(&self) -> Result<Vec<Place>> {
+        let others = self.storage.iter().flat_map(|it| &it.locations);
+        let all = std::iter::once(&self.root).chain(others);
+        all.map(|text| text.split('?').next().unwrap_or_default().parse()).collect()
+    }
+}
+
+/// All of them, in the order of their names.
+pub(super) fn read(it: &mut dyn Transaction) -> std::result::Result<Vec<WarehouseRow>, StoreError> {
+    let limit =
+        i64::try_from(WAREHOUSES_MAX).map_err(|it| StoreError::refuse(Error::internal(it)))?;
+    let sql = format!(
+        "SELECT w.id, w.name, w.root, w.created_ms, {} FROM catalog_warehouses w \
+         LEFT JOIN catalog_storage s ON s.warehouse = w.id ORDER BY w.name LIMIT $1",
+        storage::COLUMNS
+    );
+    let rows = it.query(&sql, &[Value::Int(limit + 1)])?;
+    let rows = rows.iter().map(|row| {
+        Ok(WarehouseRow {
+            id: row.get(0)?,
+            name: row.get(1)?,
+            root: row.get(2)?,
+            created_ms: u64::try_from(row.get::<i64>(3)?).unwrap_or_default(),
+            storage: storage::of_row(row, 4)?,
+        })
+    });
+    rows.collect()
 }
 
 impl CatalogStore {
@@ -25,45 +65,29 @@ impl CatalogStore {
     /// # Errors
     /// When the store cannot be read.
     pub async fn warehouses(&self) -> Result<Vec<WarehouseRow>> {
-        let limit = Value::Int(i64::try_from(WAREHOUSES_MAX).map_err(Error::internal)?);
-        let read = self.store.read("catalog.warehouses", move |it| {
-            let sql = "SELECT id, name, root FROM catalog_warehouses ORDER BY name LIMIT $1";
-            let rows = it.query(sql, std::slice::from_ref(&limit))?;
-            let rows = rows.iter().map(|row| {
-                Ok(WarehouseRow { id: row.get(0)?, name: row.get(1)?, root: row.get(2)? })
-            });
-            rows.collect::<std::result::Result<Vec<_>, StoreError>>()
-        });
-        Ok(read.await?)
+        Ok(self.store.read("catalog.warehouses", |it| read(it)).await?)
     }
 
-    /// The warehouse of this name, which is made when there is none. One that exists has this root
-    /// from now on; its tables are where they are.
+    /// The warehouse of this name, which is made when there is none. One that the configuration has
+    /// made has this root from now on; its tables are where they are. One that was made while
+    /// serving is as it is.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn ensure_warehouse(
-        &self,
-        name: &str,
-        root: &str,
-        now_ms: u64,
-    ) -> Result<WarehouseRow> {
+    pub async fn ensure_warehouse(&self, name: &str, root: &str, now_ms: u64) -> Result<()> {
         let id = self.ids.next("wh_");
         let (name, root) = (name.to_owned(), root.to_owned());
         let written = self.store.transact_idempotent("catalog.ensure_warehouse", move |it| {
             let sql = "INSERT INTO catalog_warehouses (id, name, root, created_ms) \
-                VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO UPDATE SET root = $3";
+                VALUES ($1, $2, $3, $4) ON CONFLICT (name) DO NOTHING";
             let new = [Value::from(&id), Value::from(&name), Value::from(&root), ms(now_ms)];
-            it.execute(sql, &new)?;
-            let sql = "SELECT id, root FROM catalog_warehouses WHERE name = $1";
-            let row = it.query_one(sql, &[Value::from(&name)])?.ok_or_else(missing)?;
-            Ok(WarehouseRow { id: row.get(0)?, name: name.clone(), root: row.get(1)? })
+            let mut count = it.execute(sql, &new)?;
+            let sql = "UPDATE catalog_warehouses SET root = $2 WHERE name = $1 AND root <> $2 \
+                AND NOT EXISTS (SELECT 1 FROM catalog_storage s \
+                WHERE s.warehouse = catalog_warehouses.id AND s.made = 1)";
+            count += it.execute(sql, &[Value::from(&name), Value::from(&root)])?;
+            if count > 0 { storage::changed(it) } else { Ok(()) }
         });
         Ok(written.await?)
     }
-}
-
-/// A row that was written just now is there.
-fn missing() -> StoreError {
-    StoreError::refuse(Error::internal("a warehouse that was made is not there"))
 }

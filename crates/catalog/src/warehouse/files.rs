@@ -7,11 +7,12 @@ use std::io;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use node::objects::{Credentials, LIST_MAX, Objects, ObjectsError, ObjectsUrl};
+use node::objects::{Credentials, LIST_MAX, Objects, ObjectsError};
 
 use super::local;
 use super::place::Place;
 use crate::error::{Error, Kind, Result};
+use crate::storage;
 
 /// Longest file that is read or written, in bytes.
 pub const FILE_BYTES_MAX: u64 = 512 << 20;
@@ -36,6 +37,8 @@ pub struct Files {
 struct Root {
     place: Place,
     back: Back,
+    /// What is between the directory and the place.
+    inner: Vec<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -51,12 +54,14 @@ fn absent(location: &str) -> Error {
 
 impl Files {
     /// Files below these roots. A root that is reached by a symbolic link is known by the name that
-    /// is given here and no other: each place has one name.
+    /// is given here and no other: each place has one name. The way from one of the `anchors` to a
+    /// root below it has no such link.
     ///
     /// # Errors
     /// `BadRequest` when one is no location, or is a bucket and there are no credentials.
     pub fn new<'a>(
         roots: impl Iterator<Item = &'a str>,
+        anchors: &[String],
         credentials: Option<&Credentials>,
     ) -> Result<Files> {
         let mut made = Vec::new();
@@ -64,10 +69,14 @@ impl Files {
             let place: Place = root.split('?').next().unwrap_or_default().parse()?;
             let Some(path) = place.path() else {
                 let back = Back::Objects(bucket(root, credentials)?);
-                made.push(Root { place, back });
+                made.push(Root { place, back, inner: Vec::new() });
                 continue;
             };
-            made.push(Root { place, back: Back::Directory(path) });
+            let anchors = anchors.iter().filter_map(|it| it.parse::<Place>().ok());
+            let mut found =
+                anchors.filter_map(|anchor| Some((anchor.path()?, place.below(&anchor)?.to_vec())));
+            let (path, inner) = found.next().unwrap_or((path, Vec::new()));
+            made.push(Root { place, back: Back::Directory(path), inner });
         }
         Ok(Files { roots: made })
     }
@@ -209,7 +218,7 @@ impl Files {
         let place: Place = location.parse()?;
         for root in &self.roots {
             if let Some(parts) = place.below(&root.place) {
-                return Ok((&root.back, parts.to_vec()));
+                return Ok((&root.back, [&root.inner, parts].concat()));
             }
         }
         let shown: String = location.chars().take(200).collect();
@@ -270,13 +279,10 @@ fn too_large(location: &str) -> Error {
 }
 
 fn bucket(root: &str, credentials: Option<&Credentials>) -> Result<Objects> {
-    let refuse =
-        |why: String| Error::new(Kind::BadRequest, format!("the location `{root}`: {why}"));
-    // Other names of the same protocol, which clients use, are none to the object store.
-    let rest = root.split_once("://").map_or(root, |(_, rest)| rest);
-    let url: ObjectsUrl =
-        format!("s3://{rest}").parse().map_err(|error| refuse(format!("{error}")))?;
-    let ObjectsUrl::S3(location) = url else { return Err(refuse("it is no bucket".to_owned())) };
-    let credentials = credentials.ok_or_else(|| refuse("its key is missing".to_owned()))?;
-    Ok(Objects::in_s3(location, credentials.clone()))
+    let location = storage::bucket(root)?;
+    let missing = || {
+        let root = root.split('?').next().unwrap_or_default();
+        Error::new(Kind::BadRequest, format!("the location `{root}`: its key is missing"))
+    };
+    Ok(Objects::in_s3(location, credentials.ok_or_else(missing)?.clone()))
 }

@@ -13,7 +13,7 @@ pub const LOCATION_BYTES_MAX: usize = 2048;
 const PART_BYTES_MAX: usize = 255;
 
 /// Where something is: in the file system, or in a bucket.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// The bucket; none in the file system.
     bucket: Option<Box<str>>,
@@ -33,6 +33,18 @@ impl Place {
     pub fn below(&self, root: &Place) -> Option<&[Box<str>]> {
         let rest = self.parts.strip_prefix(&root.parts[..])?;
         if self.bucket == root.bucket && !rest.is_empty() { Some(rest) } else { None }
+    }
+
+    /// The bucket and the key in it; none in the file system.
+    #[must_use]
+    pub fn bucket_and_key(&self) -> Option<(&str, String)> {
+        self.bucket.as_deref().map(|bucket| (bucket, self.parts.join("/")))
+    }
+
+    /// Whether one is the other, or below it.
+    #[must_use]
+    pub fn overlaps(&self, other: &Place) -> bool {
+        self == other || self.is_below(other) || other.is_below(self)
     }
 
     /// Its path in the file system; none in a bucket.
@@ -91,6 +103,13 @@ impl FromStr for Place {
             _ if text.starts_with('/') => (None, text),
             _ => return refuse("is neither below `file:///` nor below `s3://`"),
         };
+        // Two keys that differ in this are two objects, and one name to who joins parts again.
+        if bucket.is_some()
+            && path.trim_end_matches('/').split('/').any(str::is_empty)
+            && !path.is_empty()
+        {
+            return refuse("has an empty part");
+        }
         let parts: Vec<Box<str>> =
             path.split('/').filter(|part| !part.is_empty()).map(Box::from).collect();
         if parts.iter().any(|part| part.len() > PART_BYTES_MAX) {

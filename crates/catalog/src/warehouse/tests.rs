@@ -12,7 +12,14 @@ use super::*;
 fn warehouse(root: &str, locations: &[&str], credentials: Option<Credentials>) -> Warehouse {
     let locations = locations.iter().map(|it| (*it).to_owned()).collect();
     let (id, name) = ("wh_1".to_owned(), "main".to_owned());
-    let spec = WarehouseSpec { id, name, root: root.to_owned(), locations, credentials };
+    let spec = WarehouseSpec {
+        id,
+        name,
+        root: root.to_owned(),
+        locations,
+        credentials,
+        ..WarehouseSpec::default()
+    };
     Warehouse::new(spec).unwrap()
 }
 
@@ -51,6 +58,8 @@ fn a_location_outside_of_the_roots_is_refused() {
         ("w/main/t", Some(Kind::BadRequest)),
         ("http://w/main/t", Some(Kind::BadRequest)),
         ("s3:///w", Some(Kind::BadRequest)),
+        ("s3://w/main//t", Some(Kind::BadRequest)),
+        ("s3://w//main", Some(Kind::BadRequest)),
         ("", Some(Kind::BadRequest)),
     ] {
         let refused = warehouse.check_location(location).err().map(|error| error.kind);
@@ -67,7 +76,7 @@ fn all_texts_of_a_place_become_one() {
         ("file:/a//b/", "file:///a/b"),
         ("/a/b", "file:///a/b"),
         ("file:///a/b", "file:///a/b"),
-        ("s3a://b/x//y", "s3://b/x/y"),
+        ("s3a://b/x/y/", "s3://b/x/y"),
         ("s3://b", "s3://b"),
     ] {
         assert_eq!(text.parse::<Place>().unwrap().to_string(), expected);
@@ -218,8 +227,11 @@ async fn a_bucket_is_a_warehouse_too() {
     assert_eq!(files.local_path(&location).unwrap(), None);
     let other = location.replacen("s3://", "s3a://", 1);
     assert_eq!(files.read(&other).await.unwrap(), "{}");
-    let strange = format!("{}/ns/a=b", warehouse.root());
+    let strange = format!("{}/ns/a*b", warehouse.root());
     assert_eq!(files.read(&strange).await.unwrap_err().kind, Kind::BadRequest);
+    let partition = format!("{}/ns/t/day=1/a+b", warehouse.root());
+    files.write_new(&partition, Bytes::from_static(b"x"), Flush::No).await.unwrap();
     files.delete_tree(&format!("{}/ns", warehouse.root())).await.unwrap();
+    assert_eq!(files.read(&partition).await.unwrap_err().kind, Kind::NotFound);
     assert_eq!(files.read(&location).await.unwrap_err().kind, Kind::NotFound);
 }

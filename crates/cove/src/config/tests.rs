@@ -139,6 +139,9 @@ fn the_example_file_is_the_default_configuration() {
     config.catalog.access_key_id = None;
     config.catalog.secret_access_key = None;
     config.catalog.session_token = None;
+    config.catalog.role_arn = None;
+    config.catalog.external_id = None;
+    config.catalog.sts_endpoint = None;
     config.secrets_key = None;
     config.sessions.claude = None;
     config.sessions.model = sessions::Config::default().model;

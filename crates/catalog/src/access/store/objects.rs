@@ -73,6 +73,12 @@ pub(crate) fn relation_moved(it: &mut dyn Transaction, id: &str) -> Stored<()> {
     }
 }
 
+/// Removes what was given on a warehouse that goes, in the transaction that removes it.
+pub(crate) fn forget_warehouse(it: &mut dyn Transaction, id: &str) -> Stored<()> {
+    it.execute("DELETE FROM catalog_rights WHERE warehouse = $1", &[id.into()])?;
+    changed(it)
+}
+
 /// Removes what was given on a namespace that goes, in the transaction that removes it.
 pub(crate) fn forget_namespace(
     it: &mut dyn Transaction,

@@ -21,7 +21,7 @@ enum Need {
 fn need(op: Op) -> Need {
     match op {
         Op::Token | Op::RevokeToken => Need::Nothing,
-        Op::Config | Op::Changes | Op::Sign | Op::ListFunctions | Op::LoadFunction => {
+        Op::Config | Op::Changes | Op::ListWarehouses | Op::ListFunctions | Op::LoadFunction => {
             Need::ToBeKnown
         }
         Op::ListNamespaces
@@ -31,6 +31,7 @@ fn need(op: Op) -> Need {
         | Op::LoadTable
         | Op::TableExists
         | Op::LoadCredentials
+        | Op::Sign
         | Op::ReportMetrics
         | Op::PlanScan
         | Op::FetchPlan
@@ -60,6 +61,7 @@ fn need(op: Op) -> Need {
         | Op::Protect
         | Op::SetRetention
         | Op::DropView
+        | Op::LoadWarehouse
         | Op::RenameView => Need::To(Right::Manage),
         Op::ListGrants
         | Op::Grant
@@ -79,7 +81,10 @@ fn need(op: Op) -> Need {
         | Op::CreateRole
         | Op::ChangeMembers
         | Op::DeleteRole
-        | Op::Audit => Need::ToOperate,
+        | Op::Audit
+        | Op::CreateWarehouse
+        | Op::UpdateWarehouse
+        | Op::DeleteWarehouse => Need::ToOperate,
     }
 }
 
@@ -130,6 +135,7 @@ fn path(operation: &Operation) -> String {
         ("{role}", "r"),
         ("{dropped}", "tb_0"),
         ("{policy}", "p"),
+        ("{warehouse}", "main"),
     ] {
         path = path.replace(part, value);
     }
@@ -177,7 +183,8 @@ fn every_operation_asks_for_its_right() {
         for operation in operations() {
             let need = need(operation.op);
             let (method, path) = (operation.method.name(), path(operation));
-            let body = matches!(method, "POST" | "PUT").then(|| body(&server, operation.op));
+            let body =
+                matches!(method, "POST" | "PUT" | "PATCH").then(|| body(&server, operation.op));
             let about = format!("{right:?} {:?}", operation.op);
             let nobody = server.ask_as(None, method, &path, body.as_ref());
             let is_known = server.ask_as(Some(&everywhere), method, &path, body.as_ref());
@@ -226,7 +233,7 @@ fn what_clients_are_told_of_is_there_and_nothing_else() {
             assert_refused(&response, 406, "UnsupportedOperationException");
         }
     }
-    assert_eq!(told.len(), 30);
+    assert_eq!(told.len(), 31);
 }
 
 #[test]

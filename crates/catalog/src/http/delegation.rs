@@ -1,0 +1,145 @@
+//! How a client gets at a table's files: what it has to know of the store, and, where it asks for
+//! that, credentials or the address of the signer.
+
+use axum::response::Response;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::answer;
+use super::request::{Input, encoded};
+use super::tail::Tail;
+use crate::cache::Entry;
+use crate::error::Result;
+use crate::ident::TableIdent;
+use crate::service::Vended;
+use crate::warehouse::Warehouse;
+
+/// What a client would take, in the order in which it likes it.
+const HEADER: &str = "x-iceberg-access-delegation";
+
+#[derive(Clone, Copy)]
+enum Way {
+    Vended,
+    Signing,
+}
+
+/// Credentials with what they are for.
+#[derive(Serialize)]
+struct StorageCredential {
+    prefix: String,
+    config: Map<String, Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Credentials {
+    storage_credentials: Vec<StorageCredential>,
+}
+
+pub(super) async fn credentials(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let vended = input.ground.catalog.credentials(&input.who, &warehouse, &ident).await?;
+    let storage_credentials = vended.map(|it| listed(&warehouse, &ident, &it)).unwrap_or_default();
+    answer::of(&Credentials { storage_credentials })
+}
+
+pub(super) async fn sign(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let catalog = &input.ground.catalog;
+    answer::of(&catalog.sign(&input.who, &warehouse, &ident, || input.body()).await?)
+}
+
+/// What an answer with a table says of its files.
+pub(super) async fn tail(
+    input: &Input<'_>,
+    warehouse: &Warehouse,
+    ident: &TableIdent,
+    entry: &Entry,
+) -> Result<Tail> {
+    let mut tail = Tail::default();
+    let Some(storage) = warehouse.storage() else { return Ok(tail) };
+    for (name, value) in storage.client_config() {
+        tail.configure(name, value);
+    }
+    // Files show all of a table.
+    let catalog = &input.ground.catalog;
+    if catalog.require_unrestricted(&input.who, warehouse, ident).is_err() {
+        return Ok(tail);
+    }
+    let settings = storage.settings();
+    let is_there = |way: &Way| match way {
+        Way::Vended => settings.vended_credentials,
+        Way::Signing => settings.remote_signing,
+    };
+    match asked(input).find(is_there) {
+        None => {}
+        Some(Way::Vended) => {
+            let vended = catalog.vend(&input.who, warehouse, ident, entry).await?;
+            if let Some(vended) = vended {
+                // Old clients look there.
+                for (name, value) in config(warehouse, ident, &vended) {
+                    tail.configure(name, value);
+                }
+                tail.put("storage-credentials", &listed(warehouse, ident, &vended))?;
+            }
+        }
+        Some(Way::Signing) => {
+            let endpoint = path(warehouse, ident, "sign");
+            tail.configure("s3.remote-signing-enabled", "true");
+            // The signer of clients in Python, by its name.
+            tail.configure("s3.signer", "S3V4RestSigner");
+            // Below the address of the catalog, which clients know better than its server.
+            tail.configure("s3.signer.endpoint", endpoint.clone());
+            tail.configure("signer.endpoint", endpoint);
+            tail.put("remote-signing-config", &serde_json::json!({"properties": {}}))?;
+        }
+    }
+    Ok(tail)
+}
+
+/// What the client asks for. What is not known here may be known elsewhere.
+fn asked<'a>(input: &'a Input<'_>) -> impl Iterator<Item = Way> + 'a {
+    let values = input.parts.headers.get_all(HEADER).iter();
+    let words = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    words.filter_map(|word| match word.trim() {
+        "vended-credentials" => Some(Way::Vended),
+        "remote-signing" => Some(Way::Signing),
+        _ => None,
+    })
+}
+
+fn listed(warehouse: &Warehouse, ident: &TableIdent, vended: &Vended) -> Vec<StorageCredential> {
+    let mut all = Map::new();
+    let storage = warehouse.storage();
+    let known = storage.map(|it| it.client_config()).unwrap_or_default();
+    for (name, value) in known.into_iter().chain(config(warehouse, ident, vended)) {
+        all.insert(name.to_owned(), value.into());
+    }
+    let prefixes = vended.prefixes.iter();
+    prefixes
+        .map(|prefix| StorageCredential { prefix: prefix.clone(), config: all.clone() })
+        .collect()
+}
+
+/// Credentials in the words of Iceberg's clients.
+fn config(
+    warehouse: &Warehouse,
+    ident: &TableIdent,
+    vended: &Vended,
+) -> Vec<(&'static str, String)> {
+    let given = &vended.temporary.credentials;
+    let mut config = vec![
+        ("s3.access-key-id", given.access_key_id.clone()),
+        ("s3.secret-access-key", given.secret_access_key.clone()),
+        ("s3.session-token-expires-at-ms", vended.temporary.expires_ms.to_string()),
+        ("client.refresh-credentials-endpoint", path(warehouse, ident, "credentials")),
+    ];
+    config.extend(given.session_token.clone().map(|token| ("s3.session-token", token)));
+    config
+}
+
+/// The path of one of a table's operations, below the address of the catalog.
+fn path(warehouse: &Warehouse, ident: &TableIdent, operation: &str) -> String {
+    let (prefix, namespace) = (encoded(warehouse.name()), encoded(&ident.namespace.key()));
+    format!("v1/{prefix}/namespaces/{namespace}/tables/{}/{operation}", encoded(&ident.name))
+}

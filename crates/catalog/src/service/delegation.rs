@@ -1,0 +1,166 @@
+//! Access to a table's files for its clients: who may what, where, and that nothing of another
+//! table is there.
+
+use std::sync::Arc;
+
+use super::{Call, Catalog, Object, Right, Who};
+use crate::cache::Entry;
+use crate::doc::Properties;
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::storage::{PATHS, Permission, Scope, SignRequest, SignResult, Storage, Temporary};
+use crate::store::{RelationKind, Stamp};
+use crate::warehouse::{Place, Warehouse};
+
+/// Credentials for a table's files.
+#[derive(Clone, Debug)]
+pub struct Vended {
+    /// They.
+    pub temporary: Arc<Temporary>,
+    /// What locations begin with that they are for, as the table writes them.
+    pub prefixes: Vec<String>,
+}
+
+impl Catalog {
+    /// Credentials for a table that somebody sees; none when its warehouse gives none.
+    ///
+    /// # Errors
+    /// `ServiceUnavailable` when the token service gives none; `Forbidden` when another table's
+    /// files are in the same place.
+    pub async fn vend(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        entry: &Entry,
+    ) -> Result<Option<Vended>> {
+        let storage = warehouse.storage().filter(|it| it.settings().vended_credentials);
+        let (Some(storage), Some(doc)) = (storage, entry.table()) else { return Ok(None) };
+        let scope = self.scope(who, warehouse, storage, entry).await?;
+        let scheme = doc.location.split("://").next().unwrap_or_default();
+        let prefixes = scope.prefixes().map(|(bucket, key)| format!("{scheme}://{bucket}/{key}"));
+        let prefixes = prefixes.collect();
+        let permission = self.permission(who, warehouse, ident);
+        let temporary = storage.vend(scope, permission).await?;
+        Ok(Some(Vended { temporary, prefixes }))
+    }
+
+    /// Credentials for a table by its name.
+    ///
+    /// # Errors
+    /// `NoSuchTable`; `Forbidden` to whoever may read only a part of it; those of
+    /// [`Catalog::vend`].
+    pub async fn credentials(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<Option<Vended>> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.require_unrestricted(who, warehouse, ident)?;
+        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        self.vend(who, warehouse, ident, &entry).await
+    }
+
+    /// Signs a request to the object store for a table's files.
+    ///
+    /// # Errors
+    /// `NoSuchTable`; `BadRequest` when the warehouse is in no bucket, or the request is none;
+    /// `Forbidden` when the warehouse signs none, or the request asks for more than there is a
+    /// right to.
+    pub async fn sign(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        request: impl FnOnce() -> Result<SignRequest>,
+    ) -> Result<SignResult> {
+        self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
+        self.require_unrestricted(who, warehouse, ident)?;
+        let entry = self.entry(warehouse, RelationKind::Table, ident).await?;
+        let Some(storage) = warehouse.storage() else {
+            let message = "the warehouse is not in a bucket: there is nothing to sign";
+            return Err(Error::new(Kind::BadRequest, message));
+        };
+        if !storage.settings().remote_signing {
+            return Err(Error::new(Kind::Forbidden, "the warehouse signs no requests"));
+        }
+        let request = request()?;
+        let scope = self.scope(who, warehouse, storage, &entry).await?;
+        storage.sign(scope, self.permission(who, warehouse, ident), &request).await
+    }
+
+    /// What somebody who sees a table may do with its files.
+    fn permission(&self, who: &Who, warehouse: &Warehouse, ident: &TableIdent) -> Permission {
+        match self.allow(who, warehouse, Right::Write, Object::Relation(ident)) {
+            Ok(()) => Permission::Write,
+            Err(_) => Permission::Read,
+        }
+    }
+
+    /// The places of a table. Whoever is no operator gets at none where another table's files are:
+    /// locations that operators chose may be within each other.
+    async fn scope(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        storage: &Storage,
+        entry: &Entry,
+    ) -> Result<Scope> {
+        let doc = entry.table().ok_or_else(|| Error::internal("a view has no files"))?;
+        let scope = Scope::of(warehouse, doc)?;
+        let id = entry.pointer.as_ref().map_or("", |it| &*it.id);
+        if who.operator || storage.is_known_apart(id, &scope) {
+            return Ok(scope);
+        }
+        for place in scope.texts() {
+            if self.0.store.is_shared(&place, id).await? {
+                let message = "another table's files are in the same place";
+                return Err(Error::new(Kind::Forbidden, message));
+            }
+        }
+        storage.note_apart(id, &scope);
+        Ok(scope)
+    }
+
+    /// Refuses places for files that a table may not have: outside of the warehouse, and, unless an
+    /// operator says so, outside of the table's own location. Credentials are for all of them, so
+    /// nobody claims a place where others' tables may be one day. What was said `before` stays.
+    pub(super) fn check_paths(
+        stamp: &Stamp,
+        warehouse: &Warehouse,
+        (location, properties): (&str, &Properties),
+        before: Option<&Properties>,
+    ) -> Result<()> {
+        for name in PATHS {
+            let Some(path) = properties.get(name) else { continue };
+            if before.and_then(|it| it.get(name)).is_some_and(|it| it == path) {
+                continue;
+            }
+            let told =
+                |error: Error| Error::new(error.kind, format!("`{name}`: {}", error.message));
+            warehouse.check_location(&path).map_err(told)?;
+            let (own, place): (Place, Place) = (location.parse()?, path.parse()?);
+            if !stamp.is_operator && own != place && !place.is_below(&own) {
+                let message = format!(
+                    "`{name}`: only an operator may have files elsewhere than in \
+                    the table's location"
+                );
+                return Err(Error::new(Kind::Forbidden, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a table that is only to be staged where it may not be: its files come before it.
+    pub(super) async fn check_staged(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Warehouse,
+        (location, properties): (&str, &Properties),
+    ) -> Result<()> {
+        let stamp = call.stamp();
+        self.check_apart(&stamp, location, "").await?;
+        Catalog::check_paths(&stamp, warehouse, (location, properties), None)
+    }
+}

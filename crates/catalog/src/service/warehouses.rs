@@ -1,0 +1,509 @@
+//! Warehouses: those that there are, and making, changing and removing them while serving.
+//!
+//! All of them are in memory. The store counts their changes: a name that is not known, and every
+//! [`WAREHOUSES_INTERVAL`], is a reason to look whether another server has made one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use node::clock;
+use node::objects::Credentials;
+use parking_lot::RwLock;
+use serde::{Deserialize, Serialize};
+
+use super::{Catalog, Object, Right, Settings, Who};
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::storage::StorageSettings;
+use crate::store::{Counts, StorageRow, WarehouseRow, no_such_warehouse};
+use crate::warehouse::{Place, Status, Warehouse, WarehouseSpec};
+
+/// How long another server may go on with a warehouse as it was.
+pub const WAREHOUSES_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Most other locations of a warehouse.
+pub const LOCATIONS_MAX: usize = 32;
+
+/// Names that paths of the management use for something else.
+const RESERVED: [&str; 8] =
+    ["audit", "clients", "grants", "policies", "principals", "roles", "tokens", "warehouses"];
+
+/// Warehouses in memory.
+#[derive(Debug, Default)]
+pub(super) struct Warehouses {
+    loaded: RwLock<Loaded>,
+    /// Held while the store is read, so that what was read first is not put in place last.
+    loading: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct Loaded {
+    version: u64,
+    by_name: HashMap<Arc<str>, Known>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    row: WarehouseRow,
+    /// None when it cannot be opened; the log says why.
+    warehouse: Option<Arc<Warehouse>>,
+}
+
+/// A key of a warehouse's own.
+#[derive(Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NewKey {
+    access_key_id: String,
+    secret_access_key: String,
+    #[serde(default)]
+    session_token: Option<String>,
+}
+
+impl std::fmt::Debug for NewKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NewKey").finish_non_exhaustive()
+    }
+}
+
+/// A warehouse that is to be made.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NewWarehouse {
+    name: String,
+    root: String,
+    #[serde(default)]
+    locations: Vec<String>,
+    #[serde(default)]
+    status: Status,
+    #[serde(default)]
+    storage: StorageSettings,
+    #[serde(default)]
+    credentials: Option<NewKey>,
+}
+
+/// What is to be different of a warehouse: what is not there stays.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct WarehouseChange {
+    #[serde(default)]
+    status: Option<Status>,
+    #[serde(default)]
+    locations: Option<Vec<String>>,
+    #[serde(default)]
+    storage: Option<StorageSettings>,
+    #[serde(default)]
+    credentials: Option<NewKey>,
+}
+
+/// A warehouse, for people who look after it. It has no secret.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct WarehouseRecord {
+    id: String,
+    name: String,
+    root: String,
+    locations: Vec<String>,
+    status: Status,
+    /// Whether the configuration describes it, and not the store.
+    configured: bool,
+    /// Whether it has a key of its own.
+    has_credentials: bool,
+    storage: StorageSettings,
+    created_ms: u64,
+    updated_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    statistics: Option<Statistics>,
+}
+
+#[derive(Debug, Serialize)]
+struct Statistics {
+    namespaces: u64,
+    tables: u64,
+    views: u64,
+}
+
+impl Catalog {
+    /// The warehouse of this name, of those in memory.
+    ///
+    /// # Errors
+    /// `NoSuchWarehouse`; `ServiceUnavailable` when it cannot be opened.
+    pub fn warehouse(&self, name: &str) -> Result<Arc<Warehouse>> {
+        let loaded = self.0.warehouses.loaded.read();
+        let known = loaded.by_name.get(name).ok_or_else(|| no_such_warehouse(name))?;
+        known.warehouse.clone().ok_or_else(|| {
+            let message = "the warehouse cannot be opened; the server's log says why";
+            Error::new(Kind::ServiceUnavailable, message)
+        })
+    }
+
+    /// All that can be opened.
+    pub(super) fn all_warehouses(&self) -> Vec<Arc<Warehouse>> {
+        let loaded = self.0.warehouses.loaded.read();
+        loaded.by_name.values().filter_map(|it| it.warehouse.clone()).collect()
+    }
+
+    /// Looks whether another server has made a warehouse of this name, unless it is known.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn seek_warehouse(&self, name: &str) -> Result<()> {
+        let is_known = self.0.warehouses.loaded.read().by_name.contains_key(name);
+        if is_known || !self.0.store.is_shared_by_servers() {
+            return Ok(());
+        }
+        self.reload_warehouses().await
+    }
+
+    /// Takes over what was changed by other servers, once per [`WAREHOUSES_INTERVAL`]. Never ends.
+    pub(super) async fn keep_warehouses(&self) {
+        if !self.0.store.is_shared_by_servers() {
+            // Nobody else changes anything.
+            return std::future::pending().await;
+        }
+        let mut ticks = tokio::time::interval(WAREHOUSES_INTERVAL);
+        let mut failed = false;
+        loop {
+            ticks.tick().await;
+            let result = self.reload_warehouses().await;
+            // Said once, not at every try.
+            if let Err(error) = &result
+                && !failed
+            {
+                let error = error as &dyn std::error::Error;
+                tracing::error!(error, "failed to read the catalog's warehouses");
+            }
+            failed = result.is_err();
+        }
+    }
+
+    /// Takes over what was changed since it was last read, if anything was.
+    ///
+    /// # Errors
+    /// When the store cannot be read. What was loaded before stays in force.
+    pub async fn reload_warehouses(&self) -> Result<()> {
+        let version = self.0.store.warehouses_version().await?;
+        if version == self.0.warehouses.loaded.read().version {
+            return Ok(());
+        }
+        self.load_warehouses().await
+    }
+
+    pub(super) async fn load_warehouses(&self) -> Result<()> {
+        let _turn = self.0.warehouses.loading.lock().await;
+        // The version first: what is changed in between is read again.
+        let version = self.0.store.warehouses_version().await?;
+        let rows = self.0.store.warehouses().await?;
+        let mut by_name = HashMap::new();
+        for row in rows {
+            let known = self.0.warehouses.loaded.read().by_name.get(&*row.name).cloned();
+            let known = match known {
+                Some(known) if known.row == row => known,
+                _ => Known { warehouse: self.open_warehouse(&row), row },
+            };
+            by_name.insert(Arc::from(&*known.row.name), known);
+        }
+        *self.0.warehouses.loaded.write() = Loaded { version, by_name };
+        Ok(())
+    }
+
+    /// Refuses a configured warehouse that cannot be, so that a mistake shows when it is made.
+    pub(super) async fn check_configured(&self) -> Result<()> {
+        let settings = &self.0.settings;
+        let row = self.known(&settings.warehouse)?.row;
+        if row.storage.as_ref().is_some_and(|it| it.is_made) {
+            return self.default_warehouse().map(drop);
+        }
+        settings.storage.check()?;
+        // What it says of itself is better than that it cannot be opened.
+        Warehouse::new(spec(&row, settings)?)?;
+        let own = self.configured_places()?;
+        for other in self.0.store.warehouses().await? {
+            let is_made = other.storage.as_ref().is_some_and(|it| it.is_made);
+            let theirs = if is_made { other.places()? } else { Vec::new() };
+            if own.iter().any(|one| theirs.iter().any(|it| one.overlaps(it))) {
+                let message =
+                    format!("the warehouse `{}` has a part of `catalog.root`", other.name);
+                return Err(Error::new(Kind::AlreadyExists, message));
+            }
+        }
+        Ok(())
+    }
+
+    fn open_warehouse(&self, row: &WarehouseRow) -> Option<Arc<Warehouse>> {
+        let spec = spec(row, &self.0.settings);
+        match spec.and_then(Warehouse::new) {
+            Ok(warehouse) => Some(Arc::new(warehouse)),
+            Err(error) => {
+                let (error, warehouse) = (&error as &dyn std::error::Error, &*row.name);
+                tracing::error!(error, warehouse, "a warehouse cannot be opened");
+                None
+            }
+        }
+    }
+
+    /// The warehouses that somebody may look after.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn list_warehouses(&self, who: &Who) -> Result<Vec<WarehouseRecord>> {
+        self.reload_warehouses().await?;
+        let mut records: Vec<_> = {
+            let loaded = self.0.warehouses.loaded.read();
+            let known = loaded.by_name.values().filter(|known| self.may_see(who, known).is_ok());
+            known.map(|known| self.record(&known.row, None)).collect()
+        };
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(records)
+    }
+
+    /// A warehouse with how much is in it.
+    ///
+    /// # Errors
+    /// `Forbidden` without the right to manage it; `NoSuchWarehouse`.
+    pub async fn show_warehouse(&self, who: &Who, name: &str) -> Result<WarehouseRecord> {
+        let known = self.known(name)?;
+        self.may_see(who, &known)?;
+        let counts = self.0.store.warehouse_counts(&known.row.id).await?;
+        Ok(self.record(&known.row, Some(counts)))
+    }
+
+    /// Makes a warehouse. It can be used at once.
+    ///
+    /// # Errors
+    /// `Forbidden` to whoever is no operator, and when its root is a directory that no warehouse
+    /// may be in; `AlreadyExists` when another one has its name or a part of its place;
+    /// `BadRequest` when something about it cannot be.
+    pub async fn create_warehouse(&self, who: &Who, new: NewWarehouse) -> Result<WarehouseRecord> {
+        only_operators(who)?;
+        let NewWarehouse { name, root, locations, status, storage, credentials } = new;
+        TableIdent::check_name(&name)?;
+        if RESERVED.contains(&&*name) || name.contains('/') {
+            let message = format!("`name`: no warehouse can be called `{name}`");
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        let (id, now_ms) = (self.0.store.new_warehouse_id(), clock::wall_ms());
+        let secret = credentials.map(|key| self.seal(&id, &key)).transpose()?;
+        let root = root.trim_end_matches('/').to_owned();
+        let said = StorageRow {
+            is_made: true,
+            status,
+            locations,
+            settings: storage,
+            secret,
+            updated_ms: now_ms,
+        };
+        let row = WarehouseRow { id, name, root, created_ms: now_ms, storage: Some(said) };
+        self.check_row(&row)?;
+        self.0.store.insert_warehouse(row.clone(), self.configured_places()?).await?;
+        self.load_warehouses().await?;
+        Ok(self.record(&row, Some(Counts::default())))
+    }
+
+    /// Says something else of a warehouse. Of the configured one that is its status alone.
+    ///
+    /// # Errors
+    /// `NoSuchWarehouse`; those of [`Catalog::create_warehouse`].
+    pub async fn update_warehouse(
+        &self,
+        who: &Who,
+        name: &str,
+        change: WarehouseChange,
+    ) -> Result<WarehouseRecord> {
+        only_operators(who)?;
+        self.reload_warehouses().await?;
+        let mut row = self.known(name)?.row;
+        let expected_ms = row.storage.as_ref().map(|it| it.updated_ms);
+        let is_made = row.storage.as_ref().is_some_and(|it| it.is_made);
+        let WarehouseChange { status, locations, storage, credentials } = change;
+        if !is_made && (locations.is_some() || storage.is_some() || credentials.is_some()) {
+            let message = "the configuration describes this warehouse: only its `status` changes";
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        let secret = credentials.map(|key| self.seal(&row.id, &key)).transpose()?;
+        let mut said = row.storage.take().unwrap_or_else(|| StorageRow {
+            is_made: false,
+            status: Status::Active,
+            locations: Vec::new(),
+            settings: StorageSettings::default(),
+            secret: None,
+            updated_ms: 0,
+        });
+        said.status = status.unwrap_or(said.status);
+        said.locations = locations.unwrap_or(said.locations);
+        said.settings = storage.unwrap_or(said.settings);
+        said.secret = secret.or(said.secret);
+        // So that two changes within a millisecond are two.
+        said.updated_ms = clock::wall_ms().max(said.updated_ms + 1);
+        row.storage = Some(said);
+        if is_made {
+            self.check_row(&row)?;
+        }
+        let taken = self.configured_places()?;
+        self.0.store.update_warehouse(row.clone(), expected_ms, taken).await?;
+        self.load_warehouses().await?;
+        Ok(self.record(&row, None))
+    }
+
+    /// Removes a warehouse that has nothing in it: its files stay, whatever they are. One that is
+    /// protected only when the caller insists.
+    ///
+    /// # Errors
+    /// `NamespaceNotEmpty`; `Forbidden` when it is protected, or is the configured one;
+    /// `NoSuchWarehouse`.
+    pub async fn delete_warehouse(&self, who: &Who, name: &str, insist: bool) -> Result<()> {
+        only_operators(who)?;
+        self.reload_warehouses().await?;
+        let row = self.known(name)?.row;
+        if row.name == self.0.settings.warehouse {
+            let message = "the configured warehouse cannot be removed";
+            return Err(Error::new(Kind::Forbidden, message));
+        }
+        let is_protected = row.storage.as_ref().is_some_and(|it| it.status == Status::Protected);
+        if is_protected && !insist {
+            let message = "the warehouse is protected; `force=true` removes it all the same";
+            return Err(Error::new(Kind::Forbidden, message));
+        }
+        self.0.store.delete_warehouse(&row.id, &row.name).await?;
+        self.rights_moved().await;
+        self.load_warehouses().await
+    }
+
+    fn known(&self, name: &str) -> Result<Known> {
+        let loaded = self.0.warehouses.loaded.read();
+        loaded.by_name.get(name).cloned().ok_or_else(|| no_such_warehouse(name))
+    }
+
+    /// One that cannot be opened is for operators.
+    fn may_see(&self, who: &Who, known: &Known) -> Result<()> {
+        match &known.warehouse {
+            Some(warehouse) => self.has_right(who, warehouse, Right::Manage, Object::Warehouse),
+            None => only_operators(who),
+        }
+    }
+
+    fn record(&self, row: &WarehouseRow, counts: Option<Counts>) -> WarehouseRecord {
+        let said = row.storage.as_ref();
+        let made = said.filter(|it| it.is_made);
+        let configured = &self.0.settings;
+        WarehouseRecord {
+            id: row.id.clone(),
+            name: row.name.clone(),
+            root: row.root.split('?').next().unwrap_or_default().to_owned(),
+            locations: made.map_or_else(|| configured.locations.clone(), |it| it.locations.clone()),
+            status: said.map_or(Status::Active, |it| it.status),
+            configured: made.is_none(),
+            has_credentials: made.is_some_and(|it| it.secret.is_some()),
+            storage: made.map_or_else(|| configured.storage.clone(), |it| it.settings.clone()),
+            created_ms: row.created_ms,
+            updated_ms: said.map(|it| it.updated_ms),
+            statistics: counts.map(|it| Statistics {
+                namespaces: it.namespaces,
+                tables: it.tables,
+                views: it.views,
+            }),
+        }
+    }
+
+    /// Seals a key for the row of a warehouse.
+    fn seal(&self, id: &str, key: &NewKey) -> Result<String> {
+        let texts = [&key.access_key_id, &key.secret_access_key];
+        let texts = texts.into_iter().chain(&key.session_token);
+        for text in texts {
+            if text.is_empty() || text.len() > 4096 || !text.bytes().all(|it| it.is_ascii_graphic())
+            {
+                let message = "`credentials` are visible ASCII characters, and not empty";
+                return Err(Error::new(Kind::BadRequest, message));
+            }
+        }
+        let Some(sealer) = &self.0.settings.sealer else {
+            let message = "this server has no key to keep `credentials` with";
+            return Err(Error::new(Kind::BadRequest, message));
+        };
+        let text = serde_json::to_string(key).map_err(Error::internal)?;
+        sealer.seal_text(&text, &about(id)).map_err(Error::internal)
+    }
+
+    /// Refuses a warehouse that could not be opened, or is where none may be made.
+    fn check_row(&self, row: &WarehouseRow) -> Result<()> {
+        let Some(said) = &row.storage else { return Ok(()) };
+        if said.locations.len() > LOCATIONS_MAX {
+            let message = format!("`locations` are at most {LOCATIONS_MAX}");
+            return Err(Error::new(Kind::BadRequest, message));
+        }
+        said.settings.check()?;
+        let anchors: Vec<Place> =
+            self.0.settings.warehouse_roots.iter().filter_map(|it| it.parse().ok()).collect();
+        let all = std::iter::once(("root", &row.root));
+        let all = all.chain(said.locations.iter().map(|it| ("locations", it)));
+        let is_bucket = row.root.starts_with("s3");
+        for (field, text) in all {
+            // What else there is to say of a bucket has names of its own, which are checked.
+            let place: Place = text.parse().map_err(|error: Error| {
+                Error::new(error.kind, format!("`{field}`: {}", error.message))
+            })?;
+            if place.path().is_none() != is_bucket {
+                let message = "a warehouse is in buckets, or in directories, with all `locations`";
+                return Err(Error::new(Kind::BadRequest, message));
+            }
+            if !is_bucket && !anchors.iter().any(|anchor| place.is_below(anchor)) {
+                let message = format!(
+                    "`{field}`: a directory has to be below one of `catalog.warehouse_roots`"
+                );
+                return Err(Error::new(Kind::Forbidden, message));
+            }
+        }
+        Warehouse::new(spec(row, &self.0.settings)?).map(drop)
+    }
+
+    /// The places that the configuration has given away.
+    fn configured_places(&self) -> Result<Vec<Place>> {
+        let settings = &self.0.settings;
+        let all = std::iter::once(&settings.root).chain(&settings.locations);
+        all.map(|text| text.split('?').next().unwrap_or_default().parse()).collect()
+    }
+}
+
+/// What a row comes to on this server.
+fn spec(row: &WarehouseRow, settings: &Settings) -> Result<WarehouseSpec> {
+    let mut spec = WarehouseSpec {
+        id: row.id.clone(),
+        name: row.name.clone(),
+        root: row.root.clone(),
+        locations: settings.locations.clone(),
+        credentials: settings.credentials.clone(),
+        storage: settings.storage.clone(),
+        ..WarehouseSpec::default()
+    };
+    let Some(said) = &row.storage else { return Ok(spec) };
+    spec.status = said.status;
+    if !said.is_made {
+        return Ok(spec);
+    }
+    spec.root = said.settings.locate(&row.root);
+    spec.locations = said.locations.iter().map(|it| said.settings.locate(it)).collect();
+    spec.storage = said.settings.clone();
+    spec.anchors = settings.warehouse_roots.clone();
+    if let Some(secret) = &said.secret {
+        let sealer = settings.sealer.as_ref();
+        let sealer = sealer.ok_or_else(|| Error::internal("there is no key for secrets"))?;
+        let opened = sealer.open_text(secret, &about(&row.id)).map_err(Error::internal)?;
+        let key: NewKey = serde_json::from_slice(opened.expose())
+            .map_err(|_| Error::internal("a sealed key is damaged"))?;
+        spec.credentials = Some(Credentials {
+            access_key_id: key.access_key_id,
+            secret_access_key: key.secret_access_key,
+            session_token: key.session_token,
+        });
+    }
+    Ok(spec)
+}
+
+/// What a key is sealed for.
+fn about(id: &str) -> String {
+    format!("catalog/warehouse/{id}")
+}
+
+fn only_operators(who: &Who) -> Result<()> {
+    crate::access::only_operators(who)
+}

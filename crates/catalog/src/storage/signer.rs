@@ -1,0 +1,404 @@
+//! Requests to the object store that the server signs for clients.
+//!
+//! A request is taken apart as it is, decoded exactly once, and nothing in it is normalised: what
+//! the store might read in another way is refused. All that it names (its path, what it copies,
+//! what it lists, what it deletes) has to be in the table's places; every parameter and every
+//! header that means something to the store has to be one that clients need for files. What is
+//! signed is written anew from what was understood.
+
+use std::collections::BTreeMap;
+
+use node::clock;
+use node::objects::sign::{self, Signed};
+use node::objects::{Credentials, S3Location, Style, decoded};
+use serde::{Deserialize, Serialize};
+
+use super::scope::{Permission, Scope};
+use super::xml::Element;
+use crate::error::{Error, Kind, Result};
+
+/// Most headers of a request.
+const HEADERS_MAX: usize = 64;
+
+/// Longest address or value of a header, in bytes.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+
+/// Most objects of one request to delete: the store takes no more.
+const DELETED_MAX: usize = 1000;
+
+const UNSIGNED: &str = "UNSIGNED-PAYLOAD";
+
+/// What may stand for the hash of a body. The other kinds need the key for every piece of it.
+const UNSIGNED_KINDS: [&str; 2] = [UNSIGNED, "STREAMING-UNSIGNED-PAYLOAD-TRAILER"];
+
+const CONTENT_SHA256: &str = "x-amz-content-sha256";
+const COPY_SOURCE: &str = "x-amz-copy-source";
+
+/// Headers of the store's own that writing and reading files needs, and that name no other file,
+/// give nobody a right and change nothing but the object.
+const HEADERS: [&str; 14] = [
+    CONTENT_SHA256,
+    COPY_SOURCE,
+    "x-amz-checksum-mode",
+    "x-amz-copy-source-range",
+    "x-amz-decoded-content-length",
+    "x-amz-metadata-directive",
+    "x-amz-request-payer",
+    "x-amz-sdk-checksum-algorithm",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+    "x-amz-storage-class",
+    "x-amz-trailer",
+    "x-amz-user-agent",
+];
+
+/// What such headers may begin with.
+const HEADER_PREFIXES: [&str; 3] = ["x-amz-checksum-", "x-amz-copy-source-if-", "x-amz-meta-"];
+
+/// Headers that the server sets, whatever the client says.
+const OWN_HEADERS: [&str; 3] = ["authorization", "x-amz-date", "x-amz-security-token"];
+
+/// Parameters of a list.
+const LIST_PARAMETERS: [&str; 8] = [
+    "continuation-token",
+    "delimiter",
+    "encoding-type",
+    "fetch-owner",
+    "list-type",
+    "max-keys",
+    "prefix",
+    "start-after",
+];
+
+/// A request as a client is about to send it.
+#[derive(Debug, Deserialize)]
+pub struct SignRequest {
+    region: String,
+    uri: String,
+    method: String,
+    headers: BTreeMap<String, Vec<String>>,
+    /// Of a request whose body says what it is about.
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    provider: Option<String>,
+}
+
+/// The same with its signature.
+#[derive(Debug, Serialize)]
+pub struct SignResult {
+    uri: String,
+    /// Those that are to be added.
+    headers: BTreeMap<String, Vec<String>>,
+}
+
+/// A request that was understood.
+#[derive(Debug)]
+pub(super) struct Examined {
+    scheme: &'static str,
+    host: String,
+    /// As the signature has it, and the request is to be sent.
+    path: String,
+    query: String,
+    payload: String,
+    /// Names in lower case; those that are signed, but for the server's own.
+    headers: BTreeMap<String, String>,
+}
+
+/// What a request names.
+struct Target<'a> {
+    bucket: String,
+    key: String,
+    /// Decoded, in the order of the names.
+    query: BTreeMap<String, String>,
+    headers: &'a BTreeMap<String, String>,
+    body: Option<&'a str>,
+}
+
+/// Looks at a request.
+///
+/// # Errors
+/// `Forbidden` when it asks for more than `permission` in `scope`; `BadRequest` when it is none.
+pub(super) fn examine(
+    request: &SignRequest,
+    place: &S3Location,
+    scope: &Scope,
+    permission: Permission,
+) -> Result<Examined> {
+    if request.provider.as_deref().is_some_and(|it| it != "s3") {
+        return malformed("provider", "is `s3`");
+    }
+    if request.region != place.region {
+        return malformed("region", "is not the warehouse's");
+    }
+    let headers = read_headers(&request.headers)?;
+    let (scheme, host, path, query) = read_uri(&request.uri, place)?;
+    let (bucket, key) = locate(&host, &path, place)?;
+    if headers.get("host").is_some_and(|it| !it.eq_ignore_ascii_case(&host)) {
+        return malformed("headers", "has a `host` that is not the address's");
+    }
+    let body = request.body.as_deref();
+    let target = Target { bucket, key, query, headers: &headers, body };
+    let needed = target.permission(&request.method, scope)?;
+    if needed == Permission::Write && permission == Permission::Read {
+        return forbidden("there is no right to write to the table");
+    }
+    let payload = target.payload()?;
+    let pairs = target.query.iter();
+    let pairs =
+        pairs.map(|(name, value)| format!("{}={}", sign::escaped(name), sign::escaped(value)));
+    let mut pairs: Vec<String> = pairs.collect();
+    pairs.sort();
+    let query = pairs.join("&");
+    let is_signed = |name: &str| name.starts_with("x-amz-") || name == "content-md5";
+    let mut headers = headers.clone();
+    headers.retain(|name, _| is_signed(name));
+    headers.insert(CONTENT_SHA256.to_owned(), payload.clone());
+    headers.insert("host".to_owned(), host.clone());
+    Ok(Examined { scheme, host, path: sign::escaped_path(&path), query, payload, headers })
+}
+
+/// Signs what was understood. Only headers that the request has not yet are answered: some clients
+/// add them to those that are there.
+pub(super) fn signed(
+    request: &SignRequest,
+    examined: &Examined,
+    place: &S3Location,
+    credentials: &Credentials,
+) -> SignResult {
+    let Examined { scheme, host, path, query, payload, headers } = examined;
+    let time = sign::stamp(clock::wall());
+    let mut headers = headers.clone();
+    headers.insert("x-amz-date".to_owned(), time.clone());
+    if let Some(token) = &credentials.session_token {
+        headers.insert("x-amz-security-token".to_owned(), token.clone());
+    }
+    let pairs: Vec<(&str, &str)> =
+        headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let authorization = sign::authorization(
+        credentials,
+        &Signed {
+            method: &request.method,
+            path,
+            query,
+            headers: &pairs,
+            payload,
+            time: &time,
+            region: &place.region,
+            service: "s3",
+        },
+    );
+    headers.insert("authorization".to_owned(), authorization);
+    let has = |name: &str| request.headers.keys().any(|it| it.eq_ignore_ascii_case(name));
+    let added = headers.into_iter().filter(|(name, _)| name != "host" && !has(name));
+    let headers = added.map(|(name, value)| (name, vec![value])).collect();
+    let mark = if query.is_empty() { "" } else { "?" };
+    SignResult { uri: format!("{scheme}://{host}{path}{mark}{query}"), headers }
+}
+
+impl Target<'_> {
+    /// Which permission it needs, when it is a request that clients need at all.
+    fn permission(&self, method: &str, scope: &Scope) -> Result<Permission> {
+        let (bucket, query) = (&*self.bucket, &self.query);
+        let names: Vec<&str> = query.keys().map(|it| &**it).filter(|it| *it != "x-id").collect();
+        let in_scope = match (self.key.is_empty(), query.get("prefix")) {
+            (false, _) => scope.covers(bucket, &self.key),
+            (true, Some(prefix)) => scope.covers(bucket, prefix),
+            // What the bodies name is looked at below, and where a bucket is is no secret.
+            (true, None) => scope.prefixes().any(|(own, _)| own == bucket),
+        };
+        if !in_scope {
+            return forbidden("the request names what is not the table's");
+        }
+        let permission = match (method, self.key.is_empty(), &names[..]) {
+            ("GET" | "HEAD", false, []) | ("GET", true, ["location"]) => Permission::Read,
+            ("GET", true, names) if self.is_list(names) => Permission::Read,
+            ("PUT", false, [] | ["partNumber", "uploadId"])
+            | ("POST", false, ["uploads"] | ["uploadId"])
+            | ("DELETE", false, [] | ["uploadId"]) => Permission::Write,
+            ("POST", true, ["delete"]) => {
+                self.check_deleted(scope)?;
+                Permission::Write
+            }
+            _ => return forbidden("the signer signs no requests of this kind"),
+        };
+        let is_put = method == "PUT" && !self.key.is_empty();
+        match self.headers.get(COPY_SOURCE) {
+            Some(source) if is_put => check_source(source, scope)?,
+            None => {}
+            Some(_) => return forbidden("the signer signs no requests of this kind"),
+        }
+        Ok(permission)
+    }
+
+    fn is_list(&self, names: &[&str]) -> bool {
+        names.iter().all(|name| LIST_PARAMETERS.contains(name))
+            && self.query.get("list-type").is_some_and(|it| it == "2")
+            && self.query.contains_key("prefix")
+    }
+
+    /// Refuses a request to delete what is not the table's.
+    fn check_deleted(&self, scope: &Scope) -> Result<()> {
+        let Some(body) = self.body else {
+            return malformed("body", "is needed of a request that deletes what it lists");
+        };
+        let list = Element::parse(body).filter(|it| it.name == "Delete");
+        let Some(list) = list else { return malformed("body", "is no list of what to delete") };
+        let mut count = 0;
+        for element in &list.elements {
+            if element.name == "Quiet" && element.elements.is_empty() {
+                continue;
+            }
+            // Versions and conditions are for those who look after a bucket.
+            let is_object = element.name == "Object" && element.elements.len() == 1;
+            let Some(key) = element.text_of("Key").filter(|_| is_object) else {
+                return malformed("body", "has something else than keys of what to delete");
+            };
+            if !scope.covers(&self.bucket, key) {
+                return forbidden("the request names what is not the table's");
+            }
+            count += 1;
+        }
+        if count == 0 || count > DELETED_MAX {
+            return malformed("body", "has from 1 to 1000 keys");
+        }
+        Ok(())
+    }
+
+    /// What stands for the body in the signature. Where the body says what the request is about,
+    /// it is the body that was looked at and no other.
+    fn payload(&self) -> Result<String> {
+        let said = self.headers.get(CONTENT_SHA256);
+        if self.query.contains_key("delete") {
+            let hash = sign::sha256(self.body.unwrap_or_default().as_bytes());
+            if said.is_some_and(|it| *it != hash) {
+                return malformed("headers", "has another hash than the body's");
+            }
+            return Ok(hash);
+        }
+        let Some(said) = said else { return Ok(UNSIGNED.to_owned()) };
+        let is_hash = said.len() == 64 && said.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_hash || UNSIGNED_KINDS.contains(&&**said) {
+            return Ok(said.clone());
+        }
+        malformed("headers", "has a body that is signed in pieces")
+    }
+}
+
+/// Refuses to copy what is not the table's.
+fn check_source(source: &str, scope: &Scope) -> Result<()> {
+    let source = source.strip_prefix('/').unwrap_or(source);
+    // A version may be another object's that had the name; a `+` is read in two ways.
+    let text = decoded(source).filter(|_| !source.contains(['?', '+']));
+    let found = text.as_deref().and_then(|text| text.split_once('/'));
+    match found {
+        Some((bucket, key)) if scope.covers(bucket, key) => Ok(()),
+        _ => forbidden("the request copies what is not the table's"),
+    }
+}
+
+/// Headers by their names in lower case. What the server sets itself is left out.
+fn read_headers(all: &BTreeMap<String, Vec<String>>) -> Result<BTreeMap<String, String>> {
+    if all.len() > HEADERS_MAX {
+        return malformed("headers", "has more than 64");
+    }
+    let mut headers = BTreeMap::new();
+    for (name, values) in all {
+        let name = name.to_ascii_lowercase();
+        let value = values.join(",");
+        let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+        let is_value = |byte: u8| byte.is_ascii_graphic() || byte == b' ';
+        if name.is_empty() || !name.bytes().all(is_name) || value.len() > TEXT_BYTES_MAX {
+            return malformed("headers", "has one that can be none");
+        }
+        if OWN_HEADERS.contains(&&*name) {
+            continue;
+        }
+        let begins = |prefix: &&str| name.starts_with(prefix);
+        if name.starts_with("x-amz-") {
+            if !HEADERS.contains(&&*name) && !HEADER_PREFIXES.iter().any(begins) {
+                return forbidden(&format!("the signer signs no `{name}`"));
+            }
+            // Services agree on what is signed only of these.
+            if !value.bytes().all(is_value) || value.contains("  ") {
+                return malformed("headers", "has a value that can be none");
+            }
+        }
+        if headers.insert(name, value.trim().to_owned()).is_some() {
+            return malformed("headers", "has one twice");
+        }
+    }
+    Ok(headers)
+}
+
+type ReadUri = (&'static str, String, String, BTreeMap<String, String>);
+
+/// Scheme, host, path and query of an address, decoded once.
+fn read_uri(uri: &str, place: &S3Location) -> Result<ReadUri> {
+    let wrong = || Error::new(Kind::BadRequest, "`uri` is no address of an object");
+    let is_good = |byte: u8| byte.is_ascii_graphic() && !b"#\\\"<>^`{|}+".contains(&byte);
+    if uri.len() > TEXT_BYTES_MAX || !uri.bytes().all(is_good) {
+        return Err(wrong());
+    }
+    let (scheme, rest) = uri.split_once("://").ok_or_else(wrong)?;
+    let (own_scheme, _) = place.endpoint.split_once("://").ok_or_else(wrong)?;
+    let scheme = match (scheme, own_scheme) {
+        ("http", "http") => "http",
+        ("https", "https") => "https",
+        _ => return malformed("uri", "is not of the warehouse's endpoint"),
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, target) = rest.split_at(end);
+    if authority.contains(['@', '%']) {
+        return Err(wrong());
+    }
+    let host = super::host(&format!("{scheme}://{authority}"));
+    let (path, query) = target.split_once('?').unwrap_or((target, ""));
+    let path = decoded(if path.is_empty() { "/" } else { path }).ok_or_else(wrong)?;
+    let mut pairs = BTreeMap::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let name = decoded(name).ok_or_else(wrong)?;
+        if pairs.insert(name, decoded(value).ok_or_else(wrong)?).is_some() {
+            return malformed("uri", "has a parameter twice");
+        }
+    }
+    Ok((scheme, host, path, pairs))
+}
+
+/// The bucket and the key of an address, whichever way it says them.
+fn locate(host: &str, path: &str, place: &S3Location) -> Result<(String, String)> {
+    let own = super::host(&place.endpoint);
+    let is_amazon = place.endpoint == super::amazon_endpoint(&place.region);
+    let mut hosts = vec![own];
+    if is_amazon && place.region == "us-east-1" {
+        hosts.push("s3.amazonaws.com".to_owned());
+    }
+    let rest = path.strip_prefix('/');
+    let Some(rest) = rest else { return malformed("uri", "is no address of an object") };
+    for own in &hosts {
+        if host == own {
+            let (bucket, key) = rest.split_once('/').unwrap_or((rest, ""));
+            return Ok((bucket.to_owned(), key.to_owned()));
+        }
+        // A name of the bucket before an address of numbers is no name of a host.
+        let bucket = host.strip_suffix(&**own).and_then(|it| it.strip_suffix('.'));
+        let is_virtual = is_amazon || place.style == Style::Virtual;
+        if let Some(bucket) = bucket.filter(|it| is_virtual && !it.is_empty()) {
+            return Ok((bucket.to_owned(), rest.to_owned()));
+        }
+    }
+    malformed("uri", "is not of the warehouse's endpoint")
+}
+
+fn malformed<T>(field: &str, why: &str) -> Result<T> {
+    Err(Error::new(Kind::BadRequest, format!("`{field}` {why}")))
+}
+
+fn forbidden<T>(why: &str) -> Result<T> {
+    Err(Error::new(Kind::Forbidden, why))
+}
+
+#[cfg(test)]
+mod tests;

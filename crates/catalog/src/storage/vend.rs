@@ -1,0 +1,173 @@
+//! Credentials of tables, kept for half of their lifetime: whoever gets them has the other half.
+//!
+//! One asks the token service for something and everybody else waits. A refusal is kept as well,
+//! for a moment, so that a service that is gone does not keep a queue waiting one by one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use node::clock;
+use parking_lot::Mutex;
+
+use super::scope::{Permission, Scope};
+use super::sts::Temporary;
+use crate::error::{Error, Kind, Result};
+use crate::service::Locks;
+
+/// Most credentials of a warehouse that are kept.
+pub(super) const KEPT_MAX: usize = 4096;
+
+/// How long nobody asks again after a refusal, in milliseconds.
+const REFUSED_MS: u64 = 2000;
+
+/// What credentials are for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    /// Where.
+    pub(super) scope: Scope,
+    /// What.
+    pub(super) permission: Permission,
+}
+
+/// Credentials that were given lately.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    kept: Mutex<HashMap<Wanted, Given>>,
+    asking: Arc<Locks<Wanted>>,
+}
+
+#[derive(Clone, Debug)]
+struct Given {
+    /// None where the service refused.
+    found: Option<Arc<Temporary>>,
+    /// Until when nobody asks again.
+    until_ms: u64,
+}
+
+impl Kept {
+    /// What is kept, or what `ask` gets.
+    ///
+    /// # Errors
+    /// Those of `ask`, and `ServiceUnavailable` shortly after.
+    pub(super) async fn get(
+        &self,
+        wanted: &Wanted,
+        ask: impl AsyncFnOnce() -> Result<Temporary>,
+    ) -> Result<Arc<Temporary>> {
+        if let Some(found) = self.find(wanted) {
+            return found;
+        }
+        let _turn = self.asking.lock(wanted.clone()).await;
+        if let Some(found) = self.find(wanted) {
+            return found;
+        }
+        let asked = ask().await.map(Arc::new);
+        let now_ms = clock::wall_ms();
+        let given = match &asked {
+            Ok(found) => {
+                let left_ms = found.expires_ms.saturating_sub(now_ms);
+                Given { found: Some(Arc::clone(found)), until_ms: now_ms + left_ms / 2 }
+            }
+            Err(_) => Given { found: None, until_ms: now_ms + REFUSED_MS },
+        };
+        self.keep(wanted, given, now_ms);
+        asked
+    }
+
+    fn find(&self, wanted: &Wanted) -> Option<Result<Arc<Temporary>>> {
+        let now_ms = clock::wall_ms();
+        let given = self.kept.lock().get(wanted).filter(|it| now_ms < it.until_ms).cloned()?;
+        Some(given.found.ok_or_else(|| {
+            let message = "the token service of the warehouse gives no credentials at present";
+            Error::new(Kind::ServiceUnavailable, message)
+        }))
+    }
+
+    fn keep(&self, wanted: &Wanted, given: Given, now_ms: u64) {
+        let mut kept = self.kept.lock();
+        if kept.len() >= KEPT_MAX {
+            kept.retain(|_, it| now_ms < it.until_ms);
+        }
+        if kept.len() >= KEPT_MAX {
+            // Which one does not matter: it can be asked for again.
+            let one = kept.keys().next().cloned();
+            one.map(|one| kept.remove(&one));
+        }
+        kept.insert(wanted.clone(), given);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use node::objects::Credentials;
+
+    use super::super::scope::tests::scope;
+    use super::*;
+
+    fn wanted(place: &str, permission: Permission) -> Wanted {
+        Wanted { scope: scope(&[place]), permission }
+    }
+
+    fn temporary(lives_ms: u64) -> Temporary {
+        let credentials = Credentials {
+            access_key_id: "id".to_owned(),
+            secret_access_key: "key".to_owned(),
+            session_token: None,
+        };
+        Temporary { credentials, expires_ms: clock::wall_ms() + lives_ms }
+    }
+
+    #[tokio::test]
+    async fn one_asks_and_all_get_it_until_half_of_its_time_is_over() {
+        let (kept, asked) = (Kept::default(), AtomicU32::new(0));
+        let get = async |place: &str, permission, lives_ms| {
+            let ask = async || {
+                asked.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                Ok(temporary(lives_ms))
+            };
+            kept.get(&wanted(place, permission), ask).await.unwrap()
+        };
+        let hour = 3_600_000;
+        let first = get("s3://b/t", Permission::Read, hour);
+        let second = get("s3://b/t", Permission::Read, hour);
+        let (first, second) = tokio::join!(first, second);
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+        // What is for something else is asked for by itself.
+        get("s3://b/t", Permission::Write, hour).await;
+        get("s3://b/u", Permission::Read, hour).await;
+        assert_eq!(asked.load(Ordering::SeqCst), 3);
+        // What has no time left is asked for every time.
+        get("s3://b/v", Permission::Read, 0).await;
+        get("s3://b/v", Permission::Read, 0).await;
+        assert_eq!(asked.load(Ordering::SeqCst), 5);
+        assert!(kept.asking.is_idle());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_not_asked_for_again_at_once() {
+        let (kept, asked) = (Kept::default(), AtomicU32::new(0));
+        for _ in 0..3 {
+            let ask = async || {
+                asked.fetch_add(1, Ordering::SeqCst);
+                Err(Error::new(Kind::ServiceUnavailable, "no"))
+            };
+            let error = kept.get(&wanted("s3://b/t", Permission::Read), ask).await.unwrap_err();
+            assert_eq!(error.kind, Kind::ServiceUnavailable);
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_bounded() {
+        let kept = Kept::default();
+        for n in 0..KEPT_MAX + 10 {
+            let wanted = wanted(&format!("s3://b/t{n}"), Permission::Read);
+            kept.get(&wanted, async || Ok(temporary(3_600_000))).await.unwrap();
+        }
+        assert_eq!(kept.kept.lock().len(), KEPT_MAX);
+    }
+}
