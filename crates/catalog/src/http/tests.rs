@@ -1,6 +1,7 @@
 //! The routes behind a real socket and the shell, asked as clients ask.
 
 mod audit;
+mod defects;
 mod flows;
 mod hostile;
 mod lists;

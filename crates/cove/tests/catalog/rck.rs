@@ -10,7 +10,7 @@ use testkit::{Postgres, Server};
 use crate::java::class_path;
 use crate::shared::{COMPAT, COVE, finish};
 
-/// What the kit may ask of this catalog. It has a switch for nothing else that matters here.
+/// What the kit may ask of this catalog. Versions after 1.11 look at the last one.
 const SWITCHES: [&str; 6] = [
     "-Drck.local=false",
     "-Drck.requires-namespace-create=true",

@@ -6,6 +6,7 @@
 //! | file | claim |
 //! |---|---|
 //! | `oracle.rs` | random commits make the documents that Iceberg's own library makes |
+//! | `schemathesis.rs` | no request after the description makes the server fail |
 //! | `spark.rs` | Spark finds a catalog as it knows it, on tables of versions 2 and 3 |
 #![allow(
     clippy::unwrap_used,
@@ -15,6 +16,7 @@
 #[path = "../java.rs"]
 mod java;
 mod oracle;
+mod schemathesis;
 #[expect(dead_code, reason = "the other binaries need more of it")]
 #[path = "../shared.rs"]
 mod shared;

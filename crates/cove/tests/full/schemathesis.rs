@@ -1,0 +1,39 @@
+//! Requests that are made up after Iceberg's description of the interface, right ones and wrong
+//! ones: none makes the server fail.
+
+use std::path::Path;
+use std::process::Command;
+
+use testkit::Server;
+
+use crate::shared::{COMPAT, COVE, finish, interpreter_with};
+
+/// The same seed makes the same requests.
+const SEED: &str = "7";
+
+/// Of each operation, besides those that its description leads to in any case.
+const EXAMPLES_MAX: &str = "20";
+
+#[test]
+fn no_request_that_the_description_leads_to_makes_the_server_fail() {
+    let server = Server::start(COVE);
+    let base = format!("http://{}/catalog", server.client().address());
+    let python = interpreter_with("iceberg/schemathesis/requirements.txt", "compat-schemathesis");
+    let mut client = Command::new(python.with_file_name("schemathesis"));
+    client
+        .args(["run", "--url", &base, "--checks", "not_a_server_error"])
+        .args(["--header", &format!("authorization: Bearer {}", server.token())])
+        .args(["--phases", "examples,coverage,fuzzing", "--seed", SEED])
+        .args(["--max-examples", EXAMPLES_MAX, "--generation-deterministic"])
+        .args(["--suppress-health-check", "all", "--continue-on-failure", "--no-color"])
+        .arg(Path::new(COMPAT).join("iceberg/rest-catalog-open-api.yaml"))
+        .env("SCHEMATHESIS_HOOKS", "hooks")
+        .env("PYTHONPATH", Path::new(COMPAT).join("iceberg/schemathesis"))
+        .env("PYTHONDONTWRITEBYTECODE", "1")
+        .env("BASE", &base)
+        .env("TOKEN", server.token())
+        .current_dir(server.scratch().path());
+    let said = finish(&mut client);
+    // A run that asked for nothing would prove nothing.
+    assert!(said.contains("Test cases:"), "{said}");
+}
