@@ -1,5 +1,5 @@
-//! Spark, unmodified, with Iceberg's runtime: what people do with tables and views in SQL, on tables
-//! of both versions, and what keeps tables small.
+//! Spark, unmodified, with Iceberg's runtime: what people do with tables and views in SQL, on
+//! tables of both versions, and what keeps tables small.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
