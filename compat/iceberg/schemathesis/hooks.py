@@ -51,7 +51,7 @@ def make_all():
 def before_call(context, case, kwargs):
     for name, known in NAMES.items():
         value = (case.path_parameters or {}).get(name)
-        # Which ones depends on nothing but what was made up, so that a seed is a test case.
+        # Which ones depends on nothing but what was made up, so that every run asks the same.
         if value is not None and sum(str(value).encode(errors="replace")) % MADE_UP:
             case.path_parameters[name] = known
 

@@ -8,9 +8,6 @@ use testkit::Server;
 
 use crate::shared::{COMPAT, COVE, finish, interpreter_with};
 
-/// The same seed makes the same requests.
-const SEED: &str = "7";
-
 /// Of each operation, besides those that its description leads to in any case.
 const EXAMPLES_MAX: &str = "20";
 
@@ -23,7 +20,8 @@ fn no_request_that_the_description_leads_to_makes_the_server_fail() {
     client
         .args(["run", "--url", &base, "--checks", "not_a_server_error"])
         .args(["--header", &format!("authorization: Bearer {}", server.token())])
-        .args(["--phases", "examples,coverage,fuzzing", "--seed", SEED])
+        .args(["--phases", "examples,coverage,fuzzing"])
+        // Every run makes the same requests.
         .args(["--max-examples", EXAMPLES_MAX, "--generation-deterministic"])
         .args(["--suppress-health-check", "all", "--continue-on-failure", "--no-color"])
         .arg(Path::new(COMPAT).join("iceberg/rest-catalog-open-api.yaml"))
@@ -35,5 +33,5 @@ fn no_request_that_the_description_leads_to_makes_the_server_fail() {
         .current_dir(server.scratch().path());
     let said = finish(&mut client);
     // A run that asked for nothing would prove nothing.
-    assert!(said.contains("Test cases:"), "{said}");
+    assert!(said.contains("Tested: 35\n"), "{said}");
 }
