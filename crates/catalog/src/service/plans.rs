@@ -199,7 +199,8 @@ impl Catalog {
         request: &ScanRequest,
     ) -> Result<Plan> {
         let target = self.scan_target(who, warehouse, ident).await?;
-        let (scan, lists) = Scan::new(&target.doc, request)?;
+        let request = self.restricted_scan(who, warehouse, ident, request)?;
+        let (scan, lists) = Scan::new(&target.doc, &request)?;
         let secret = node::auth::random_key().map_err(Error::internal)?;
         let id: Arc<str> = hex::encode(&secret).into();
         let mut scan = Box::new(scan);

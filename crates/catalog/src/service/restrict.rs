@@ -7,6 +7,7 @@ use crate::access::Restrictions;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::json::Fragment;
+use crate::plan::{Expression, ScanRequest};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -43,6 +44,32 @@ impl Catalog {
             }
             _ => Ok(()),
         }
+    }
+
+    /// A scan of the rows that somebody may read. Statistics of columns would show more.
+    ///
+    /// # Errors
+    /// `Internal` when a policy's filter cannot be read any more.
+    pub(crate) fn restricted_scan(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        request: &ScanRequest,
+    ) -> Result<ScanRequest> {
+        let mut request = request.clone();
+        let Some(restrictions) = self.restrictions_for(who, warehouse, ident) else {
+            return Ok(request);
+        };
+        if let Some(filter) = &restrictions.row_filter {
+            let filter = Fragment::of(filter).map_err(Error::internal)?;
+            let filter = Expression::parse(&filter).map_err(Error::internal)?;
+            request = request.restricted(filter);
+        }
+        if !restrictions.is_trusted {
+            request.stats.clear();
+        }
+        Ok(request)
     }
 
     /// The schema that a table has now. Whether somebody may know is up to the caller.

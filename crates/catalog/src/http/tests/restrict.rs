@@ -1,6 +1,10 @@
 //! What part of a table somebody may read is told to him with the table.
 
 use super::*;
+use crate::ident::{NamespaceIdent, TableIdent};
+use crate::json::Fragment;
+use crate::plan::{Expression, ScanRequest};
+use crate::service::Claims;
 
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
 const POLICIES: &str = "/management/v1/main/policies";
@@ -97,6 +101,40 @@ fn a_policy_keeps_from_files_and_follows_its_table() {
     );
     assert_eq!(server.ask("DELETE", "/v1/main/namespaces/n/tables/u", None).status, 204);
     assert_eq!(server.ask("GET", POLICIES, None).json()["policies"], json!([]));
+}
+
+#[test]
+fn a_scan_is_of_the_rows_that_one_may_read() {
+    let server = Server::start();
+    server.fill("n", "t");
+    token(&server);
+    let asked = json!({"filter": {"type": "lt", "term": "id", "value": 9}, "stats-fields": ["id"]});
+    let asked = ScanRequest::parse(&Fragment::of(&asked).unwrap()).unwrap();
+    let warehouse = server.catalog.default_warehouse().unwrap();
+    let ident = TableIdent::new(NamespaceIdent::new(["n"]).unwrap(), "t").unwrap();
+    let found =
+        |who: &Who| server.catalog.restricted_scan(who, &warehouse, &ident, &asked).unwrap();
+    let claims = Claims { groups: vec!["group:okta:bi".into()], ..Claims::default() };
+    let who = Who { claims: Some(Arc::new(claims)), ..Who::new("oidc:okta:ada", "ada") };
+    assert_eq!(found(&who).filter, asked.filter);
+    let filter = json!({"type": "eq", "term": "data", "value": "EU"});
+    for (principal, trusted) in [("role:bi", true), ("group:okta:bi", false)] {
+        let policy = json!({"row-filter": filter, "trusted": trusted});
+        assert_eq!(put(&server, &principal.replace(':', "-"), principal, &policy).status, 200);
+    }
+    let restricted = found(&who);
+    let both = json!({"type": "and",
+        "left": {"type": "lt", "term": "id", "value": 9},
+        "right": {"type": "eq", "left": {"type": "reference", "id": 2},
+            "right": {"type": "literal", "value": "EU"}}});
+    let both = Expression::parse(&Fragment::of(&both).unwrap()).unwrap();
+    assert_eq!((restricted.filter, restricted.stats.len()), (both, 0));
+    // It is asked for by everybody's requests, and answered.
+    let plan = server.ask("POST", &format!("{TABLE}/plan"), Some(&json!({})));
+    assert_eq!(plan.status, 200, "{}", plan.text());
+    let other = found(&Who::new("oidc:okta:bob", "bob"));
+    assert_eq!((other.filter, other.stats.len()), (asked.filter.clone(), 1));
+    assert_eq!(found(&operator()).filter, asked.filter);
 }
 
 #[test]
