@@ -27,6 +27,8 @@ from collections import namedtuple
 
 import bouncer
 import bouncer.figures
+import catalog
+import catalog.figures
 import durability
 import machine
 import report
@@ -115,9 +117,12 @@ DURABILITY_JOBS_QUICK = 1000
 SLOW_READER_SECONDS_QUICK = 5.0
 BATCH_SECONDS_MARGIN = 180
 POOL_SECONDS_MAX = 1800
-OTHERS = ("durability", "slow-reader", "memory", "pool", *sessions.NAMES, *bouncer.NAMES)
+OTHERS = (
+    "durability", "slow-reader", "memory", "pool", *sessions.NAMES, *bouncer.NAMES,
+    *catalog.NAMES,
+)  # fmt: skip
 # Parts of a run that take long and speak for themselves: run alone, each has a page of its own.
-PARTS = ("sessions", "bouncer")
+PARTS = ("sessions", "bouncer", "catalog")
 
 
 def parse_arguments(argv):
@@ -135,7 +140,7 @@ def parse_arguments(argv):
         "--rival",
         action="append",
         metavar="NAME",
-        choices=(*EVERYBODY, *bouncer.RIVALS),
+        choices=(*EVERYBODY, *bouncer.RIVALS, *catalog.RIVALS),
         help="only this one; may be repeated",
     )
     parser.add_argument(
@@ -183,6 +188,9 @@ def list_everything():
     print("bouncer                      the bouncer, and other poolers beside it; or one of")
     for case in bouncer.CASES:
         print(f"  {f'bouncer-{case.name}':26} {', '.join(case.rivals)}")
+    print("catalog                      the catalog, and others beside it; or one of")
+    for case in catalog.CASES:
+        print(f"  {f'catalog-{case.name}':26} {', '.join(case.rivals)}")
 
 
 def wanted(options, name):
@@ -401,6 +409,9 @@ def scenarios(options, scratch):
     rivals_of_it = set(options.rival or bouncer.RIVALS) & set(bouncer.RIVALS)
     if rivals_of_it and any(wanted(options, name) for name in bouncer.NAMES):
         found["bouncer"] = bouncer.measure(scratch, options)
+    rivals_of_it = set(options.rival or catalog.RIVALS) & set(catalog.RIVALS)
+    if rivals_of_it and any(wanted(options, name) for name in catalog.NAMES):
+        found["catalog"] = catalog.measure(scratch, options)
     return found
 
 
@@ -495,8 +506,13 @@ def write(about, options):
     (directory / "results").mkdir(parents=True, exist_ok=True)
     of_sessions = about["scenarios"].get("sessions", {})
     of_bouncer = about["scenarios"].get("bouncer", {})
-    more_goals = [*sessions.figures.goals(of_sessions), *bouncer.figures.goals(of_bouncer)]
-    more_text = [*sessions.figures.text(of_sessions), *bouncer.figures.text(of_bouncer)]
+    of_catalog = about["scenarios"].get("catalog", {})
+    parts = [
+        (sessions.figures, of_sessions), (bouncer.figures, of_bouncer),
+        (catalog.figures, of_catalog),
+    ]  # fmt: skip
+    more_goals = [goal for figures, found in parts for goal in figures.goals(found)]
+    more_text = [line for figures, found in parts for line in figures.text(found)]
     text = report.document(about, more_goals, more_text)
     page.write_text(text, encoding="utf-8")
     figures = report.group(about["batches"])
@@ -560,6 +576,7 @@ def main(argv):
     cove_failed |= any(map(report.scenario_failed, about["scenarios"].values()))
     cove_failed |= sessions.figures.failed(about["scenarios"].get("sessions"))
     cove_failed |= bouncer.figures.failed(about["scenarios"].get("bouncer"))
+    cove_failed |= catalog.figures.failed(about["scenarios"].get("catalog"))
     return 1 if cove_failed or COVE in about["unavailable"] else 0
 
 

@@ -15,6 +15,18 @@ pub fn large() -> Value {
     seed("large_table", (100, 10), json!({"owner": "test"}), (json!([]), json!([])), refs)
 }
 
+/// The seed's document of 20 columns and twelve members, of 1523 bytes.
+pub fn twelve_keys() -> Value {
+    let properties = json!({"owner": "test"});
+    let nothing = (json!([]), json!([]));
+    let mut whole = seed("test_table", (20, 0), properties, nothing, json!({}));
+    let members = whole.as_object_mut().expect("an object");
+    for name in ["default-sort-order-id", "sort-orders"] {
+        members.remove(name);
+    }
+    whole
+}
+
 fn seed(
     name: &str,
     (columns, snapshots): (usize, u8),

@@ -55,6 +55,7 @@ pub use self::policies::{
     NewPolicy, NewProjection, POLICIES_MAX, PROJECTIONS_MAX, PolicyBody, PolicyRecord, Projection,
     Restrictions, TABLE_POLICIES_BYTES_MAX,
 };
+pub use self::random::Generator;
 pub use self::roles::{MEMBERS_AT_ONCE_MAX, MEMBERS_MAX, MembersChange, ROLES_MAX, RoleRecord};
 pub use self::tokens::{AccessToken, LIFETIME, TOKENS_OF_CLIENT_MAX};
 
@@ -65,7 +66,6 @@ use self::keys::Keys;
 use self::known::Known;
 use self::oidc::Issuers;
 use self::policies::Policies;
-use self::random::Generator;
 use self::roles::{Ready, Roles};
 use self::store::AccessStore;
 pub(crate) use self::store::{

@@ -1,26 +1,46 @@
 //! Secrets that nobody can guess, without asking the kernel for each.
 //!
-//! A key of 32 bytes makes the next secret and the next key, each by SHA-256 behind a word of its
-//! own, so that what is found in memory later tells nothing about secrets that were given out. The
-//! kernel's bytes are mixed in now and then.
+//! The kernel gives random bytes for many secrets at once. Those that are given out are wiped, so
+//! that what is found in memory later tells nothing about them.
+
+use std::fmt;
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Error, Result};
 
-/// Secrets between two questions to the kernel.
-const RESEED_AFTER: u32 = 4096;
+/// Secrets that one question to the kernel is good for.
+const SECRETS: usize = 128;
+
+/// Bytes of a secret, and digits of its text.
+const SECRET_BYTES: usize = 32;
+const DIGITS: usize = 2 * SECRET_BYTES;
 
 /// SHA-256 of a secret.
 pub(super) type Hash = [u8; 32];
 
 /// Makes secrets.
-pub(super) struct Generator(Mutex<State>);
+pub struct Generator(Mutex<State>);
 
 struct State {
-    key: [u8; 32],
-    left: u32,
+    bytes: [u8; SECRETS * SECRET_BYTES],
+    /// Secrets of them that were given out.
+    given: usize,
+}
+
+impl State {
+    fn fill(&mut self) -> Result<()> {
+        getrandom::fill(&mut self.bytes).map_err(Error::internal)?;
+        self.given = 0;
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Generator").finish_non_exhaustive()
+    }
 }
 
 impl Generator {
@@ -28,36 +48,45 @@ impl Generator {
     ///
     /// # Errors
     /// `Internal` when the kernel gives no random bytes.
-    pub(super) fn new() -> Result<Generator> {
-        let key = node::auth::random_key().map_err(Error::internal)?;
-        Ok(Generator(Mutex::new(State { key, left: RESEED_AFTER })))
+    pub fn new() -> Result<Generator> {
+        let mut state = State { bytes: [0; SECRETS * SECRET_BYTES], given: 0 };
+        state.fill()?;
+        Ok(Generator(Mutex::new(state)))
     }
 
     /// 256 bits.
     ///
     /// # Errors
     /// `Internal` when the kernel is asked and gives no random bytes.
-    pub(super) fn secret(&self) -> Result<[u8; 32]> {
+    pub fn secret(&self) -> Result<[u8; SECRET_BYTES]> {
+        let mut secret = [0; SECRET_BYTES];
         let mut state = self.0.lock();
-        if state.left == 0 {
-            let fresh = node::auth::random_key().map_err(Error::internal)?;
-            state.key = derived(b"seed", &[&state.key, &fresh]);
-            state.left = RESEED_AFTER;
+        if state.given == SECRETS {
+            state.fill()?;
         }
-        state.left -= 1;
-        let secret = derived(b"give", &[&state.key]);
-        state.key = derived(b"next", &[&state.key]);
+        let at = state.given * SECRET_BYTES;
+        // Swapped with what wipes it.
+        state.bytes[at..at + SECRET_BYTES].swap_with_slice(&mut secret);
+        state.given += 1;
         Ok(secret)
     }
-}
 
-fn derived(word: &[u8; 4], from: &[&[u8; 32]]) -> [u8; 32] {
-    let mut hash = Sha256::new();
-    hash.update(word);
-    for bytes in from {
-        hash.update(bytes);
+    /// Another secret as text behind a prefix, in one allocation.
+    ///
+    /// # Errors
+    /// As of [`Generator::secret`].
+    pub fn token(&self, prefix: &str) -> Result<String> {
+        Ok(text(prefix, &self.secret()?))
     }
-    hash.finalize().into()
+
+    /// The same at the end of a text.
+    ///
+    /// # Errors
+    /// As of [`Generator::secret`].
+    pub fn put_token(&self, out: &mut String) -> Result<()> {
+        put(out, &self.secret()?);
+        Ok(())
+    }
 }
 
 /// What is kept of a secret. It has 256 random bits: a slow hash would protect nothing.
@@ -66,15 +95,22 @@ pub(super) fn hash(secret: &str) -> Hash {
 }
 
 /// A secret as text behind a prefix, in one allocation.
-pub(super) fn text(prefix: &str, secret: &[u8; 32]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut text = String::with_capacity(prefix.len() + 2 * secret.len());
+pub(super) fn text(prefix: &str, secret: &[u8; SECRET_BYTES]) -> String {
+    let mut text = String::with_capacity(prefix.len() + DIGITS);
     text.push_str(prefix);
-    for byte in secret {
-        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        text.push(char::from(DIGITS[usize::from(byte & 15)]));
-    }
+    put(&mut text, secret);
     text
+}
+
+fn put(out: &mut String, secret: &[u8; SECRET_BYTES]) {
+    const DIGIT: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; DIGITS];
+    for (two, byte) in digits.chunks_exact_mut(2).zip(secret) {
+        two[0] = DIGIT[usize::from(byte >> 4)];
+        two[1] = DIGIT[usize::from(byte & 15)];
+    }
+    // All of them are digits: at once they are checked faster than pushed one by one.
+    out.push_str(str::from_utf8(&digits).unwrap_or_default());
 }
 
 #[cfg(test)]
@@ -84,20 +120,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_secret_comes_twice_and_none_is_the_key() {
+    fn no_secret_comes_twice_and_none_stays_in_memory() {
         let generator = Generator::new().unwrap();
-        let count = usize::try_from(RESEED_AFTER).unwrap() + 10;
         let mut seen = HashSet::new();
-        for _ in 0..count {
-            let before = generator.0.lock().key;
+        for _ in 0..3 * SECRETS + 10 {
             let secret = generator.secret().unwrap();
-            assert!(seen.insert(secret));
-            assert!(secret != before && secret != generator.0.lock().key);
+            assert!(secret != [0; SECRET_BYTES] && seen.insert(secret));
+            let state = generator.0.lock();
+            assert!(state.bytes.chunks_exact(SECRET_BYTES).all(|it| it != secret));
         }
         let other = Generator::new().unwrap().secret().unwrap();
         assert!(!seen.contains(&other));
-        let text = text("cat_", &[0xa5; 32]);
-        assert_eq!(text, format!("cat_{}", "a5".repeat(32)));
+        let text = text("cat_", &[0xa5; SECRET_BYTES]);
+        assert_eq!(text, format!("cat_{}", "a5".repeat(SECRET_BYTES)));
         assert_eq!(text.capacity(), text.len());
+        let mut token = generator.token("x").unwrap();
+        generator.put_token(&mut token).unwrap();
+        let digits = token.strip_prefix('x').unwrap();
+        assert!(digits.len() == 2 * DIGITS && digits.bytes().all(|it| it.is_ascii_hexdigit()));
+        assert_ne!(digits[..DIGITS], digits[DIGITS..]);
     }
 }

@@ -121,10 +121,6 @@ pub enum Op {
     LoadWarehouse,
     UpdateWarehouse,
     DeleteWarehouse,
-    Inspect,
-    StartMaintenance,
-    LoadMaintenance,
-    CancelMaintenance,
 }
 
 impl Op {
@@ -166,11 +162,7 @@ impl Op {
             | Op::Protect
             | Op::LoadRetention
             | Op::SetRetention
-            | Op::Changes
-            | Op::Inspect
-            | Op::StartMaintenance
-            | Op::LoadMaintenance
-            | Op::CancelMaintenance => false,
+            | Op::Changes => false,
             _ => true,
         }
     }
@@ -233,10 +225,9 @@ const WAREHOUSE: &str = "/management/v1/warehouses/{warehouse}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
 const PROTECTION: &str = "/management/v1/{prefix}/protection";
-const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 72] = [
+const OPERATIONS: [Operation; 68] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -305,10 +296,6 @@ const OPERATIONS: [Operation; 72] = [
     get(WAREHOUSE, Op::LoadWarehouse),
     patch(WAREHOUSE, Op::UpdateWarehouse),
     delete(WAREHOUSE, Op::DeleteWarehouse),
-    get("/management/v1/{prefix}/tables/{namespace}/{table}/{aspect}", Op::Inspect),
-    post("/management/v1/{prefix}/maintenance", Op::StartMaintenance),
-    get(JOB, Op::LoadMaintenance),
-    delete(JOB, Op::CancelMaintenance),
 ];
 
 /// All of them.

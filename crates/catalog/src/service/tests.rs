@@ -4,7 +4,6 @@ mod commits;
 mod crashes;
 mod creates;
 mod keys;
-mod maintenance;
 mod shared;
 mod tables;
 mod time;

@@ -1,9 +1,10 @@
 //! When names in a place have changed: counters that changes of names move on, so that a list which
 //! was made earlier is known to be old.
 //!
-//! A counter moves twice for each change: in its transaction, and when the change is over. Who reads
-//! the count, then the store, and finds the same count afterwards has read what is true still: a
-//! transaction that committed meanwhile has moved the counter before its change was answered.
+//! A counter moves twice for each change: in its transaction, and when the change is over. Who
+//! reads the count, then the store, and finds the same count afterwards has read what is true
+//! still: a transaction that committed meanwhile has moved the counter before its change was
+//! answered.
 
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};

@@ -40,7 +40,6 @@ fn need(op: Op) -> Need {
         | Op::ListDropped
         | Op::LoadProtection
         | Op::LoadRetention
-        | Op::Inspect
         | Op::ListViews
         | Op::LoadView
         | Op::ViewExists => Need::To(Right::Read),
@@ -61,9 +60,6 @@ fn need(op: Op) -> Need {
         | Op::PurgeDropped
         | Op::Protect
         | Op::SetRetention
-        | Op::StartMaintenance
-        | Op::LoadMaintenance
-        | Op::CancelMaintenance
         | Op::DropView
         | Op::LoadWarehouse
         | Op::RenameView => Need::To(Right::Manage),
@@ -121,7 +117,6 @@ fn body(server: &Server, op: Op) -> Value {
         Op::Undrop => json!({"id": "tb_0"}),
         Op::Protect => json!({"namespace": ["n"], "protected": false}),
         Op::SetRetention => json!({"undrop-seconds": null}),
-        Op::StartMaintenance => json!({"actions": ["clean-metadata"], "dry-run": true}),
         _ => json!({}),
     }
 }
@@ -141,8 +136,6 @@ fn path(operation: &Operation) -> String {
         ("{dropped}", "tb_0"),
         ("{policy}", "p"),
         ("{warehouse}", "main"),
-        ("{aspect}", "snapshots"),
-        ("{job}", "mj_0"),
     ] {
         path = path.replace(part, value);
     }

@@ -1,0 +1,310 @@
+"""The cases that run whole servers: what is asked of one, and what is seen of it."""
+
+import http.client
+import json
+import subprocess
+import time
+
+import machine
+import rivals
+from catalog import servers
+from catalog.servers import BARE, COVE
+
+CONNECTIONS, WRITERS = 16, 16
+LISTED, COLUMNS, SNAPSHOTS = 100, 20, 1_000
+APPENDS = 200
+MANY, MANY_QUICK = 100_000, 5_000
+MARGIN_SECONDS, MANY_SECONDS_MAX = 120, 900
+SETTLE_SECONDS = 1.0
+START_SECONDS_MAX = 60
+FIRST_ID = 7_000_000_000_000_000_000
+FIRST_MS = 1_703_376_000_000
+GZIP = {"accept-encoding": "gzip"}
+
+
+class Failed(Exception):
+    """A server gave a wrong answer."""
+
+
+# --- what there is to read
+
+
+def schema(columns):
+    fields = [
+        {"id": i + 1, "name": f"column_{i}", "required": False, "type": "string"}
+        for i in range(columns)
+    ]
+    return {"type": "struct", "schema-id": 0, "fields": fields}
+
+
+def snapshot(index):
+    summary = {
+        "operation": "append", "spark.app.id": "local-1717171717171", "added-data-files": "1",
+        "added-records": "1000", "added-files-size": "48213", "changed-partition-count": "1",
+        "total-records": str(index * 1000), "total-files-size": "123456789",
+        "total-data-files": str(index), "total-delete-files": "0", "total-position-deletes": "0",
+        "total-equality-deletes": "0", "engine-name": "spark", "engine-version": "4.0.1",
+    }  # fmt: skip
+    found = {
+        "sequence-number": index, "snapshot-id": FIRST_ID + index, "schema-id": 0,
+        "timestamp-ms": FIRST_MS + index * 1000, "summary": summary,
+        "manifest-list": f"s3://warehouse/default/test/metadata/s{FIRST_ID + index}.avro",
+    }  # fmt: skip
+    if index > 1:
+        found["parent-snapshot-id"] = FIRST_ID + index - 1
+    return found
+
+
+def document(location, snapshots):
+    """A table of as many snapshots as engines write them."""
+    last = FIRST_ID + snapshots
+    entry = [
+        {"timestamp-ms": FIRST_MS + i * 1000, "snapshot-id": FIRST_ID + i}
+        for i in range(1, snapshots + 1)
+    ]
+    return {
+        "format-version": 2, "table-uuid": "550e8400-e29b-41d4-a716-446655440000",
+        "location": location, "last-sequence-number": snapshots,
+        "last-updated-ms": FIRST_MS + snapshots * 1000, "last-column-id": COLUMNS,
+        "current-schema-id": 0, "schemas": [schema(COLUMNS)], "default-spec-id": 0,
+        "partition-specs": [{"spec-id": 0, "fields": []}], "last-partition-id": 999,
+        "default-sort-order-id": 0, "sort-orders": [{"order-id": 0, "fields": []}],
+        "properties": {"owner": "bench"}, "current-snapshot-id": last,
+        "refs": {"main": {"snapshot-id": last, "type": "branch"}},
+        "snapshots": [snapshot(i) for i in range(1, snapshots + 1)], "snapshot-log": entry,
+        "statistics": [], "partition-statistics": [], "metadata-log": [],
+    }  # fmt: skip
+
+
+def register(server, name):
+    """Makes a table of a metadata file with many snapshots."""
+    place = server.root / "bench" / name
+    (place / "metadata").mkdir(parents=True)
+    file = place / "metadata" / "00000-550e8400-e29b-41d4-a716-446655440000.metadata.json"
+    text = json.dumps(document(f"file://{place}", SNAPSHOTS), separators=(",", ":"))
+    file.write_text(text, encoding="utf-8")
+    body = {"name": name, "metadata-location": f"file://{file}"}
+    server.ask("POST", server.path("namespaces/bench/register"), body)
+
+
+def fill(server):
+    """What all cases read."""
+    for name in ("bench", "listed", "made"):
+        body = {"namespace": [name], "properties": {"owner": "bench"}}
+        server.ask("POST", server.path("namespaces"), body)
+    tables = server.path("namespaces/bench/tables")
+    server.ask("POST", tables, {"name": "small", "schema": schema(COLUMNS)})
+    for number in range(LISTED):
+        body = {"name": f"table_{number:03}", "schema": schema(2)}
+        server.ask("POST", server.path("namespaces/listed/tables"), body)
+    register(server, "thousand")
+
+
+READS = {
+    "load": ("namespaces/bench/tables/small", None),
+    "load-gzip": ("namespaces/bench/tables/small", GZIP),
+    "thousand": ("namespaces/bench/tables/thousand", None),
+    "thousand-gzip": ("namespaces/bench/tables/thousand", GZIP),
+    "list": ("namespaces/listed/tables", None),
+    "namespace": ("namespaces/bench", None),
+}
+
+
+def bodies(server):
+    """What a server answers to each case, for the bare one to answer."""
+    found = {}
+    for name, (rest, headers) in READS.items():
+        body = server.ask("GET", server.path(rest), headers=headers)
+        found[f"/{name}"] = (body, "application/json", "gzip" if headers else None)
+    return found
+
+
+# --- load
+
+
+def loaded(running, server, spec, seconds, connections=CONNECTIONS, limit=MARGIN_SECONDS):
+    """Figures of the load generator, with the CPU time of the server."""
+    whole = {
+        "address": server.address, "connections": connections, "seconds": seconds, "status": 200,
+        "first": getattr(server, "next", 1), **spec,
+    }  # fmt: skip
+    before = machine.tree_cpu_seconds(server.pid)
+    done = subprocess.run(
+        [running.tool, "load"], input=json.dumps(whole), capture_output=True, text=True,
+        timeout=seconds + limit, check=False,
+    )  # fmt: skip
+    cpu = machine.tree_cpu_seconds(server.pid) - before
+    if done.returncode != 0:
+        raise Failed(done.stderr.strip()[-300:])
+    figures = json.loads(done.stdout)
+    server.next = figures["next"]
+    if figures["failures"]:
+        raise Failed(f"{figures['failures']} wrong: {figures['failure_examples'][0]}")
+    if not figures["requests"]:
+        raise Failed("no answer in time")
+    names = ("requests", "per_second", "p50_us", "p95_us", "p99_us", "bytes")
+    found = {name: figures[name] for name in names if figures[name] is not None}
+    return {**found, "cpu_us": 1e6 * cpu / figures["requests"]}
+
+
+def request(server, method, path, body=None, headers=None):
+    all_headers = {**server.headers(), **(headers or {})}
+    if body is not None:
+        all_headers["content-type"] = "application/json"
+        body = json.dumps(body, separators=(",", ":"))
+    return {"method": method, "path": path, "headers": list(all_headers.items()), "body": body}
+
+
+def read(running, name, options, add, case):
+    server = running.get(name)
+    rest, headers = READS[case]
+    path = f"/{case}" if name == BARE else server.path(rest)
+    spec = {"requests": [request(server, "GET", path, headers=headers)]}
+    # Once before, which is in no figure: caches, and whatever compiles itself.
+    loaded(running, server, spec, min(options.seconds, 1.0))
+    add("", loaded(running, server, spec, options.seconds))
+
+
+def load(running, name, options, add):
+    """A table of twenty columns."""
+    read(running, name, options, add, "load")
+
+
+def load_gzip(running, name, options, add):
+    read(running, name, options, add, "load-gzip")
+
+
+def thousand(running, name, options, add):
+    """A table with a thousand snapshots."""
+    read(running, name, options, add, "thousand")
+
+
+def thousand_gzip(running, name, options, add):
+    read(running, name, options, add, "thousand-gzip")
+
+
+def list_tables(running, name, options, add):
+    """A hundred names."""
+    read(running, name, options, add, "list")
+
+
+def load_namespace(running, name, options, add):
+    read(running, name, options, add, "namespace")
+
+
+# --- changes
+
+
+def sync(running, _name, options, add):
+    """How often the disk takes 4 KiB for good."""
+    seconds = max(round(options.seconds), 1)
+    with servers.disk_place() as place:
+        done = rivals.run([running.tool, "sync", place, str(seconds)])
+    add("", json.loads(done))
+
+
+def create(running, name, options, add):
+    """A table of twenty columns that nobody has made."""
+    server = running.get(name)
+    body = {"name": "t{n}", "schema": schema(COLUMNS)}
+    path = server.path("namespaces/made/tables")
+    spec = {"requests": [request(server, "POST", path, body)]}
+    for writers in (1, WRITERS):
+        add(str(writers), loaded(running, server, spec, options.seconds, writers))
+
+
+def commit(running, name, options, add):
+    """A property that is set, each writer on a table of its own."""
+    server = running.get(name)
+    updates = [{"action": "set-properties", "updates": {"bench": "{n}"}}]
+    body = {"requirements": [], "updates": updates}
+    for writers in (1, WRITERS):
+        tables = [f"namespaces/listed/tables/table_{n:03}" for n in range(writers)]
+        requests = [request(server, "POST", server.path(rest), body) for rest in tables]
+        spec = {"requests": requests, "stay": True}
+        add(str(writers), loaded(running, server, spec, options.seconds, writers))
+
+
+def append(running, name, options, add):
+    """A snapshot more for a table with a thousand."""
+    server = running.get(name)
+    # A table of its own each time, because it grows.
+    table = f"grows{time.monotonic_ns()}"
+    register(server, table)
+    new = {
+        "sequence-number": "{n}", "snapshot-id": "{n}", "schema-id": 0,
+        "timestamp-ms": FIRST_MS + SNAPSHOTS * 1000 + 500,
+        "summary": {"operation": "append"}, "manifest-list": "s3://warehouse/next-{n}.avro",
+    }  # fmt: skip
+    ref = {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch"}
+    updates = [
+        {"action": "add-snapshot", "snapshot": new}, {**ref, "snapshot-id": "{n}"},
+    ]  # fmt: skip
+    path = server.path(f"namespaces/bench/tables/{table}")
+    asked = request(server, "POST", path, {"requirements": [], "updates": updates})
+    # Numbers, which JSON has no place for before they are known.
+    asked["body"] = asked["body"].replace('"{n}"', "{n}")
+    before, server.next = getattr(server, "next", 1), SNAPSHOTS + 1
+    spec = {"requests": [asked], "most": APPENDS}
+    add("", loaded(running, server, spec, options.seconds * 10, 1))
+    server.next = max(before, server.next)
+
+
+# --- the server itself
+
+
+def start(running, name, options, add):
+    """From the start of a process that has been there before to its first answer."""
+    with running.new(name) as server:
+        rivals.stop(server.process, name)
+        began = time.monotonic()
+        process = subprocess.Popen(
+            server.argv, env=server.environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            while not answers(server):
+                if process.poll() is not None or time.monotonic() - began > START_SECONDS_MAX:
+                    raise Failed("it did not start again")
+                time.sleep(0.001)
+            took = time.monotonic() - began
+            time.sleep(SETTLE_SECONDS)
+            memory = machine.memory_of(process.pid)
+            add("", {"start_ms": 1e3 * took, "rss_mib": memory["rss_kib"] / 1024})
+        finally:
+            rivals.stop(process, name)
+
+
+def answers(server):
+    connection = http.client.HTTPConnection(server.address, timeout=1)
+    try:
+        connection.request("GET", f"{server.base}/v1/config", headers=server.headers())
+        return connection.getresponse().status < 500
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def memory(running, name, options, add):
+    """Many more tables than fit in memory, and one that everybody wants."""
+    count = MANY_QUICK if options.quick else MANY
+    with running.new(COVE) as server:
+        fill(server)
+        hot, headers = READS["load"]
+        hot = {"requests": [request(server, "GET", server.path(hot), headers=headers)]}
+        loaded(running, server, hot, options.seconds)
+        alone = loaded(running, server, hot, options.seconds)
+        path = server.path("namespaces/made/tables")
+        body = {"name": "m{n}", "schema": schema(COLUMNS)}
+        server.next = 0
+        spec = {"requests": [request(server, "POST", path, body)], "most": count}
+        loaded(running, server, spec, MANY_SECONDS_MAX, WRITERS)
+        each = [request(server, "GET", f"{path}/m{n}") for n in range(count)]
+        spec = {"requests": each, "most": count, "stride": True}
+        loaded(running, server, spec, MANY_SECONDS_MAX, WRITERS)
+        loaded(running, server, hot, options.seconds)
+        beside = loaded(running, server, hot, options.seconds)
+        weight = machine.memory_of(server.pid)
+        figures = {"alone_p50_us": alone["p50_us"], "beside_p50_us": beside["p50_us"]}
+        add(str(count), {**figures, "rss_mib": weight["rss_kib"] / 1024})
