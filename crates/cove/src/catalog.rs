@@ -5,9 +5,11 @@ mod alone;
 mod lake;
 pub(crate) mod names;
 mod namespaces;
+mod past;
 mod principals;
 mod tables;
 mod views;
+mod warehouses;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,6 +61,9 @@ async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
         CatalogCommand::View(it) => views::obey(&lake().await?, &it.command).await,
         CatalogCommand::Principal(it) => principals::obey(server, args.json, &it.command).await,
         CatalogCommand::Grant(it) => principals::obey_grant(&lake().await?, &it.command).await,
+        CatalogCommand::Warehouse(it) => warehouses::obey(server, args.json, &it.command).await,
+        CatalogCommand::Undrop(it) => past::obey_undrop(&lake().await?, &it.command).await,
+        CatalogCommand::Changes(it) => past::changes(server, &lake().await?, it, args.json).await,
     }
 }
 

@@ -15,8 +15,9 @@ use node::auth::Scope;
 use crate::values;
 
 pub(crate) use self::catalog::{
-    CatalogArgs, CatalogCommand, CatalogServeArgs, CreateTableArgs, GrantCommand, GrantedArgs,
-    NamespaceCommand, PrincipalCommand, TableCommand, ViewCommand,
+    CatalogArgs, CatalogCommand, CatalogServeArgs, ChangesArgs, CreateTableArgs, GrantCommand,
+    GrantedArgs, NamespaceCommand, PrincipalCommand, TableCommand, UndropCommand, ViewCommand,
+    WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,

@@ -87,7 +87,8 @@ fn definition(args: &CreateTableArgs) -> Result<Value> {
     Ok(body)
 }
 
-fn read(path: &Path) -> Result<Value> {
+/// A file of JSON.
+pub(super) fn read(path: &Path) -> Result<Value> {
     let shown = path.display();
     let mut text = String::new();
     let read = match path.to_str() {

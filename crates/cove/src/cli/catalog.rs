@@ -57,10 +57,180 @@ pub(crate) enum CatalogCommand {
     Table(TableArgs),
     /// Make views; list, show, rename, change and drop them
     View(ViewArgs),
+    /// Make warehouses; list, show, change and remove them
+    Warehouse(WarehouseArgs),
     /// Make clients of the catalog, list and remove them, change their secrets
     Principal(PrincipalArgs),
     /// Give rights, list them and take them back
     Grant(GrantArgs),
+    /// List what was dropped and can come back; bring it back, or let it go
+    Undrop(UndropArgs),
+    /// Show what was changed, and follow what is being changed
+    Changes(ChangesArgs),
+}
+
+/// `cove catalog warehouse`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A warehouse is the directory or the bucket that namespaces and tables are in. That of the
+configuration is there always. A bucket's key comes from a file of JSON: access-key-id,
+secret-access-key, session-token. What --storage has is in docs/catalog-warehouses.md.
+
+Examples:
+  cove catalog warehouse add lake --root s3://bucket/lake --credentials-file key.json \\
+    --storage region=eu-west-1 --storage vended-credentials=true
+  cove catalog warehouse show lake
+  cove catalog warehouse set lake --status read-only
+  cove catalog warehouse remove lake"
+)]
+pub(crate) struct WarehouseArgs {
+    #[command(subcommand)]
+    pub(crate) command: WarehouseCommand,
+}
+
+/// What to do with warehouses.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum WarehouseCommand {
+    /// List warehouses
+    #[command(help_template = HELP_TEMPLATE)]
+    List,
+    /// Show a warehouse: where it is, its status, how much is in it
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Make a warehouse; it can be used at once
+    #[command(help_template = HELP_TEMPLATE)]
+    Add {
+        /// What to call it
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Where it is: s3://BUCKET/PREFIX, or file:///DIRECTORY
+        #[arg(long, value_name = "LOCATION")]
+        root: String,
+        #[command(flatten)]
+        settings: WarehouseSettings,
+    },
+    /// Change a warehouse; what is not said stays
+    #[command(help_template = HELP_TEMPLATE)]
+    Set {
+        /// Its name
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        settings: WarehouseSettings,
+    },
+    /// Remove warehouses that are empty; no file is removed
+    #[command(help_template = HELP_TEMPLATE)]
+    Remove {
+        /// Their names
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+        /// Also one that is protected
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// What a warehouse is told beside its name and place.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WarehouseSettings {
+    /// Another root that tables may be below
+    #[arg(long, value_name = "LOCATION")]
+    pub(crate) location: Vec<String>,
+    /// Whether it can be changed, and removed
+    #[arg(long, value_name = "STATUS", value_parser = ["active", "read-only", "protected"])]
+    pub(crate) status: Option<String>,
+    /// A setting of its bucket, such as region=eu-west-1
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) storage: Vec<(String, String)>,
+    /// File with the key of its bucket, as JSON; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credentials_file: Option<PathBuf>,
+    /// File with all of it, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+}
+
+/// `cove catalog undrop`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  cove catalog undrop list
+  cove catalog undrop restore tb_4Q2M8V3T5W --name shop.orders_again
+  cove catalog undrop purge tb_4Q2M8V3T5W"
+)]
+pub(crate) struct UndropArgs {
+    #[command(subcommand)]
+    pub(crate) command: UndropCommand,
+}
+
+/// What to do with what was dropped.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum UndropCommand {
+    /// List what can come back, and until when
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Only what was in this namespace
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        namespace: Option<Name>,
+    },
+    /// Bring a table or view back
+    #[command(help_template = HELP_TEMPLATE)]
+    Restore {
+        /// Its id, as `list` shows it
+        #[arg(value_name = "ID")]
+        id: String,
+        /// What to call it [default: as it was]
+        #[arg(long, value_name = "TABLE", value_parser = relation)]
+        name: Option<Name>,
+    },
+    /// Let tables and views go for good, files and all
+    #[command(help_template = HELP_TEMPLATE)]
+    Purge {
+        /// Their ids
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// `cove catalog changes`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+One change is one line: its number, when, what, of what. With --follow it goes on until
+Ctrl-C, also when the server starts again meanwhile; with --json each is one document.
+
+Examples:
+  cove catalog changes --table shop.orders
+  cove catalog changes --after latest --follow
+  cove catalog changes --after 1200 --follow --json | jq -r .action"
+)]
+pub(crate) struct ChangesArgs {
+    /// Number of the last change that was seen, or `latest` [default: the log's beginning]
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) after: Option<String>,
+    /// Only those of a namespace and what is in it
+    #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
+    pub(crate) namespace: Option<Name>,
+    /// Only those of a table or view
+    #[arg(long, value_name = "TABLE", value_parser = relation, conflicts_with = "namespace")]
+    pub(crate) table: Option<Name>,
+    /// How many at most
+    #[arg(long, value_name = "COUNT")]
+    pub(crate) limit: Option<u64>,
+    /// Go on with what is being changed
+    #[arg(long)]
+    pub(crate) follow: bool,
 }
 
 /// `cove catalog serve`.

@@ -1,6 +1,6 @@
 //! `cove catalog`: the catalog alone, and all that is typed for one.
 
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -148,6 +148,67 @@ fn a_table_that_is_released_is_registered_again_and_json_is_the_answer_itself() 
 }
 
 #[test]
+fn what_was_dropped_comes_back_and_every_change_is_told() {
+    let server = Server::start_catalog(COVE, None);
+    check(
+        &server,
+        &[
+            ("namespace create n", 0, "is made"),
+            ("table create n.t --column id:long", 0, "n.t is made"),
+            ("table drop n.t", 0, "=n.t is dropped\n"),
+            ("undrop list", 0, "table n.t"),
+            ("undrop restore none", REFUSED, ""),
+        ],
+    );
+    let dropped = json_of(&server, "undrop list n");
+    let id = dropped["dropped"][0]["id"].as_str().unwrap();
+    let restore = format!("undrop restore {id} --name n.again");
+    check(
+        &server,
+        &[
+            (&restore, 0, "=n.again is back\n"),
+            (&restore, REFUSED, ""),
+            ("table list n", 0, "=n.again\n"),
+            ("changes", 0, "1"),
+            ("changes", 0, "create-namespace n"),
+            ("changes --table n.t", 0, "drop-table n.t"),
+            ("changes --after latest", 0, "="),
+            ("changes --after x", REFUSED, "after"),
+            ("table drop n.again", 0, "=n.again is dropped\n"),
+            (&format!("undrop purge {id}"), 0, "is gone for good"),
+            (&restore, REFUSED, ""),
+        ],
+    );
+    let told = cove(&server, "changes --json --limit 2");
+    let told = String::from_utf8(told.stdout).unwrap();
+    let actions: Vec<Value> = told
+        .lines()
+        .map(|it| serde_json::from_str::<Value>(it).unwrap()["action"].take())
+        .collect();
+    assert_eq!(actions, ["create-namespace", "create-table"]);
+}
+
+#[test]
+fn changes_are_followed_over_a_restart() {
+    let mut server = Server::start_catalog(COVE, None);
+    let mut follow = command(COVE);
+    follow.args(["catalog", "changes", "--follow", "--limit", "3", "--json", "--data-dir"]);
+    let follow = follow.arg(server.data_dir()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let follow = follow.spawn().unwrap();
+    check(&server, &[("namespace create a", 0, "is made"), ("namespace create b", 0, "is made")]);
+    server.restart();
+    check(&server, &[("namespace create c", 0, "is made")]);
+    let output = follow.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let told = String::from_utf8(output.stdout).unwrap();
+    let names: Vec<Value> = told
+        .lines()
+        .map(|it| serde_json::from_str::<Value>(it).unwrap()["namespace"].take())
+        .collect();
+    assert_eq!(names, [json!(["a"]), json!(["b"]), json!(["c"])]);
+}
+
+#[test]
 fn clients_get_secrets_and_rights_and_lose_them() {
     let server = Server::start_catalog(COVE, None);
     let made = cove(&server, "principal add spark");
@@ -175,6 +236,8 @@ fn clients_get_secrets_and_rights_and_lose_them() {
             (&as_spark("principal list"), UNAVAILABLE, "operator"),
             ("grant list", 0, &format!("client:{id} n read, write")),
             (&format!("grant add client:{id} fly"), REFUSED, "fly"),
+            (&format!("grant add client:{id} read --table n.t"), REFUSED, "does not exist: n.t"),
+            ("table create n.t --column id:long", 0, "n.t is made"),
             (&format!("grant add client:{id} read --table n.t"), 0, "may read"),
             (&format!("grant list --principal client:{id}"), 0, "n.t read"),
             (&revoke, 0, "may not any more"),
