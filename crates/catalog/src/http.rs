@@ -61,10 +61,19 @@ use crate::service::{Catalog, KEY_LIFETIME, Who};
 pub const SEPARATOR_DEFAULT: &str = "\u{1f}";
 
 /// Routes whose bodies are bounded by [`BODY_BYTES_MAX`] alone: the shell has to know them.
-pub const STREAMING: [&str; 2] = [
+pub const STREAMING: [&str; 4] = [
     "/catalog/v1/{prefix}/namespaces/{namespace}/tables/{table}",
     "/catalog/v1/{prefix}/transactions/commit",
+    "/catalog/polaris/api/catalog/v1/{prefix}/namespaces/{namespace}/tables/{table}",
+    "/catalog/polaris/api/catalog/v1/{prefix}/transactions/commit",
 ];
+
+/// Where, behind [`PREFIX`], Iceberg's own paths are once more, for tools that expect them where
+/// Polaris has them.
+const POLARIS: &str = "/polaris/api/catalog";
+
+/// What Iceberg's own paths begin with.
+const ICEBERG: &str = "/v1/";
 
 /// What requests share.
 pub(crate) struct Ground {
@@ -100,6 +109,10 @@ pub fn routes(catalog: Catalog, access: Access, separator: &str) -> Router {
         };
         let path = format!("{PREFIX}{}", operation.path);
         router = router.route(&path, on(operation.method.filter(), handler));
+        if operation.path.starts_with(ICEBERG) {
+            let path = format!("{PREFIX}{POLARIS}{}", operation.path);
+            router = router.route(&path, on(operation.method.filter(), handler));
+        }
     }
     // `Upload` has bounds of its own.
     router.layer(DefaultBodyLimit::disable()).with_state(Arc::new(ground))

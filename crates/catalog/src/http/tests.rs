@@ -7,6 +7,7 @@ mod hostile;
 mod lists;
 mod oauth;
 mod plans;
+mod polaris;
 mod restrict;
 mod rights;
 mod time;
