@@ -93,12 +93,13 @@ pub(super) fn read_time(text: &str, per_second: i64) -> Option<i64> {
     (nanos % per_unit == 0).then(|| seconds * per_second + nanos / per_unit)
 }
 
-/// Reads a date and a time; `Z` or an offset where the type has a zone, and nothing where not.
+/// Reads a date and a time; where the type has a zone there may be `Z` or an offset.
 pub(super) fn read_timestamp(text: &str, per_second: i64, has_zone: bool) -> Option<i64> {
     let (date, rest) = text.split_once(['T', 't', ' '])?;
     let (time, offset) = match (rest.find(['Z', 'z', '+', '-']), has_zone) {
         (Some(at), true) => (rest.get(..at)?, read_offset(rest.get(at..)?)?),
-        (None, false) => (rest, 0),
+        // Some clients leave out a zone that they mean, which is always UTC.
+        (None, _) => (rest, 0),
         _ => return None,
     };
     let seconds = read_date(date)?.checked_mul(86_400)?.checked_sub(offset)?;
@@ -157,14 +158,14 @@ mod tests {
     }
 
     #[test]
-    fn timestamps_have_a_zone_where_their_type_has_one() {
+    fn timestamps_may_have_a_zone_where_their_type_has_one() {
         let micros = 1_000_000;
         for (text, has_zone, expected) in [
             ("1970-01-02T00:00:01.5", false, Some(DAY_MICROS + 1_500_000)),
             ("1970-01-01T01:00:00+01:00", true, Some(0)),
             ("1969-12-31T23:59:59.999999Z", true, Some(-1)),
             ("1970-01-01T00:00", false, Some(0)),
-            ("1970-01-01T00:00:00", true, None),
+            ("1970-01-01T00:00:00", true, Some(0)),
             ("1970-01-01T00:00:00Z", false, None),
             ("1970-01-01T00:00:00.0000001", false, None),
             ("1970-01-01T24:00:00", false, None),
