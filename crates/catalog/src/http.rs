@@ -9,7 +9,7 @@
 //! | `operations` | the table of what there is: routes, what clients are told of, what is missing |
 //! | `request`, `answer` | what a request says; envelopes, lists, documents in pieces |
 //! | `tail` | what an answer with a table says for one principal |
-//! | `namespaces`, `tables`, `views`, `plans` | the operations |
+//! | `namespaces`, `tables`, `views`, `plans`, `functions` | the operations |
 //! | `delegation` | how a client gets at a table's files |
 //! | `oauth`, `manage` | access tokens; clients and grants |
 //! | `identities`, `warehouses` | API keys and roles; warehouses |
@@ -21,6 +21,7 @@ mod audit;
 mod changes;
 mod delegation;
 mod dropped;
+mod functions;
 mod identities;
 mod manage;
 mod moment;
@@ -194,11 +195,10 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::FetchPlan => plans::fetch(input).await,
         Op::CancelPlan => plans::cancel(input).await,
         Op::FetchTasks => plans::tasks(input).await,
-        Op::ListFunctions | Op::LoadFunction => {
-            let message = "this catalog does not support the operation; `endpoints` of its \
-                           configuration lists those it does";
-            Err(Error::new(Kind::UnsupportedOperation, message))
-        }
+        Op::ListFunctions => functions::list(input).await,
+        Op::LoadFunction => functions::load(input).await,
+        Op::PutFunction => functions::put(input).await,
+        Op::DropFunction => functions::drop(input).await,
         Op::ListClients => manage::list_clients(input),
         Op::CreateClient => manage::create_client(input).await,
         Op::RotateClient => manage::rotate_client(input).await,

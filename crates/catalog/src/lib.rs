@@ -11,6 +11,7 @@ pub mod config;
 pub mod create;
 pub mod doc;
 mod error;
+pub mod function;
 pub mod http;
 pub mod ident;
 pub mod json;

@@ -14,6 +14,7 @@ mod create;
 mod delegation;
 pub(crate) mod documents;
 mod dropped;
+mod functions;
 mod keys;
 mod lists;
 mod locks;

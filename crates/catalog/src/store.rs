@@ -8,6 +8,7 @@
 //! file a copy which recovery makes again; of a longer document the file is the truth.
 
 mod dropped;
+mod functions;
 mod log;
 mod names;
 mod namespaces;
@@ -25,6 +26,7 @@ use node::clock::Ids;
 use node::store::{Dialect, Store, StoreError, Transaction, Value};
 
 pub use self::dropped::{DROPPED_MAX, Dropped, Keep};
+pub use self::functions::FUNCTIONS_MAX;
 pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
 pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;
@@ -87,6 +89,7 @@ pub(crate) async fn migrate(store: &Store) -> Result<()> {
     store.migrate(schema::SERVICE, schema::MIGRATIONS).await?;
     store.migrate(timeline::SERVICE, timeline::MIGRATIONS).await?;
     store.migrate(storage::SERVICE, storage::MIGRATIONS).await?;
+    store.migrate(functions::SERVICE, functions::MIGRATIONS).await?;
     Ok(store.migrate(access::SERVICE, access::MIGRATIONS).await?)
 }
 

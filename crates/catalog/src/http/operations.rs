@@ -89,6 +89,8 @@ pub enum Op {
     Sign,
     ListFunctions,
     LoadFunction,
+    PutFunction,
+    DropFunction,
     ListClients,
     CreateClient,
     RotateClient,
@@ -130,7 +132,7 @@ impl Op {
         match self {
             // Every client takes these for granted.
             Op::Config | Op::Token | Op::RevokeToken => false,
-            Op::ListFunctions | Op::LoadFunction => false,
+            Op::PutFunction | Op::DropFunction => false,
             Op::ListClients
             | Op::CreateClient
             | Op::RotateClient
@@ -227,7 +229,7 @@ const GRANTS: &str = "/management/v1/{prefix}/grants";
 const PROTECTION: &str = "/management/v1/{prefix}/protection";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 68] = [
+const OPERATIONS: [Operation; 70] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -264,6 +266,8 @@ const OPERATIONS: [Operation; 68] = [
     post(table!("/sign"), Op::Sign),
     get("/v1/{prefix}/namespaces/{namespace}/functions", Op::ListFunctions),
     get("/v1/{prefix}/namespaces/{namespace}/functions/{function}", Op::LoadFunction),
+    post("/management/v1/{prefix}/functions", Op::PutFunction),
+    delete("/management/v1/{prefix}/functions/{namespace}/{function}", Op::DropFunction),
     get(CLIENTS, Op::ListClients),
     post(CLIENTS, Op::CreateClient),
     post("/management/v1/clients/{client}/rotate", Op::RotateClient),

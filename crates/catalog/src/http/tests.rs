@@ -3,6 +3,7 @@
 mod audit;
 mod defects;
 mod flows;
+mod functions;
 mod hostile;
 mod lists;
 mod oauth;

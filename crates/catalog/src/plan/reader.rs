@@ -149,3 +149,32 @@ impl Reader {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(weight: usize) -> Arc<Manifest> {
+        Arc::new(Manifest { spec_id: None, entries: Vec::new(), weight })
+    }
+
+    fn key(number: usize) -> Key {
+        ("w".into(), format!("m{number}").into())
+    }
+
+    #[test]
+    fn what_is_in_use_stays_and_the_bytes_are_bounded() {
+        let manifests = Manifests::new(1000);
+        for number in 0..100 {
+            manifests.keep(key(number), &manifest(100));
+            assert!(manifests.get(&key(0)).is_some(), "{number}");
+            assert!(manifests.size().0 <= 1000, "{number}");
+        }
+        assert_eq!(manifests.size(), (1000, 10));
+        assert!(manifests.get(&key(1)).is_none());
+        // The same again is no more than it was, and what is too large does not push out others.
+        manifests.keep(key(0), &manifest(100));
+        manifests.keep(key(1000), &manifest(251));
+        assert_eq!(manifests.size(), (1000, 10));
+    }
+}

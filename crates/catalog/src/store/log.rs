@@ -45,6 +45,12 @@ pub enum Act {
     UndropTable,
     /// A view that was dropped is back.
     UndropView,
+    /// A function was made.
+    CreateFunction,
+    /// A function has another document.
+    UpdateFunction,
+    /// A function is gone.
+    DropFunction,
     /// A table that was dropped cannot come back any more.
     PurgeTable,
     /// A view that was dropped cannot come back any more.
@@ -72,6 +78,9 @@ impl Act {
             Act::RegisterView => "register-view",
             Act::UndropTable => "undrop-table",
             Act::UndropView => "undrop-view",
+            Act::CreateFunction => "create-function",
+            Act::UpdateFunction => "update-function",
+            Act::DropFunction => "drop-function",
             Act::PurgeTable => "purge-table",
             Act::PurgeView => "purge-view",
         }

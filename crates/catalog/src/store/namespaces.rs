@@ -198,6 +198,8 @@ impl CatalogStore {
             for sql in [
                 "SELECT name FROM catalog_tables WHERE warehouse = $1 AND namespace = $2 LIMIT 1",
                 "SELECT path FROM catalog_namespaces WHERE warehouse = $1 AND parent = $2 LIMIT 1",
+                "SELECT name FROM catalog_functions \
+                    WHERE warehouse = $1 AND namespace = $2 LIMIT 1",
             ] {
                 if it.query_one(sql, &parameters)?.is_some() {
                     let message = format!("Namespace {ident} is not empty");

@@ -21,9 +21,7 @@ enum Need {
 fn need(op: Op) -> Need {
     match op {
         Op::Token | Op::RevokeToken => Need::Nothing,
-        Op::Config | Op::Changes | Op::ListWarehouses | Op::ListFunctions | Op::LoadFunction => {
-            Need::ToBeKnown
-        }
+        Op::Config | Op::Changes | Op::ListWarehouses => Need::ToBeKnown,
         Op::ListNamespaces
         | Op::LoadNamespace
         | Op::NamespaceExists
@@ -37,6 +35,8 @@ fn need(op: Op) -> Need {
         | Op::FetchPlan
         | Op::CancelPlan
         | Op::FetchTasks
+        | Op::ListFunctions
+        | Op::LoadFunction
         | Op::ListDropped
         | Op::LoadProtection
         | Op::LoadRetention
@@ -51,6 +51,7 @@ fn need(op: Op) -> Need {
         | Op::CommitTransaction
         | Op::CreateView
         | Op::ReplaceView
+        | Op::PutFunction
         | Op::RegisterView => Need::To(Right::Write),
         Op::DropNamespace
         | Op::DropTable
@@ -62,6 +63,7 @@ fn need(op: Op) -> Need {
         | Op::SetRetention
         | Op::DropView
         | Op::LoadWarehouse
+        | Op::DropFunction
         | Op::RenameView => Need::To(Right::Manage),
         Op::ListGrants
         | Op::Grant
@@ -110,6 +112,10 @@ fn body(server: &Server, op: Op) -> Value {
         Op::PutPolicy => json!({"principal": "*", "namespace": ["n"], "table": "t",
             "row-filter": true}),
         Op::CreateView => new_view("v"),
+        Op::PutFunction => {
+            let metadata = crate::function::tests::metadata();
+            json!({"namespace": ["n"], "name": "g", "metadata": metadata})
+        }
         Op::ReplaceView => commit,
         Op::ReportMetrics => json!({"report-type": "scan-report"}),
         Op::CreateClient | Op::CreateKey | Op::CreateRole => json!({"name": "x"}),
@@ -233,7 +239,7 @@ fn what_clients_are_told_of_is_there_and_nothing_else() {
             assert_refused(&response, 406, "UnsupportedOperationException");
         }
     }
-    assert_eq!(told.len(), 31);
+    assert_eq!(told.len(), 33);
 }
 
 #[test]

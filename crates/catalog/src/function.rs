@@ -1,0 +1,354 @@
+//! A function's document: checked against the shape that the interface has for it, and kept as it
+//! came.
+
+use std::collections::{BTreeMap, HashSet};
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::error::{Error, Kind, Result};
+use crate::ident::Uuid;
+use crate::json::{Fragment, JsonKind};
+use crate::schema::ColumnType;
+
+/// Longest document, in bytes.
+pub const FUNCTION_BYTES_MAX: usize = 1 << 20;
+
+/// Definitions of a function at the most, versions of one, and representations of one.
+pub const DEFINITIONS_MAX: usize = 1_000;
+
+/// Parameters of a definition at the most.
+pub const PARAMETERS_MAX: usize = 1_000;
+
+/// The one version of the format of such documents.
+const FORMAT_VERSION: i64 = 1;
+
+/// A function's document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionDoc {
+    /// Names the function for as long as it lives.
+    pub uuid: Uuid,
+    /// Where its files are to be, if it says so.
+    pub location: Option<String>,
+    /// All of it.
+    pub document: Bytes,
+}
+
+/// The document as far as it is checked. What is not known here is kept all the same.
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Metadata {
+    function_uuid: String,
+    format_version: i64,
+    definitions: Vec<Definition>,
+    definition_log: Vec<LogEntry>,
+    location: Option<String>,
+    #[serde(rename = "properties")]
+    _properties: Option<BTreeMap<String, String>>,
+    #[serde(rename = "secure")]
+    _secure: Option<bool>,
+    #[serde(rename = "doc")]
+    _doc: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Definition {
+    definition_id: String,
+    specific_name: Option<String>,
+    parameters: Vec<Parameter>,
+    return_type: serde_json::Value,
+    #[serde(rename = "return-nullable")]
+    _return_nullable: Option<bool>,
+    versions: Vec<Version>,
+    current_version_id: i64,
+    function_type: FunctionType,
+    #[serde(rename = "doc")]
+    _doc: Option<String>,
+}
+
+#[derive(Deserialize, PartialEq)]
+#[serde(rename_all = "lowercase")]
+enum FunctionType {
+    Udf,
+    Udtf,
+}
+
+#[derive(Deserialize)]
+struct Parameter {
+    #[serde(rename = "type")]
+    kind: serde_json::Value,
+    name: String,
+    #[serde(rename = "doc")]
+    _doc: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct Version {
+    version_id: i64,
+    representations: Vec<Representation>,
+    #[serde(rename = "deterministic")]
+    _deterministic: Option<bool>,
+    #[serde(rename = "on-null-input")]
+    _on_null_input: Option<OnNullInput>,
+    #[serde(rename = "timestamp-ms")]
+    _timestamp_ms: i64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum OnNullInput {
+    ReturnNull,
+    Call,
+}
+
+#[derive(Deserialize)]
+struct Representation {
+    #[serde(rename = "type")]
+    kind: String,
+    dialect: String,
+    sql: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct LogEntry {
+    #[serde(rename = "timestamp-ms")]
+    _timestamp_ms: i64,
+    definition_versions: Vec<VersionRef>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+struct VersionRef {
+    #[serde(rename = "definition-id")]
+    _definition_id: String,
+    #[serde(rename = "version-id")]
+    _version_id: i64,
+}
+
+impl FunctionDoc {
+    /// Reads a document. One without a UUID gets `uuid`.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none; `IllegalArgument` when it contradicts itself; `TooLarge`.
+    pub fn parse(text: &Fragment, uuid: Uuid) -> Result<FunctionDoc> {
+        if text.kind() != JsonKind::Object {
+            return Err(Error::new(Kind::BadRequest, "`metadata` is an object"));
+        }
+        let text = match text.get("function-uuid").filter(|it| !it.is_null()) {
+            Some(_) => text.clone(),
+            None => text.with("function-uuid", &Fragment::string(&uuid.to_string()))?,
+        };
+        let text = text.compact();
+        if text.as_bytes().len() > FUNCTION_BYTES_MAX {
+            let message = format!("a function has at most {FUNCTION_BYTES_MAX} bytes");
+            return Err(Error::new(Kind::TooLarge, message));
+        }
+        let read: Metadata = text.decode()?;
+        let uuid = read.function_uuid.parse().map_err(|_| illegal("`function-uuid` is none"))?;
+        if read.format_version != FORMAT_VERSION {
+            return Err(illegal(format!("`format-version` is {FORMAT_VERSION}")));
+        }
+        require_count("definitions", &read.definitions)?;
+        let (mut ids, mut names) = (HashSet::new(), HashSet::new());
+        for definition in &read.definitions {
+            let id = &definition.definition_id;
+            if !ids.insert(id) {
+                return Err(illegal(format!("`definition-id` is there twice: {id:.100}")));
+            }
+            if let Some(name) = &definition.specific_name
+                && !names.insert(name)
+            {
+                return Err(illegal(format!("`specific-name` is there twice: {name:.100}")));
+            }
+            definition.check()?;
+        }
+        for entry in &read.definition_log {
+            require_count("definition-versions", &entry.definition_versions)?;
+        }
+        Ok(FunctionDoc { uuid, location: read.location, document: text.bytes() })
+    }
+}
+
+impl Definition {
+    fn check(&self) -> Result<()> {
+        let id = &self.definition_id;
+        let about = |message: String| illegal(format!("the definition `{id:.100}`: {message}"));
+        if self.parameters.len() > PARAMETERS_MAX {
+            return Err(about(format!("it has more than {PARAMETERS_MAX} parameters")));
+        }
+        let mut names = HashSet::new();
+        for parameter in &self.parameters {
+            if parameter.name.is_empty() || !names.insert(&parameter.name) {
+                let name = &parameter.name;
+                return Err(about(format!("the parameter `{name:.100}` has no name of its own")));
+            }
+            check_type(&parameter.kind).map_err(about)?;
+        }
+        // Of types that are one word it is known how they are written.
+        let words = self.parameters.iter().map(|it| it.kind.as_str());
+        if let Some(words) = words.collect::<Option<Vec<_>>>()
+            && words.join(",") != *id
+        {
+            return Err(about(format!("`definition-id` is not `{:.100}`", words.join(","))));
+        }
+        check_type(&self.return_type).map_err(about)?;
+        let is_struct = self.return_type["type"] == "struct";
+        if self.function_type == FunctionType::Udtf && !is_struct {
+            return Err(about("`return-type` of a `udtf` is a struct".to_owned()));
+        }
+        require_count("versions", &self.versions)?;
+        let mut ids = HashSet::new();
+        for version in &self.versions {
+            let number = version.version_id;
+            if !ids.insert(number) {
+                return Err(about(format!("`version-id` is there twice: {number}")));
+            }
+            require_count("representations", &version.representations)?;
+            let mut dialects = HashSet::new();
+            for it in &version.representations {
+                if it.kind != "sql" {
+                    return Err(about("a representation has the `type` `sql`".to_owned()));
+                }
+                if it.dialect.is_empty() || it.sql.is_empty() {
+                    return Err(about("a representation has a `dialect` and `sql`".to_owned()));
+                }
+                if !dialects.insert(it.dialect.to_lowercase()) {
+                    let dialect = &it.dialect;
+                    return Err(about(format!("`dialect` is there twice: {dialect:.100}")));
+                }
+            }
+        }
+        match ids.contains(&self.current_version_id) {
+            true => Ok(()),
+            false => Err(about("there is no version `current-version-id`".to_owned())),
+        }
+    }
+}
+
+/// Checks a type: a word as in a schema, or a list, map or struct of such.
+fn check_type(kind: &serde_json::Value) -> std::result::Result<(), String> {
+    if let Some(word) = kind.as_str() {
+        let is_word = !word.contains([' ', '"', '\'']);
+        return match ColumnType::parse(word) {
+            Ok(known) if is_word && !matches!(known, ColumnType::Other(_)) => Ok(()),
+            _ => Err(format!("`{word:.100}` is no type")),
+        };
+    }
+    match kind["type"].as_str() {
+        Some("list") => check_type(&kind["element"]),
+        Some("map") => check_type(&kind["key"]).and_then(|()| check_type(&kind["value"])),
+        Some("struct") => {
+            let fields = kind["fields"].as_array().ok_or("a struct has no `fields`")?;
+            fields.iter().try_for_each(|field| match field["name"].as_str() {
+                Some(name) if !name.is_empty() => check_type(&field["type"]),
+                _ => Err("a field of a struct has no `name`".to_owned()),
+            })
+        }
+        _ => Err("a type is none".to_owned()),
+    }
+}
+
+fn require_count<T>(name: &str, all: &[T]) -> Result<()> {
+    match all.len() {
+        0 => Err(illegal(format!("`{name}` is empty"))),
+        count if count > DEFINITIONS_MAX => {
+            Err(illegal(format!("`{name}` has more than {DEFINITIONS_MAX}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// A function that adds one.
+    pub(crate) fn metadata() -> Value {
+        json!({
+            "format-version": 1,
+            "definitions": [{
+                "definition-id": "int",
+                "parameters": [{"type": "int", "name": "x"}],
+                "return-type": "int",
+                "versions": [{
+                    "version-id": 1, "timestamp-ms": 1, "deterministic": true,
+                    "representations": [{"type": "sql", "dialect": "spark", "sql": "x + 1"}],
+                }],
+                "current-version-id": 1,
+                "function-type": "udf",
+                "nobody-knows": {"this": 1.50},
+            }],
+            "definition-log": [{"timestamp-ms": 1, "definition-versions": [
+                {"definition-id": "int", "version-id": 1},
+            ]}],
+        })
+    }
+
+    fn parse(metadata: &Value) -> Result<FunctionDoc> {
+        FunctionDoc::parse(&Fragment::of(metadata).unwrap(), Uuid::v4().unwrap())
+    }
+
+    #[test]
+    fn a_document_is_kept_as_it_came_and_gets_a_uuid() {
+        let doc = parse(&metadata()).unwrap();
+        let mut kept: Value = serde_json::from_slice(&doc.document).unwrap();
+        assert_eq!(kept["function-uuid"], json!(doc.uuid.to_string()));
+        kept.as_object_mut().unwrap().remove("function-uuid");
+        assert_eq!(kept, metadata());
+        let mut known = metadata();
+        let uuid = Uuid::v4().unwrap();
+        known["function-uuid"] = json!(uuid.to_string());
+        assert_eq!(parse(&known).unwrap().uuid, uuid);
+    }
+
+    #[test]
+    fn what_is_no_function_is_refused_by_its_field() {
+        let check = |path: &str, value: Value, expected: &str| {
+            let mut changed = metadata();
+            *changed.pointer_mut(path).unwrap() = value;
+            let error = parse(&changed).unwrap_err();
+            assert!(error.message.contains(expected), "{path}: {}", error.message);
+            assert_eq!(error.kind.status(), 400, "{path}");
+        };
+        let definition = "/definitions/0";
+        check("/format-version", json!(2), "format-version");
+        check("/definitions", json!([]), "definitions");
+        let twice = json!([metadata()["definitions"][0], metadata()["definitions"][0]]);
+        check("/definitions", twice, "definition-id");
+        check("/definition-log/0/definition-versions", json!([]), "definition-versions");
+        check("/definition-log/0/timestamp-ms", json!("x"), "invalid type");
+        for (at, value, expected) in [
+            ("/definition-id", json!("long"), "definition-id"),
+            ("/parameters/0/name", json!(""), "has no name"),
+            ("/parameters/0/type", json!("in t"), "no type"),
+            ("/parameters/0/type", json!({"type": "list", "element": "nope"}), "no type"),
+            ("/return-type", json!({"type": "struct", "fields": [{"type": "int"}]}), "no `name`"),
+            ("/return-type", json!(5), "a type is none"),
+            ("/function-type", json!("udtf"), "is a struct"),
+            ("/function-type", json!("x"), "unknown variant"),
+            ("/versions", json!([]), "versions"),
+            ("/versions/0/representations", json!([]), "representations"),
+            ("/versions/0/representations/0/type", json!("java"), "sql"),
+            ("/versions/0/representations/0/sql", json!(""), "sql"),
+            ("/current-version-id", json!(2), "current-version-id"),
+        ] {
+            check(&format!("{definition}{at}"), value, expected);
+        }
+        let mut long = metadata();
+        long["doc"] = json!("x".repeat(FUNCTION_BYTES_MAX));
+        assert_eq!(parse(&long).unwrap_err().kind, Kind::TooLarge);
+        assert_eq!(parse(&json!([])).unwrap_err().kind, Kind::BadRequest);
+        let mut uuid = metadata();
+        uuid["function-uuid"] = json!("x");
+        assert_eq!(parse(&uuid).unwrap_err().kind, Kind::IllegalArgument);
+    }
+}

@@ -1,0 +1,116 @@
+//! Functions: listed and loaded by clients, made and removed by those who manage. Their rights are
+//! those of their namespace: a right to a table of the same name is none to a function.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use super::{Call, Catalog, Listing, Object, Page, Right, Who};
+use crate::error::{Error, Kind, Result};
+use crate::function::FunctionDoc;
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::json::Fragment;
+use crate::warehouse::Warehouse;
+
+/// A function that is to be there.
+#[derive(Debug, Deserialize)]
+struct Put {
+    namespace: NamespaceIdent,
+    name: String,
+    #[serde(default)]
+    overwrite: bool,
+}
+
+impl Catalog {
+    /// Functions of a namespace.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn list_functions(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        namespace: &NamespaceIdent,
+        page: &Page,
+    ) -> Result<Listing<String>> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(namespace))?;
+        let (after, limit) = page.bounds()?;
+        let names = self.0.store.functions(warehouse.id(), namespace, after, limit).await?;
+        Ok(page.cut(names, String::clone))
+    }
+
+    /// The document of a function.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, `NoSuchFunction`.
+    pub async fn load_function(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+    ) -> Result<Bytes> {
+        self.allow(who, warehouse, Right::Read, Object::Namespace(&ident.namespace))?;
+        Ok(self.0.store.function(warehouse.id(), ident).await?.into())
+    }
+
+    /// Makes a function, or gives one that there is another document. Answers the document.
+    ///
+    /// # Errors
+    /// `BadRequest` and `IllegalArgument` when it is none; `NoSuchNamespace`; `AlreadyExists` when
+    /// it is not to be replaced; `Forbidden` when its location is outside of the warehouse.
+    pub async fn put_function(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        body: &Fragment,
+    ) -> Result<Bytes> {
+        let Put { namespace, name, overwrite } = body.decode()?;
+        let ident = TableIdent::new(namespace, &name)?;
+        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&ident.namespace))?;
+        if overwrite {
+            self.allow(call.who, warehouse, Right::Manage, Object::Namespace(&ident.namespace))?;
+        }
+        let metadata = body.get("metadata");
+        let metadata =
+            metadata.ok_or_else(|| Error::new(Kind::BadRequest, "`metadata` is missing"))?;
+        let known = match overwrite {
+            true => self.0.store.function_uuid(warehouse.id(), &ident).await?,
+            false => None,
+        };
+        let fresh = || Uuid::v4().map_err(Error::internal);
+        let doc = FunctionDoc::parse(&metadata, known.map_or_else(fresh, Ok)?)?;
+        if let Some(location) = &doc.location {
+            warehouse.check_location(location)?;
+        }
+        let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
+        let again = ident.clone();
+        let act = async move |catalog: Catalog, stamp| {
+            let (store, id) = (&catalog.0.store, warehouse.id());
+            store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
+            Ok(doc.document)
+        };
+        let again = async move |it: Catalog| {
+            Ok(Bytes::from(it.0.store.function(again_in.id(), &again).await?))
+        };
+        self.change(call, act, again).await
+    }
+
+    /// Removes a function.
+    ///
+    /// # Errors
+    /// `NoSuchFunction`.
+    pub async fn drop_function(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+    ) -> Result<()> {
+        self.allow(call.who, warehouse, Right::Manage, Object::Namespace(&ident.namespace))?;
+        let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let act = async move |catalog: Catalog, stamp| {
+            catalog.0.store.drop_function(&stamp, warehouse.id(), &ident).await
+        };
+        self.change(call, act, async |_| Ok(())).await
+    }
+}

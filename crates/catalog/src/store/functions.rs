@@ -1,0 +1,184 @@
+//! Functions: a row for each, with its document.
+
+use node::store::{Migration, StoreError, Transaction, Value};
+
+use super::log::{self, Act, Line, Stamp};
+use super::{CatalogStore, ms, namespaces, page_all};
+use crate::error::{Error, Kind, Result};
+use crate::function::FunctionDoc;
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+
+/// Whose tables they are.
+pub(super) const SERVICE: &str = "catalog-functions";
+
+/// What brings the table to its newest version; only ever added to.
+pub(super) const MIGRATIONS: &[Migration] = &[Migration::Same(
+    "CREATE TABLE catalog_functions (
+        warehouse TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        name TEXT NOT NULL,
+        uuid TEXT NOT NULL,
+        document BYTEA NOT NULL,
+        created_ms BIGINT NOT NULL,
+        updated_ms BIGINT NOT NULL,
+        PRIMARY KEY (warehouse, namespace, name)
+    )",
+)];
+
+/// Most functions of a namespace.
+pub const FUNCTIONS_MAX: i64 = 10_000;
+
+type Stored<T> = std::result::Result<T, StoreError>;
+
+/// That there is no such function.
+pub(crate) fn no_such_function(ident: &TableIdent) -> Error {
+    Error::new(Kind::NoSuchFunction, format!("Function does not exist: {ident}"))
+}
+
+/// The UUID of a function; none when there is none.
+fn uuid_of(it: &mut dyn Transaction, key: &[Value; 3]) -> Stored<Option<String>> {
+    let sql = "SELECT uuid FROM catalog_functions \
+        WHERE warehouse = $1 AND namespace = $2 AND name = $3";
+    it.query_one(sql, key)?.map(|row| row.get(0)).transpose()
+}
+
+fn key(warehouse: &str, ident: &TableIdent) -> [Value; 3] {
+    [Value::from(warehouse), ident.namespace.key().into(), Value::from(&*ident.name)]
+}
+
+impl CatalogStore {
+    /// Names of the functions of a namespace in their order: those after `after`, at most `limit`.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub async fn functions(
+        &self,
+        warehouse: &str,
+        namespace: &NamespaceIdent,
+        after: Option<String>,
+        limit: Option<usize>,
+    ) -> Result<Vec<String>> {
+        let (warehouse, namespace) = (warehouse.to_owned(), namespace.clone());
+        let read = self.store.read("catalog.functions", move |it| {
+            namespaces::require(it, &warehouse, &namespace)?;
+            let sql = "SELECT name FROM catalog_functions \
+                WHERE warehouse = $1 AND namespace = $2 AND name > $3 ORDER BY name LIMIT $4";
+            let first = [Value::from(&warehouse), namespace.key().into()];
+            page_all(it, sql, &first, after.clone(), limit)
+        });
+        Ok(read.await?)
+    }
+
+    /// The document of a function.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`, `NoSuchFunction`.
+    pub async fn function(&self, warehouse: &str, ident: &TableIdent) -> Result<Vec<u8>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.store.read("catalog.function", move |it| {
+            namespaces::require(it, &warehouse, &ident.namespace)?;
+            let sql = "SELECT document FROM catalog_functions \
+                WHERE warehouse = $1 AND namespace = $2 AND name = $3";
+            let row = it.query_one(sql, &key(&warehouse, &ident))?;
+            row.ok_or_else(|| StoreError::refuse(no_such_function(&ident)))?.get::<Vec<u8>>(0)
+        });
+        Ok(read.await?)
+    }
+
+    /// The UUID of a function, if there is one.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn function_uuid(&self, warehouse: &str, ident: &TableIdent) -> Result<Option<Uuid>> {
+        let key = key(warehouse, ident);
+        let read = self.store.read("catalog.function_uuid", move |it| uuid_of(it, &key));
+        read.await?.map(|uuid| uuid.parse().map_err(Error::internal)).transpose()
+    }
+
+    /// Keeps a function: a new one, or in place of the one that there is.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`; `AlreadyExists` when there is one that is not to be replaced;
+    /// `IllegalArgument` when it has another UUID, or the namespace is full.
+    pub async fn put_function(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        ident: &TableIdent,
+        doc: &FunctionDoc,
+        is_overwrite: bool,
+    ) -> Result<()> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let doc = doc.clone();
+        let written = self.store.transact("catalog.put_function", move |it| {
+            namespaces::require(it, &warehouse, &ident.namespace)?;
+            let found = uuid_of(it, &key(&warehouse, &ident))?;
+            let uuid = doc.uuid.to_string();
+            let refuse = |kind, message: String| Err(StoreError::refuse(Error::new(kind, message)));
+            match &found {
+                Some(_) if !is_overwrite => {
+                    let message = format!("Function already exists: {ident}");
+                    return refuse(Kind::AlreadyExists, message);
+                }
+                Some(found) if *found != uuid => {
+                    let message = format!("`function-uuid` of {ident} is {found}");
+                    return refuse(Kind::IllegalArgument, message);
+                }
+                _ => {}
+            }
+            let [at, within, name] = key(&warehouse, &ident);
+            if found.is_none() {
+                let sql = "SELECT COUNT(*) FROM catalog_functions \
+                    WHERE warehouse = $1 AND namespace = $2";
+                let row = it.query_one(sql, &[at.clone(), within.clone()])?;
+                if row.map(|row| row.get::<i64>(0)).transpose()? >= Some(FUNCTIONS_MAX) {
+                    let message = format!("a namespace has at most {FUNCTIONS_MAX} functions");
+                    return refuse(Kind::IllegalArgument, message);
+                }
+            }
+            let sql = "INSERT INTO catalog_functions \
+                (warehouse, namespace, name, uuid, document, created_ms, updated_ms) \
+                VALUES ($1, $2, $3, $4, $5, $6, $6) ON CONFLICT (warehouse, namespace, name) \
+                DO UPDATE SET document = $5, updated_ms = $6";
+            let document = Value::from(doc.document.to_vec());
+            it.execute(sql, &[at, within, name, uuid.into(), document, ms(stamp.now_ms)])?;
+            let act = if found.is_some() { Act::UpdateFunction } else { Act::CreateFunction };
+            changed(it, &stamp, &warehouse, act, &ident)
+        });
+        Ok(written.await?)
+    }
+
+    /// Removes a function.
+    ///
+    /// # Errors
+    /// `NoSuchFunction`.
+    pub async fn drop_function(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        ident: &TableIdent,
+    ) -> Result<()> {
+        let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
+        let written = self.store.transact("catalog.drop_function", move |it| {
+            let sql = "DELETE FROM catalog_functions \
+                WHERE warehouse = $1 AND namespace = $2 AND name = $3";
+            if it.execute(sql, &key(&warehouse, &ident))? == 0 {
+                return Err(StoreError::refuse(no_such_function(&ident)));
+            }
+            changed(it, &stamp, &warehouse, Act::DropFunction, &ident)
+        });
+        Ok(written.await?)
+    }
+}
+
+fn changed(
+    it: &mut dyn Transaction,
+    stamp: &Stamp,
+    warehouse: &str,
+    act: Act,
+    ident: &TableIdent,
+) -> Stored<()> {
+    let named = (&ident.namespace, Some(&*ident.name));
+    log::write(it, stamp, warehouse, act, named, &Line::default())?;
+    log::remember(it, stamp, None)
+}
