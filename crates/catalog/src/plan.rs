@@ -33,6 +33,6 @@ pub(crate) use self::answer::Page;
 pub use self::expression::{Expression, PREDICATES_MAX, VALUES_MAX};
 pub use self::reader::{KEPT_BYTES_MAX, MANIFEST_BYTES_MAX};
 pub(crate) use self::reader::{Manifests, Reader};
-pub use self::request::ScanRequest;
+pub use self::request::{Restriction, ScanRequest};
 pub use self::scan::SNAPSHOTS_MAX;
 pub(crate) use self::scan::{List, Place, Scan};

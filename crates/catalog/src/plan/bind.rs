@@ -1,6 +1,7 @@
 //! A filter that knows its columns: what it is of a file's rows, and what is left of it.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use super::expression::{Expression, Node, Op, Predicate, Reference};
 use super::facts::Verdict;
@@ -26,6 +27,8 @@ pub(super) struct Leaf {
     pub(super) values: Vec<Value>,
     /// Whether the column, or what it is in, may be null.
     pub(super) is_optional: bool,
+    /// Whether the values that it is about are others than the files have.
+    pub(super) is_hidden: bool,
 }
 
 /// A filter that knows its columns, without negations.
@@ -46,8 +49,14 @@ impl Bound {
         filter: &Expression,
         columns: &Columns,
         is_case_sensitive: bool,
+        hidden: &BTreeSet<i32>,
     ) -> Result<Bound> {
-        Binder { columns, is_case_sensitive }.node(&filter.0, false)
+        Binder { columns, is_case_sensitive, hidden }.node(&filter.0, false)
+    }
+
+    /// What fulfils both.
+    pub(super) fn and(self, other: Bound) -> Bound {
+        joined([self, other].into_iter(), true)
     }
 
     /// What the filter is, when this is what its predicates are.
@@ -55,6 +64,7 @@ impl Bound {
         match self {
             Bound::Constant(true) => Verdict::Always,
             Bound::Constant(false) => Verdict::Never,
+            Bound::Leaf(it) if it.is_hidden => Verdict::Maybe,
             Bound::Leaf(it) => leaf(it),
             Bound::And(all) => fold(all, Verdict::Never, Verdict::Always, leaf),
             Bound::Or(all) => fold(all, Verdict::Always, Verdict::Never, leaf),
@@ -65,6 +75,7 @@ impl Bound {
     pub(super) fn rest(&self, leaf: &mut impl FnMut(&Leaf) -> Verdict) -> Bound {
         match self {
             Bound::Constant(_) => self.clone(),
+            Bound::Leaf(it) if it.is_hidden => self.clone(),
             Bound::Leaf(it) => match leaf(it) {
                 Verdict::Never => Bound::Constant(false),
                 Verdict::Always => Bound::Constant(true),
@@ -204,6 +215,8 @@ pub(super) fn find<'c>(
 struct Binder<'a> {
     columns: &'a Columns,
     is_case_sensitive: bool,
+    /// Columns that nothing is to be concluded from.
+    hidden: &'a BTreeSet<i32>,
 }
 
 impl Binder<'_> {
@@ -257,6 +270,7 @@ impl Binder<'_> {
             transform: term.transform.clone(),
             values: Vec::new(),
             is_optional: !column.is_required || above,
+            is_hidden: self.hidden.contains(&column.id),
         };
         for value in values {
             let literal = Value::of_json(&leaf.kind, value)
@@ -297,6 +311,8 @@ impl Binder<'_> {
 /// The predicate, or what it always is.
 fn settled(mut leaf: Leaf) -> Bound {
     match leaf.op {
+        // What is shown in place of a value may be null.
+        _ if leaf.is_hidden => {}
         Op::IsNull if !leaf.is_optional => return Bound::Constant(false),
         Op::NotNull if !leaf.is_optional => return Bound::Constant(true),
         Op::In if leaf.values.is_empty() => return Bound::Constant(false),

@@ -131,12 +131,6 @@ impl Expression {
         Ok(Expression(reader.node(text)?))
     }
 
-    /// The filter of what fulfils both.
-    #[must_use]
-    pub fn and(self, other: Expression) -> Expression {
-        Expression(Node::And(Box::new(self.0), Box::new(other.0)))
-    }
-
     /// The filter that everything fulfils.
     #[must_use]
     pub const fn everything() -> Expression {
@@ -190,9 +184,12 @@ impl Reader {
 
     fn predicate(&mut self, op: Op, text: &Fragment) -> Result<Predicate> {
         if op.is_unary() || op.is_set() {
-            let operand = text.get("child").or_else(|| text.get("term"));
-            let operand = operand.ok_or_else(|| bad(format!("`{}` has no `child`", op.name())))?;
-            let Side::Term(term) = side(&operand)? else {
+            let operand = match (text.get("child"), text.get("term")) {
+                (Some(child), _) => side(&child)?,
+                (None, Some(older)) => term(&older)?,
+                (None, None) => return Err(bad(format!("`{}` has no `child`", op.name()))),
+            };
+            let Side::Term(term) = operand else {
                 return Err(bad(format!("the `child` of `{}` is no field", op.name())));
             };
             let values = if op.is_set() { self.values(text)? } else { Vec::new() };
@@ -200,8 +197,7 @@ impl Reader {
         }
         let (left, right) = match (text.get("left"), text.get("right")) {
             (Some(left), Some(right)) => (side(&left)?, side(&right)?),
-            // The older form: what is a string here is the name of a column.
-            _ => (side(&member(text, "term")?)?, Side::Value(literal(&member(text, "value")?)?)),
+            _ => (term(&member(text, "term")?)?, Side::Value(literal(&member(text, "value")?)?)),
         };
         self.count(1)?;
         let (op, term, value) = match (left, right) {
@@ -249,12 +245,24 @@ fn literal(text: &Fragment) -> Result<Fragment> {
     }
 }
 
+/// The older form of a column: a name, or a transform of one. What has a type is of the newer form.
+fn term(text: &Fragment) -> Result<Side> {
+    match (text.as_str(), kind_of(text).as_deref()) {
+        (Some(name), _) => {
+            Ok(Side::Term(Term { reference: Reference::Name(name.into_owned()), transform: None }))
+        }
+        (None, Some("transform")) => {
+            let transform = member(text, "transform")?;
+            let transform = transform.as_str().unwrap_or_default().into_owned();
+            of_transform(&transform, term(&member(text, "term")?)?).map(Side::Term)
+        }
+        _ => side(text),
+    }
+}
+
+/// The newer form: a reference, a function of one, or a value.
 fn side(text: &Fragment) -> Result<Side> {
     match (text.kind(), kind_of(text).as_deref()) {
-        (JsonKind::String, _) => {
-            let name = text.as_str().unwrap_or_default().into_owned();
-            Ok(Side::Term(Term { reference: Reference::Name(name), transform: None }))
-        }
         (JsonKind::Object, Some("reference")) => {
             let reference = match (text.get("id"), text.get("name")) {
                 (Some(id), _) => {
@@ -269,13 +277,9 @@ fn side(text: &Fragment) -> Result<Side> {
             };
             Ok(Side::Term(Term { reference, transform: None }))
         }
-        (JsonKind::Object, Some("transform")) => {
-            let transform = member(text, "transform")?;
-            let transform = transform.as_str().unwrap_or_default().into_owned();
-            of_transform(&transform, &member(text, "term")?).map(Side::Term)
-        }
         (JsonKind::Object, Some("apply")) => applied(text).map(Side::Term),
-        (JsonKind::Object, Some("literal")) | (JsonKind::Bool | JsonKind::Number, _) => {
+        (JsonKind::Object, Some("literal"))
+        | (JsonKind::Bool | JsonKind::Number | JsonKind::String, _) => {
             literal(text).map(Side::Value)
         }
         (kind, _) => Err(bad(format!("{kind} is neither a field nor a literal"))),
@@ -290,18 +294,18 @@ fn applied(text: &Fragment) -> Result<Term> {
     let arguments = arguments.items().map_err(|_| bad("`arguments` is a list"))?;
     let arguments: Vec<Fragment> = arguments.take(3).collect();
     match arguments.as_slice() {
-        [field] => of_transform(&name, field),
+        [field] => of_transform(&name, side(field)?),
         [width, field] => {
             let width = literal(width)?;
             let width =
                 width.as_i32().ok_or_else(|| bad("the width of a transform is a number"))?;
-            of_transform(&format!("{name}[{width}]"), field)
+            of_transform(&format!("{name}[{width}]"), side(field)?)
         }
         _ => Err(bad("a transform has a field, and a width before it if it needs one")),
     }
 }
 
-fn of_transform(name: &str, field: &Fragment) -> Result<Term> {
+fn of_transform(name: &str, field: Side) -> Result<Term> {
     let transform = match Transform::parse(name)? {
         Transform::Other(_) | Transform::Void => {
             return Err(bad(format!("the function `{name:.40}` is not one that is known here")));
@@ -309,7 +313,7 @@ fn of_transform(name: &str, field: &Fragment) -> Result<Term> {
         Transform::Identity => None,
         transform => Some(transform),
     };
-    match side(field)? {
+    match field {
         Side::Term(Term { reference, transform: None }) => Ok(Term { reference, transform }),
         _ => Err(bad("a transform is made of a field")),
     }

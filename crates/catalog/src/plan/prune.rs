@@ -1,6 +1,6 @@
 //! Which manifests and files a filter leaves out, and what of the filter is left for a file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::bind::{Bound, Leaf};
 use super::facts::{Facts, Upper, Verdict};
@@ -83,6 +83,14 @@ impl Specs {
 
     pub(super) fn get(&self, id: i32) -> Option<&Spec> {
         self.0.get(&id)
+    }
+
+    /// Whether values of partitions are made of one of these columns. Nobody knows of those that
+    /// are made of several.
+    pub(super) fn are_made_of(&self, columns: &BTreeSet<i32>) -> bool {
+        let fields = self.0.values().flat_map(|spec| &spec.fields);
+        let mut sources = fields.filter(|it| it.transform != Transform::Void).map(|it| it.source);
+        !columns.is_empty() && sources.any(|it| it.is_none_or(|id| columns.contains(&id)))
     }
 }
 

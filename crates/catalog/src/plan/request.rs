@@ -1,5 +1,7 @@
 //! What a client asks of a scan.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use super::expression::Expression;
@@ -30,6 +32,27 @@ pub struct ScanRequest {
     pub end: Option<i64>,
     /// Columns whose statistics are asked for.
     pub stats: Vec<String>,
+    /// What of the table may be read.
+    pub restriction: Restriction,
+}
+
+/// What of a table may be read.
+#[derive(Clone, Debug)]
+pub struct Restriction {
+    /// The rows.
+    pub filter: Expression,
+    /// Columns whose values are shown in another way: nothing is left out by what they really are.
+    pub hidden: BTreeSet<i32>,
+    /// Whether who asks is trusted to look away from what he may not read.
+    pub is_trusted: bool,
+}
+
+impl Default for Restriction {
+    /// All of it.
+    fn default() -> Restriction {
+        let (filter, hidden) = (Expression::everything(), BTreeSet::new());
+        Restriction { filter, hidden, is_trusted: true }
+    }
 }
 
 #[derive(Deserialize)]
@@ -83,14 +106,22 @@ impl ScanRequest {
             start,
             end,
             stats: names("stats-fields", read.stats_fields)?,
+            restriction: Restriction::default(),
         })
     }
 
-    /// The same for the rows that another filter is for as well, which is the catalog's.
-    #[must_use]
-    pub fn restricted(mut self, filter: Expression) -> ScanRequest {
-        self.filter = self.filter.and(filter);
-        self
+    /// The same of a part of the table only.
+    ///
+    /// # Errors
+    /// `Forbidden` when it asks for statistics, and who asks is not trusted to look away: they say
+    /// what is in the other rows.
+    pub fn restricted(mut self, restriction: Restriction) -> Result<ScanRequest> {
+        if !restriction.is_trusted && !self.stats.is_empty() {
+            let message = "`stats-fields` says more of the table than may be read";
+            return Err(Error::new(Kind::Forbidden, message));
+        }
+        self.restriction = restriction;
+        Ok(self)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A scan: which manifests there are for a request, and what an answer has of their files.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::answer::{Page, TASKS_MAX};
@@ -10,7 +10,7 @@ use super::expression::Reference;
 use super::manifest::{MANIFESTS_MAX, Manifest, ManifestRef, Status};
 use super::prune::{Specs, may_match_manifest, may_match_partition, may_match_rows};
 use super::reader::Reader;
-use super::request::ScanRequest;
+use super::request::{Restriction, ScanRequest};
 use crate::doc::{Snapshot, TableDoc, part};
 use crate::error::{Error, Kind, Result};
 use crate::json::Fragment;
@@ -70,7 +70,11 @@ impl Scan {
         let schema = of_snapshot.or_else(|| doc.current_schema());
         let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
         let columns = Columns::read(&schema.raw).map_err(Error::internal)?;
-        let filter = Bound::new(&request.filter, &columns, request.is_case_sensitive)?;
+        let Restriction { filter, hidden, is_trusted } = &request.restriction;
+        // What a policy says is about the values as they are.
+        let restriction = Bound::new(filter, &columns, true, &BTreeSet::new())?;
+        let asked = Bound::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
+        let filter = asked.and(restriction);
         let named = |name: &String| {
             let reference = Reference::Name(name.clone());
             find(&columns, &reference, request.is_case_sensitive).map(|column| column.id)
@@ -79,6 +83,10 @@ impl Scan {
         let mut stats = request.stats.iter().map(named).collect::<Result<Vec<_>>>()?;
         stats.sort_unstable();
         let specs = Specs::read(doc, &columns)?;
+        if !is_trusted && specs.are_made_of(hidden) {
+            let message = "the table is partitioned by a column that may not be read as it is";
+            return Err(Error::new(Kind::Forbidden, message));
+        }
         let lists = snapshots.iter().map(|it| list(it)).collect::<Result<_>>()?;
         let scan = Scan {
             specs,

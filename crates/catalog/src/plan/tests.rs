@@ -3,13 +3,15 @@
 use std::cmp::Ordering;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::bind::{Bound, Leaf};
-use super::expression::Op;
+use super::expression::{Expression, Op, PREDICATES_MAX, VALUES_MAX};
 use super::facts::{Facts, Upper, Verdict};
 use super::transform::{apply, bucket_of, inverse, murmur3};
 use super::value::Value;
-use crate::schema::{ColumnType, Transform};
+use crate::json::Fragment;
+use crate::schema::{ColumnType, Columns, Transform};
 
 pub(crate) use super::avro::tests::Writer;
 
@@ -246,6 +248,7 @@ fn bound(depth: u32) -> impl Strategy<Value = Bound> {
             transform: None,
             values: Vec::new(),
             is_optional: true,
+            is_hidden: false,
         }))
     });
     let start = prop_oneof![leaf, any::<bool>().prop_map(Bound::Constant)];
@@ -273,4 +276,119 @@ fn hashes_are_those_of_the_format() {
         assert_eq!(bucket_of(&value, 0x7fff_ffff), Some(expected % 0x7fff_ffff), "{value:?}");
     }
     assert_eq!(murmur3(b""), 0);
+}
+
+/// What a filter becomes for the columns of a schema, or why it does not.
+fn bound_text(filter: &serde_json::Value, hidden: &[i32]) -> Result<String, String> {
+    let schema = json!({"type": "struct", "fields": [
+        {"id": 1, "name": "id", "required": true, "type": "int"},
+        {"id": 2, "name": "data", "required": false, "type": "string"},
+        {"id": 3, "name": "at", "required": false, "type": "timestamptz"},
+        {"id": 4, "name": "in", "required": false, "type": {"type": "struct", "fields": [
+            {"id": 5, "name": "x", "required": true, "type": "double"},
+        ]}},
+        {"id": 6, "name": "all", "required": false, "type": {
+            "type": "list", "element-id": 7, "element": "int", "element-required": true}},
+    ]});
+    let columns = Columns::read(&Fragment::of(&schema).unwrap()).unwrap();
+    let filter = Expression::parse(&Fragment::of(filter).unwrap()).map_err(|it| it.message)?;
+    let hidden = hidden.iter().copied().collect();
+    let bound = Bound::new(&filter, &columns, true, &hidden).map_err(|it| it.message)?;
+    let mut out = Vec::new();
+    bound.put_json(&mut out);
+    // What is written can be read again.
+    let again = Fragment::parse(out.clone().into()).unwrap();
+    let again = Bound::new(&Expression::parse(&again).unwrap(), &columns, true, &hidden).unwrap();
+    assert_eq!(again, bound);
+    Ok(String::from_utf8(out).unwrap())
+}
+
+#[test]
+fn filters_are_bound_in_both_of_their_forms() {
+    let reference = |name: &str| json!({"type": "reference", "name": name});
+    let cases = [
+        (
+            json!({"type": "eq", "term": "data", "value": "a"}),
+            r#"{"type":"eq","term":"data","value":"a"}"#,
+        ),
+        (
+            json!({"type": "eq", "left": reference("data"), "right": "data"}),
+            r#"{"type":"eq","term":"data","value":"data"}"#,
+        ),
+        (
+            json!({"type": "gt", "left": {"type": "literal", "value": 5, "data-type": "int"},
+                "right": {"type": "reference", "id": 1}}),
+            r#"{"type":"lt","term":"id","value":5}"#,
+        ),
+        (json!({"type": "is-null", "term": "id"}), "false"),
+        (
+            json!({"type": "is-null", "child": reference("in.x")}),
+            r#"{"type":"is-null","term":"in.x"}"#,
+        ),
+        (json!({"type": "lt", "term": "id", "value": 3_000_000_000_u64}), "true"),
+        (
+            json!({"type": "in", "term": "id", "values": [5, -3_000_000_000_i64, 5]}),
+            r#"{"type":"eq","term":"id","value":5}"#,
+        ),
+        (
+            json!({"type": "not", "child": {"type": "in", "term": "id", "values": [2, 1]}}),
+            r#"{"type":"not-in","term":"id","values":[1,2]}"#,
+        ),
+        (
+            json!({"type": "eq", "left": {"type": "apply", "function": "bucket",
+                "arguments": [4, reference("id")]}, "right": 3}),
+            r#"{"type":"eq","term":{"type":"transform","transform":"bucket[4]","term":"id"},"value":3}"#,
+        ),
+        (
+            json!({"type": "gt-eq", "term": {"type": "transform", "transform": "day", "term": "at"},
+                "value": "2026-11-22"}),
+            r#"{"type":"gt-eq","term":{"type":"transform","transform":"day","term":"at"},"value":"2026-11-22"}"#,
+        ),
+        (json!({"type": "or", "left": true, "right": {"type": "is-nan", "term": "in.x"}}), "true"),
+    ];
+    for (filter, expected) in cases {
+        assert_eq!(bound_text(&filter, &[]).as_deref(), Ok(expected), "{filter}");
+    }
+    for (filter, expected) in [
+        (
+            json!({"type": "eq", "left": "data", "right": "a"}),
+            "compares one field with one literal",
+        ),
+        (json!({"type": "is-null", "child": "data"}), "is no field"),
+        (json!({"type": "eq", "term": "all.element", "value": 1}), "several values in a row"),
+        (json!({"type": "starts-with", "left": "a", "right": reference("data")}), "on the right"),
+        (json!({"type": "in", "term": "id", "values": [null]}), "no value"),
+        (
+            json!({"type": "eq", "left": {"type": "apply", "function": "hour",
+                "arguments": [reference("id")]}, "right": 1}),
+            "cannot be made 'hour'",
+        ),
+    ] {
+        let error = bound_text(&filter, &[]).unwrap_err();
+        assert!(error.contains(expected), "{filter}: {error}");
+    }
+    // Nothing is concluded from a column whose values are shown in another way.
+    let null = json!({"type": "is-null", "term": "id"});
+    assert_eq!(bound_text(&null, &[1]).as_deref(), Ok(r#"{"type":"is-null","term":"id"}"#));
+}
+
+#[test]
+fn a_filter_is_bounded() {
+    let leaf = json!({"type": "eq", "term": "id", "value": 1});
+    let of = |count: usize| {
+        let mut all: Vec<_> = std::iter::repeat_n(leaf.clone(), count).collect();
+        while all.len() > 1 {
+            let pair = |it: &[serde_json::Value]| match it {
+                [left, right] => json!({"type": "and", "left": left, "right": right}),
+                one => one[0].clone(),
+            };
+            all = all.chunks(2).map(pair).collect();
+        }
+        all.remove(0)
+    };
+    assert!(bound_text(&of(PREDICATES_MAX / 2), &[]).is_ok());
+    assert!(bound_text(&of(PREDICATES_MAX), &[]).unwrap_err().contains("predicates"));
+    let many: Vec<usize> = (0..=VALUES_MAX).collect();
+    let many = json!({"type": "in", "term": "id", "values": many});
+    assert!(bound_text(&many, &[]).unwrap_err().contains("values"));
 }

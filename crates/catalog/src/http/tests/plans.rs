@@ -384,10 +384,11 @@ fn what_was_added_between_two_snapshots_is_planned_alone() {
         (filter(&json!({"type": "is-nan", "term": "id"})), "ValidationException"),
         (filter(&json!({"type": "nope"})), "BadRequestException"),
         (filter(&json!({"type": "eq", "term": "id"})), "BadRequestException"),
+        (filter(&json!({"type": "eq", "left": "data", "right": "a"})), "BadRequestException"),
         (filter(&json!([])), "BadRequestException"),
         (
             filter(&json!({"type": "eq", "left": {"type": "apply", "function": "soundex",
-            "arguments": ["data"]}, "right": "x"})),
+            "arguments": [{"type": "reference", "name": "data"}]}, "right": "x"})),
             "BadRequestException",
         ),
     ] {
