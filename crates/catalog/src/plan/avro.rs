@@ -16,7 +16,7 @@ use crate::json::Fragment;
 /// Bytes of all blocks of a file together, unpacked.
 pub(super) const UNPACKED_BYTES_MAX: usize = 128 << 20;
 
-/// Values of one record, those within values included: six for each of 100,000 columns, each a pair.
+/// Values of one record, those within values included: six pairs for each of 100,000 columns.
 const VALUES_MAX: usize = 2_000_000;
 
 /// Records and lists within each other.

@@ -232,8 +232,8 @@ impl Reader {
     }
 }
 
-/// A literal's value, however it is wrapped. Which type it says it has does not matter: it has to be
-/// a value of the column's.
+/// A literal's value, however it is wrapped. Which type it says it has does not matter: it has to
+/// be a value of the column's.
 fn literal(text: &Fragment) -> Result<Fragment> {
     let value = match text.kind() {
         JsonKind::Object if kind_of(text).as_deref() == Some("literal") => member(text, "value")?,

@@ -259,7 +259,7 @@ impl Scan {
         Ok((page, None))
     }
 
-    /// What is left, in parts for one answer each, as far as the lists say how many files there are.
+    /// What is left, in parts for one answer each, as far as lists say how many files there are.
     fn parts(&self, rest: Place) -> Vec<Place> {
         let files_max = u64::try_from(TASKS_MAX).unwrap_or(u64::MAX);
         let (mut parts, mut files): (Vec<Place>, u64) = (Vec::new(), 0);

@@ -69,7 +69,7 @@ fn op() -> impl Strategy<Value = Op> {
 /// A type, its transforms, and values of it that are near each other.
 fn cases() -> impl Strategy<Value = (ColumnType, Transform, Vec<Option<Value>>, Vec<Value>)> {
     let numbers = vec![Transform::Identity, Transform::Bucket(3), Transform::Truncate(7)];
-    let times = vec![Transform::Identity, Transform::Bucket(3), Transform::Year, Transform::Month];
+    let times = [Transform::Identity, Transform::Bucket(3), Transform::Year, Transform::Month];
     let days: Vec<_> = times.iter().cloned().chain([Transform::Day]).collect();
     let hours: Vec<_> = days.iter().cloned().chain([Transform::Hour]).collect();
     let kinds = prop::sample::select(vec![
@@ -299,8 +299,10 @@ fn bound_text(filter: &serde_json::Value, hidden: &[i32]) -> Result<String, Stri
     // What is written can be read again.
     let again = Fragment::parse(out.clone().into()).unwrap();
     let again = Bound::new(&Expression::parse(&again).unwrap(), &columns, true, &hidden).unwrap();
-    assert_eq!(again, bound);
-    Ok(String::from_utf8(out).unwrap())
+    match again == bound {
+        true => Ok(String::from_utf8(out).unwrap()),
+        false => Err(format!("{again:?} is read again")),
+    }
 }
 
 #[test]

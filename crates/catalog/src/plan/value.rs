@@ -175,7 +175,10 @@ impl Value {
                 let digits = text.or((said.kind() == JsonKind::Number).then(|| said.text()));
                 digits.and_then(|it| decimal(it, *scale)).map(Value::Decimal)
             }
-            T::Date => text.and_then(read_date).or(said.as_i32().map(i64::from)).map(Value::Integer),
+            T::Date => {
+                let days = text.and_then(read_date).or(said.as_i32().map(i64::from));
+                days.map(Value::Integer)
+            }
             T::Time => {
                 let read = text.and_then(|it| read_time(it, MICROS));
                 let is_of_day = |it: &i64| (0..DAY_MICROS).contains(it);
@@ -191,9 +194,11 @@ impl Value {
                 let uuid = text.and_then(|it| it.parse::<Uuid>().ok());
                 uuid.map(|it| Value::Bytes(it.as_bytes()[..].into()))
             }
-            T::Fixed(length) => text.and_then(bytes_of_hex).map(|it| Value::Bytes(it.into())).filter(
-                |it| matches!(it, Value::Bytes(it) if u32::try_from(it.len()).ok() == Some(*length)),
-            ),
+            T::Fixed(length) => {
+                let bytes = text.and_then(bytes_of_hex);
+                let bytes = bytes.filter(|it| u32::try_from(it.len()).ok() == Some(*length));
+                bytes.map(|it| Value::Bytes(it.into()))
+            }
             T::Binary => text.and_then(bytes_of_hex).map(|it| Value::Bytes(it.into())),
             _ => None,
         };

@@ -7,7 +7,7 @@ use crate::access::Restrictions;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::json::Fragment;
-use crate::plan::{Expression, ScanRequest};
+use crate::plan::{Expression, Restriction, ScanRequest};
 use crate::store::RelationKind;
 use crate::warehouse::Warehouse;
 
@@ -57,19 +57,20 @@ impl Catalog {
         ident: &TableIdent,
         request: &ScanRequest,
     ) -> Result<ScanRequest> {
-        let mut request = request.clone();
+        let request = request.clone();
         let Some(restrictions) = self.restrictions_for(who, warehouse, ident) else {
             return Ok(request);
         };
-        if let Some(filter) = &restrictions.row_filter {
-            let filter = Fragment::of(filter).map_err(Error::internal)?;
-            let filter = Expression::parse(&filter).map_err(Error::internal)?;
-            request = request.restricted(filter);
-        }
-        if !restrictions.is_trusted {
-            request.stats.clear();
-        }
-        Ok(request)
+        let filter = match &restrictions.row_filter {
+            Some(filter) => {
+                let filter = Fragment::of(filter).map_err(Error::internal)?;
+                Expression::parse(&filter).map_err(Error::internal)?
+            }
+            None => Expression::everything(),
+        };
+        let hidden = restrictions.projections.keys().copied().collect();
+        let is_trusted = restrictions.is_trusted;
+        Ok(request.restricted(Restriction { filter, hidden, is_trusted }))
     }
 
     /// The schema that a table has now. Whether somebody may know is up to the caller.

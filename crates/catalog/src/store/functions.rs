@@ -2,7 +2,7 @@
 
 use node::store::{Migration, StoreError, Transaction, Value};
 
-use super::log::{self, Act, Line, Stamp};
+use super::log::{Act, Stamp};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::error::{Error, Kind, Result};
 use crate::function::FunctionDoc;
@@ -143,7 +143,8 @@ impl CatalogStore {
             let document = Value::from(doc.document.to_vec());
             it.execute(sql, &[at, within, name, uuid.into(), document, ms(stamp.now_ms)])?;
             let act = if found.is_some() { Act::UpdateFunction } else { Act::CreateFunction };
-            changed(it, &stamp, &warehouse, act, &ident)
+            let named = (&ident.namespace, Some(&*ident.name));
+            namespaces::changed(it, &stamp, &warehouse, act, named)
         });
         Ok(written.await?)
     }
@@ -165,20 +166,9 @@ impl CatalogStore {
             if it.execute(sql, &key(&warehouse, &ident))? == 0 {
                 return Err(StoreError::refuse(no_such_function(&ident)));
             }
-            changed(it, &stamp, &warehouse, Act::DropFunction, &ident)
+            let named = (&ident.namespace, Some(&*ident.name));
+            namespaces::changed(it, &stamp, &warehouse, Act::DropFunction, named)
         });
         Ok(written.await?)
     }
-}
-
-fn changed(
-    it: &mut dyn Transaction,
-    stamp: &Stamp,
-    warehouse: &str,
-    act: Act,
-    ident: &TableIdent,
-) -> Stored<()> {
-    let named = (&ident.namespace, Some(&*ident.name));
-    log::write(it, stamp, warehouse, act, named, &Line::default())?;
-    log::remember(it, stamp, None)
 }

@@ -144,7 +144,7 @@ impl CatalogStore {
                 let message = format!("Namespace already exists: {ident}");
                 return Err(StoreError::refuse(Error::new(Kind::AlreadyExists, message)));
             }
-            changed(it, &stamp, &warehouse, Act::CreateNamespace, &ident)
+            changed(it, &stamp, &warehouse, Act::CreateNamespace, (&ident, None))
         });
         Ok(written.await?)
     }
@@ -175,7 +175,7 @@ impl CatalogStore {
             let sql = "UPDATE catalog_namespaces SET properties = $3 \
                 WHERE warehouse = $1 AND path = $2";
             it.execute(sql, &[Value::from(&warehouse), ident.key().into(), json.into()])?;
-            changed(it, &stamp, &warehouse, Act::UpdateNamespace, &ident)?;
+            changed(it, &stamp, &warehouse, Act::UpdateNamespace, (&ident, None))?;
             Ok(done)
         });
         Ok(written.await?)
@@ -210,19 +210,20 @@ impl CatalogStore {
             it.execute(sql, &parameters)?;
             access::forget_namespace(it, &warehouse, &ident)?;
             rules::forget_namespace(it, &warehouse, &ident)?;
-            changed(it, &stamp, &warehouse, Act::DropNamespace, &ident)
+            changed(it, &stamp, &warehouse, Act::DropNamespace, (&ident, None))
         });
         Ok(written.await?)
     }
 }
 
-fn changed(
+/// Writes down that a namespace was changed, or what has a name in it.
+pub(super) fn changed(
     it: &mut dyn Transaction,
     stamp: &Stamp,
     warehouse: &str,
     act: Act,
-    ident: &NamespaceIdent,
+    of: (&NamespaceIdent, Option<&str>),
 ) -> Stored<()> {
-    log::write(it, stamp, warehouse, act, (ident, None), &Line::default())?;
+    log::write(it, stamp, warehouse, act, of, &Line::default())?;
     log::remember(it, stamp, None)
 }

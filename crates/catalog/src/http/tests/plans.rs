@@ -469,3 +469,44 @@ fn manifests_that_are_none_are_refused_and_those_of_other_tables_too() {
     let answer = server.ask_as(Some(&token), "POST", &plan, Some(&json!({})));
     assert_refused(&answer, 403, "ForbiddenException");
 }
+
+#[test]
+fn who_may_read_a_part_of_a_table_gets_plans_of_that_part() {
+    let server = Server::start();
+    let mut lake = Lake::new(&server);
+    let files = [
+        data("a1", Some("a"), (1, 10)),
+        data("b1", Some("b"), (15, 25)),
+        data("c1", Some("c"), (21, 30)),
+    ];
+    lake.snapshot("append", &[(false, files.to_vec())]);
+    let token = rights::token(&server, Some(Right::Read), None);
+    let put = |name: &str, more: &Value| {
+        let mut policy = json!({"principal": "*", "namespace": ["n"], "table": "t"});
+        policy.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let path = format!("/management/v1/main/policies/{name}");
+        let kept = server.ask("PUT", &path, Some(&policy));
+        assert_eq!(kept.status, 200, "{}", kept.text());
+    };
+    let plan =
+        |asked: &Value| server.ask_as(Some(&token), "POST", &format!("{TABLE}/plan"), Some(asked));
+    let rows = json!({"type": "gt", "term": "id", "value": 20});
+    put("rows", &json!({"row-filter": rows}));
+    let answer = plan(&json!({})).json();
+    assert_eq!(named(&answer), ["b1", "c1"]);
+    assert_eq!(answer["file-scan-tasks"][0]["residual-filter"], rows);
+    let both = filter(&json!({"type": "eq", "term": "data", "value": "b"}));
+    assert_eq!(named(&plan(&both).json()), ["b1"]);
+    let stats = json!({"stats-fields": ["id"]});
+    let file = |answer: &Value| answer["file-scan-tasks"][0]["data-file"].clone();
+    assert_eq!(file(&plan(&stats).json()), file(&answer));
+    // An operator reads all of it.
+    assert_eq!(lake.files(&json!({})), ["a1", "b1", "c1"]);
+    let masked = json!([{"column": "data", "action": "mask-alphanum"}]);
+    put("columns", &json!({"column-projections": masked}));
+    assert_refused(&plan(&json!({})), 403, "ForbiddenException");
+    // Who is trusted gets it, and nothing is left out by what is shown in another way.
+    put("columns", &json!({"column-projections": masked, "trusted": true}));
+    put("rows", &json!({"row-filter": rows, "trusted": true}));
+    assert_eq!(named(&plan(&both).json()), ["b1", "c1"]);
+}

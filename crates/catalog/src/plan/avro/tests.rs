@@ -190,7 +190,7 @@ fn what_is_no_file_is_refused_by_its_reason() {
     check(b"", "the file ends too early");
     check(b"Obj\x02", "it is no Avro file");
     check(&good[..good.len() - 1], "the file ends too early");
-    let mut other_sync = good.clone();
+    let mut other_sync = good;
     *other_sync.last_mut().unwrap() = 8;
     check(&other_sync, "a block does not end where it says");
     for codec in ["zstandard", "snappy"] {

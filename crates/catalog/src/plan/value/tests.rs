@@ -26,7 +26,7 @@ fn values_are_written_as_the_interface_has_them() {
         ("timestamp", Value::Integer(1_196_677_815_123_456), r#""2007-12-03T10:30:15.123456""#),
         ("timestamptz", Value::Integer(-1), r#""1969-12-31T23:59:59.999999+00:00""#),
         ("timestamp_ns", Value::Integer(1), r#""1970-01-01T00:00:00.000000001""#),
-        ("float", Value::Float(f64::from(3.14_f32)), "3.14"),
+        ("float", Value::Float(f64::from(3.25_f32)), "3.25"),
         ("double", Value::Float(123.456), "123.456"),
         ("double", Value::Float(f64::NAN), r#""NaN""#),
         ("decimal(9,4)", Value::Decimal(1_234_500), r#""123.4500""#),
