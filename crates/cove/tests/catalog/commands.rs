@@ -189,6 +189,36 @@ fn what_was_dropped_comes_back_and_every_change_is_told() {
 }
 
 #[test]
+fn warehouses_are_made_changed_and_removed() {
+    let server = Server::start_catalog(COVE, None);
+    let place = server.data_dir().join("warehouse").join("lake");
+    let add = format!("warehouse add lake --root file://{}", place.display());
+    check(
+        &server,
+        &[
+            ("warehouse list", 0, "main file://"),
+            ("warehouse add lake", REFUSED, "--root"),
+            ("warehouse add lake --root file:///elsewhere", UNAVAILABLE, "catalog.warehouse_roots"),
+            (&add, 0, "=lake is made\n"),
+            (&add, REFUSED, "exists"),
+            ("namespace create n --warehouse lake", 0, "=n is made\n"),
+            ("namespace list --warehouse lake", 0, "=n\n"),
+            ("namespace list", 0, "="),
+            ("warehouse show lake", 0, "namespaces 1"),
+            ("warehouse set lake", REFUSED, "nothing to change"),
+            ("warehouse set lake --status read-only", 0, "=lake is changed\n"),
+            ("warehouse show lake", 0, "status read-only"),
+            ("namespace create m --warehouse lake", UNAVAILABLE, "read-only"),
+            ("warehouse set lake --status active", 0, "=lake is changed\n"),
+            ("warehouse remove lake", REFUSED, ""),
+            ("namespace drop n --warehouse lake", 0, "=n is dropped\n"),
+            ("warehouse remove lake", 0, "is removed"),
+            ("warehouse show lake", REFUSED, "Warehouse does not exist: lake"),
+        ],
+    );
+}
+
+#[test]
 fn changes_are_followed_over_a_restart() {
     let mut server = Server::start_catalog(COVE, None);
     let mut follow = command(COVE);
