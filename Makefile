@@ -6,7 +6,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 # Tests of one topic each, of `crates/cove/tests/full`.
-FULL_PARTS := oracle schemathesis spark
+FULL_PARTS := oracle s3 schemathesis spark
 .PHONY: serve test test-full lint fmt bench help deps $(FULL_PARTS:%=test-%)
 
 serve: ## build for speed and start on this machine

@@ -140,8 +140,8 @@ impl Storage {
     /// Signs a request to the object store, once it is clear that it asks for nothing but what the
     /// permission is to.
     ///
-    /// Where there is a token service, the signature is one of credentials for the same places: so
-    /// the store refuses what is added to the request afterwards.
+    /// Where the warehouse vends credentials, the signature is one of credentials for the same
+    /// places: so the store refuses what is added to the request afterwards.
     ///
     /// # Errors
     /// `Forbidden` when it asks for more, `BadRequest` when it is none; those of [`Storage::vend`].
@@ -152,9 +152,9 @@ impl Storage {
         request: &SignRequest,
     ) -> Result<SignResult> {
         let examined = signer::examine(request, &self.location, &scope, permission)?;
-        match &self.sts {
-            None => Ok(signer::signed(request, &examined, &self.location, &self.credentials)),
-            Some(_) => {
+        match self.settings.vended_credentials {
+            false => Ok(signer::signed(request, &examined, &self.location, &self.credentials)),
+            true => {
                 let found = self.vend(scope, permission).await?;
                 Ok(signer::signed(request, &examined, &self.location, &found.credentials))
             }

@@ -2,6 +2,7 @@
 
 mod audit;
 mod defects;
+mod delegation;
 mod flows;
 mod functions;
 mod hostile;

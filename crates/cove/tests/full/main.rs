@@ -6,6 +6,7 @@
 //! | file | claim |
 //! |---|---|
 //! | `oracle.rs` | random commits make the documents that Iceberg's own library makes |
+//! | `s3.rs` | access to one table of a bucket is access to no other, by credentials or signatures |
 //! | `schemathesis.rs` | no request after the description makes the server fail |
 //! | `spark.rs` | Spark finds a catalog as it knows it, on tables of versions 2 and 3 |
 #![allow(
@@ -16,6 +17,7 @@
 #[path = "../java.rs"]
 mod java;
 mod oracle;
+mod s3;
 mod schemathesis;
 #[expect(dead_code, reason = "the other binaries need more of it")]
 #[path = "../shared.rs"]

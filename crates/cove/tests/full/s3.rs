@@ -1,0 +1,101 @@
+//! Warehouses in buckets, on MinIO, which enforces session policies: credentials and signatures of
+//! one table are good for that table and no other, and PyIceberg works with either.
+//!
+//! MinIO is under the AGPL: it is run beside the tests and linked by nothing.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use testkit::{Client, Request, Scratch, Server, until};
+
+use crate::shared::{COMPAT, COVE, finish, interpreter_with};
+
+/// What is built.
+const MINIO: &str = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c";
+const KEY: &str = "cove-test-key";
+const SECRET: &str = "cove-test-secret-that-nobody-gets";
+
+/// A running store. Ends with the value.
+struct Store {
+    child: Child,
+    port: u16,
+    _scratch: Scratch,
+}
+
+impl Store {
+    fn start() -> Store {
+        let (scratch, port) = (Scratch::new(), free_port());
+        let address = format!("127.0.0.1:{port}");
+        let log = fs::File::create(scratch.path().join("log")).unwrap();
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(program())
+            .args(["server", "--quiet", "--address", &address])
+            .args(["--console-address", "127.0.0.1:0"])
+            .arg(scratch.path().join("data"))
+            .env("MINIO_ROOT_USER", KEY)
+            .env("MINIO_ROOT_PASSWORD", SECRET)
+            .env("MINIO_BROWSER", "off")
+            .env("HOME", scratch.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let store = Store { child, port, _scratch: scratch };
+        let client = Client::new(([127, 0, 0, 1], port).into(), None);
+        until("MinIO to be ready", Duration::from_secs(60), || {
+            let reply = client.try_send(&Request::new("GET", "/minio/health/ready"));
+            match reply {
+                Ok(reply) if reply.status == 200 => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        });
+        store
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // It may have ended by itself; then the test says why.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// MinIO, built when there is none of this version.
+fn program() -> PathBuf {
+    let home = Path::new(env!("CARGO_TARGET_TMPDIR")).join("minio");
+    let (program, made) = (home.join("minio"), home.join("made-of"));
+    if fs::read_to_string(&made).ok().as_deref() != Some(MINIO) {
+        fs::create_dir_all(&home).unwrap();
+        finish(Command::new("go").args(["install", MINIO]).env("GOBIN", &home));
+        fs::write(&made, MINIO).unwrap();
+    }
+    program
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+#[test]
+fn access_to_one_table_is_access_to_no_other() {
+    let (store, server) = (Store::start(), Server::start(COVE));
+    let mut client =
+        Command::new(interpreter_with("iceberg/s3/requirements.txt", "compat-iceberg-s3"));
+    client
+        .arg(Path::new(COMPAT).join("iceberg/s3/client.py"))
+        .env("BASE", format!("http://{}/catalog", server.client().address()))
+        .env("TOKEN", server.token())
+        .env("STORE", format!("http://127.0.0.1:{}", store.port))
+        .env("KEY", KEY)
+        .env("SECRET", SECRET)
+        .env("PYICEBERG_HOME", server.scratch().path())
+        .current_dir(server.scratch().path());
+    let said = finish(&mut client);
+    assert!(said.ends_with("ok\n"), "{said}");
+}
