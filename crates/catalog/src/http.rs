@@ -15,6 +15,7 @@
 //! | `identities`, `warehouses` | API keys and roles; warehouses |
 //! | `dropped`, `changes`, `moment` | what was dropped; what has changed; the past |
 //! | `policies`, `audit` | what is shown of tables to whom; who did what |
+//! | `inspect`, `maintenance` | a table's metadata in rows; jobs that look after tables |
 
 mod answer;
 mod audit;
@@ -23,6 +24,8 @@ mod delegation;
 mod dropped;
 mod functions;
 mod identities;
+mod inspect;
+mod maintenance;
 mod manage;
 mod moment;
 mod namespaces;
@@ -232,6 +235,10 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::LoadWarehouse => warehouses::load(input).await,
         Op::UpdateWarehouse => warehouses::update(input).await,
         Op::DeleteWarehouse => warehouses::delete(input).await,
+        Op::Inspect => inspect::inspect(input).await,
+        Op::StartMaintenance => maintenance::start(input).await,
+        Op::LoadMaintenance => maintenance::load(input),
+        Op::CancelMaintenance => maintenance::cancel(input),
     }
 }
 

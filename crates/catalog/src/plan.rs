@@ -8,6 +8,7 @@
 //! | `value`, `calendar`, `transform` | values in all their forms, and partitions made of them |
 //! | `facts`, `prune`, `deletes` | what is left out, what is left of the filter, which deletes |
 //! | `scan`, `answer` | a scan from its snapshot to its answers |
+//! | `files` | all files of a snapshot, without a filter |
 //!
 //! Nothing that can match is ever left out: where a fact is missing, nobody knows, and the file
 //! stays. Manifests are bytes of a stranger's.
@@ -19,6 +20,7 @@ mod calendar;
 mod deletes;
 mod expression;
 mod facts;
+mod files;
 mod manifest;
 mod prune;
 mod reader;
@@ -31,6 +33,7 @@ mod value;
 
 pub(crate) use self::answer::Page;
 pub use self::expression::{Expression, PREDICATES_MAX, VALUES_MAX};
+pub(crate) use self::files::{FileRow, list_of};
 pub use self::reader::{KEPT_BYTES_MAX, MANIFEST_BYTES_MAX};
 pub(crate) use self::reader::{Manifests, Reader};
 pub use self::request::{Restriction, ScanRequest};

@@ -14,10 +14,13 @@ mod create;
 mod delegation;
 pub(crate) mod documents;
 mod dropped;
+mod expiry;
 mod functions;
+mod inspect;
 mod keys;
 mod lists;
 mod locks;
+mod maintenance;
 mod namespaces;
 mod past;
 pub(crate) mod plans;
@@ -47,10 +50,15 @@ pub use self::changes::{
 pub use self::commit::RETRIES_MAX;
 pub use self::delegation::Vended;
 pub use self::dropped::{LEASE, Swept, UNDROP_RETENTION, UNDROP_SECONDS_MAX, Undropped};
+pub use self::inspect::{Aspect, Cell, ROWS_DEFAULT, ROWS_MAX, Rows, RowsPage};
 pub use self::keys::KEY_LIFETIME;
 use self::lists::Lists;
 pub use self::lists::{ListFigures, Told};
 pub use self::locks::{Locks, Turn};
+pub use self::maintenance::{
+    Action, FILES_MAX, Failure, ITEMS_MAX, Item, JOB_SCOPE_MAX, JOB_TABLES_MAX, JOBS_MAX,
+    JobReport, JobState, METADATA_FILES_MAX, Maintenance, RUNNING_MAX,
+};
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
 pub use self::past::READS_MAX;
 pub use self::plans::{
@@ -120,6 +128,8 @@ struct Inner {
     lists: Lists,
     /// Tells followers of the log that something happened.
     feed: changes::Feed,
+    /// What looks after tables.
+    jobs: maintenance::Jobs,
     /// Who reads documents of the past.
     readers: past::Readers,
     /// Who changes a table or view.
@@ -210,6 +220,7 @@ impl Catalog {
             settings,
             warehouses: Warehouses::default(),
             feed: changes::Feed::default(),
+            jobs: maintenance::Jobs::default(),
             readers: past::Readers::default(),
             commits: Arc::default(),
             loads: Arc::default(),

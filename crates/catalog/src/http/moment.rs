@@ -156,7 +156,10 @@ mod tests {
         }
 
         #[test]
-        fn no_text_breaks_it(text in "\\PC{0,70}", bytes in prop::collection::vec(any::<u8>(), 40)) {
+        fn no_text_breaks_it(
+            text in "\\PC{0,70}",
+            bytes in prop::collection::vec(any::<u8>(), 40),
+        ) {
             prop_assert!(moment(&text).is_ok() || moment(&text).is_err());
             prop_assert_eq!(millis(&bytes), millis(&bytes));
         }

@@ -123,6 +123,10 @@ pub enum Op {
     LoadWarehouse,
     UpdateWarehouse,
     DeleteWarehouse,
+    Inspect,
+    StartMaintenance,
+    LoadMaintenance,
+    CancelMaintenance,
 }
 
 impl Op {
@@ -164,7 +168,11 @@ impl Op {
             | Op::Protect
             | Op::LoadRetention
             | Op::SetRetention
-            | Op::Changes => false,
+            | Op::Changes
+            | Op::Inspect
+            | Op::StartMaintenance
+            | Op::LoadMaintenance
+            | Op::CancelMaintenance => false,
             _ => true,
         }
     }
@@ -227,9 +235,10 @@ const WAREHOUSE: &str = "/management/v1/warehouses/{warehouse}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
 const PROTECTION: &str = "/management/v1/{prefix}/protection";
+const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 70] = [
+const OPERATIONS: [Operation; 74] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -300,6 +309,10 @@ const OPERATIONS: [Operation; 70] = [
     get(WAREHOUSE, Op::LoadWarehouse),
     patch(WAREHOUSE, Op::UpdateWarehouse),
     delete(WAREHOUSE, Op::DeleteWarehouse),
+    get("/management/v1/{prefix}/tables/{namespace}/{table}/{aspect}", Op::Inspect),
+    post("/management/v1/{prefix}/maintenance", Op::StartMaintenance),
+    get(JOB, Op::LoadMaintenance),
+    delete(JOB, Op::CancelMaintenance),
 ];
 
 /// All of them.

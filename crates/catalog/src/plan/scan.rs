@@ -31,6 +31,16 @@ pub(crate) enum List {
     Here(Vec<String>),
 }
 
+impl List {
+    /// The file that it is in.
+    pub(crate) fn path(&self) -> Option<&str> {
+        match self {
+            List::At(path) => Some(path),
+            List::Here(_) => None,
+        }
+    }
+}
+
 /// A scan that is bound to a table's columns.
 #[derive(Debug)]
 pub(crate) struct Scan {
@@ -324,7 +334,7 @@ fn is_append(snapshot: &Snapshot) -> bool {
     operation.as_ref().and_then(Fragment::as_str).as_deref() == Some("append")
 }
 
-fn list(snapshot: &Snapshot) -> Result<List> {
+pub(super) fn list(snapshot: &Snapshot) -> Result<List> {
     if let Some(path) = snapshot.raw.get("manifest-list").as_ref().and_then(Fragment::as_str) {
         return Ok(List::At(path.into_owned()));
     }

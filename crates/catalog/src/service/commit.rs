@@ -114,16 +114,28 @@ impl Catalog {
                 }
             }
         }
-        let idents = changes.iter().map(|(ident, _)| ident);
-        let (swaps, new) = plan(idents.zip(&steps))?;
+        let idents: Vec<_> = changes.iter().map(|(ident, _)| ident.clone()).collect();
+        self.land(warehouse, stamp, &idents, steps).await
+    }
+
+    /// Moves the pointers to what steps came to, all or none. The caller has the turn of every
+    /// table.
+    pub(super) async fn land(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        idents: &[TableIdent],
+        steps: Vec<Step>,
+    ) -> std::result::Result<Vec<Arc<Entry>>, Lost> {
+        let (swaps, new) = plan(idents.iter().zip(&steps))?;
         let moved = match (swaps.is_empty(), new.is_empty()) {
             (true, true) => self.0.store.remember_done(stamp).await.map(|()| Swapped::default()),
             _ => self.0.store.swap(stamp, warehouse.id(), swaps, new).await,
         };
         match moved {
-            Ok(done) => self.settle(warehouse, changes, steps, done).await.map_err(Lost::ForGood),
+            Ok(done) => self.settle(warehouse, idents, steps, done).await.map_err(Lost::ForGood),
             Err(error) => {
-                for (ident, _) in changes {
+                for ident in idents {
                     self.forget(warehouse, ident);
                 }
                 let error = certain(error);
@@ -185,13 +197,13 @@ impl Catalog {
     async fn settle(
         &self,
         warehouse: &Warehouse,
-        changes: &[(TableIdent, CommitRequest)],
+        idents: &[TableIdent],
         steps: Vec<Step>,
         done: Swapped,
     ) -> Result<Vec<Arc<Entry>>> {
         let (mut swapped, mut made) = (done.swapped.into_iter(), done.made.into_iter());
         let mut entries = Vec::with_capacity(steps.len());
-        for ((ident, _), step) in changes.iter().zip(steps) {
+        for (ident, step) in idents.iter().zip(steps) {
             let (pointer, written, fallen) = match step {
                 Step::Same(entry) => {
                     entries.push(entry);
@@ -270,11 +282,25 @@ impl Catalog {
 }
 
 /// Why a commit did not happen, or may not have.
-enum Lost {
+pub(super) enum Lost {
     /// Another server was faster: from the new document on it may go well.
     ToAnother(Error),
     /// It would be the same again.
     ForGood(Error),
+}
+
+impl Lost {
+    /// Whether it may go well from the new document on.
+    pub(super) const fn is_to_another(&self) -> bool {
+        matches!(self, Lost::ToAnother(_))
+    }
+
+    /// Why.
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Lost::ToAnother(error) | Lost::ForGood(error) => error,
+        }
+    }
 }
 
 impl From<Error> for Lost {

@@ -31,6 +31,12 @@ const METADATA_CODEC: &str = "write.metadata.compression-codec";
 /// What a compressed metadata file ends with, and what old writers ended it with.
 const GZIP_ENDS: [&str; 2] = [".gz.metadata.json", ".metadata.json.gz"];
 
+/// What a metadata file ends with otherwise.
+const END: &str = ".metadata.json";
+
+/// Bytes of a UUID as text.
+const UUID_TEXT_BYTES: usize = 36;
+
 /// Highest number in the name of a metadata file that is counted on from.
 const FILE_NUMBER_MAX: u64 = 1 << 40;
 
@@ -216,13 +222,24 @@ fn metadata_location(
     uuid: Uuid,
 ) -> String {
     let is_gzip = properties.get(METADATA_CODEC).is_some_and(|it| it.eq_ignore_ascii_case("gzip"));
-    let end = if is_gzip { GZIP_ENDS[0] } else { ".metadata.json" };
+    let end = if is_gzip { GZIP_ENDS[0] } else { END };
     let number = previous.and_then(file_number).map_or(0, |number| number + 1);
     let directory = match properties.get(METADATA_PATH) {
         Some(path) => path.trim_end_matches('/').to_owned(),
         None => format!("{}/metadata", base.trim_end_matches('/')),
     };
     format!("{directory}/{number:05}-{uuid}{end}")
+}
+
+/// The number of a metadata file that a catalog has written, by its name: `<number>-<uuid>` and an
+/// end. None of any other file.
+pub(super) fn own_number(name: &str) -> Option<u64> {
+    let (digits, rest) = name.split_once('-')?;
+    let (uuid, end) = rest.split_at_checked(UUID_TEXT_BYTES)?;
+    let is_end = end == END || end == GZIP_ENDS[0] || end == GZIP_ENDS[1];
+    let is_number = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    let is_own = is_end && is_number && uuid.parse::<Uuid>().is_ok();
+    is_own.then(|| file_number(name)).flatten()
 }
 
 fn file_number(location: &str) -> Option<u64> {
@@ -282,6 +299,13 @@ mod tests {
             let found = metadata_location("file:///w/t/", &properties, previous, uuid);
             assert_eq!(found, expected);
         }
+        let own = |number: &str, end: &str| own_number(&format!("{number}-{text}{end}"));
+        assert_eq!(own("00012", ".metadata.json"), Some(12));
+        assert_eq!(own("00012", ".gz.metadata.json"), Some(12));
+        for name in ["v3.metadata.json", "00001-x.metadata.json", "snap-1.avro", "ä", ""] {
+            assert_eq!(own_number(name), None, "{name}");
+        }
+        assert_eq!((own("", ".metadata.json"), own("00001", ".json")), (None, None));
         assert!(is_gzip("a.gz.metadata.json") && is_gzip("a.metadata.json.gz"));
         assert!(!is_gzip("a.metadata.json"));
     }

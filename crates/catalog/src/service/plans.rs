@@ -179,10 +179,10 @@ fn remove(all: &mut HashMap<Arc<str>, Kept>, id: Option<Arc<str>>) -> usize {
 }
 
 /// A table that a scan is of.
-struct Target {
-    reader: Reader,
-    doc: Arc<TableDoc>,
-    relation: String,
+pub(super) struct Target {
+    pub(super) reader: Reader,
+    pub(super) doc: Arc<TableDoc>,
+    pub(super) relation: String,
 }
 
 impl Catalog {
@@ -338,12 +338,12 @@ impl Catalog {
         Ok(Tasks { page, plan_tasks: rest.iter().map(token).collect() })
     }
 
-    fn manifest_reader(&self, warehouse: &Arc<Warehouse>) -> Reader {
+    pub(super) fn manifest_reader(&self, warehouse: &Arc<Warehouse>) -> Reader {
         let manifests = Arc::clone(&self.0.plans.manifests);
         Reader { warehouse: Arc::clone(warehouse), manifests }
     }
 
-    async fn scan_target(
+    pub(super) async fn scan_target(
         &self,
         who: &Who,
         warehouse: &Arc<Warehouse>,
@@ -390,7 +390,7 @@ impl Catalog {
 
     /// Refuses manifests that are another table's: whoever commits says where they are, and may
     /// not read what he has no right to by that.
-    async fn check_own<'p>(
+    pub(super) async fn check_own<'p>(
         &self,
         who: &Who,
         target: &Target,

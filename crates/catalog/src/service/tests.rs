@@ -4,6 +4,7 @@ mod commits;
 mod crashes;
 mod creates;
 mod keys;
+mod maintenance;
 mod shared;
 mod tables;
 mod time;

@@ -264,6 +264,24 @@ impl CatalogStore {
         Ok(read.await?.into_iter().collect())
     }
 
+    /// Metadata files of a relation that the log names: what it can be shown as.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn log_locations(&self, relation: &str) -> Result<HashSet<String>> {
+        let relation = Value::from(relation);
+        let read = self.store().read("catalog.log_locations", move |it| {
+            let sql = "SELECT previous, location FROM catalog_log WHERE relation = $1";
+            let mut all = HashSet::new();
+            for row in &it.query(sql, std::slice::from_ref(&relation))? {
+                all.extend(row.get::<Option<String>>(0)?);
+                all.extend(row.get::<Option<String>>(1)?);
+            }
+            Ok(all)
+        });
+        Ok(read.await?)
+    }
+
     /// Which relation had a name, and which version; and the relation as it is now, when it is the
     /// same version.
     ///

@@ -186,6 +186,43 @@ impl Files {
         }
     }
 
+    /// Names of the files directly in a directory, in no order; none when there is no directory.
+    ///
+    /// # Errors
+    /// `Forbidden` as for reading; `Validation` when there are more than `most`.
+    pub async fn list(&self, location: &str, most: usize) -> Result<Vec<String>> {
+        let too_many = || {
+            let message = format!("the directory has more than {most} files");
+            Error::new(Kind::Validation, message)
+        };
+        match self.find(location)? {
+            (Back::Directory(root), parts) => {
+                let listed = on_disk(location, root, parts, move |root, parts| {
+                    local::list(&root, &parts, most)
+                });
+                listed.await?.ok_or_else(too_many)
+            }
+            (Back::Objects(objects), parts) => {
+                let prefix = format!("{}/", parts.join("/"));
+                let (mut names, mut after) = (Vec::new(), None::<String>);
+                loop {
+                    let keys = objects.list(&prefix, after.as_deref(), LIST_MAX).await;
+                    let keys = keys.map_err(|error| of_objects(location, error))?;
+                    let below = keys.iter().filter_map(|key| key.strip_prefix(&prefix));
+                    names.extend(below.filter(|it| !it.contains('/')).map(str::to_owned));
+                    if names.len() > most {
+                        return Err(too_many());
+                    }
+                    let is_last = keys.len() < LIST_MAX;
+                    after = keys.into_iter().next_back();
+                    if is_last {
+                        return Ok(names);
+                    }
+                }
+            }
+        }
+    }
+
     /// Removes everything below a location, and the location. Follows no symbolic link.
     ///
     /// # Errors

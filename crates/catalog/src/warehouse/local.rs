@@ -166,6 +166,36 @@ pub(super) fn delete(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
     present(removed)
 }
 
+/// Names of what is in a directory and is no directory; none when there is more than `most`.
+pub(super) fn list(
+    path: &Path,
+    parts: &[Box<str>],
+    most: usize,
+) -> io::Result<Option<Vec<String>>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = parent(path, parts).and_then(|(directory, name)| {
+        rustix::fs::openat(&directory, name, flags, Mode::empty()).map_err(refused)
+    });
+    let directory = match opened {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Vec::new())),
+        opened => opened?,
+    };
+    let mut names = Vec::new();
+    for entry in Dir::read_from(&directory)? {
+        let entry = entry?;
+        // A name that is no text is none that this program has given.
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        if entry.file_type() == FileType::Directory {
+            continue;
+        }
+        if names.len() == most {
+            return Ok(None);
+        }
+        names.push(name.to_owned());
+    }
+    Ok(Some(names))
+}
+
 /// Removes a directory with all that is in it, or a file.
 pub(super) fn delete_tree(path: &Path, parts: &[Box<str>]) -> io::Result<()> {
     let removed =

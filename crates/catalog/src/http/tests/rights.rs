@@ -40,6 +40,7 @@ fn need(op: Op) -> Need {
         | Op::ListDropped
         | Op::LoadProtection
         | Op::LoadRetention
+        | Op::Inspect
         | Op::ListViews
         | Op::LoadView
         | Op::ViewExists => Need::To(Right::Read),
@@ -61,6 +62,9 @@ fn need(op: Op) -> Need {
         | Op::PurgeDropped
         | Op::Protect
         | Op::SetRetention
+        | Op::StartMaintenance
+        | Op::LoadMaintenance
+        | Op::CancelMaintenance
         | Op::DropView
         | Op::LoadWarehouse
         | Op::DropFunction
@@ -123,6 +127,7 @@ fn body(server: &Server, op: Op) -> Value {
         Op::Undrop => json!({"id": "tb_0"}),
         Op::Protect => json!({"namespace": ["n"], "protected": false}),
         Op::SetRetention => json!({"undrop-seconds": null}),
+        Op::StartMaintenance => json!({"actions": ["clean-metadata"], "dry-run": true}),
         _ => json!({}),
     }
 }
@@ -142,6 +147,8 @@ fn path(operation: &Operation) -> String {
         ("{dropped}", "tb_0"),
         ("{policy}", "p"),
         ("{warehouse}", "main"),
+        ("{aspect}", "snapshots"),
+        ("{job}", "mj_0"),
     ] {
         path = path.replace(part, value);
     }

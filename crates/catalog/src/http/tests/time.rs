@@ -144,3 +144,83 @@ fn lists_and_tables_are_shown_as_of_then() {
     let twice = server.authorized(&format!("{PREFIX}{table}?as-of=2")).header("x-cove-as-of", "2");
     assert_refused(&server.client.send(&twice), 400, "BadRequestException");
 }
+
+#[test]
+fn metadata_is_shown_in_rows_as_json_and_as_csv() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let now_ms = node::clock::wall_ms();
+    let commit = json!({"requirements": [], "updates": [
+        {"action": "add-snapshot", "snapshot": {"snapshot-id": 7_258_950_548_773_449_607_i64,
+            "sequence-number": 1, "timestamp-ms": now_ms, "schema-id": 0,
+            "manifest-list": "file:///x", "summary": {"operation": "append", "note": "a,b"}}},
+        {"action": "set-snapshot-ref", "ref-name": "main", "type": "branch",
+            "snapshot-id": 7_258_950_548_773_449_607_i64},
+        {"action": "set-properties", "updates": {"formula": "=1+1", "quote": "a\"b"}}]});
+    let done = server.ask("POST", "/v1/main/namespaces/n/tables/t", Some(&commit));
+    assert_eq!(done.status, 200, "{}", done.text());
+    let path = |rest: &str| format!("/management/v1/main/tables/n/t/{rest}");
+    let rows = |rest: &str| server.ask("GET", &path(rest), None).json();
+    let snapshot = &rows("snapshots")["rows"][0];
+    assert_eq!(snapshot["snapshot-id"], json!(7_258_950_548_773_449_607_i64));
+    assert_eq!(snapshot["committed-at"], json!(node::clock::rfc3339_of_ms(now_ms)));
+    assert_eq!(snapshot["summary"]["note"], json!("a,b"));
+    assert_eq!(rows("history")["rows"][0]["is-current-ancestor"], json!(true));
+    assert_eq!(rows("refs")["rows"][0]["name"], json!("main"));
+    assert_eq!(rows("refs?as-of=2")["rows"], json!([]));
+    let schema = rows("schema");
+    assert_eq!(
+        (&schema["rows"][0]["name"], &schema["rows"][0]["type"]),
+        (&json!("id"), &json!("long"))
+    );
+    let csv = |rest: &str| server.ask("GET", &path(rest), None);
+    let properties = csv("properties?format=csv");
+    assert!(properties.header("content-type").unwrap().starts_with("text/csv"));
+    assert_eq!(properties.text().lines().next(), Some("key,value"));
+    assert!(properties.text().contains("\r\nformula,'=1+1\r\n"), "{}", properties.text());
+    assert!(properties.text().contains("\r\nquote,\"a\"\"b\"\r\n"), "{}", properties.text());
+    let by_accept = server.authorized(&format!("{PREFIX}{}", path("properties")));
+    let by_accept = server.client.send(&by_accept.header("accept", "text/csv"));
+    assert_eq!(by_accept.text(), properties.text());
+    let first = csv("properties?format=csv&pageSize=1");
+    assert_eq!(first.text().lines().count(), 2);
+    let token = first.header("x-next-page-token").unwrap().to_owned();
+    let rest = rows(&format!("properties?pageToken={token}"));
+    let whole = rows("properties");
+    let all = whole["rows"].as_array().unwrap();
+    assert_eq!(rest["rows"].as_array().unwrap().as_slice(), &all[1..]);
+    assert_eq!(rest["next-page-token"], json!(null));
+    let again = json!({"requirements": [], "updates": [
+        {"action": "set-properties", "updates": {"k": "v"}}]});
+    assert_eq!(server.ask("POST", "/v1/main/namespaces/n/tables/t", Some(&again)).status, 200);
+    assert_refused(&csv(&format!("properties?pageToken={token}")), 410, "GoneException");
+    for wrong in
+        ["properties?pageToken=x", "refs?format=xml", "refs?pageSize=0", "files?snapshot-id=1"]
+    {
+        assert_refused(&csv(wrong), 400, "BadRequestException");
+    }
+    assert_refused(&csv("rows"), 404, "NotFoundException");
+    let none = server.ask("GET", "/management/v1/main/tables/n/none/refs", None);
+    assert_refused(&none, 404, "NoSuchTableException");
+}
+
+#[test]
+fn a_job_is_started_followed_and_stopped() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let path = "/management/v1/main/maintenance";
+    let asked = json!({"actions": ["expire-snapshots", "clean-metadata"], "dry-run": true});
+    let started = server.ask("POST", path, Some(&asked));
+    assert_eq!(started.status, 202, "{}", started.text());
+    let job = format!("{path}/{}", started.json()["id"].as_str().unwrap());
+    let report = testkit::until("the job is done", Duration::from_secs(60), || {
+        let report = server.ask("GET", &job, None).json();
+        if report["state"] == json!("done") { Ok(report) } else { Err(report.to_string()) }
+    });
+    assert_eq!((&report["tables-total"], &report["tables-done"]), (&json!(1), &json!(1)));
+    assert_eq!((&report["items"], &report["failures"]), (&json!([]), &json!([])));
+    assert_eq!(server.ask("DELETE", &job, None).status, 204);
+    assert_refused(&server.ask("GET", &format!("{path}/mj_0"), None), 404, "NotFoundException");
+    let wrong = server.ask("POST", path, Some(&json!({"actions": ["vacuum"]})));
+    assert_refused(&wrong, 400, "BadRequestException");
+}

@@ -1,0 +1,191 @@
+//! A table's metadata in rows, as JSON or CSV.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use serde::Serialize;
+
+use super::moment::as_of;
+use super::request::Input;
+use super::{answer, header_value};
+use crate::error::{Error, Kind, Result};
+use crate::json::{put_comma, put_name};
+use crate::service::{Aspect, Cell, ROWS_MAX, Rows, RowsPage};
+
+const CSV: HeaderValue = HeaderValue::from_static("text/csv; charset=utf-8; header=present");
+const NEXT: HeaderName = HeaderName::from_static("x-next-page-token");
+
+/// What a spreadsheet takes for the beginning of a formula.
+const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
+
+pub(super) async fn inspect(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, ident) = (input.warehouse()?, input.ident("table")?);
+    let wanted = input.param("aspect")?;
+    let aspect = Aspect::ALL.into_iter().find(|it| it.name() == wanted);
+    let aspect = aspect.ok_or_else(|| {
+        let names = Aspect::ALL.map(Aspect::name).join(", ");
+        Error::new(Kind::NotFound, format!("of a table there are {names}"))
+    })?;
+    let is_csv = wants_csv(input)?;
+    let page = page(input)?;
+    let catalog = &input.ground.catalog;
+    let what = (aspect, as_of(input)?);
+    let rows = catalog.inspect(&input.who, &warehouse, &ident, what, &page).await?;
+    if is_csv { csv(aspect, &rows) } else { json(aspect, &rows) }
+}
+
+fn wants_csv(input: &Input<'_>) -> Result<bool> {
+    match input.query("format")? {
+        Some("csv") => return Ok(true),
+        Some("json") => return Ok(false),
+        Some(_) => return Err(Error::new(Kind::BadRequest, "`format` is `json` or `csv`")),
+        None => {}
+    }
+    let values = input.parts.headers.get_all(header::ACCEPT).iter();
+    let mut kinds = values.filter_map(|value| value.to_str().ok()).flat_map(|it| it.split(','));
+    Ok(kinds.any(|it| {
+        let kind = it.split(';').next().unwrap_or_default();
+        kind.trim().eq_ignore_ascii_case("text/csv")
+    }))
+}
+
+fn page(input: &Input<'_>) -> Result<RowsPage> {
+    let size = input.query("pageSize")?.map(|text| {
+        let size = text.parse::<usize>().ok().filter(|size| (1..=ROWS_MAX).contains(size));
+        let refuse = || format!("`pageSize` is a number from 1 to {ROWS_MAX}");
+        size.ok_or_else(|| Error::new(Kind::BadRequest, refuse()))
+    });
+    let snapshot = input.query("snapshot-id")?.map(|text| {
+        let refuse = |_| Error::new(Kind::BadRequest, "`snapshot-id` is a number");
+        text.parse::<i64>().map_err(refuse)
+    });
+    let token = input.query("pageToken")?.map(str::to_owned);
+    Ok(RowsPage { token, size: size.transpose()?, snapshot: snapshot.transpose()? })
+}
+
+fn json(aspect: Aspect, rows: &Rows) -> Result<Response> {
+    #[derive(Serialize)]
+    struct Next<'a>(&'a Option<String>);
+    let mut out = vec![b'{'];
+    put_name(&mut out, "rows");
+    out.push(b'[');
+    for row in &rows.rows {
+        put_comma(&mut out);
+        out.push(b'{');
+        for (name, cell) in aspect.columns().iter().zip(row) {
+            put_name(&mut out, name);
+            match cell {
+                Cell::Json(part) => out.extend_from_slice(part.as_bytes()),
+                cell => serde_json::to_writer(&mut out, cell).map_err(Error::internal)?,
+            }
+        }
+        out.push(b'}');
+    }
+    out.push(b']');
+    put_name(&mut out, "next-page-token");
+    serde_json::to_writer(&mut out, &Next(&rows.next)).map_err(Error::internal)?;
+    out.push(b'}');
+    Ok(answer::of_json(out.into()))
+}
+
+fn csv(aspect: Aspect, rows: &Rows) -> Result<Response> {
+    let mut text = String::new();
+    let names = aspect.columns().iter().map(|name| (*name).to_owned());
+    put_line(&mut text, names);
+    for row in &rows.rows {
+        put_line(&mut text, row.iter().map(field));
+    }
+    let mut headers = vec![(header::CONTENT_TYPE, CSV)];
+    if let Some(next) = &rows.next {
+        headers.push((NEXT, header_value(next)?));
+    }
+    Ok(answer::other(StatusCode::OK, &headers, text.into_bytes()))
+}
+
+/// A value as it stands in a line. Text that a spreadsheet would calculate gets a sign before it.
+fn field(cell: &Cell) -> String {
+    let text = match cell {
+        Cell::Null => return String::new(),
+        Cell::Integer(number) => return number.to_string(),
+        Cell::Bool(is) => return is.to_string(),
+        Cell::Text(text) => text.as_str(),
+        Cell::Json(part) => part.text(),
+    };
+    if text.starts_with(FORMULA) { format!("'{text}") } else { text.to_owned() }
+}
+
+/// A line as RFC 4180 has it.
+fn put_line(out: &mut String, fields: impl Iterator<Item = String>) {
+    for (place, field) in fields.enumerate() {
+        if place > 0 {
+            out.push(',');
+        }
+        if field.contains(['"', ',', '\r', '\n']) {
+            out.push('"');
+            out.push_str(&field.replace('"', "\"\""));
+            out.push('"');
+        } else {
+            out.push_str(&field);
+        }
+    }
+    out.push_str("\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The fields of lines, as who knows RFC 4180 reads them.
+    fn read(text: &str) -> Vec<Vec<String>> {
+        let (mut lines, mut line, mut field, mut quoted) = (vec![], vec![], String::new(), false);
+        let mut rest = text.chars().peekable();
+        while let Some(it) = rest.next() {
+            match (it, quoted) {
+                ('"', true) if rest.peek() == Some(&'"') => field.extend(rest.next()),
+                ('"', _) => quoted = !quoted,
+                (',', false) => line.push(std::mem::take(&mut field)),
+                ('\r', false) if rest.next_if_eq(&'\n').is_some() => {
+                    line.push(std::mem::take(&mut field));
+                    lines.push(std::mem::take(&mut line));
+                }
+                (it, _) => field.push(it),
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn text_is_quoted_and_never_calculated() {
+        let text = |it: &str| Cell::Text(it.to_owned());
+        for (cell, expected) in [
+            (text("plain"), "plain"),
+            (text("=1+1"), "'=1+1"),
+            (text("-2"), "'-2"),
+            (text("@x"), "'@x"),
+            (text("\tx"), "'\tx"),
+            (Cell::Integer(-2), "-2"),
+            (Cell::Null, ""),
+            (Cell::Bool(true), "true"),
+            (Cell::Json(crate::json::Fragment::integer(-7)), "'-7"),
+        ] {
+            assert_eq!(field(&cell), expected, "{cell:?}");
+        }
+        let mut out = String::new();
+        put_line(&mut out, ["a,b", "c\"d", "e\r\nf", ""].map(str::to_owned).into_iter());
+        assert_eq!(out, "\"a,b\",\"c\"\"d\",\"e\r\nf\",\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_as_it_was(
+            lines in prop::collection::vec(prop::collection::vec("[a\",\r\n= é]{0,6}", 3), 0..5),
+        ) {
+            let mut out = String::new();
+            for line in &lines {
+                put_line(&mut out, line.iter().cloned());
+            }
+            prop_assert_eq!(read(&out), lines);
+        }
+    }
+}

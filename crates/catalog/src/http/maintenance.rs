@@ -1,0 +1,35 @@
+//! Jobs that look after tables.
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use serde::Serialize;
+
+use super::answer;
+use super::request::Input;
+use crate::error::{Error, Result};
+use crate::service::Maintenance;
+
+#[derive(Serialize)]
+struct Started {
+    id: String,
+}
+
+pub(super) async fn start(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    let asked: Maintenance = input.body()?;
+    let call = input.call()?;
+    let id = input.ground.catalog.start_maintenance(&call, &warehouse, asked).await?;
+    let text = serde_json::to_vec(&Started { id }).map_err(Error::internal)?;
+    Ok(answer::other(StatusCode::ACCEPTED, &[], text))
+}
+
+pub(super) fn load(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, id) = (input.warehouse()?, input.param("job")?);
+    answer::of(&input.ground.catalog.maintenance(&input.who, &warehouse, id)?)
+}
+
+pub(super) fn cancel(input: &Input<'_>) -> Result<Response> {
+    let (warehouse, id) = (input.warehouse()?, input.param("job")?);
+    input.ground.catalog.cancel_maintenance(&input.who, &warehouse, id)?;
+    Ok(answer::done())
+}

@@ -1,0 +1,358 @@
+//! What a table's metadata says, in rows: for people and for tools that know no Iceberg.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use node::clock;
+use serde::{Serialize, Serializer};
+
+use super::{Catalog, Who};
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::TableIdent;
+use crate::json::Fragment;
+use crate::plan::list_of;
+use crate::schema::Columns;
+use crate::store::{Moment, RelationKind};
+use crate::warehouse::Warehouse;
+
+/// Rows of a page when their number is not said.
+pub const ROWS_DEFAULT: usize = 1000;
+
+/// Most rows of a page.
+pub const ROWS_MAX: usize = 10_000;
+
+/// Which rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aspect {
+    /// Snapshots that have not expired.
+    Snapshots,
+    /// When which snapshot became the current one.
+    History,
+    /// Branches and tags.
+    Refs,
+    /// Data and delete files of a snapshot.
+    Files,
+    /// Properties.
+    Properties,
+    /// Columns, those within columns included.
+    Schema,
+}
+
+impl Aspect {
+    /// All there are.
+    pub const ALL: [Aspect; 6] = [
+        Aspect::Snapshots,
+        Aspect::History,
+        Aspect::Refs,
+        Aspect::Files,
+        Aspect::Properties,
+        Aspect::Schema,
+    ];
+
+    /// As requests say it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Aspect::Snapshots => "snapshots",
+            Aspect::History => "history",
+            Aspect::Refs => "refs",
+            Aspect::Files => "files",
+            Aspect::Properties => "properties",
+            Aspect::Schema => "schema",
+        }
+    }
+
+    /// What its rows have.
+    #[must_use]
+    pub const fn columns(self) -> &'static [&'static str] {
+        match self {
+            Aspect::Snapshots => &[
+                "committed-at",
+                "timestamp-ms",
+                "snapshot-id",
+                "parent-id",
+                "sequence-number",
+                "schema-id",
+                "operation",
+                "manifest-list",
+                "summary",
+            ],
+            Aspect::History => &[
+                "made-current-at",
+                "timestamp-ms",
+                "snapshot-id",
+                "parent-id",
+                "is-current-ancestor",
+            ],
+            Aspect::Refs => &[
+                "name",
+                "type",
+                "snapshot-id",
+                "max-ref-age-ms",
+                "min-snapshots-to-keep",
+                "max-snapshot-age-ms",
+            ],
+            Aspect::Files => &[
+                "content",
+                "file-path",
+                "file-format",
+                "spec-id",
+                "sequence-number",
+                "record-count",
+                "file-size-in-bytes",
+                "manifest",
+            ],
+            Aspect::Properties => &["key", "value"],
+            Aspect::Schema => &["id", "name", "type", "required"],
+        }
+    }
+}
+
+/// A value of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cell {
+    /// None.
+    Null,
+    /// A number.
+    Integer(i64),
+    /// Yes or no.
+    Bool(bool),
+    /// Text.
+    Text(String),
+    /// Something with parts.
+    Json(Fragment),
+}
+
+impl Cell {
+    fn text(text: impl Into<String>) -> Cell {
+        Cell::Text(text.into())
+    }
+
+    fn integer(number: Option<impl Into<i64>>) -> Cell {
+        number.map_or(Cell::Null, |it| Cell::Integer(it.into()))
+    }
+
+    /// What a part of a document says: its text, or its bytes.
+    fn said(part: Option<Fragment>) -> Cell {
+        let Some(part) = part else { return Cell::Null };
+        match part.as_str() {
+            Some(text) => Cell::Text(text.into_owned()),
+            None => Cell::Json(part),
+        }
+    }
+}
+
+impl Serialize for Cell {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        match self {
+            Cell::Null => serializer.serialize_none(),
+            Cell::Integer(number) => serializer.serialize_i64(*number),
+            Cell::Bool(is) => serializer.serialize_bool(*is),
+            Cell::Text(text) => serializer.serialize_str(text),
+            Cell::Json(part) => {
+                let value =
+                    part.decode::<serde_json::Value>().map_err(serde::ser::Error::custom)?;
+                value.serialize(serializer)
+            }
+        }
+    }
+}
+
+/// Which part of the rows.
+#[derive(Clone, Debug, Default)]
+pub struct RowsPage {
+    /// Where the last page ended, as it said; none for the first one.
+    pub token: Option<String>,
+    /// How many rows at most.
+    pub size: Option<usize>,
+    /// Whose files; none for those of the current snapshot.
+    pub snapshot: Option<i64>,
+}
+
+/// Rows, and what continues them.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// In order; each has a value for each column.
+    pub rows: Vec<Vec<Cell>>,
+    /// None at their end.
+    pub next: Option<String>,
+}
+
+/// A page's token: what it is a page of, and two places in it.
+fn place(token: Option<&str>, of: &str) -> Result<(usize, usize)> {
+    let Some(token) = token.filter(|it| !it.is_empty()) else { return Ok((0, 0)) };
+    let refuse = || Error::new(Kind::BadRequest, "`pageToken` is none of this list's");
+    let mut parts = token.split('.');
+    let (was, mut number) = (parts.next().unwrap_or_default().to_owned(), || {
+        parts.next().and_then(|it| it.parse::<usize>().ok())
+    });
+    let (one, two) = number().zip(number()).ok_or_else(refuse)?;
+    if parts.next().is_some() {
+        return Err(refuse());
+    }
+    if was != of {
+        let message = "the table has changed since the first page: begin again";
+        return Err(Error::new(Kind::Gone, message));
+    }
+    Ok((one, two))
+}
+
+impl Catalog {
+    /// Rows of a table's metadata, as it is or as it was.
+    ///
+    /// # Errors
+    /// `NoSuchTable`; `BadRequest` when the page is none or there is no such snapshot; `Gone` when
+    /// the table has changed since the first page; of files, those of reading manifests.
+    pub async fn inspect(
+        &self,
+        who: &Who,
+        warehouse: &Arc<Warehouse>,
+        ident: &TableIdent,
+        (aspect, moment): (Aspect, Option<Moment>),
+        page: &RowsPage,
+    ) -> Result<Rows> {
+        let what = (RelationKind::Table, ident);
+        let entry = match moment {
+            Some(moment) => self.load_at(who, warehouse, what, moment).await?,
+            None => self.load(who, warehouse, RelationKind::Table, ident).await?,
+        };
+        let doc = entry.table().ok_or_else(|| RelationKind::Table.no_such(ident))?;
+        let limit = page.size.unwrap_or(ROWS_DEFAULT).clamp(1, ROWS_MAX);
+        let token = page.token.as_deref();
+        if aspect == Aspect::Files {
+            let wanted = page.snapshot.or(doc.current_snapshot_id);
+            let Some(id) = wanted else { return Ok(Rows { rows: Vec::new(), next: None }) };
+            return self.files(who, (warehouse, ident), (doc, id), (token, limit)).await;
+        }
+        let of = &entry.etag(crate::cache::Snapshots::All)[..16];
+        let (from, _) = place(token, of)?;
+        let (rows, is_more) = match aspect {
+            Aspect::Snapshots => part(doc.snapshots.iter(), from, limit, snapshot),
+            Aspect::History => {
+                let (parents, current) = ancestry(doc);
+                part(doc.snapshot_log.iter(), from, limit, |it| {
+                    let parent = parents.get(&it.snapshot_id).copied().flatten();
+                    Ok(vec![
+                        at(it.timestamp_ms),
+                        Cell::Integer(it.timestamp_ms),
+                        Cell::Integer(it.snapshot_id),
+                        Cell::integer(parent),
+                        Cell::Bool(current.contains(&it.snapshot_id)),
+                    ])
+                })
+            }
+            Aspect::Refs => part(doc.refs.iter(), from, limit, |it| {
+                Ok(vec![
+                    Cell::text(it.name.as_str()),
+                    Cell::text(it.kind.name()),
+                    Cell::Integer(it.snapshot_id),
+                    Cell::integer(it.max_ref_age_ms),
+                    Cell::integer(it.min_snapshots_to_keep),
+                    Cell::integer(it.max_snapshot_age_ms),
+                ])
+            }),
+            Aspect::Properties => part(doc.properties.iter(), from, limit, |(key, value)| {
+                Ok(vec![Cell::text(key), Cell::text(value)])
+            }),
+            Aspect::Schema | Aspect::Files => {
+                let schema = doc.current_schema();
+                let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
+                let columns = Columns::read(&schema.raw).map_err(Error::internal)?;
+                part(columns.list.iter(), from, limit, |it| {
+                    Ok(vec![
+                        Cell::Integer(it.id.into()),
+                        Cell::text(&it.name),
+                        Cell::said(Some(it.written.clone())),
+                        Cell::Bool(it.is_required),
+                    ])
+                })
+            }
+        }?;
+        let next = is_more.then(|| format!("{of}.{}.0", from + rows.len()));
+        Ok(Rows { rows, next })
+    }
+
+    async fn files(
+        &self,
+        who: &Who,
+        (warehouse, ident): (&Arc<Warehouse>, &TableIdent),
+        (doc, id): (&Arc<TableDoc>, i64),
+        (token, limit): (Option<&str>, usize),
+    ) -> Result<Rows> {
+        let snapshot = doc.snapshot(id).ok_or_else(|| {
+            Error::new(Kind::BadRequest, format!("the table has no snapshot {id}"))
+        })?;
+        // Digits alone: a sign would be no part of the token that everybody passes on whole.
+        let of = format!("{:016x}", id.cast_unsigned());
+        let from = place(token, &of)?;
+        // Names of files tell values of partitions.
+        self.require_unrestricted(who, warehouse, ident)?;
+        let target = self.scan_target(who, warehouse, ident).await?;
+        let list = list_of(snapshot)?;
+        self.check_own(who, &target, list.path().into_iter()).await?;
+        let manifests = target.reader.manifests_of(list).await?;
+        self.check_own(who, &target, manifests.paths()).await?;
+        let (found, next) = target.reader.files(&manifests, from, limit).await?;
+        let row = |it: crate::plan::FileRow| {
+            vec![
+                Cell::text(it.content),
+                Cell::text(&*it.path),
+                Cell::text(it.format),
+                Cell::integer(it.spec_id),
+                Cell::integer(it.sequence_number),
+                Cell::Integer(it.records),
+                Cell::Integer(it.bytes),
+                Cell::text(&*it.manifest),
+            ]
+        };
+        let next = next.map(|(one, two)| format!("{of}.{one}.{two}"));
+        Ok(Rows { rows: found.into_iter().map(row).collect(), next })
+    }
+}
+
+/// Some of all rows, and whether there are more.
+fn part<T>(
+    all: impl Iterator<Item = T>,
+    from: usize,
+    limit: usize,
+    row: impl Fn(T) -> Result<Vec<Cell>>,
+) -> Result<(Vec<Vec<Cell>>, bool)> {
+    let mut all = all.skip(from);
+    let rows = all.by_ref().take(limit).map(row).collect::<Result<_>>()?;
+    Ok((rows, all.next().is_some()))
+}
+
+fn at(ms: i64) -> Cell {
+    u64::try_from(ms).map_or(Cell::Null, |ms| Cell::Text(clock::rfc3339_of_ms(ms)))
+}
+
+fn snapshot(it: &crate::doc::Snapshot) -> Result<Vec<Cell>> {
+    let summary = it.raw.get("summary");
+    let operation = summary.as_ref().and_then(|it| it.get("operation"));
+    Ok(vec![
+        at(it.timestamp_ms),
+        Cell::Integer(it.timestamp_ms),
+        Cell::Integer(it.id),
+        Cell::integer(it.parent),
+        Cell::Integer(it.sequence_number),
+        Cell::integer(it.schema_id),
+        Cell::said(operation),
+        Cell::said(it.raw.get("manifest-list")),
+        Cell::said(summary),
+    ])
+}
+
+/// The parent of each snapshot, and which of them the current one comes from.
+pub(super) fn ancestry(doc: &TableDoc) -> (HashMap<i64, Option<i64>>, HashSet<i64>) {
+    let parents: HashMap<_, _> = doc.snapshots.iter().map(|it| (it.id, it.parent)).collect();
+    let (mut current, mut next) = (HashSet::new(), doc.current_snapshot_id);
+    while let Some(id) = next {
+        // A document may say that a snapshot comes from itself.
+        if !parents.contains_key(&id) || !current.insert(id) {
+            break;
+        }
+        next = parents.get(&id).copied().flatten();
+    }
+    (parents, current)
+}

@@ -1,0 +1,553 @@
+//! Looking after tables in the background: snapshots that have expired, metadata files that nothing
+//! leads to any more.
+//!
+//! A job is this server's and ends with it: what it has done by then is done, and another one does
+//! the rest. A dry run goes the same way up to where something would change.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use futures_util::stream::{self, StreamExt as _};
+use node::clock;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+
+use super::commit::{Step, table};
+use super::documents;
+use super::expiry::{Expiry, expiry};
+use super::plans::Target;
+use super::{Call, Catalog, Object, RETRIES_MAX, Right, Who};
+use crate::cache::Entry;
+use crate::doc::TableDoc;
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::plan::list_of;
+use crate::store::{RelationKind, Stamp};
+use crate::update::{self, TableUpdate};
+use crate::warehouse::{Place, Warehouse};
+
+/// Jobs that are kept, running or not.
+pub const JOBS_MAX: usize = 64;
+/// Jobs that run at a time.
+pub const RUNNING_MAX: usize = 2;
+/// Tables that one request may name.
+pub const JOB_TABLES_MAX: usize = 1000;
+/// Namespaces, and tables, that one job goes through.
+pub const JOB_SCOPE_MAX: usize = 100_000;
+/// Things that a job lists; beyond that it only counts.
+pub const ITEMS_MAX: usize = 10_000;
+/// Files of a table's snapshots that are compared, at most.
+pub const FILES_MAX: usize = 1_000_000;
+/// Files of a metadata directory that are looked at, at most.
+pub const METADATA_FILES_MAX: usize = 100_000;
+/// Files that are removed at a time.
+const DELETES_AT_ONCE: usize = 8;
+
+/// What is done to a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Snapshots, branches and tags go that its properties let go.
+    ExpireSnapshots,
+    /// Metadata files go that neither it nor the log leads to.
+    CleanMetadata,
+}
+
+/// What a job is to do.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Maintenance {
+    /// To these tables.
+    #[serde(default)]
+    pub tables: Option<Vec<TableIdent>>,
+    /// To all tables of this namespace and of those in it; without either, of the warehouse.
+    #[serde(default)]
+    pub namespace: Option<NamespaceIdent>,
+    /// What.
+    pub actions: Vec<Action>,
+    /// Whether nothing is changed, only listed.
+    #[serde(default)]
+    pub dry_run: bool,
+    /// Whether files go as well that only expired snapshots lead to.
+    #[serde(default)]
+    pub delete_files: bool,
+}
+
+/// How far a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum JobState {
+    /// It waits for others.
+    Queued,
+    /// It is under way.
+    Running,
+    /// It has been through all tables.
+    Done,
+    /// It was told to stop.
+    Cancelled,
+}
+
+/// Something that goes, or would go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Item {
+    /// Of which table.
+    pub table: String,
+    /// `snapshot`, `ref`, `file` or `metadata-file`.
+    pub kind: &'static str,
+    /// Its id, name or location.
+    pub name: String,
+}
+
+/// Why something of a table was not done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Of which table.
+    pub table: String,
+    /// Why.
+    pub message: String,
+}
+
+/// A job as it is.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct JobReport {
+    /// Names it.
+    pub id: String,
+    /// How far it is.
+    pub state: JobState,
+    /// Whether it changes nothing.
+    pub dry_run: bool,
+    /// When it was asked for, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Tables that it goes through.
+    pub tables_total: usize,
+    /// Tables that it has been through.
+    pub tables_done: usize,
+    /// Snapshots that went, or would go.
+    pub snapshots: u64,
+    /// Branches and tags that went, or would go.
+    pub refs: u64,
+    /// Files that went, or would go.
+    pub files: u64,
+    /// The first [`ITEMS_MAX`] of all that.
+    pub items: Vec<Item>,
+    /// Whether there is more than is listed.
+    pub is_truncated: bool,
+    /// What was not done; the first [`ITEMS_MAX`].
+    pub failures: Vec<Failure>,
+}
+
+/// Jobs of this server.
+#[derive(Debug)]
+pub(super) struct Jobs {
+    all: Mutex<HashMap<String, Arc<Job>>>,
+    turns: Semaphore,
+}
+
+#[derive(Debug)]
+struct Job {
+    owner: Arc<str>,
+    warehouse: Arc<str>,
+    is_cancelled: AtomicBool,
+    report: Mutex<JobReport>,
+}
+
+impl Default for Jobs {
+    fn default() -> Jobs {
+        Jobs { all: Mutex::default(), turns: Semaphore::new(RUNNING_MAX) }
+    }
+}
+
+impl Jobs {
+    /// Lets no job begin for as long as what it answers is held.
+    #[cfg(test)]
+    pub(super) async fn hold(&self) -> tokio::sync::SemaphorePermit<'_> {
+        let all = u32::try_from(RUNNING_MAX).unwrap();
+        self.turns.acquire_many(all).await.unwrap()
+    }
+
+    /// Keeps a new job, in place of one that has ended where there are many.
+    fn insert(&self, id: &str, job: &Arc<Job>) -> Result<()> {
+        let mut all = self.all.lock();
+        if all.len() >= JOBS_MAX {
+            let ended = all.iter().filter_map(|(id, job)| {
+                let report = job.report.lock();
+                let is_over = matches!(report.state, JobState::Done | JobState::Cancelled);
+                is_over.then(|| (report.created_ms, id.clone()))
+            });
+            let oldest = ended.min().ok_or_else(|| {
+                let message = format!("there are {JOBS_MAX} jobs already: wait for one, or cancel");
+                Error::new(Kind::ServiceUnavailable, message)
+            })?;
+            all.remove(&oldest.1);
+        }
+        all.insert(id.to_owned(), Arc::clone(job));
+        Ok(())
+    }
+}
+
+impl Job {
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, table: &TableIdent, kind: &'static str, names: &[String]) {
+        let mut report = self.report.lock();
+        let count = u64::try_from(names.len()).unwrap_or(u64::MAX);
+        match kind {
+            "snapshot" => report.snapshots += count,
+            "ref" => report.refs += count,
+            _ => report.files += count,
+        }
+        let room = ITEMS_MAX.saturating_sub(report.items.len());
+        report.is_truncated |= names.len() > room;
+        let table = table.to_string();
+        let item = |name: &String| Item { table: table.clone(), kind, name: name.clone() };
+        report.items.extend(names.iter().take(room).map(item));
+    }
+
+    fn fail(&self, table: &TableIdent, message: impl Into<String>) {
+        let mut report = self.report.lock();
+        if report.failures.len() < ITEMS_MAX {
+            let (table, message) = (table.to_string(), message.into());
+            report.failures.push(Failure { table, message });
+        }
+    }
+}
+
+impl Catalog {
+    /// Starts a job. Answers its id.
+    ///
+    /// # Errors
+    /// `Forbidden` unless the principal may manage all of what is named; `BadRequest`;
+    /// `NoSuchNamespace`; `ServiceUnavailable` when too many jobs run.
+    pub async fn start_maintenance(
+        &self,
+        call: &Call<'_>,
+        warehouse: &Arc<Warehouse>,
+        asked: Maintenance,
+    ) -> Result<String> {
+        let refuse = |message: &str| Err(Error::new(Kind::BadRequest, message));
+        let manage = |object| self.allow(call.who, warehouse, Right::Manage, object);
+        match (&asked.tables, &asked.namespace) {
+            (Some(_), Some(_)) => return refuse("it takes either `tables` or a `namespace`"),
+            (Some(tables), None) if tables.len() > JOB_TABLES_MAX => {
+                return refuse(&format!("`tables` has at most {JOB_TABLES_MAX}"));
+            }
+            (Some(tables), None) => {
+                tables.iter().try_for_each(|it| manage(Object::Relation(it)))?
+            }
+            (None, Some(namespace)) => manage(Object::Namespace(namespace))?,
+            (None, None) => manage(Object::Warehouse)?,
+        }
+        if asked.actions.is_empty() {
+            return refuse("`actions` has `expire-snapshots`, `clean-metadata` or both");
+        }
+        let tables = match &asked.tables {
+            Some(tables) => tables.clone(),
+            None => self.tables_within(warehouse, asked.namespace.as_ref()).await?,
+        };
+        let id = format!("mj_{}", Uuid::v4()?);
+        let report = JobReport {
+            id: id.clone(),
+            state: JobState::Queued,
+            dry_run: asked.dry_run,
+            created_ms: clock::wall_ms(),
+            tables_total: tables.len(),
+            tables_done: 0,
+            snapshots: 0,
+            refs: 0,
+            files: 0,
+            items: Vec::new(),
+            is_truncated: false,
+            failures: Vec::new(),
+        };
+        let job = Arc::new(Job {
+            owner: Arc::clone(&call.who.id),
+            warehouse: Arc::clone(warehouse.id()),
+            is_cancelled: AtomicBool::new(false),
+            report: Mutex::new(report),
+        });
+        self.0.jobs.insert(&id, &job)?;
+        let (catalog, who, warehouse) = (self.clone(), call.who.clone(), Arc::clone(warehouse));
+        tokio::spawn(async move {
+            // It is closed never.
+            let Ok(_turn) = catalog.0.jobs.turns.acquire().await else { return };
+            job.report.lock().state = JobState::Running;
+            for ident in &tables {
+                if job.is_cancelled() {
+                    break;
+                }
+                let work = Work { catalog: &catalog, who: &who, warehouse: &warehouse, ident };
+                if let Err(error) = Box::pin(work.run(&asked, &job)).await {
+                    let cause = &error as &dyn std::error::Error;
+                    tracing::warn!(error = cause, table = %ident, "a table is not looked after");
+                    job.fail(ident, &error.message);
+                }
+                job.report.lock().tables_done += 1;
+            }
+            let is_cancelled = job.is_cancelled();
+            let state = if is_cancelled { JobState::Cancelled } else { JobState::Done };
+            job.report.lock().state = state;
+        });
+        Ok(id)
+    }
+
+    /// How far a job is.
+    ///
+    /// # Errors
+    /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
+    pub fn maintenance(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<JobReport> {
+        Ok(self.job(who, warehouse, id)?.report.lock().clone())
+    }
+
+    /// Tells a job to stop before the next table, or the next step of one.
+    ///
+    /// # Errors
+    /// Those of [`Catalog::maintenance`].
+    pub fn cancel_maintenance(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<()> {
+        self.job(who, warehouse, id)?.is_cancelled.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn job(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<Arc<Job>> {
+        let found = self.0.jobs.all.lock().get(id).cloned();
+        let found = found.filter(|it| it.warehouse == *warehouse.id());
+        if found.as_ref().is_none_or(|it| it.owner != who.id) {
+            self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        }
+        found.ok_or_else(|| {
+            let shown: String = id.chars().take(100).collect();
+            Error::new(Kind::NotFound, format!("this server has no job {shown}"))
+        })
+    }
+
+    /// Tables of a namespace and of all that are in it, or of a warehouse.
+    async fn tables_within(
+        &self,
+        warehouse: &Warehouse,
+        namespace: Option<&NamespaceIdent>,
+    ) -> Result<Vec<TableIdent>> {
+        let (store, id) = (&self.0.store, warehouse.id());
+        let (mut tables, mut next) = (Vec::new(), Vec::new());
+        match namespace {
+            Some(namespace) => next.push(namespace.clone()),
+            None => next = store.namespaces(id, None, None, None).await?,
+        }
+        let mut seen = 0;
+        while let Some(namespace) = next.pop() {
+            seen += 1;
+            next.extend(store.namespaces(id, Some(&namespace), None, None).await?);
+            let kind = RelationKind::Table;
+            for name in store.relations(id, &namespace, kind, None, None).await? {
+                tables.push(TableIdent::new(namespace.clone(), &name)?);
+            }
+            if tables.len() > JOB_SCOPE_MAX || seen > JOB_SCOPE_MAX {
+                let message = format!("these are more than {JOB_SCOPE_MAX} tables or namespaces");
+                return Err(Error::new(Kind::BadRequest, message));
+            }
+        }
+        Ok(tables)
+    }
+}
+
+/// One table in a job's hands.
+struct Work<'a> {
+    catalog: &'a Catalog,
+    who: &'a Who,
+    warehouse: &'a Arc<Warehouse>,
+    ident: &'a TableIdent,
+}
+
+impl Work<'_> {
+    async fn run(&self, asked: &Maintenance, job: &Job) -> Result<()> {
+        if asked.actions.contains(&Action::ExpireSnapshots) {
+            self.expire(asked, job).await?;
+        }
+        if asked.actions.contains(&Action::CleanMetadata) && !job.is_cancelled() {
+            self.clean(asked.dry_run, job).await?;
+        }
+        Ok(())
+    }
+
+    /// The table as it is. Rights may have been taken back since the job began.
+    async fn target(&self) -> Result<(Arc<Entry>, Target)> {
+        let Work { catalog, who, warehouse, ident } = self;
+        catalog.allow(who, warehouse, Right::Manage, Object::Relation(ident))?;
+        let entry = catalog.entry(warehouse, RelationKind::Table, ident).await?;
+        let (doc, pointer) = table(&entry)?;
+        let relation = pointer.id.clone();
+        let reader = catalog.manifest_reader(warehouse);
+        let target = Target { reader, doc: Arc::new(doc.clone()), relation };
+        Ok((entry, target))
+    }
+
+    async fn expire(&self, asked: &Maintenance, job: &Job) -> Result<()> {
+        let mut tries = 0;
+        loop {
+            let (base, target) = self.target().await?;
+            let doc = &target.doc;
+            let gc = doc.properties.get("gc.enabled");
+            if gc.is_some_and(|it| it.eq_ignore_ascii_case("false")) {
+                let message = "nothing expires: its files are not its own (`gc.enabled` is false)";
+                job.fail(self.ident, message);
+                return Ok(());
+            }
+            let now_ms = i64::try_from(clock::wall_ms()).map_err(Error::internal)?;
+            let expiry = expiry(doc, now_ms)?;
+            if expiry.is_empty() {
+                return Ok(());
+            }
+            let files = match asked.delete_files {
+                true => self.doomed(&target, &expiry, job).await?,
+                false => Vec::new(),
+            };
+            if job.is_cancelled() {
+                return Ok(());
+            }
+            let is_done = asked.dry_run || self.commit(&base, &expiry).await?;
+            if !is_done {
+                if tries == RETRIES_MAX {
+                    let message = format!("Cannot commit {}: it changes all the time", self.ident);
+                    return Err(Error::new(Kind::CommitFailed, message));
+                }
+                tries += 1;
+                continue;
+            }
+            let ids: Vec<_> = expiry.snapshots.iter().map(ToString::to_string).collect();
+            job.add(self.ident, "snapshot", &ids);
+            job.add(self.ident, "ref", &expiry.refs);
+            self.remove(asked.dry_run, job, "file", files).await;
+            return Ok(());
+        }
+    }
+
+    /// Commits what has expired of a table that is still what it was; false when it is not.
+    async fn commit(&self, base: &Arc<Entry>, expiry: &Expiry) -> Result<bool> {
+        let Work { catalog, who, warehouse, ident } = self;
+        let _turn = catalog.turn(warehouse, ident).await;
+        let now = catalog.entry(warehouse, RelationKind::Table, ident).await?;
+        if now.pointer != base.pointer {
+            return Ok(false);
+        }
+        let stamp: Stamp = Call::of(who).stamp();
+        let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
+        let (doc, pointer) = table(base)?;
+        let mut updates: Vec<_> =
+            expiry.refs.iter().cloned().map(TableUpdate::RemoveSnapshotRef).collect();
+        updates.push(TableUpdate::RemoveSnapshots(expiry.snapshots.clone()));
+        let Some(next) = update::apply(doc, &updates, now_ms)? else { return Ok(true) };
+        let (next, fallen) = update::logged(next, doc, &pointer.location);
+        let written = documents::write(warehouse, &next, Some(&pointer.location)).await?;
+        let steps = vec![Step::Next { base: Arc::clone(base), written, fallen }];
+        let idents = std::slice::from_ref(*ident);
+        let landed = catalog.land(warehouse, &stamp, idents, steps).await;
+        catalog.0.feed.changed();
+        match landed {
+            Ok(_) => Ok(true),
+            Err(lost) if lost.is_to_another() => Ok(false),
+            Err(lost) => Err(lost.into_error()),
+        }
+    }
+
+    /// Files below the table's location that only snapshots lead to that have expired.
+    async fn doomed(&self, target: &Target, expiry: &Expiry, job: &Job) -> Result<Vec<String>> {
+        let doc: &TableDoc = &target.doc;
+        let (base, store) = (doc.location.parse::<Place>()?, &self.catalog.0.store);
+        if store.is_shared(&doc.location, &target.relation).await? {
+            job.fail(self.ident, "no files go: another table has files in its location");
+            return Ok(Vec::new());
+        }
+        let gone: HashSet<i64> = expiry.snapshots.iter().copied().collect();
+        let mut all = [HashSet::new(), HashSet::new()];
+        for (is_gone, all) in [true, false].into_iter().zip(&mut all) {
+            let mut known = HashSet::new();
+            for snapshot in doc.snapshots.iter().filter(|it| gone.contains(&it.id) == is_gone) {
+                if job.is_cancelled() {
+                    return Ok(Vec::new());
+                }
+                let list = list_of(snapshot)?;
+                let path = list.path().map(Arc::<str>::from);
+                let (catalog, who) = (self.catalog, self.who);
+                catalog.check_own(who, target, path.as_deref().into_iter()).await?;
+                let manifests = target.reader.manifests_of(list).await?;
+                catalog.check_own(who, target, manifests.paths()).await?;
+                all.extend(path);
+                let bounds = (is_gone, FILES_MAX);
+                target.reader.reach(&manifests, &mut known, all, bounds).await?;
+            }
+        }
+        let [gone, stay] = all;
+        // Each place has many names: what stays is compared by where it is.
+        let place = |it: &str| it.parse::<Place>().ok();
+        let stay: HashSet<_> =
+            stay.iter().filter_map(|it| place(it)).map(|it| it.to_string()).collect();
+        let is_free = |it: &Arc<str>| {
+            place(it).is_some_and(|it| it.is_below(&base) && !stay.contains(&it.to_string()))
+        };
+        let mut free: Vec<_> =
+            gone.iter().filter(|it| is_free(it)).map(ToString::to_string).collect();
+        free.sort();
+        Ok(free)
+    }
+
+    /// Metadata files that neither the table, its own log nor the catalog's leads to.
+    async fn clean(&self, dry_run: bool, job: &Job) -> Result<()> {
+        let (entry, target) = self.target().await?;
+        let (doc, pointer) = table(&entry)?;
+        let Some((directory, current)) = pointer.location.rsplit_once('/') else { return Ok(()) };
+        let (base, place) = (doc.location.parse::<Place>()?, directory.parse::<Place>()?);
+        let store = &self.catalog.0.store;
+        if !place.is_below(&base) || store.is_shared(directory, &target.relation).await? {
+            job.fail(self.ident, "no metadata files go: they are not in a directory of its own");
+            return Ok(());
+        }
+        let Some(number) = documents::own_number(current) else { return Ok(()) };
+        let names = self.warehouse.files().list(directory, METADATA_FILES_MAX).await?;
+        let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
+        let mut kept: HashSet<String> = logged.collect();
+        kept.extend(store.log_locations(&pointer.id).await?);
+        kept.insert(pointer.location.clone());
+        let kept: HashSet<String> = kept
+            .iter()
+            .filter_map(|it| it.parse::<Place>().ok())
+            .map(|it| it.to_string())
+            .collect();
+        let mut stale = Vec::new();
+        for name in names {
+            // Who is committing at this moment writes one that has a higher number.
+            if documents::own_number(&name).is_none_or(|it| it > number) {
+                continue;
+            }
+            let location = format!("{directory}/{name}");
+            let is_kept = location.parse::<Place>().is_ok_and(|it| kept.contains(&it.to_string()));
+            if !is_kept && !store.is_pointed_at(&location, "").await? {
+                stale.push(location);
+            }
+        }
+        stale.sort();
+        self.remove(dry_run, job, "metadata-file", stale).await;
+        Ok(())
+    }
+
+    /// Removes files, several at a time, unless they are only to be listed.
+    async fn remove(&self, dry_run: bool, job: &Job, kind: &'static str, files: Vec<String>) {
+        if dry_run {
+            job.add(self.ident, kind, &files);
+            return;
+        }
+        let remove = |location: String| async move {
+            if job.is_cancelled() {
+                return;
+            }
+            match self.warehouse.files().delete(&location).await {
+                Ok(()) => job.add(self.ident, kind, &[location]),
+                Err(error) => job.fail(self.ident, format!("{location}: {}", error.message)),
+            }
+        };
+        stream::iter(files).for_each_concurrent(DELETES_AT_ONCE, remove).await;
+    }
+}
