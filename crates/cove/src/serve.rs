@@ -18,7 +18,7 @@ use node::data_dir::DataDir;
 use node::drain::Drain;
 use node::http::{self, Face, Listener, Shell};
 use node::store::Store;
-use node::telemetry::{self, HttpMetrics, LogFormat, Metrics};
+use node::telemetry::{self, HttpMetrics, LogFormat, Metrics, Registry};
 use sandbox::{Engine, Launched};
 use tokio::runtime::Runtime;
 use toml::Value;
@@ -159,15 +159,8 @@ impl Parts<'_> {
         let mut registry = telemetry::registry(env!("CARGO_PKG_VERSION"));
         let http_metrics = HttpMetrics::new(&mut registry);
         engine::register(engine, &mut registry);
-        let executions = config.executions.clone();
-        let service = Service::new(
-            engine.clone(),
-            languages.clone(),
-            executions,
-            self.capacity,
-            &mut registry,
-        );
-        let service = service.context("failed to start executions")?;
+        let limits = (config.executions.clone(), self.capacity);
+        let service = begin_executions(engine, &languages, limits, &mut registry)?;
         let store = Store::open(storage.store, &mut registry);
         let store = store.await.context("failed to open the store")?;
         let settings = config.executions.jobs.clone();
@@ -228,6 +221,16 @@ impl Parts<'_> {
         store.close().await;
         data_dir.remove_addresses().context("failed to remove the addresses")
     }
+}
+
+fn begin_executions(
+    engine: &Engine,
+    languages: &Languages,
+    (limits, capacity): (executions::Config, Capacity),
+    registry: &mut Registry,
+) -> Result<Service> {
+    let service = Service::new(engine.clone(), languages.clone(), limits, capacity, registry);
+    service.context("failed to start executions")
 }
 
 /// What of the bouncer and the catalog goes on beside serving, where they are there.

@@ -56,7 +56,7 @@ pub(super) async fn obey(server: &Remote, is_json: bool, command: &WarehouseComm
 
 /// What was typed of a warehouse, laid over what a file says.
 fn body(settings: &WarehouseSettings) -> Result<Map<String, Value>> {
-    let from = settings.from.as_deref().map(|path| read(path)).transpose()?;
+    let from = settings.from.as_deref().map(read).transpose()?;
     let mut body = match from {
         None => Map::new(),
         Some(Value::Object(body)) => body,
