@@ -1,7 +1,7 @@
 //! Avro's object container files, as manifests are: a schema, then blocks of records.
 //!
 //! The bytes are somebody else's. Every length is compared with what is left, every block with
-//! what it may become when it is unpacked, and every record with how many values it may have.
+//! what it may become when it is unpacked, and values with the bytes that they are made of.
 
 mod schema;
 
@@ -18,6 +18,15 @@ pub(super) const UNPACKED_BYTES_MAX: usize = 128 << 20;
 
 /// Values of one record, those within values included: six pairs for each of 100,000 columns.
 const VALUES_MAX: usize = 2_000_000;
+
+/// Values of a file for each byte of its blocks: one of a union are two, and records take none.
+const VALUES_OF_BYTE_MAX: usize = 4;
+
+/// Values of a file beside those.
+const VALUES_FREE: usize = 1_000;
+
+/// Items of a list that take no bytes: no format has a use for them.
+const EMPTY_ITEMS_MAX: usize = 16;
 
 /// Records and lists within each other.
 const DEPTH_MAX: usize = 32;
@@ -204,7 +213,7 @@ impl<'a> Container<'a> {
         mut self,
         mut take: impl FnMut(&Datum<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut left = UNPACKED_BYTES_MAX;
+        let (mut left, mut values) = (UNPACKED_BYTES_MAX, VALUES_FREE);
         while !self.blocks.0.is_empty() {
             let (count, packed) = (self.blocks.length()?, self.blocks.bytes()?);
             if self.blocks.array::<SYNC_BYTES>()? != self.sync {
@@ -220,13 +229,16 @@ impl<'a> Container<'a> {
             };
             left =
                 left.checked_sub(block.len()).ok_or(AvroError("the file is too long unpacked"))?;
+            values = values.saturating_add(block.len().saturating_mul(VALUES_OF_BYTE_MAX));
             let mut cursor = Cursor(block);
             for _ in 0..count {
                 if cursor.0.is_empty() {
                     return Err(CUT.into());
                 }
-                let mut reader = Reader { schema: &self.schema, values: VALUES_MAX };
+                let of_record = values.min(VALUES_MAX);
+                let mut reader = Reader { schema: &self.schema, values: of_record };
                 take(&reader.value(self.schema.root(), &mut cursor, 0)?)?;
+                values = values.saturating_sub(of_record - reader.values);
             }
             if !cursor.0.is_empty() {
                 return Err(AvroError("a block has more than its records").into());
@@ -264,7 +276,7 @@ impl Reader<'_> {
         if depth > DEPTH_MAX {
             return Err(AvroError("a value is nested too deeply"));
         }
-        self.values = self.values.checked_sub(1).ok_or(AvroError("a record is too long"))?;
+        self.values = self.values.checked_sub(1).ok_or(AvroError("there are too many values"))?;
         let schema = self.schema;
         Ok(match schema.node(node)? {
             Node::Null => Datum::Null,
@@ -306,17 +318,22 @@ impl Reader<'_> {
         depth: usize,
         is_map: bool,
     ) -> Read<Vec<Datum<'a>>> {
-        let mut items = Vec::new();
+        let (mut items, mut empty) = (Vec::new(), 0);
         loop {
             let count = cursor.items()?;
             if count == 0 {
                 return Ok(items);
             }
             for _ in 0..count {
+                let before = cursor.0.len();
                 if is_map {
                     cursor.text()?;
                 }
                 items.push(self.value(node, cursor, depth + 1)?);
+                empty += usize::from(cursor.0.len() == before);
+                if empty > EMPTY_ITEMS_MAX {
+                    return Err(AvroError("items of a list have no bytes"));
+                }
             }
         }
     }

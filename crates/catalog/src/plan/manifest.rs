@@ -14,6 +14,15 @@ pub(super) const MANIFESTS_MAX: usize = 100_000;
 /// Files of a manifest at the most.
 pub(super) const ENTRIES_MAX: usize = 1_000_000;
 
+/// Bytes that a manifest list may take in memory, about.
+const LIST_WEIGHT_MAX: usize = 128 << 20;
+
+/// Bytes that a manifest may take in memory, about.
+const MANIFEST_WEIGHT_MAX: usize = 256 << 20;
+
+/// Bytes that a value of variable length takes in memory beside its own.
+const BOX_BYTES: usize = 16;
+
 type Read<T> = Result<T, AvroError>;
 
 const NO_PATH: AvroError = AvroError("an entry has no path");
@@ -55,6 +64,14 @@ impl ManifestRef {
             partitions: None,
             first_row_id: None,
         }
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub(super) fn weight(&self) -> usize {
+        let length = |it: &Option<Box<[u8]>>| it.as_ref().map_or(0, |it| BOX_BYTES + it.len());
+        let summary = |it: &Summary| size_of::<Summary>() + length(&it.lower) + length(&it.upper);
+        let summaries = self.partitions.iter().flatten().map(summary).sum::<usize>();
+        size_of::<ManifestRef>() + BOX_BYTES + self.path.len() + summaries
     }
 }
 
@@ -166,9 +183,13 @@ impl Entry {
 /// Reads a manifest list.
 ///
 /// # Errors
-/// When it is none.
+/// When it is none, or goes beyond a limit.
 pub(super) fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
-    let mut all = Vec::new();
+    list_within(bytes, LIST_WEIGHT_MAX)
+}
+
+fn list_within(bytes: &[u8], weight_max: usize) -> Read<Vec<ManifestRef>> {
+    let (mut all, mut weight) = (Vec::new(), 0_usize);
     Container::open(bytes)?.each(|row| {
         if all.len() == MANIFESTS_MAX {
             return Err(AvroError("the manifest list has too many manifests"));
@@ -177,7 +198,7 @@ pub(super) fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
         let files = |id: i32| count(id).and_then(|it| u64::try_from(it).ok());
         let path = row.field(500).and_then(text).ok_or(NO_PATH)?;
         let partitions = row.field(507).map(summaries).transpose()?;
-        all.push(ManifestRef {
+        let manifest = ManifestRef {
             path: path.into(),
             spec_id: Some(count(502).map_or(Ok(0), i32::try_from).map_err(|_| NO_PATH)?),
             has_deletes: count(517) == Some(1),
@@ -186,7 +207,12 @@ pub(super) fn read_list(bytes: &[u8]) -> Read<Vec<ManifestRef>> {
             live: files(504).zip(files(505)).map(|(added, old)| added.saturating_add(old)),
             partitions,
             first_row_id: count(520),
-        });
+        };
+        weight = weight.saturating_add(manifest.weight());
+        if weight > weight_max {
+            return Err(AvroError("the manifest list takes too much memory"));
+        }
+        all.push(manifest);
         Ok(())
     })?;
     Ok(all)
@@ -209,8 +235,12 @@ fn summaries(all: &Datum<'_>) -> Read<Vec<Summary>> {
 /// Reads a manifest.
 ///
 /// # Errors
-/// When it is none.
+/// When it is none, or goes beyond a limit.
 pub(super) fn read(bytes: &[u8]) -> Read<Manifest> {
+    read_within(bytes, MANIFEST_WEIGHT_MAX)
+}
+
+fn read_within(bytes: &[u8], weight_max: usize) -> Read<Manifest> {
     let container = Container::open(bytes)?;
     let spec_id = container.entry("partition-spec-id").and_then(|it| it.parse().ok());
     let (mut entries, mut weight, mut rows) = (Vec::new(), 0_usize, 0_i64);
@@ -230,7 +260,10 @@ pub(super) fn read(bytes: &[u8]) -> Read<Manifest> {
         if inherits {
             rows = rows.saturating_add(file.records);
         }
-        weight = weight.saturating_add(weight_of(&file));
+        weight = weight.saturating_add(size_of::<Entry>()).saturating_add(file.weight());
+        if weight > weight_max {
+            return Err(AvroError("the manifest takes too much memory"));
+        }
         entries.push(Entry {
             status,
             snapshot_id: row.field(1).and_then(Datum::as_i64),
@@ -349,11 +382,77 @@ fn partition(row: &Datum<'_>) -> Read<Vec<(i32, Option<Value>)>> {
     fields.iter().map(field).collect()
 }
 
-fn weight_of(file: &ContentFile) -> usize {
-    let counts = [&file.column_sizes, &file.value_counts, &file.null_counts, &file.nan_counts];
-    let counts: usize = counts.iter().map(|it| 16 * it.len()).sum();
-    let bounds = file.lower.iter().chain(&*file.upper).map(|(_, it)| 24 + it.len());
-    let texts = file.path.len() + file.referenced.as_ref().map_or(0, |it| it.len());
-    let lists = 48 * file.partition.len() + 8 * file.split_offsets.len();
-    size_of::<ContentFile>() + size_of::<Entry>() + counts + bounds.sum::<usize>() + texts + lists
+impl ContentFile {
+    /// Bytes that it takes in memory, about.
+    pub(super) fn weight(&self) -> usize {
+        let counts = [&self.column_sizes, &self.value_counts, &self.null_counts, &self.nan_counts];
+        let counts: usize = counts.iter().map(|it| size_of::<(i32, i64)>() * it.len()).sum();
+        let bounds = self.lower.iter().chain(&*self.upper);
+        let bounds = bounds.map(|(_, it)| size_of::<(i32, Box<[u8]>)>() + BOX_BYTES + it.len());
+        let value = |it: &Option<Value>| match it {
+            Some(Value::Text(text)) => text.len(),
+            Some(Value::Bytes(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        let fields = self.partition.iter();
+        let fields = fields.map(|(_, it)| size_of::<(i32, Option<Value>)>() + value(it));
+        let texts = self.path.len()
+            + self.format.len()
+            + self.referenced.as_ref().map_or(0, |it| it.len())
+            + self.key_metadata.as_ref().map_or(0, |it| it.len());
+        let lists = 8 * self.split_offsets.len() + 4 * self.equality_ids.len();
+        let values = counts + bounds.sum::<usize>() + fields.sum::<usize>();
+        size_of::<ContentFile>() + values + texts + lists
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::tests::Writer;
+    use super::*;
+
+    #[test]
+    fn what_takes_too_much_memory_is_refused() {
+        let field = |id: i32, name: &str, kind: &serde_json::Value| json!({"field-id": id, "name": name, "type": kind});
+        let list_of = |items: serde_json::Value| json!({"type": "array", "items": items});
+        let has_null = field(509, "contains_null", &json!("boolean"));
+        let summary = json!({"type": "record", "name": "r508", "fields": [has_null]});
+        let list = json!({"type": "record", "name": "manifest_file", "fields": [
+            field(500, "manifest_path", &json!("string")),
+            field(507, "partitions", &list_of(summary)),
+        ]});
+        let summaries = vec![json!({"contains_null": true}); 1_000];
+        let row = json!({"manifest_path": "m", "partitions": summaries});
+        let list = Writer::new(&list, "null").record(&row).record(&row).bytes();
+        let weight = 2 * list_within(&list, usize::MAX).unwrap()[0].weight();
+        assert!(weight > 2_000 * size_of::<Summary>(), "{weight}");
+        assert_eq!(list_within(&list, weight).unwrap().len(), 2);
+        let error = list_within(&list, weight - 1).unwrap_err();
+        assert_eq!(error.0, "the manifest list takes too much memory");
+
+        let pair = json!({"type": "record", "name": "k1_v2", "fields": [
+            field(126, "key", &json!("int")), field(127, "value", &json!("bytes")),
+        ]});
+        let file = json!({"type": "record", "name": "r2", "fields": [
+            field(100, "file_path", &json!("string")),
+            field(101, "file_format", &json!("string")),
+            field(103, "record_count", &json!("long")),
+            field(104, "file_size_in_bytes", &json!("long")),
+            field(125, "lower_bounds", &list_of(pair)),
+        ]});
+        let schema = json!({"type": "record", "name": "manifest_entry", "fields": [
+            field(0, "status", &json!("int")), field(2, "data_file", &file),
+        ]});
+        let bounds = vec![json!({"key": 1, "value": [1]}); 1_000];
+        let row = json!({"status": 1, "data_file": {"file_path": "f", "file_format": "PARQUET",
+            "record_count": 1, "file_size_in_bytes": 1, "lower_bounds": bounds}});
+        let manifest = Writer::new(&schema, "null").record(&row).record(&row).bytes();
+        let weight = read_within(&manifest, usize::MAX).unwrap().weight;
+        assert!(weight > 2_000 * size_of::<(i32, Box<[u8]>)>(), "{weight}");
+        assert_eq!(read_within(&manifest, weight).unwrap().entries.len(), 2);
+        let error = read_within(&manifest, weight - 1).unwrap_err();
+        assert_eq!(error.0, "the manifest takes too much memory");
+    }
 }

@@ -218,6 +218,26 @@ fn what_is_no_file_is_refused_by_its_reason() {
     long(&mut many, 1 << 40);
     nulls.records.push(many);
     check(&nulls.bytes(), "the file ends too early");
+    // Without bytes there are few values, in a list and elsewhere.
+    for items in [json!("null"), nothing] {
+        let mut empty = Writer::new(&json!({"type": "array", "items": items}), "deflate");
+        let mut record = Vec::new();
+        long(&mut record, 1_000_000);
+        record.resize(1_100_000, 0);
+        empty.records.push(record);
+        check(&empty.bytes(), "items of a list have no bytes");
+    }
+    let field = |at: usize| json!({"name": format!("f{at}"), "type": "null"});
+    let fields: Vec<Value> = (0..VALUES_FREE / 2).map(field).collect();
+    let mut wide = Writer::new(
+        &json!({"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"},
+            {"name": "b", "type": {"type": "record", "name": "s", "fields": fields}}]}),
+        "null",
+    );
+    wide.records.push(vec![0]);
+    assert_eq!(read(&wide.bytes()).unwrap().len(), 1);
+    wide.records.extend([vec![0], vec![0]]);
+    check(&wide.bytes(), "there are too many values");
 }
 
 proptest! {
