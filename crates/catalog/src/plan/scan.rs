@@ -14,7 +14,7 @@ use super::request::{Restriction, ScanRequest};
 use crate::doc::{Snapshot, TableDoc, part};
 use crate::error::{Error, Kind, Result};
 use crate::json::Fragment;
-use crate::schema::Columns;
+use crate::schema::{Column, Columns};
 
 /// Snapshots of an incremental scan at the most.
 pub const SNAPSHOTS_MAX: usize = 10_000;
@@ -47,6 +47,8 @@ pub(crate) struct Scan {
     pub(super) specs: Specs,
     pub(super) columns: Columns,
     pub(super) filter: Bound,
+    /// What of it may leave out files by what was counted of their rows.
+    counted: Bound,
     pub(super) stats: Vec<i32>,
     min_rows: Option<i64>,
     /// The snapshots whose new files are asked for; none when all files are.
@@ -81,10 +83,14 @@ impl Scan {
         let schema = schema.ok_or_else(|| Error::internal("a table has no schema"))?;
         let columns = Columns::read(&schema.raw).map_err(Error::internal)?;
         let Restriction { filter, hidden, is_trusted } = &request.restriction;
+        let hidden = &with_those_within(hidden, doc, &columns)?;
         // What a policy says is about the values as they are.
         let restriction = Bound::new(filter, &columns, true, &BTreeSet::new())?;
         let asked = Bound::new(&request.filter, &columns, request.is_case_sensitive, hidden)?;
-        let filter = asked.and(restriction);
+        let is_partial = restriction != Bound::Constant(true);
+        let filter = asked.and(restriction.clone());
+        // Counts are of all rows of a file: filters could ask for those that may not be read.
+        let counted = if is_partial && !is_trusted { restriction } else { filter.clone() };
         let named = |name: &String| {
             let reference = Reference::Name(name.clone());
             find(&columns, &reference, request.is_case_sensitive).map(|column| column.id)
@@ -102,6 +108,7 @@ impl Scan {
             specs,
             columns,
             filter,
+            counted,
             stats,
             min_rows: request.min_rows,
             added_in,
@@ -261,7 +268,7 @@ impl Scan {
                 return Err(Error::new(Kind::Validation, message));
             };
             if may_match_partition(&self.filter, spec, &live.file)
-                && may_match_rows(&self.filter, &live.file)
+                && may_match_rows(&self.counted, &live.file)
             {
                 page.add(&live)?;
             }
@@ -289,6 +296,27 @@ impl Scan {
         }
         parts
     }
+}
+
+/// These columns and all within them, in every schema that the table has had: files may still be
+/// partitioned by a column that is gone.
+fn with_those_within(
+    hidden: &BTreeSet<i32>,
+    doc: &TableDoc,
+    columns: &Columns,
+) -> Result<BTreeSet<i32>> {
+    let mut all = hidden.clone();
+    let mut extend = |columns: &Columns| {
+        let is_within = |it: &Column| columns.around(it).any(|it| hidden.contains(&it.id));
+        all.extend(columns.list.iter().filter(|it| is_within(it)).map(|it| it.id));
+    };
+    extend(columns);
+    if !hidden.is_empty() {
+        for schema in &doc.schemas {
+            extend(&Columns::read(&schema.raw).map_err(Error::internal)?);
+        }
+    }
+    Ok(all)
 }
 
 /// The snapshots whose lists are read, and those whose new files are asked for.
