@@ -53,7 +53,7 @@ use bytes::Bytes;
 use node::http::{self, Face, Upload};
 
 pub use self::answer::{from_shell, render as render_error};
-use self::audit::Trace;
+use self::audit::{Given, Trace};
 pub use self::operations::{Op, Operation, PREFIX, operations};
 pub use self::request::BODY_BYTES_MAX;
 use self::request::Input;
@@ -137,7 +137,7 @@ async fn answer(ground: &Ground, op: Op, request: Request) -> Response {
             Err(error) => refusable(Err(error)),
         },
     };
-    trace.write(ground, op, who.as_ref(), (response.status().as_u16(), refusal));
+    trace.write(ground, op, who.as_ref(), (&response, refusal));
     response
 }
 
@@ -160,7 +160,12 @@ async fn perform(ground: &Ground, op: Op, who: Who, request: Request) -> Result<
     };
     let input = Input::new(ground, who, &parts, &params, body)?;
     input.seek_warehouse().await?;
-    carry_out(op, &input).await
+    let mut response = carry_out(op, &input).await?;
+    // That nothing has changed gives nothing.
+    if input.has_given() && response.status().is_success() {
+        response.extensions_mut().insert(Given);
+    }
+    Ok(response)
 }
 
 #[expect(clippy::too_many_lines, reason = "a line for each operation that there is")]

@@ -60,7 +60,7 @@ pub use self::maintenance::{
     JobReport, JobState, METADATA_FILES_MAX, Maintenance, RUNNING_MAX,
 };
 pub use self::namespaces::{PROPERTIES_BYTES_MAX, PROPERTIES_MAX};
-pub use self::past::READS_MAX;
+pub use self::past::{AsOf, READS_MAX};
 pub use self::plans::{
     MANIFESTS_AT_ONCE_MAX, PLAN_LIFETIME, PLANS_BYTES_MAX, PLANS_MAX, PLANS_OF_PRINCIPAL_MAX,
 };

@@ -13,6 +13,10 @@ use crate::access::{AuditFilter, Origin};
 use crate::error::{Error, Kind, Result};
 use crate::service::Who;
 
+/// Marks an answer that has credentials.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Given;
+
 /// What of a request has to be known when it was answered. Nothing is copied for it.
 pub(super) struct Trace {
     request: Option<RequestId>,
@@ -30,16 +34,19 @@ impl Trace {
         }
     }
 
-    /// Has the request written down if it was one to change something, or was refused.
+    /// Has the request written down if it was one to change something, gave credentials away, or was
+    /// refused.
     pub(super) fn write(
         self,
         ground: &Ground,
         op: Op,
         who: Option<&Who>,
-        (status, refusal): (u16, Option<&'static str>),
+        (response, refusal): (&Response, Option<&'static str>),
     ) {
+        let status = response.status().as_u16();
+        let has_given = response.extensions().get::<Given>().is_some();
         // 419: the token has ended.
-        if !changes(op) && !matches!(status, 401 | 403 | 419) {
+        if !changes(op) && !has_given && !matches!(status, 401 | 403 | 419) {
             return;
         }
         let origin = Origin {

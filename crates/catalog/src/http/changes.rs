@@ -1,15 +1,16 @@
 //! Changes: a page of them as JSON, or all as they happen, as server-sent events or on a WebSocket.
 
 use std::convert::Infallible;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use axum::extract::{FromRequestParts as _, WebSocketUpgrade};
-use axum::http::header;
+use axum::http::{HeaderMap, header};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use node::clock;
 use node::drain::Drain;
 use node::http::last_event_id;
 use serde::Serialize;
@@ -17,12 +18,16 @@ use tokio::time;
 
 use super::answer::{self, from_shell};
 use super::request::Input;
+use crate::access::Access;
 use crate::error::{Error, Kind, Result};
 use crate::ident::TableIdent;
 use crate::service::{CHANGES_DEFAULT, CHANGES_MAX, Change, Filter, Follow};
 
 /// How often a sign of life is sent.
 const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// How often a follower is identified again: what was taken from it ends what it is told.
+const IDENTIFY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// How long a follower on a WebSocket may leave changes unread.
 const SEND_TIMEOUT: Duration = Duration::from_secs(30);
@@ -89,14 +94,15 @@ pub(super) async fn changes(input: &Input<'_>) -> Result<Response> {
     let drain = drain.ok_or_else(|| Error::internal("changes are routed outside of the shell"))?;
     if !is_socket {
         let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
-        return Ok(server_sent(follow, drain));
+        return Ok(server_sent(Follower::new(input, follow, drain)));
     }
     let mut parts = input.parts.clone();
     let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &()).await;
     let upgrade = upgrade.map_err(|error| Error::new(Kind::BadRequest, error.to_string()))?;
     let follow = catalog.follow(&input.who, &warehouse, filter, after).await?;
     let upgrade = upgrade.max_message_size(MESSAGE_BYTES_MAX).max_frame_size(MESSAGE_BYTES_MAX);
-    Ok(upgrade.on_upgrade(move |socket| talk(socket, follow, drain)))
+    let follower = Follower::new(input, follow, drain);
+    Ok(upgrade.on_upgrade(move |socket| talk(socket, follower)))
 }
 
 /// The number after which changes are wanted: of the query, or that an event had that came last.
@@ -139,31 +145,56 @@ enum End {
     Refused(Error),
 }
 
-/// The next changes, or why there are none any more.
-async fn next(follow: &mut Follow, drain: &Drain) -> std::result::Result<Vec<Change>, End> {
-    let changes = tokio::select! {
-        changes = follow.next() => changes.map_err(End::Refused)?,
-        () = drain.begun() => None,
-    };
-    changes.ok_or(End::Later)
+/// Somebody who is told of changes as long as what he showed is good.
+struct Follower {
+    follow: Follow,
+    drain: Drain,
+    access: Access,
+    headers: HeaderMap,
+    /// When he is identified again.
+    due: Instant,
 }
 
-fn server_sent(follow: Follow, drain: Drain) -> Response {
-    let answer = Sse::new(events(follow, drain)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
+impl Follower {
+    fn new(input: &Input<'_>, follow: Follow, drain: Drain) -> Follower {
+        let (access, headers) = (input.ground.access.clone(), input.parts.headers.clone());
+        Follower { follow, drain, access, headers, due: clock::now() + IDENTIFY_INTERVAL }
+    }
+
+    /// The next changes, or why there are none any more. Dropping the future puts off nothing: who
+    /// is due to be identified is told nothing before.
+    async fn next(&mut self) -> std::result::Result<Vec<Change>, End> {
+        loop {
+            if clock::now() >= self.due {
+                let who = self.access.identify(&self.headers).await.map_err(End::Refused)?;
+                self.follow.set_who(who);
+                self.due = clock::now() + IDENTIFY_INTERVAL;
+            }
+            let changes = tokio::select! {
+                changes = self.follow.next() => changes.map_err(End::Refused)?,
+                () = self.drain.begun() => None,
+                () = time::sleep_until(self.due.into()) => continue,
+            };
+            return changes.ok_or(End::Later);
+        }
+    }
+}
+
+fn server_sent(follower: Follower) -> Response {
+    let answer = Sse::new(events(follower)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
     // Proxies must hand events on as they come.
     ([("x-accel-buffering", "no")], answer).into_response()
 }
 
 fn events(
-    follow: Follow,
-    drain: Drain,
+    follower: Follower,
 ) -> impl Stream<Item = std::result::Result<sse::Event, Infallible>> + Send {
-    let batches = stream::unfold(Some((follow, drain)), |state| async move {
-        let (mut follow, drain) = state?;
-        match next(&mut follow, &drain).await {
+    let batches = stream::unfold(Some(follower), |state| async move {
+        let mut follower = state?;
+        match follower.next().await {
             Ok(changes) => {
                 let shown: Vec<_> = changes.iter().map(|it| Ok(event(it))).collect();
-                Some((shown, Some((follow, drain))))
+                Some((shown, Some(follower)))
             }
             Err(End::Later) => None,
             Err(End::Refused(error)) => {
@@ -183,15 +214,15 @@ fn event(change: &Change) -> sse::Event {
 }
 
 /// Sends changes until one side goes away, and says why when it is this one.
-async fn talk(socket: WebSocket, mut follow: Follow, drain: Drain) {
+async fn talk(socket: WebSocket, mut follower: Follower) {
     let (mut sink, mut source) = socket.split();
     let mut beat = time::interval(HEARTBEAT);
     let (code, reason) = loop {
         let messages = tokio::select! {
-            next = next(&mut follow, &drain) => match next {
+            next = follower.next() => match next {
                 Ok(changes) => changes.iter().map(text).collect(),
                 Err(End::Later) => {
-                    break (close_code::AWAY, format!("come back with after={}", follow.after()));
+                    break (close_code::AWAY, format!("come back with after={}", follower.follow.after()));
                 }
                 Err(End::Refused(error)) => break (closing(error.kind), error.message),
             },
@@ -236,7 +267,7 @@ fn text(change: &Change) -> Message {
 fn closing(kind: Kind) -> u16 {
     match kind {
         Kind::Gone => CLOSE_GONE,
-        Kind::Forbidden => close_code::POLICY,
+        Kind::Forbidden | Kind::NotAuthorized | Kind::AuthenticationTimeout => close_code::POLICY,
         _ => close_code::ERROR,
     }
 }

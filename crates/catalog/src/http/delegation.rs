@@ -56,11 +56,8 @@ pub(super) async fn tail(
     ident: &TableIdent,
     entry: &Entry,
 ) -> Result<Tail> {
-    let mut tail = Tail::default();
+    let mut tail = settings(warehouse);
     let Some(storage) = warehouse.storage() else { return Ok(tail) };
-    for (name, value) in storage.client_config() {
-        tail.configure(name, value);
-    }
     // Files show all of a table.
     let catalog = &input.ground.catalog;
     if catalog.require_unrestricted(&input.who, warehouse, ident).is_err() {
@@ -76,6 +73,7 @@ pub(super) async fn tail(
         Some(Way::Vended) => {
             let vended = catalog.vend(&input.who, warehouse, ident, entry).await?;
             if let Some(vended) = vended {
+                input.note_given();
                 // Old clients look there.
                 for (name, value) in config(warehouse, ident, &vended) {
                     tail.configure(name, value);
@@ -95,6 +93,15 @@ pub(super) async fn tail(
         }
     }
     Ok(tail)
+}
+
+/// What clients have to know of the store, and nothing that lets them in.
+pub(super) fn settings(warehouse: &Warehouse) -> Tail {
+    let mut tail = Tail::default();
+    for (name, value) in warehouse.storage().map(|it| it.client_config()).unwrap_or_default() {
+        tail.configure(name, value);
+    }
+    tail
 }
 
 /// What the client asks for. What is not known here may be known elsewhere.

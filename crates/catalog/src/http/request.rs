@@ -1,6 +1,7 @@
 //! What a request says: path, query, headers, body.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{Query, RawPathParams};
 use axum::http::header::{ACCEPT_ENCODING, IF_NONE_MATCH};
@@ -32,6 +33,8 @@ pub(super) struct Input<'a> {
     params: &'a RawPathParams,
     query: Vec<(String, String)>,
     body: Bytes,
+    /// Whether the answer has credentials.
+    has_given: AtomicBool,
 }
 
 impl<'a> Input<'a> {
@@ -44,7 +47,18 @@ impl<'a> Input<'a> {
     ) -> Result<Input<'a>> {
         let Query(query) = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri)
             .map_err(|_| Error::new(Kind::BadRequest, "the query is malformed"))?;
-        Ok(Input { ground, who, parts, params, query, body })
+        let has_given = AtomicBool::new(false);
+        Ok(Input { ground, who, parts, params, query, body, has_given })
+    }
+
+    /// The answer has credentials: that is written down of any operation.
+    pub(super) fn note_given(&self) {
+        self.has_given.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the answer has credentials.
+    pub(super) fn has_given(&self) -> bool {
+        self.has_given.load(Ordering::Relaxed)
     }
 
     /// A part of the path, decoded.

@@ -101,12 +101,21 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     };
     check_referenced_by(input)?;
     let (catalog, kind) = (&input.ground.catalog, RelationKind::Table);
-    let entry = match as_of(input)? {
-        Some(moment) => catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?,
-        None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
+    let (entry, mut tail, today) = match as_of(input)? {
+        Some(moment) => {
+            let what = (kind, &ident);
+            let found = catalog.load_at(&input.who, &warehouse, what, moment).await?;
+            // No way to files: they are of today's table, of which its own name tells.
+            (found.entry, delegation::settings(&warehouse), found.today)
+        }
+        None => {
+            let entry = catalog.load(&input.who, &warehouse, kind, &ident).await?;
+            let tail = delegation::tail(input, &warehouse, &ident, &entry).await?;
+            (entry, tail, Some(ident))
+        }
     };
-    let mut tail = delegation::tail(input, &warehouse, &ident, &entry).await?;
-    if let Some(restrictions) = catalog.restrictions_for(&input.who, &warehouse, &ident) {
+    let restrictions = today.map(|it| catalog.restrictions_for(&input.who, &warehouse, &it));
+    if let Some(restrictions) = restrictions.flatten() {
         tail.put("read-restrictions", &*restrictions)?;
     }
     let end = tail.finish()?;

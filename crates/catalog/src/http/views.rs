@@ -26,7 +26,9 @@ pub(super) async fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, ident) = (input.warehouse()?, input.ident("view")?);
     let (catalog, kind) = (&input.ground.catalog, RelationKind::View);
     let entry = match as_of(input)? {
-        Some(moment) => catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?,
+        Some(moment) => {
+            catalog.load_at(&input.who, &warehouse, (kind, &ident), moment).await?.entry
+        }
         None => catalog.load(&input.who, &warehouse, kind, &ident).await?,
     };
     answer::document(input, &entry, Snapshots::All, &End::default()).await

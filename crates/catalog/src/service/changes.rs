@@ -4,6 +4,7 @@
 //! it, so that a slow one costs nothing and loses nothing, unless it is slower than the log is
 //! kept. Changes made here wake it at once, those of other servers within [`POLL`].
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -197,14 +198,16 @@ impl Catalog {
         for _ in 0..STEPS_MAX {
             let lines = self.0.store.log(warehouse.id(), page.next_after, LINES_MAX).await?;
             let is_last = lines.len() < LINES_MAX;
-            for line in lines {
+            let changes = lines.into_iter().map(|line| Change::new(line, who.operator));
+            let changes = changes.collect::<Result<Vec<_>>>()?;
+            let names = self.names_today(who, warehouse, filter, &changes).await?;
+            for change in changes {
                 if page.changes.len() == limit {
                     return Ok(page);
                 }
-                page.next_after = line.seq;
-                let change = Change::new(line, who.operator)?;
+                page.next_after = change.seq;
                 if filter.wants(&change) {
-                    page.changes.extend(self.shown(who, warehouse, change));
+                    page.changes.extend(self.shown(who, warehouse, &names, change));
                 }
             }
             if is_last {
@@ -260,15 +263,50 @@ impl Catalog {
         self.allow(who, warehouse, Right::Read, object)
     }
 
-    /// A change as a principal may see it; nothing when it may see none of it.
-    fn shown(&self, who: &Who, warehouse: &Warehouse, mut change: Change) -> Option<Change> {
+    /// What tables and views of changes are called now. Operators see all of them by any name.
+    async fn names_today(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        filter: &Filter,
+        changes: &[Change],
+    ) -> Result<HashMap<String, TableIdent>> {
+        if who.operator {
+            return Ok(HashMap::new());
+        }
+        let wanted = changes.iter().filter(|it| filter.wants(it));
+        let ids: BTreeSet<String> = wanted.filter_map(|it| it.id.clone()).collect();
+        self.0.store.names_today(warehouse.id(), ids).await
+    }
+
+    /// A change as a principal may see it; nothing when it may see none of it. Rights on a name are
+    /// those on what has it now: it says nothing of what had it before, of which only rights on the
+    /// namespace do.
+    fn shown(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        names: &HashMap<String, TableIdent>,
+        mut change: Change,
+    ) -> Option<Change> {
         let may = |object: Object<'_>| self.allow(who, warehouse, Right::Read, object).is_ok();
+        let today = change.id.as_ref().and_then(|id| names.get(id));
+        let is_read = today.is_some_and(|ident| may(Object::Relation(ident)));
+        let sees = |ident: &TableIdent| match is_read {
+            true => may(Object::Relation(ident)),
+            false => may(Object::Namespace(&ident.namespace)),
+        };
         let sees_place = match (change.place(), &change.namespace) {
-            (Some(ident), _) => may(Object::Relation(&ident)),
+            (Some(ident), _) => sees(&ident),
             (None, Some(namespace)) => may(Object::Namespace(namespace)),
             (None, None) => false,
         };
-        let sees_target = change.to.as_ref().is_some_and(|to| may(Object::Relation(to)));
+        let sees_target = change.to.as_ref().is_some_and(sees);
+        if today.is_some() && !is_read {
+            // It is where he may not see it, with what it had here.
+            (change.id, change.version) = (None, None);
+            (change.metadata_location, change.previous_metadata_location) = (None, None);
+        }
         if !sees_place {
             (change.namespace, change.name) = (None, None);
         }
@@ -321,6 +359,11 @@ impl Follow {
                 () = tokio::time::sleep(POLL) => {}
             }
         }
+    }
+
+    /// From now on it is this one who follows: the same principal, with the rights that it has now.
+    pub fn set_who(&mut self, who: Who) {
+        self.who = who;
     }
 
     /// The number up to which everything was given.

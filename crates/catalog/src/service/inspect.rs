@@ -213,9 +213,15 @@ impl Catalog {
         page: &RowsPage,
     ) -> Result<Rows> {
         let what = (RelationKind::Table, ident);
-        let entry = match moment {
-            Some(moment) => self.load_at(who, warehouse, what, moment).await?,
-            None => self.load(who, warehouse, RelationKind::Table, ident).await?,
+        let (entry, today) = match moment {
+            Some(moment) => {
+                let found = self.load_at(who, warehouse, what, moment).await?;
+                (found.entry, found.today)
+            }
+            None => {
+                let entry = self.load(who, warehouse, RelationKind::Table, ident).await?;
+                (entry, Some(ident.clone()))
+            }
         };
         let doc = entry.table().ok_or_else(|| RelationKind::Table.no_such(ident))?;
         let limit = page.size.unwrap_or(ROWS_DEFAULT).clamp(1, ROWS_MAX);
@@ -223,7 +229,9 @@ impl Catalog {
         if aspect == Aspect::Files {
             let wanted = page.snapshot.or(doc.current_snapshot_id);
             let Some(id) = wanted else { return Ok(Rows { rows: Vec::new(), next: None }) };
-            return self.files(who, (warehouse, ident), (doc, id), (token, limit)).await;
+            // Files are those of the table that is there, by the rights and policies on it.
+            let today = today.ok_or_else(|| RelationKind::Table.no_such(ident))?;
+            return self.files(who, (warehouse, &today), (doc, id), (token, limit)).await;
         }
         let of = &entry.etag(crate::cache::Snapshots::All)[..16];
         let (from, _) = place(token, of)?;

@@ -1,6 +1,7 @@
 //! What there was at a moment of the past, as far as the log goes back.
 //!
-//! Rights are those of today. Names and versions come from the log, documents from their metadata
+//! Rights are those of today, on what a table is called today: a name of then may be another's now,
+//! or nobody's. Names and versions come from the log, documents from their metadata
 //! files: where one was removed, that is said.
 
 use std::sync::Arc;
@@ -14,12 +15,21 @@ use crate::cache::Entry;
 use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::store::{Moment, Past, Pointer, RelationKind};
+use crate::store::{Moment, Past, Pointer, RelationKind, Then};
 use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
 
 /// Documents of the past that are read at a time: nobody keeps them in memory.
 pub const READS_MAX: usize = 4;
+
+/// A table or view as it was.
+#[derive(Clone, Debug)]
+pub struct AsOf {
+    /// Its document of then.
+    pub entry: Arc<Entry>,
+    /// What it is called now, by which what may be read of it is judged; none when it is gone.
+    pub today: Option<TableIdent>,
+}
 
 /// Bounds how many documents of the past are in memory.
 #[derive(Debug)]
@@ -84,27 +94,63 @@ impl Catalog {
         Ok(Listing { items: names.items.into_iter().map(named).collect(), next: names.next })
     }
 
-    /// A table or view as it was.
+    /// A table or view as it was, to who may read both the name that is asked for and what the
+    /// table is called now; one that is gone, to who manages the namespace.
     ///
     /// # Errors
-    /// `NoSuchTable` or `NoSuchView` when nothing had the name; `Gone` when the log does not go
-    /// back so far, or the metadata file was removed.
+    /// `NoSuchTable` or `NoSuchView` when nothing had the name; `Forbidden`; `Gone` when the log
+    /// does not go back so far, or the metadata file was removed.
     pub async fn load_at(
         &self,
         who: &Who,
         warehouse: &Arc<Warehouse>,
         (kind, ident): (RelationKind, &TableIdent),
         moment: Moment,
-    ) -> Result<Arc<Entry>> {
+    ) -> Result<AsOf> {
         self.allow(who, warehouse, Right::Read, Object::Relation(ident))?;
-        let (past, now) = self.0.store.relation_at(warehouse.id(), (kind, ident), moment).await?;
-        if now.is_some() {
-            let entry = self.entry(warehouse, kind, ident).await?;
-            // It may have changed since.
-            if entry.location() == Some(&*past.location) {
-                return Ok(entry);
+        let then = self.0.store.relation_at(warehouse.id(), (kind, ident), moment).await?;
+        self.allow_then(who, warehouse, ident, &then)?;
+        let Then { past, today, is_current, .. } = then;
+        if is_current && let Some(today) = &today {
+            let entry = self.entry(warehouse, kind, today).await;
+            // It may have changed since, or have got another name.
+            if let Ok(entry) = entry
+                && entry.location() == Some(&*past.location)
+            {
+                return Ok(AsOf { entry, today: Some(today.clone()) });
             }
         }
+        let entry = self.read_then(warehouse, kind, past).await?;
+        Ok(AsOf { entry, today })
+    }
+
+    /// Refuses a relation of the past to whoever may not read what has become of it.
+    fn allow_then(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        asked: &TableIdent,
+        then: &Then,
+    ) -> Result<()> {
+        if let Some(today) = &then.today {
+            return self.allow(who, warehouse, Right::Read, Object::Relation(today));
+        }
+        self.has_right(who, warehouse, Right::Manage, Object::Namespace(&asked.namespace))?;
+        if then.has_policies && !who.operator {
+            let message =
+                format!("{asked} was dropped and has policies: it is shown to operators only");
+            return Err(Error::new(Kind::Forbidden, message));
+        }
+        Ok(())
+    }
+
+    /// A document of the past from its metadata file.
+    async fn read_then(
+        &self,
+        warehouse: &Arc<Warehouse>,
+        kind: RelationKind,
+        past: Past,
+    ) -> Result<Arc<Entry>> {
         let _place = self.0.readers.0.acquire().await.map_err(Error::internal)?;
         let gone = || {
             let location = &past.location;

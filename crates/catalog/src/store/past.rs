@@ -4,12 +4,12 @@
 //! moment that is about a name says what the name was at the moment. So the log has to go back to
 //! the moment and no further, and looking costs as much as has happened since.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
-use node::store::{StoreError, Transaction, Value};
+use node::store::{Row, StoreError, Transaction, Value};
 
 use super::log::{LINE, LogLine, line};
-use super::relations::{self, Pointer, RelationKind};
+use super::relations::{self, RelationKind};
 use super::timeline::{Moment, number_at, number_column};
 use super::{CatalogStore, namespaces};
 use crate::error::{Error, Kind, Result};
@@ -29,6 +29,19 @@ pub struct Past {
     pub version: Option<u64>,
     /// The metadata file that it had.
     pub location: String,
+}
+
+/// A relation of the past, and what is there of it now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Then {
+    /// As it was.
+    pub past: Past,
+    /// What it is called now; none when it is gone.
+    pub today: Option<TableIdent>,
+    /// Whether it still has the same version.
+    pub is_current: bool,
+    /// Whether it is gone and may come back with policies.
+    pub has_policies: bool,
 }
 
 /// What a line says of the name that it is about, just before it.
@@ -199,6 +212,26 @@ fn version_then(it: &mut dyn Transaction, id: String, number: i64) -> Stored<Opt
     row.map(|row| Ok(Past { id, version: Some(row.get(0)?), location: row.get(1)? })).transpose()
 }
 
+/// A relation of the past with what is there of it now.
+fn with_today(it: &mut dyn Transaction, warehouse: &str, past: Past) -> Stored<Then> {
+    let id = Value::from(&past.id);
+    let sql = "SELECT namespace, name, location FROM catalog_tables \
+        WHERE id = $1 AND warehouse = $2";
+    let Some(row) = it.query_one(sql, &[id.clone(), warehouse.into()])? else {
+        let sql = "SELECT name FROM catalog_policies WHERE relation = $1 LIMIT 1";
+        let has_policies = it.query_one(sql, &[id])?.is_some();
+        return Ok(Then { past, today: None, is_current: false, has_policies });
+    };
+    let today = Some(named(&row.get::<String>(0)?, &row.get::<String>(1)?)?);
+    let is_current = row.get::<String>(2)? == past.location;
+    Ok(Then { past, today, is_current, has_policies: false })
+}
+
+fn named(namespace: &str, name: &str) -> Stored<TableIdent> {
+    let namespace = NamespaceIdent::split(namespace, "").map_err(StoreError::refuse)?;
+    Ok(TableIdent { namespace, name: name.into() })
+}
+
 impl CatalogStore {
     /// Namespaces that were directly below `parent`, or of the first level, in the order of their
     /// keys.
@@ -282,8 +315,37 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
-    /// Which relation had a name, and which version; and the relation as it is now, when it is the
-    /// same version.
+    /// What relations are called now, by their ids. Those that are gone are not there.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn names_today(
+        &self,
+        warehouse: &str,
+        ids: BTreeSet<String>,
+    ) -> Result<HashMap<String, TableIdent>> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let places: Vec<String> = (2..ids.len() + 2).map(|it| format!("${it}")).collect();
+        let sql = format!(
+            "SELECT id, namespace, name FROM catalog_tables WHERE warehouse = $1 AND id IN ({})",
+            places.join(", ")
+        );
+        let mut parameters = vec![Value::from(warehouse)];
+        parameters.extend(ids.into_iter().map(Value::from));
+        let read = self.store().read("catalog.names_today", move |it| {
+            let rows = it.query(&sql, &parameters)?;
+            let name = |row: &Row| {
+                let ident = named(&row.get::<String>(1)?, &row.get::<String>(2)?)?;
+                Ok((row.get::<String>(0)?, ident))
+            };
+            rows.iter().map(name).collect::<Stored<HashMap<_, _>>>()
+        });
+        Ok(read.await?)
+    }
+
+    /// Which relation had a name, and which version; and what is there of it now.
     ///
     /// # Errors
     /// `Gone` when the log does not go back so far; `NoSuchTable` or `NoSuchView` when nothing had
@@ -293,16 +355,14 @@ impl CatalogStore {
         warehouse: &str,
         (kind, ident): (RelationKind, &TableIdent),
         moment: Moment,
-    ) -> Result<(Past, Option<Pointer>)> {
+    ) -> Result<Then> {
         self.number_lines().await?;
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store().read("catalog.relation_at", move |it| {
             let number = number_at(it, moment)?;
             let past = relation_then(it, &warehouse, (kind, &ident), number)?;
             let past = past.ok_or_else(|| StoreError::refuse(kind.no_such(&ident)))?;
-            let now = relations::find(it, &warehouse, &ident)?;
-            let same = now.filter(|now| now.id == past.id && now.location == past.location);
-            Ok((past, same))
+            with_today(it, &warehouse, past)
         });
         Ok(read.await?)
     }

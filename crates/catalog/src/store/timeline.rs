@@ -67,6 +67,15 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             CREATE INDEX catalog_log_name ON catalog_log (warehouse, namespace, name, pos);
             CREATE INDEX catalog_log_relation ON catalog_log (relation, pos)",
     },
+    // Lines that are gone already were written before now.
+    Migration::Each {
+        sqlite: "ALTER TABLE catalog_log_bounds ADD COLUMN oldest_ms BIGINT NOT NULL DEFAULT 0;
+            UPDATE catalog_log_bounds SET oldest_ms = CAST(strftime('%s', 'now') AS INTEGER) * 1000
+                WHERE oldest > 0",
+        postgres: "ALTER TABLE catalog_log_bounds ADD COLUMN oldest_ms BIGINT NOT NULL DEFAULT 0;
+            UPDATE catalog_log_bounds SET oldest_ms = CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)
+                WHERE oldest > 0",
+    },
 ];
 
 /// Lines that are numbered, or removed, in one transaction.
@@ -133,13 +142,20 @@ pub(super) fn number_at(
             );
             match it.query_one(&sql, &[ms(at_ms)])? {
                 Some(row) => row.get(0)?,
-                // Before the first line; or, when lines were removed, nobody knows.
-                None if bounds.oldest == 0 => 0,
+                // Before the first line that is there. Lines that were removed are known by how
+                // young the youngest was; before that one, nobody knows.
+                None if bounds.oldest == 0 || at_ms >= removed_ms(it)? => bounds.oldest,
                 None => -1,
             }
         }
     };
     if number < bounds.oldest { Err(StoreError::refuse(too_old(bounds))) } else { Ok(number) }
+}
+
+/// When the youngest of the lines was written that were removed.
+fn removed_ms(it: &mut dyn Transaction) -> std::result::Result<u64, StoreError> {
+    let row = it.query_one("SELECT oldest_ms FROM catalog_log_bounds WHERE id = 1", &[])?;
+    row.map_or(Ok(0), |row| row.get(0))
 }
 
 /// That the log does not go back so far.
@@ -241,11 +257,11 @@ fn trim_some(it: &mut dyn Transaction, before_ms: u64) -> std::result::Result<u6
         Some(row) => row.get::<i64>(0)?.saturating_sub(1),
         None => end,
     };
-    let sql = format!("SELECT MAX({column}) FROM catalog_log WHERE {column} <= $1");
-    let row = it.query_one(&sql, &[Value::Int(last)])?;
-    let last = row.map_or(Ok(None), |row| row.get::<Option<i64>>(0))?;
-    let Some(last) = last else { return Ok(0) };
-    let sql = "UPDATE catalog_log_bounds SET oldest = $1 WHERE id = 1";
-    it.execute(sql, &[Value::Int(last)])?;
+    let sql = format!("SELECT MAX({column}), MAX(at_ms) FROM catalog_log WHERE {column} <= $1");
+    let Some(row) = it.query_one(&sql, &[Value::Int(last)])? else { return Ok(0) };
+    let Some(last) = row.get::<Option<i64>>(0)? else { return Ok(0) };
+    let youngest = row.get::<Option<u64>>(1)?.unwrap_or_default().max(removed_ms(it)?);
+    let sql = "UPDATE catalog_log_bounds SET oldest = $1, oldest_ms = $2 WHERE id = 1";
+    it.execute(sql, &[Value::Int(last), ms(youngest)])?;
     it.execute(&format!("DELETE FROM catalog_log WHERE {column} <= $1"), &[Value::Int(last)])
 }

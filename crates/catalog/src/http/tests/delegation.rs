@@ -99,6 +99,17 @@ fn credentials_are_for_one_table_and_one_right() {
     assert_eq!((plain.status, &plain.json()["storage-credentials"]), (200, &Value::Null));
     assert_eq!(plain.json()["config"]["s3.endpoint"], store.endpoint());
     assert_eq!(tokens.forms.lock().len(), 1);
+    // A table as it was comes without a way to files.
+    let past = server.send(asking("GET", &format!("{path}?as-of=2"), "vended-credentials")).json();
+    assert_eq!(
+        (&past["metadata"], &past["storage-credentials"]),
+        (&made["metadata"], &Value::Null)
+    );
+    assert_eq!(past["config"], plain.json()["config"]);
+    // Only what gave credentials is written down.
+    let audit = "/management/v1/audit?operation=load-table";
+    let lines = server.ask("GET", audit, None).json()["lines"].as_array().unwrap().len();
+    assert_eq!(lines, 1);
     // Who may only read gets what is only good for that.
     let (id, secret) = server.runtime.block_on(async {
         let made = server.access.create_client(&operator(), "x", false).await.unwrap();

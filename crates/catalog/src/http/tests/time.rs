@@ -224,3 +224,95 @@ fn a_job_is_started_followed_and_stopped() {
     let wrong = server.ask("POST", path, Some(&json!({"actions": ["vacuum"]})));
     assert_refused(&wrong, 400, "BadRequestException");
 }
+
+/// The principal and a token of a new client with one right to something.
+fn somebody(server: &Server, name: &str, grant: &Value) -> (String, String) {
+    let (id, secret) = server.runtime.block_on(async {
+        let made = server.access.create_client(&operator(), name, false).await.unwrap();
+        (made.client.client_id, made.client_secret)
+    });
+    let mut grant = grant.clone();
+    grant["principal"] = json!(format!("client:{id}"));
+    let done = server.ask("POST", "/management/v1/main/grants", Some(&grant));
+    assert_eq!(done.status, 204, "{}", done.text());
+    let token = server.runtime.block_on(server.access.token_for(&id, &secret, None)).unwrap();
+    (id, token.token)
+}
+
+#[test]
+fn the_past_of_a_table_is_judged_by_what_became_of_it() {
+    let server = Server::start();
+    server.fill("n", "t");
+    server.fill("m", "x");
+    let keep = json!({"undrop-seconds": 600});
+    server.ask("POST", "/management/v1/main/retention", Some(&keep));
+    let (_, manager) = somebody(&server, "manager", &json!({"rights": ["manage"]}));
+    let of_n = json!({"namespace": ["n"], "rights": ["read"]});
+    let (_, reader) = somebody(&server, "reader", &of_n);
+    let policy = json!({"principal": "*", "namespace": ["n"], "table": "t", "row-filter": true});
+    let put = server.ask("PUT", "/management/v1/main/policies/p", Some(&policy));
+    assert_eq!(put.status, 200, "{}", put.text());
+    let table = "/v1/main/namespaces/n/tables/t?as-of=2";
+    let files = "/management/v1/main/tables/n/t/refs?as-of=2";
+    let load = |token: &str, path: &str| server.ask_as(Some(token), "GET", path, None);
+    assert_eq!(load(&reader, table).status, 200);
+
+    // It goes elsewhere, with its policy, and another one gets its name.
+    let rename = json!({"source": {"namespace": ["n"], "name": "t"},
+        "destination": {"namespace": ["m"], "name": "u"}});
+    assert_eq!(server.ask("POST", "/v1/main/tables/rename", Some(&rename)).status, 204);
+    server.fill("n", "t");
+    let one = json!({"namespace": ["n"], "name": "t", "rights": ["read"]});
+    let (_, newcomer) = somebody(&server, "newcomer", &one);
+    let restricted = load(&manager, table);
+    assert_eq!(restricted.status, 200, "{}", restricted.text());
+    assert!(restricted.json()["read-restrictions"].is_object(), "{}", restricted.text());
+    for token in [&reader, &newcomer] {
+        assert_eq!(load(token, "/v1/main/namespaces/n/tables/t").status, 200);
+        assert_refused(&load(token, table), 403, "ForbiddenException");
+        assert_refused(&load(token, files), 403, "ForbiddenException");
+    }
+
+    // Who reads the namespace is told what happened in it, and nothing of a table elsewhere.
+    let changes = |token: &str| {
+        let page = load(token, "/management/v1/main/changes?after=0").json();
+        let line = |it: &Value| {
+            let file = it["metadata-location"].is_string();
+            (it["seq"].as_i64().unwrap(), it["id"].is_string(), file)
+        };
+        page["changes"].as_array().unwrap().iter().map(line).collect::<Vec<_>>()
+    };
+    let (made, moved, again) = ((2, false, false), (5, false, false), (6, true, true));
+    assert_eq!(changes(&reader), [(1, false, false), made, moved, again]);
+    assert_eq!(changes(&newcomer), [again]);
+
+    // Once it is gone, only managers see it, and operators alone what may come back with policies.
+    assert_eq!(server.ask("DELETE", "/v1/main/namespaces/m/tables/u", None).status, 204);
+    assert_refused(&load(&reader, table), 403, "ForbiddenException");
+    assert_refused(&load(&manager, table), 403, "ForbiddenException");
+    assert_eq!(server.ask("GET", table, None).status, 200);
+    assert_eq!(server.ask("DELETE", "/management/v1/main/policies/p", None).status, 204);
+    assert_eq!(load(&manager, table).status, 200);
+    assert_refused(&load(&reader, table), 403, "ForbiddenException");
+    assert_eq!(changes(&newcomer), [again]);
+}
+
+#[test]
+fn a_follower_is_cut_when_its_client_is_removed() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let (id, token) = somebody(&server, "follower", &json!({"rights": ["read"]}));
+    let bearer = format!("Bearer {token}");
+    let request =
+        Request::new("GET", &format!("{CHANGES}?after=1")).header("authorization", &bearer);
+    let mut events = server.client.events_by(&request).unwrap();
+    let mut socket = server.client.websocket_by(&request).unwrap();
+    assert_eq!(events.next().unwrap().data["seq"], json!(2));
+    assert_eq!(socket.json()["seq"], json!(2));
+    let removed = server.ask("DELETE", &format!("/management/v1/clients/{id}"), None);
+    assert_eq!(removed.status, 204);
+    let last = events.next().unwrap();
+    assert_eq!((last.name.as_str(), &last.data["code"]), ("error", &json!(401)));
+    assert!(events.next().is_none());
+    assert!(matches!(socket.message(), Message::Close(1008, ..)));
+}

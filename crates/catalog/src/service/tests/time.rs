@@ -248,7 +248,10 @@ async fn shown(stage: &Stage, moment: Option<Moment>) -> Shown {
         };
         for ident in found.unwrap().items {
             let entry = match moment {
-                Some(it) => catalog.load_at(who, warehouse, (TABLE, &ident), it).await,
+                Some(it) => {
+                    let found = catalog.load_at(who, warehouse, (TABLE, &ident), it).await;
+                    found.map(|it| it.entry)
+                }
                 None => catalog.load(who, warehouse, TABLE, &ident).await,
             };
             tables.insert(ident.to_string(), location(&entry.unwrap()).to_owned());
@@ -495,6 +498,17 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
         let numbers: Vec<_> = stage.all_changes(1).await.iter().map(|it| it.seq).collect();
         assert_eq!(numbers, [2, 3, 4]);
         assert_eq!(store.trim_log(25).await.unwrap(), 0);
+        // What was removed is older than these times, so they are known; before, nobody knows.
+        let at = async |ms| {
+            let found = store.namespaces_at(stage.warehouse.id(), None, Moment::Time(ms)).await;
+            found.map(|it| it.len()).map_err(|error| error.kind)
+        };
+        let found = [at(9).await, at(10).await, at(15).await, at(25).await, at(50).await];
+        assert_eq!(found, [Err(Kind::Gone), Ok(1), Ok(1), Ok(3), Ok(4)]);
+        // All are removed, of which the last is of 40.
+        assert_eq!(store.trim_log(50).await.unwrap(), 3);
+        let found = [at(35).await, at(39).await, at(40).await];
+        assert_eq!(found, [Err(Kind::Gone), Err(Kind::Gone), Ok(4)]);
     })
     .await;
 }
