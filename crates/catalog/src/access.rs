@@ -70,6 +70,7 @@ use self::roles::{Ready, Roles};
 use self::store::AccessStore;
 pub(crate) use self::store::{
     MIGRATIONS, SERVICE, forget_namespace, forget_relation, forget_warehouse, relation_moved,
+    relation_replaced,
 };
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};

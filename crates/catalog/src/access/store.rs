@@ -12,7 +12,7 @@ mod tokens;
 use node::store::{Row, Store, StoreError, Transaction, Value};
 
 pub(crate) use self::objects::{
-    forget_namespace, forget_relation, forget_warehouse, relation_moved,
+    forget_namespace, forget_relation, forget_warehouse, relation_moved, relation_replaced,
 };
 pub(crate) use self::schema::{MIGRATIONS, SERVICE};
 

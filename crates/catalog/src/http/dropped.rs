@@ -29,7 +29,7 @@ struct One {
 
 impl One {
     fn new(one: Dropped, is_operator: bool) -> One {
-        let Dropped { ident, pointer, dropped_ms, keep, principal, is_purging } = one;
+        let Dropped { ident, pointer, dropped_ms, keep, principal, is_purging, .. } = one;
         One {
             id: pointer.id,
             uuid: pointer.uuid,

@@ -82,28 +82,39 @@ impl Catalog {
         (kind, ident): (RelationKind, &TableIdent),
         age: Duration,
     ) -> Result<Arc<Entry>> {
-        let mut cached = self.0.cache.get(warehouse.id(), ident);
-        if let Some(entry) = &cached
-            && self.0.store.is_shared_by_servers()
-        {
-            let now = clock::now();
-            if age.is_zero() || !entry.is_fresh(now, age) {
-                if self.0.store.pointer(warehouse.id(), ident).await? == entry.pointer {
-                    // As of before the store was asked.
-                    entry.set_fresh(now);
-                } else {
-                    // Another server has changed it.
-                    self.forget(warehouse, ident);
-                    cached = None;
-                }
-            }
-        }
-        let entry = match cached {
-            Some(entry) => entry,
-            None => self.read_entry(warehouse, ident).await?.ok_or_else(|| kind.no_such(ident))?,
+        let entry = match self.cached_entry(warehouse, ident, age).await? {
+            Some(entry) => Some(entry),
+            None => self.read_entry(warehouse, ident, age).await?,
         };
+        let entry = entry.ok_or_else(|| kind.no_such(ident))?;
         let is_of_kind = entry.pointer.as_ref().is_some_and(|pointer| pointer.kind == kind);
         if is_of_kind { Ok(entry) } else { Err(kind.no_such(ident)) }
+    }
+
+    /// An entry in memory that is no older than this: where other servers change the store, that
+    /// is asked.
+    async fn cached_entry(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        age: Duration,
+    ) -> Result<Option<Arc<Entry>>> {
+        let Some(entry) = self.0.cache.get(warehouse.id(), ident) else { return Ok(None) };
+        if !self.0.store.is_shared_by_servers() {
+            return Ok(Some(entry));
+        }
+        let now = clock::now();
+        if !age.is_zero() && entry.is_fresh(now, age) {
+            return Ok(Some(entry));
+        }
+        if self.0.store.pointer(warehouse.id(), ident).await? != entry.pointer {
+            // Another server has changed it.
+            self.forget(warehouse, ident);
+            return Ok(None);
+        }
+        // As of before the store was asked.
+        entry.set_fresh(now);
+        Ok(Some(entry))
     }
 
     /// Reads an entry, one reader of a name at a time.
@@ -111,10 +122,13 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
+        age: Duration,
     ) -> Result<Option<Arc<Entry>>> {
         let key = key(warehouse, ident);
         let _turn = self.0.loads.lock(key.clone()).await;
-        if let Some(entry) = self.0.cache.get(warehouse.id(), ident) {
+        // Whoever read it meanwhile may have begun before this reader did, and before a commit of
+        // another server that this one's client knows of.
+        if let Some(entry) = self.cached_entry(warehouse, ident, age).await? {
             return Ok(Some(entry));
         }
         let reading = self.0.cache.read(key);

@@ -2,8 +2,10 @@
 //!
 //! The time is what the namespace says, or the nearest one that it is in, or the warehouse, or the
 //! configuration. Servers that share a store may sweep at the same time: what one of them has taken
-//! in hand the others leave alone for [`LEASE`], and removing files twice does no harm.
+//! in hand the others leave alone for [`LEASE`], which it renews while it removes files. A place
+//! stays taken until they are gone, so that nothing else is made there meanwhile.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,14 +28,14 @@ pub const UNDROP_RETENTION: &str = "undrop.retention";
 /// Longest time for which what is dropped is kept, in seconds: ten years.
 pub const UNDROP_SECONDS_MAX: u64 = 10 * 365 * 24 * 3600;
 
-/// How long one server has to purge what it has taken in hand before another one tries.
+/// How long after a server last said that it purges something another one tries.
 pub const LEASE: Duration = Duration::from_secs(600);
 
 /// How often what has to go is looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(20);
 
-/// Relations that are taken in hand at a time.
-const STEP: usize = 16;
+/// How often a server says that it is still purging something.
+const RENEW_EVERY: Duration = Duration::from_secs(100);
 
 /// Whether a table's files belong to it, so that purging it removes them.
 const GC_ENABLED: &str = "gc.enabled";
@@ -154,29 +156,47 @@ impl Catalog {
             RelationKind::View => Act::DropView,
         };
         let seconds = self.undrop_seconds(warehouse, &ident.namespace).await?;
+        if seconds == 0 && !purge {
+            return self.release(warehouse, stamp, (kind, ident), act).await;
+        }
+        let until_ms = stamp.now_ms.saturating_add(seconds.saturating_mul(1000));
+        let keep = Keep { until_ms, purge };
+        let store = &self.0.store;
+        let kept = store.set_aside(stamp, warehouse.id(), (kind, ident), act, keep).await;
+        self.forget(warehouse, ident);
+        self.rights_moved().await;
+        let pointer = kept?;
         if seconds > 0 {
-            let until_ms = stamp.now_ms.saturating_add(seconds.saturating_mul(1000));
-            let keep = Keep { until_ms, purge };
-            let store = &self.0.store;
-            let kept = store.set_aside(stamp, warehouse.id(), (kind, ident), act, keep).await;
-            self.forget(warehouse, ident);
-            self.rights_moved().await;
-            return kept.map(drop);
-        }
-        // A document that cannot be read any more does not keep its table from being dropped.
-        let entry = match purge {
-            true => self.entry(warehouse, kind, ident).await.ok(),
-            false => None,
-        };
-        self.release(warehouse, stamp, (kind, ident), act).await?;
-        let Some(entry) = entry else { return Ok(()) };
-        let Some((doc, pointer)) = entry.table().zip(entry.pointer.as_ref()) else {
             return Ok(());
-        };
-        if let Err(error) = self.purge_files(warehouse, doc, &pointer.location, &pointer.id).await {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(error, location = &*doc.location, "not all of a table was purged");
         }
+        let one = Dropped {
+            ident: ident.clone(),
+            pointer,
+            dropped_ms: stamp.now_ms,
+            keep,
+            principal: stamp.principal.clone(),
+            is_purging: true,
+            has_begun: false,
+        };
+        if let Err(error) = self.purge_at_once(warehouse, stamp, &one).await {
+            // It is dropped, and its place is taken until a sweep has removed the rest.
+            let (error, base) = (&error as &dyn std::error::Error, &*one.pointer.base);
+            tracing::warn!(error, base, "a dropped table is not purged yet");
+        }
+        Ok(())
+    }
+
+    /// Purges what was dropped by a request that is carried out and remembered already.
+    async fn purge_at_once(&self, warehouse: &Warehouse, by: &Stamp, one: &Dropped) -> Result<()> {
+        let stamp = Stamp { key: None, ..by.clone() };
+        match self.0.store.take_dropped(&one.pointer.id, clock::wall_ms()).await {
+            Ok(()) => {}
+            // Another server's sweep was faster.
+            Err(error) if error.kind == Kind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        self.purge_held(warehouse, &stamp, one).await?;
+        self.rights_moved().await;
         Ok(())
     }
 
@@ -185,9 +205,9 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         doc: &TableDoc,
-        location: &str,
-        own_id: &str,
+        one: &Dropped,
     ) -> Result<()> {
+        let (location, own_id) = (&one.pointer.location, &one.pointer.id);
         if doc.properties.get(GC_ENABLED).is_some_and(|it| it.eq_ignore_ascii_case("false")) {
             return Ok(());
         }
@@ -199,10 +219,30 @@ impl Catalog {
         let place: Place = doc.location.parse()?;
         let is_elsewhere = |file: &String| !file.parse().is_ok_and(|it: Place| it.is_below(&place));
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
-        let files = std::iter::once(location.to_owned()).chain(logged);
-        let files: Vec<_> = files.filter(is_elsewhere).collect();
-        self.delete_old(warehouse, doc, &files, own_id).await;
-        warehouse.files().delete_tree(&doc.location).await
+        let logged: Vec<_> = logged.filter(is_elsewhere).collect();
+        if !self.0.store.begin_purge(own_id).await? {
+            // Another server has purged it: the place may be somebody else's by now.
+            return Ok(());
+        }
+        self.delete_old(warehouse, doc, &logged, own_id).await;
+        warehouse.files().delete_tree(&doc.location).await?;
+        // It says where everything is, so it goes last.
+        let last: Vec<_> = std::iter::once(location.clone()).filter(is_elsewhere).collect();
+        self.delete_old(warehouse, doc, &last, own_id).await;
+        Ok(())
+    }
+
+    /// Removes what is left of a table whose document went when it was being purged before.
+    async fn purge_rest(&self, warehouse: &Warehouse, one: &Dropped) -> Result<()> {
+        let (base, id) = (&*one.pointer.base, &*one.pointer.id);
+        if self.0.store.is_shared(base, id).await? {
+            tracing::warn!(base, "not purged: another table has files there");
+            return Ok(());
+        }
+        match self.0.store.begin_purge(id).await? {
+            true => warehouse.files().delete_tree(base).await,
+            false => Ok(()),
+        }
     }
 
     /// What was dropped and can come back, of a warehouse or of one namespace.
@@ -290,7 +330,9 @@ impl Catalog {
     ) -> Result<Dropped> {
         let mut found = self.0.store.dropped_as(warehouse.id(), name).await?.into_iter();
         let (first, second) = (found.next(), found.next());
-        let object = first.as_ref().map_or(Object::Warehouse, |it| Object::Relation(&it.ident));
+        // Another table may have its name by now: rights to that one are none to what was dropped.
+        let namespace = first.as_ref().map(|it| &it.ident.namespace);
+        let object = namespace.map_or(Object::Warehouse, Object::Namespace);
         self.allow(who, warehouse, Right::Manage, object)?;
         let first = first.filter(|it| !it.is_purging).ok_or_else(|| {
             let shown: String = name.chars().take(100).collect();
@@ -307,6 +349,35 @@ impl Catalog {
     async fn purge_one(&self, warehouse: &Warehouse, stamp: &Stamp, one: &Dropped) -> Result<()> {
         // Nobody registers it meanwhile.
         let _turn = self.turn(warehouse, &one.ident).await;
+        self.purge_held(warehouse, stamp, one).await
+    }
+
+    /// The same for who has the turn of its name.
+    async fn purge_held(&self, warehouse: &Warehouse, stamp: &Stamp, one: &Dropped) -> Result<()> {
+        tokio::select! {
+            done = self.purge_marked(warehouse, stamp, one) => done,
+            never = self.keep_taken(&one.pointer.id, RENEW_EVERY) => match never {},
+        }
+    }
+
+    /// Says again and again that something is being purged.
+    pub(super) async fn keep_taken(&self, id: &str, every: Duration) -> Infallible {
+        loop {
+            tokio::time::sleep(every).await;
+            if let Err(error) = self.0.store.renew_dropped(id, clock::wall_ms()).await {
+                // It is tried again well before others may think that this server is gone.
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, id, "failed to say that this is still being purged");
+            }
+        }
+    }
+
+    async fn purge_marked(
+        &self,
+        warehouse: &Warehouse,
+        stamp: &Stamp,
+        one: &Dropped,
+    ) -> Result<()> {
         if one.keep.purge && one.pointer.kind == RelationKind::Table {
             let kept = self.0.store.dropped_document(&one.pointer.id).await?;
             let document = match kept {
@@ -314,11 +385,9 @@ impl Catalog {
                 None => documents::read(warehouse, &one.pointer.location).await,
             };
             match document.and_then(TableDoc::parse) {
-                Ok(doc) => {
-                    let (location, id) = (&one.pointer.location, &one.pointer.id);
-                    self.purge_files(warehouse, &doc, location, id).await?;
-                }
-                Err(error) if error.kind == Kind::ServiceUnavailable => return Err(error),
+                Ok(doc) => self.purge_files(warehouse, &doc, one).await?,
+                Err(error) if !is_lost(error.kind) => return Err(error),
+                Err(_) if one.has_begun => self.purge_rest(warehouse, one).await?,
                 // Nobody can say any more which files were its own.
                 Err(error) => {
                     let (error, base) = (&error as &dyn std::error::Error, &*one.pointer.base);
@@ -338,25 +407,22 @@ impl Catalog {
         let lease_ms = u64::try_from(LEASE.as_millis()).map_err(Error::internal)?;
         loop {
             let now_ms = clock::wall_ms();
-            let expired = self.0.store.take_expired(now_ms, lease_ms, STEP).await?;
-            for (warehouse, one) in &expired {
-                let stamp = Stamp {
-                    principal: SWEEPER.to_owned(),
-                    is_operator: true,
-                    now_ms: clock::wall_ms(),
-                    key: None,
-                    names: None,
-                };
-                match self.purge_in(warehouse, &stamp, one).await {
-                    Ok(()) => swept.purged += 1,
-                    Err(error) => {
-                        let (error, table) = (&error as &dyn std::error::Error, &one.ident);
-                        tracing::warn!(error, %table, "a dropped table is not purged yet");
-                    }
+            // One at a time: what waits for its turn here another server may take.
+            let mut expired = self.0.store.take_expired(now_ms, lease_ms, 1).await?;
+            let Some((warehouse, one)) = expired.pop() else { break };
+            let stamp = Stamp {
+                principal: SWEEPER.to_owned(),
+                is_operator: true,
+                now_ms: clock::wall_ms(),
+                key: None,
+                names: None,
+            };
+            match self.purge_in(&warehouse, &stamp, &one).await {
+                Ok(()) => swept.purged += 1,
+                Err(error) => {
+                    let (error, table) = (&error as &dyn std::error::Error, &one.ident);
+                    tracing::warn!(error, %table, "a dropped table is not purged yet");
                 }
-            }
-            if expired.len() < STEP {
-                break;
             }
         }
         let kept_ms = self.0.settings.log_retention_seconds.saturating_mul(1000);
@@ -377,13 +443,21 @@ impl Catalog {
 
     /// Sweeps now and then, until the server drains.
     pub(super) async fn sweep_now_and_then(&self, drain: &Drain) {
+        self.sweep_every(SWEEP_EVERY, drain).await;
+    }
+
+    pub(super) async fn sweep_every(&self, every: Duration, drain: &Drain) {
         let mut failed = false;
         loop {
             tokio::select! {
                 () = drain.begun() => return,
-                () = tokio::time::sleep(SWEEP_EVERY) => {}
+                () = tokio::time::sleep(every) => {}
             }
-            let result = self.sweep().await;
+            // A sweep may take long. What it leaves undone is marked, and is done by another one.
+            let result = tokio::select! {
+                () = drain.begun() => return,
+                result = self.sweep() => result,
+            };
             // Said once, not at every try.
             if let Err(error) = &result
                 && !failed
@@ -394,17 +468,11 @@ impl Catalog {
             failed = result.is_err();
         }
     }
+}
 
-    /// Forgets what was dropped and is there again by its metadata file: a registered table has its
-    /// place, its files and its id in their turn.
-    pub(super) async fn supersede(&self, warehouse: &Warehouse, one: &Dropped) {
-        let forgotten = self.0.store.supersede_dropped(&one.pointer.id).await;
-        if let Err(error) = forgotten {
-            // Its files are safe: a table that is there has them.
-            let (error, table) = (&error as &dyn std::error::Error, &one.ident);
-            tracing::warn!(error, %table, warehouse = &**warehouse.name(), "stays dropped as well");
-        }
-    }
+/// Whether a document is gone or is none, rather than out of reach for a time.
+const fn is_lost(kind: Kind) -> bool {
+    matches!(kind, Kind::NotFound | Kind::BadRequest | Kind::Validation)
 }
 
 #[cfg(test)]

@@ -509,7 +509,7 @@ impl Work<'_> {
         let names = self.warehouse.files().list(directory, METADATA_FILES_MAX).await?;
         let logged = doc.metadata_log.iter().map(|it| it.metadata_file.as_str().into_owned());
         let mut kept: HashSet<String> = logged.collect();
-        kept.extend(store.log_locations(&pointer.id).await?);
+        kept.extend(store.logged_below(directory).await?);
         kept.insert(pointer.location.clone());
         let kept: HashSet<String> = kept
             .iter()

@@ -153,9 +153,14 @@ impl Catalog {
             }
             Err(error) if error.kind == Kind::NoSuchTable => {
                 let new = written.new_relation(ident, act);
-                let made = self.0.store.insert_relation(stamp, warehouse.id(), new).await?;
-                if let Some(dropped) = &dropped {
-                    self.supersede(warehouse, dropped).await;
+                let (store, id) = (&self.0.store, warehouse.id());
+                let made = match &dropped {
+                    Some(it) => store.register_dropped(stamp, id, new, &it.pointer.id).await,
+                    None => store.insert_relation(stamp, id, new).await,
+                };
+                let made = made?;
+                if dropped.is_some() {
+                    self.rights_moved().await;
                 }
                 Some(made)
             }

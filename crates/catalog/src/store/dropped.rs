@@ -5,7 +5,7 @@ use bytes::Bytes;
 use node::store::{Row, StoreError, Transaction, Value};
 
 use super::log::{self, Act, Line, Stamp};
-use super::relations::{self, Pointer, RelationKind};
+use super::relations::{self, NewRelation, Pointer, RelationKind};
 use super::{CatalogStore, ms, namespaces};
 use crate::access;
 use crate::error::{Error, Kind, Result};
@@ -38,7 +38,12 @@ pub struct Dropped {
     pub principal: String,
     /// Whether it is being purged, so that it cannot come back any more.
     pub is_purging: bool,
+    /// Whether some of its files may be gone already.
+    pub has_begun: bool,
 }
+
+/// What `purge` is once files are being removed; 1 when they are to be, 0 when they stay.
+const PURGE_BEGUN: i64 = 2;
 
 type Stored<T> = std::result::Result<T, StoreError>;
 
@@ -57,6 +62,7 @@ fn dropped(row: &Row) -> Stored<Dropped> {
         keep: Keep { until_ms: row.get(9)?, purge: row.get::<i64>(10)? != 0 },
         principal: row.get(11)?,
         is_purging: row.get::<i64>(12)? != 0,
+        has_begun: row.get::<i64>(10)? == PURGE_BEGUN,
     })
 }
 
@@ -270,32 +276,80 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
-    /// Marks one relation as being purged, so that it cannot come back.
+    /// Marks one relation as being purged with its files, so that it cannot come back. Who marked
+    /// it may fail: then its time is up, and a sweep purges it.
     ///
     /// # Errors
     /// `NotFound` when it is not kept any more.
     pub async fn take_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
         let id = id.to_owned();
-        let written =
-            self.store().transact_idempotent("catalog.take_dropped", move |it| {
-                match mark(it, &id, now_ms)? {
-                    0 => Err(StoreError::refuse(gone(&id))),
-                    _ => Ok(()),
-                }
-            });
+        let written = self.store().transact_idempotent("catalog.take_dropped", move |it| {
+            let sql = "UPDATE catalog_dropped SET until_ms = $2, \
+                    purge = CASE WHEN purge = 0 THEN 1 ELSE purge END \
+                    WHERE id = $1 AND (until_ms > $2 OR purge = 0)";
+            it.execute(sql, &[Value::from(&id), ms(now_ms)])?;
+            match mark(it, &id, now_ms)? {
+                0 => Err(StoreError::refuse(gone(&id))),
+                _ => Ok(()),
+            }
+        });
         Ok(written.await?)
     }
 
-    /// Forgets what was dropped, because it is there again in another way.
+    /// Says that a relation is still being purged. One that is gone stays so.
     ///
     /// # Errors
     /// When the store cannot be written.
-    pub async fn supersede_dropped(&self, id: &str) -> Result<()> {
+    pub async fn renew_dropped(&self, id: &str, now_ms: u64) -> Result<()> {
         let id = id.to_owned();
-        let written = self.store().transact_idempotent("catalog.supersede", move |it| {
-            let sql = "DELETE FROM catalog_dropped WHERE id = $1";
-            it.execute(sql, &[Value::from(&id)])?;
-            access::forget_relation(it, &id)
+        let written = self
+            .store()
+            .transact_idempotent("catalog.renew_dropped", move |it| mark(it, &id, now_ms));
+        Ok(written.await.map(drop)?)
+    }
+
+    /// Says that files of a relation that is being purged are about to be removed; false when it
+    /// is gone.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub async fn begin_purge(&self, id: &str) -> Result<bool> {
+        let id = id.to_owned();
+        let written = self.store().transact_idempotent("catalog.begin_purge", move |it| {
+            let sql = "UPDATE catalog_dropped SET purge = $2 WHERE id = $1 AND purging_ms > 0";
+            Ok(it.execute(sql, &[Value::from(&id), Value::Int(PURGE_BEGUN)])? > 0)
+        });
+        Ok(written.await?)
+    }
+
+    /// Keeps a relation that is there again by the metadata file that it was dropped with: what
+    /// was dropped is forgotten, and what was given on it is given on the new one.
+    ///
+    /// # Errors
+    /// `CommitFailed` when it is being purged or came back meanwhile; those of
+    /// [`CatalogStore::insert_relation`].
+    pub async fn register_dropped(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+        new: NewRelation,
+        dropped: &str,
+    ) -> Result<Pointer> {
+        let (stamp, warehouse, dropped) = (stamp.clone(), warehouse.to_owned(), dropped.to_owned());
+        let id = self.ids.next("tb_");
+        let written = self.store().transact("catalog.register_dropped", move |it| {
+            let sql = "DELETE FROM catalog_dropped WHERE id = $1 AND purging_ms = 0";
+            if it.execute(sql, &[Value::from(&dropped)])? == 0 {
+                let message = format!(
+                    "Cannot register {}: what was dropped is being purged or came back",
+                    new.ident
+                );
+                return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+            }
+            let made = relations::insert(it, &stamp, &warehouse, &new, &id)?;
+            access::relation_replaced(it, &dropped, &id)?;
+            log::remember(it, &stamp, None)?;
+            Ok(made)
         });
         Ok(written.await?)
     }

@@ -297,16 +297,23 @@ impl CatalogStore {
         Ok(read.await?.into_iter().collect())
     }
 
-    /// Metadata files of a relation that the log names: what it can be shown as.
+    /// Metadata files that any line of the log names, whatever table had them then, whose path has
+    /// the last two parts of this directory. There may be others among them, of another directory
+    /// that is called alike.
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub async fn log_locations(&self, relation: &str) -> Result<HashSet<String>> {
-        let relation = Value::from(relation);
-        let read = self.store().read("catalog.log_locations", move |it| {
-            let sql = "SELECT previous, location FROM catalog_log WHERE relation = $1";
+    pub async fn logged_below(&self, directory: &str) -> Result<HashSet<String>> {
+        let mut parts: Vec<_> = directory.rsplit('/').filter(|it| !it.is_empty()).take(2).collect();
+        parts.reverse();
+        // Whatever the scheme and the root are written like.
+        let part = Value::from(format!("/{}/", parts.join("/")));
+        let read = self.store().read("catalog.logged_below", move |it| {
+            let sql = "SELECT previous, location FROM catalog_log \
+                WHERE replace(previous, $1, '') <> previous \
+                OR replace(location, $1, '') <> location";
             let mut all = HashSet::new();
-            for row in &it.query(sql, std::slice::from_ref(&relation))? {
+            for row in &it.query(sql, std::slice::from_ref(&part))? {
                 all.extend(row.get::<Option<String>>(0)?);
                 all.extend(row.get::<Option<String>>(1)?);
             }

@@ -465,7 +465,8 @@ pub(super) fn delete(
     log::write_relation(it, stamp, warehouse, act, ident, &line)
 }
 
-fn insert(
+/// Writes the row of a relation whose name is free.
+pub(super) fn insert(
     it: &mut dyn Transaction,
     stamp: &Stamp,
     warehouse: &str,

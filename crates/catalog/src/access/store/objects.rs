@@ -73,6 +73,18 @@ pub(crate) fn relation_moved(it: &mut dyn Transaction, id: &str) -> Stored<()> {
     }
 }
 
+/// Gives what was given on a table or a view on the one that takes its place, and its policies, in
+/// the transaction that puts it there.
+pub(crate) fn relation_replaced(it: &mut dyn Transaction, old: &str, new: &str) -> Stored<()> {
+    let rights = "UPDATE catalog_rights SET object = $2 WHERE object = $1 AND kind = 'relation'";
+    let policies = "UPDATE catalog_policies SET relation = $2 WHERE relation = $1";
+    let names = [old.into(), new.into()];
+    match it.execute(rights, &names)? + it.execute(policies, &names)? {
+        0 => Ok(()),
+        _ => changed(it),
+    }
+}
+
 /// Removes what was given on a warehouse that goes, in the transaction that removes it.
 pub(crate) fn forget_warehouse(it: &mut dyn Transaction, id: &str) -> Stored<()> {
     it.execute("DELETE FROM catalog_rights WHERE warehouse = $1", &[id.into()])?;

@@ -1,6 +1,10 @@
 //! Rights go with what they are to.
 
+use serde_json::json;
+
 use super::*;
+use crate::json::Fragment;
+use crate::store::Keep;
 
 #[tokio::test]
 async fn a_right_moves_with_its_table_and_goes_with_it() {
@@ -61,6 +65,64 @@ async fn a_right_moves_with_its_table_and_goes_with_it() {
                 assert_eq!(done.unwrap_err().kind, expected);
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
+    check(async |ground| {
+        let (access, catalog) = (ground.access().await, ground.catalog().await);
+        let warehouse = ground.warehouse();
+        make_namespace(&catalog, "n").await;
+        make_table(&catalog, "t").await;
+        let t = ident("t");
+        let right =
+            Grant { name: Some("t".to_owned()), ..grant("tenant:x", Some("n"), &[Right::Read]) };
+        access.grant(&operator(), &warehouse, &right).await.unwrap();
+        let policy = NewPolicy {
+            principal: "tenant:x".to_owned(),
+            namespace: t.namespace.clone(),
+            table: "t".to_owned(),
+            row_filter: Some(json!({"type": "eq", "term": "x", "value": 1})),
+            column_projections: Vec::new(),
+            trusted: false,
+        };
+        let schema = json!({"type": "struct", "schema-id": 0, "fields": [
+            {"id": 1, "name": "x", "required": false, "type": "long"}]});
+        let schema = Fragment::of(&schema).unwrap();
+        let policy = (&policy, &schema);
+        access.put_policy(&operator(), &warehouse, "p", policy).await.unwrap();
+        let kind = RelationKind::Table;
+        let keep = Keep { until_ms: u64::MAX / 2, purge: true };
+        let what = (kind, &t);
+        let old = catalog.set_aside(&stamp(), "wh_1", what, Act::DropTable, keep).await.unwrap();
+        let new = || NewRelation {
+            ident: t.clone(),
+            kind,
+            uuid: old.uuid.clone(),
+            base: old.base.clone(),
+            location: old.location.clone(),
+            document: "{}".into(),
+            act: Act::RegisterTable,
+        };
+        let made = catalog.register_dropped(&stamp(), "wh_1", new(), &old.id).await.unwrap();
+        assert_ne!(made.id, old.id);
+        assert_eq!(catalog.dropped_as("wh_1", &old.id).await.unwrap(), []);
+        access.refresh().await.unwrap();
+        assert_eq!(access.grants(&operator(), &warehouse, None).await.unwrap(), [right]);
+        assert_eq!(access.policies(&operator(), &warehouse).unwrap().len(), 1);
+        let who = Who::new("tenant:x", "x");
+        assert!(access.restrictions(&who, &warehouse, &t).is_some());
+
+        // Whoever is faster has it: who purges it, or who brings it back.
+        let old = catalog.set_aside(&stamp(), "wh_1", what, Act::DropTable, keep).await.unwrap();
+        catalog.take_dropped(&old.id, 5).await.unwrap();
+        for gone in [&*old.id, "tb_none"] {
+            let refused = catalog.register_dropped(&stamp(), "wh_1", new(), gone).await;
+            assert_eq!(refused.unwrap_err().kind, Kind::CommitFailed);
+        }
+        assert!(catalog.pointer("wh_1", &t).await.unwrap().is_none());
     })
     .await;
 }

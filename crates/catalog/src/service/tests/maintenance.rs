@@ -329,3 +329,24 @@ async fn files_of_a_snapshot_are_shown_in_pages() {
         assert_eq!(found, expected, "{base}");
     }
 }
+
+#[tokio::test]
+async fn metadata_files_stay_that_the_log_names_of_a_table_with_another_id() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let t = ident(&["a"], "t");
+        stage.table(&t).await;
+        stage.commit(&t, &setting("write.metadata.previous-versions-max", "1")).await.unwrap();
+        let last = stage.commit(&t, &setting("k", "1")).await.unwrap();
+        let (call, warehouse) = (stage.call(), &stage.warehouse);
+        stage.catalog.unregister_table(&call, warehouse, &t).await.unwrap();
+        let body = json!({"name": "t", "metadata-location": location(&last)});
+        let body = Fragment::of(&body).unwrap();
+        stage.catalog.register_table(&call, warehouse, &t.namespace, &body).await.unwrap();
+        let asked = json!({"actions": ["clean-metadata"], "namespace": ["a"]});
+        assert_eq!(stage.maintain(asked.clone()).await.files, 0, "the past can be shown");
+        stage.catalog.store().trim_log(u64::MAX / 2).await.unwrap();
+        assert_eq!(stage.maintain(asked).await.files, 1);
+    })
+    .await;
+}

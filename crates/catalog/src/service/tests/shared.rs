@@ -56,3 +56,29 @@ async fn readers_see_what_other_servers_did_at_once() {
 async fn readers_may_be_told_to_bear_something_older() {
     check(LONG, false).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waited_for_another_reader_sees_what_was_done_before_he_asked() {
+    let server = Postgres::shared();
+    let url = StoreUrl::Postgres(server.database());
+    let one = Stage::new(url, Arc::new(Scratch::new())).await;
+    let other = one.again().await;
+    one.namespace(&["a"]).await;
+    let t = ident(&["a"], "t");
+    let old = one.table(&t).await;
+    // Somebody reads the first version there, and has not put it in place yet.
+    let turn = other.catalog.0.loads.lock(key(&other.warehouse, &t)).await;
+    one.commit(&t, &setting("k", "v")).await.unwrap();
+    let load = other.load(&t);
+    tokio::pin!(load);
+    tokio::select! {
+        biased;
+        _ = &mut load => panic!("it does not wait"),
+        () = std::future::ready(()) => {}
+    }
+    other.catalog.0.cache.publish(key(&other.warehouse, &t), old);
+    drop(turn);
+    assert_eq!(version(&load.await.unwrap()), 2);
+    other.store.close().await;
+    one.store.close().await;
+}

@@ -512,3 +512,123 @@ async fn old_lines_go_and_young_ones_stay_whatever_the_clocks_said() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn rights_to_a_table_are_none_to_one_that_had_its_name() {
+    struct OnlyTheTable;
+    impl Authority for OnlyTheTable {
+        fn check(&self, _: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
+            match object {
+                Object::Relation(_) => Ok(()),
+                _ => Err(Error::new(Kind::Forbidden, "no")),
+            }
+        }
+    }
+    let stage = sqlite().await;
+    stage.namespace(&["a"]).await;
+    stage.keep_dropped().await;
+    let t = ident(&["a"], "t");
+    let old = stage.table(&t).await.pointer.clone().unwrap();
+    stage.drop(&t, true).await.unwrap();
+    stage.table(&t).await;
+    let settings = stage.catalog.0.settings.clone();
+    let authority = Arc::new(OnlyTheTable);
+    let catalog = Catalog::open(stage.store.clone(), settings, authority).await.unwrap();
+    let who = Who { operator: false, ..stage.who.clone() };
+    let (call, warehouse) = (&Call::of(&who), &stage.warehouse);
+    let to = |was: &TableIdent| Ok(was.clone());
+    for refused in [
+        catalog.undrop(call, warehouse, &old.id, to).await.map(drop),
+        catalog.purge_dropped(call, warehouse, &old.id).await,
+    ] {
+        assert_eq!(refusal(refused).0, Kind::Forbidden);
+    }
+    assert_eq!(stage.dropped().await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_purge_that_was_broken_off_keeps_the_place_and_is_finished_by_a_sweep() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let t = ident(&["a"], "t");
+        // Its document is in its file alone.
+        let long = "x".repeat(crate::store::DOCUMENT_BYTES_KEPT_MAX);
+        let entry = stage.commit(&t, &creation(&json!({"long": long}))).await.unwrap();
+        let base = entry.table().unwrap().location.clone();
+        // Deeper than anything that is removed.
+        let deep = stage.path(&base).join("d");
+        std::fs::create_dir_all(deep.join("d/".repeat(200))).unwrap();
+        stage.drop(&t, true).await.unwrap();
+        assert_eq!(refusal(stage.load(&t).await).0, Kind::NoSuchTable);
+        let left = stage.dropped().await;
+        assert!(left.len() == 1 && left[0].is_purging && left[0].has_begun, "{left:?}");
+        let store = stage.catalog.store();
+        assert!(store.is_shared(&base, "").await.unwrap(), "nothing else is made there");
+        std::fs::remove_dir_all(&deep).unwrap();
+        // It may be gone already, or not.
+        drop(std::fs::remove_file(stage.path(location(&entry))));
+        std::fs::create_dir_all(stage.path(&base).join("data")).unwrap();
+        std::fs::write(stage.path(&base).join("data/1.parquet"), b"x").unwrap();
+        let id = &left[0].pointer.id;
+        assert_eq!(stage.catalog.sweep().await.unwrap().purged, 0, "somebody has it in hand");
+        store.renew_dropped(id, 1).await.unwrap();
+        assert_eq!(stage.catalog.sweep().await.unwrap().purged, 1);
+        assert!(!stage.path(&base).exists() && stage.dropped().await.is_empty());
+        assert!(!store.begin_purge(id).await.unwrap(), "it is gone");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_sweep_takes_one_at_a_time_renews_it_and_ends_when_the_server_drains() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let (store, warehouse) = (stage.catalog.store(), &stage.warehouse);
+        for (name, until_ms) in [("one", 1), ("two", 2)] {
+            let t = ident(&["a"], name);
+            stage.table(&t).await;
+            let (keep, stamp) = (Keep { until_ms, purge: true }, stage.call().stamp());
+            let what = (TABLE, &t);
+            store.set_aside(&stamp, warehouse.id(), what, Act::DropTable, keep).await.unwrap();
+        }
+        let turn = stage.catalog.turn(warehouse, &ident(&["a"], "one")).await;
+        let drain = node::drain::Drain::new();
+        let (catalog, drained) = (stage.catalog.clone(), drain.clone());
+        let sweeps = tokio::spawn(async move {
+            catalog.sweep_every(Duration::from_millis(1), &drained).await;
+        });
+        let marked = async || {
+            let all = stage.dropped().await.into_iter().filter(|it| it.is_purging);
+            all.map(|it| it.ident.name.to_string()).collect::<Vec<_>>()
+        };
+        while marked().await.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(marked().await, ["one"]);
+        drain.begin();
+        let ended = tokio::time::timeout(Duration::from_secs(30), sweeps).await;
+        ended.expect("it waits for nobody").unwrap();
+        drop(turn);
+
+        let one = stage.dropped().await.into_iter().find(|it| it.is_purging).unwrap();
+        let renewing = async {
+            // Others would have it each time, but for who renews it.
+            let mut now_ms = 10_000;
+            let is_others = async |now_ms| {
+                let taken = store.take_expired(now_ms, 500, 9).await.unwrap();
+                taken.iter().any(|(_, it)| it.pointer.id == one.pointer.id)
+            };
+            store.renew_dropped(&one.pointer.id, 1).await.unwrap();
+            while is_others(now_ms).await {
+                now_ms += 10_000;
+            }
+        };
+        tokio::select! {
+            () = renewing => {}
+            never = stage.catalog.keep_taken(&one.pointer.id, Duration::from_millis(1)) => {
+                match never {}
+            }
+        }
+    })
+    .await;
+}
