@@ -34,8 +34,8 @@ impl Trace {
         }
     }
 
-    /// Has the request written down if it was one to change something, gave credentials away, or was
-    /// refused.
+    /// Has the request written down if it was one to change something, gave credentials away, or
+    /// was refused.
     pub(super) fn write(
         self,
         ground: &Ground,

@@ -73,7 +73,8 @@ pub(super) const MIGRATIONS: &[Migration] = &[
             UPDATE catalog_log_bounds SET oldest_ms = CAST(strftime('%s', 'now') AS INTEGER) * 1000
                 WHERE oldest > 0",
         postgres: "ALTER TABLE catalog_log_bounds ADD COLUMN oldest_ms BIGINT NOT NULL DEFAULT 0;
-            UPDATE catalog_log_bounds SET oldest_ms = CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)
+            UPDATE catalog_log_bounds
+                SET oldest_ms = CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)
                 WHERE oldest > 0",
     },
 ];
