@@ -59,6 +59,19 @@ impl Bound {
         joined([self, other].into_iter(), true)
     }
 
+    /// Bytes that it takes in memory, about.
+    pub(super) fn weight(&self) -> usize {
+        let inner = match self {
+            Bound::Constant(_) => 0,
+            Bound::And(all) | Bound::Or(all) => all.iter().map(Bound::weight).sum(),
+            Bound::Leaf(leaf) => {
+                let values = leaf.values.iter().map(Value::weight).sum::<usize>();
+                size_of::<Leaf>() + leaf.name.len() + values
+            }
+        };
+        size_of::<Bound>() + inner
+    }
+
     /// What the filter is, when this is what its predicates are.
     pub(super) fn judge(&self, leaf: &mut impl FnMut(&Leaf) -> Verdict) -> Verdict {
         match self {

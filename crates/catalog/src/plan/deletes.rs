@@ -19,6 +19,9 @@ pub(super) const DELETES_OF_FILE_MAX: usize = 10_000;
 /// The column of a position delete file that has the paths of data files.
 const PATH_COLUMN: i32 = 2_147_483_546;
 
+/// Bytes that the delete files of a scan may take in memory, about.
+const DELETES_WEIGHT_MAX: usize = 160 << 20;
+
 /// Bytes that an index takes in memory for each delete file, beside the file.
 const ENTRY_BYTES: usize = 256;
 
@@ -34,14 +37,21 @@ pub(super) struct Deletes {
     equalities: HashMap<Vec<u8>, Vec<usize>>,
     /// Of all data files.
     everywhere: Vec<usize>,
+    /// Bytes that all of it takes in memory, about.
+    weight: usize,
 }
 
 impl Deletes {
     /// Takes a delete file.
     ///
     /// # Errors
-    /// `Validation` when there are more than [`DELETES_MAX`], or two vectors of one data file.
+    /// `Validation` when there are more than [`DELETES_MAX`], when they take too much memory, or
+    /// when there are two vectors of one data file.
     pub(super) fn add(&mut self, live: Live, specs: &Specs) -> Result<()> {
+        self.add_within(live, specs, DELETES_WEIGHT_MAX)
+    }
+
+    fn add_within(&mut self, live: Live, specs: &Specs, weight_max: usize) -> Result<()> {
         let place = self.all.len();
         if place == DELETES_MAX {
             let message = format!("the snapshot has more than {DELETES_MAX} delete files");
@@ -51,7 +61,17 @@ impl Deletes {
         let spec = spec.ok_or_else(|| no_spec(live.spec_id))?;
         let file = Arc::clone(&live.file);
         let key = || partition_key(spec, live.spec_id, &file);
-        match (file.content, one_path(&file)) {
+        let path = one_path(&file);
+        let key_bytes = path.as_ref().map_or_else(|| key().len(), |path| path.len());
+        let weight = ENTRY_BYTES.saturating_add(file.weight()).saturating_add(key_bytes);
+        if file.content != Content::Data {
+            self.weight = self.weight.saturating_add(weight);
+        }
+        if self.weight > weight_max {
+            let message = "the delete files of the snapshot take too much memory";
+            return Err(Error::new(Kind::Validation, message));
+        }
+        match (file.content, path) {
             (Content::Data, _) => return Ok(()),
             (Content::PositionDeletes, Some(path)) if &*file.format == "puffin" => {
                 if self.vectors.insert(Arc::clone(&path), place).is_some() {
@@ -81,7 +101,7 @@ impl Deletes {
 
     /// Bytes that it takes in memory, about.
     pub(super) fn weight(&self) -> usize {
-        self.all.len() * (ENTRY_BYTES + size_of::<ContentFile>())
+        self.weight
     }
 
     /// The places of the delete files that a data file is read with, in order.
@@ -177,4 +197,47 @@ fn may_equal(deletes: &ContentFile, data: &ContentFile, columns: &Columns) -> bo
             || !is_above(bound(&deletes.lower), bound(&data.upper))
                 && !is_above(bound(&data.lower), bound(&deletes.upper))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn delete(path: &str) -> Live {
+        let file = ContentFile {
+            content: Content::PositionDeletes,
+            path: path.into(),
+            format: "parquet".into(),
+            partition: Vec::new(),
+            records: 1,
+            bytes: 1,
+            column_sizes: Box::default(),
+            value_counts: Box::default(),
+            null_counts: Box::default(),
+            nan_counts: Box::default(),
+            lower: [(1, vec![0; 1_000].into())].into(),
+            upper: Box::default(),
+            key_metadata: None,
+            split_offsets: Vec::new(),
+            equality_ids: Vec::new(),
+            sort_order_id: None,
+            first_row_id: None,
+            referenced: None,
+            content_offset: None,
+            content_size: None,
+        };
+        Live { file: Arc::new(file), spec_id: 0, sequence_number: 1, first_row_id: None }
+    }
+
+    #[test]
+    fn delete_files_are_weighed_with_what_is_in_them() {
+        let (mut deletes, specs) = (Deletes::default(), Specs::unpartitioned());
+        deletes.add(delete("a"), &specs).unwrap();
+        let weight = deletes.weight();
+        assert!(weight > 1_000, "{weight}");
+        deletes.add_within(delete("b"), &specs, 2 * weight).unwrap();
+        assert_eq!(deletes.weight(), 2 * weight);
+        let error = deletes.add_within(delete("c"), &specs, 3 * weight - 1).unwrap_err();
+        assert_eq!(error.kind, Kind::Validation);
+    }
 }

@@ -389,13 +389,10 @@ impl ContentFile {
         let counts: usize = counts.iter().map(|it| size_of::<(i32, i64)>() * it.len()).sum();
         let bounds = self.lower.iter().chain(&*self.upper);
         let bounds = bounds.map(|(_, it)| size_of::<(i32, Box<[u8]>)>() + BOX_BYTES + it.len());
-        let value = |it: &Option<Value>| match it {
-            Some(Value::Text(text)) => text.len(),
-            Some(Value::Bytes(bytes)) => bytes.len(),
-            _ => 0,
-        };
         let fields = self.partition.iter();
-        let fields = fields.map(|(_, it)| size_of::<(i32, Option<Value>)>() + value(it));
+        let fields = fields.map(|(_, it)| {
+            size_of::<(i32, Option<Value>)>() + it.as_ref().map_or(0, Value::weight)
+        });
         let texts = self.path.len()
             + self.format.len()
             + self.referenced.as_ref().map_or(0, |it| it.len())

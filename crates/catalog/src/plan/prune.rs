@@ -81,6 +81,12 @@ impl Specs {
         Ok(Specs(all))
     }
 
+    /// The one of a table that is not partitioned.
+    #[cfg(test)]
+    pub(super) fn unpartitioned() -> Specs {
+        Specs([(0, Spec { fields: Vec::new() })].into())
+    }
+
     pub(super) fn get(&self, id: i32) -> Option<&Spec> {
         self.0.get(&id)
     }

@@ -19,6 +19,13 @@ use crate::schema::{Column, Columns};
 /// Snapshots of an incremental scan at the most.
 pub const SNAPSHOTS_MAX: usize = 10_000;
 
+/// Bytes that the manifests of a scan may take in memory, about, with those that are left out of
+/// it when snapshots are compared.
+const MANIFESTS_WEIGHT_MAX: usize = 64 << 20;
+
+/// Bytes that a column takes in memory beside its name.
+const COLUMN_BYTES: usize = size_of::<Column>() + 64;
+
 /// Manifests that one answer is made of at the most.
 pub(super) const MANIFESTS_OF_ANSWER_MAX: usize = 32;
 
@@ -58,6 +65,10 @@ pub(crate) struct Scan {
     data: Vec<ManifestRef>,
     delete_manifests: Vec<ManifestRef>,
     pub(super) deletes: Deletes,
+    /// Bytes that its columns and filters take in memory, about.
+    bound_weight: usize,
+    /// Bytes that its manifests take in memory, about.
+    manifests_weight: usize,
 }
 
 /// Where to go on: at a file of the first of some manifests.
@@ -104,7 +115,11 @@ impl Scan {
             return Err(Error::new(Kind::Forbidden, message));
         }
         let lists = snapshots.iter().map(|it| list(it)).collect::<Result<_>>()?;
+        let named = columns.list.iter().map(|it| COLUMN_BYTES.saturating_add(2 * it.name.len()));
+        let bound_weight = named.sum::<usize>() + filter.weight() + counted.weight();
         let scan = Scan {
+            bound_weight,
+            manifests_weight: 0,
             specs,
             columns,
             filter,
@@ -126,20 +141,22 @@ impl Scan {
     /// As of [`Reader::list`]; `Validation` when there are too many manifests.
     pub(crate) async fn read_lists(&mut self, reader: &Reader, lists: Vec<List>) -> Result<()> {
         for list in lists {
-            self.take_list(reader.list(list).await?)?;
+            self.take_list(reader.list(list).await?, MANIFESTS_WEIGHT_MAX)?;
         }
+        self.known = HashSet::new();
         Ok(())
     }
 
     /// Takes the manifests of a list, but for those whose files cannot be what is asked for.
-    fn take_list(&mut self, list: Vec<ManifestRef>) -> Result<()> {
-        for manifest in list {
+    fn take_list(&mut self, list: Vec<ManifestRef>, weight_max: usize) -> Result<()> {
+        for mut manifest in list {
             if let Some(added_in) = &self.added_in {
                 let is_new = manifest.snapshot_id.is_none_or(|id| added_in.contains(&id));
                 if manifest.has_deletes || !is_new || !self.known.insert(Arc::clone(&manifest.path))
                 {
                     continue;
                 }
+                self.weigh(manifest.path.len(), weight_max)?;
             }
             let spec = manifest.spec_id.and_then(|id| self.specs.get(id));
             if spec.is_some_and(|spec| !may_match_manifest(&self.filter, spec, &manifest)) {
@@ -148,6 +165,9 @@ impl Scan {
             if manifest.live == Some(0) {
                 continue;
             }
+            // Nobody asks for them any more.
+            manifest.partitions = None;
+            self.weigh(manifest.weight(), weight_max)?;
             let kind =
                 if manifest.has_deletes { &mut self.delete_manifests } else { &mut self.data };
             if kind.len() == MANIFESTS_MAX {
@@ -155,6 +175,15 @@ impl Scan {
                 return Err(Error::new(Kind::Validation, message));
             }
             kind.push(manifest);
+        }
+        Ok(())
+    }
+
+    fn weigh(&mut self, weight: usize, weight_max: usize) -> Result<()> {
+        self.manifests_weight = self.manifests_weight.saturating_add(weight);
+        if self.manifests_weight > weight_max {
+            let message = "the manifests of the scan take too much memory";
+            return Err(Error::new(Kind::Validation, message));
         }
         Ok(())
     }
@@ -171,9 +200,7 @@ impl Scan {
 
     /// Bytes that it takes in memory, about.
     pub(crate) fn weight(&self) -> usize {
-        let manifests = self.data.len() + self.delete_manifests.len();
-        let paths: usize = self.paths().map(str::len).sum();
-        manifests * size_of::<ManifestRef>() + paths + self.deletes.weight()
+        self.bound_weight + self.manifests_weight + self.deletes.weight()
     }
 
     /// Reads all delete files.
@@ -377,4 +404,46 @@ pub(super) fn list(snapshot: &Snapshot) -> Result<List> {
 
 fn illegal(message: impl Into<String>) -> Error {
     Error::new(Kind::IllegalArgument, message)
+}
+
+#[cfg(test)]
+impl Scan {
+    /// One without files that says that it takes so many bytes.
+    pub(crate) fn of_weight(bound_weight: usize) -> Scan {
+        Scan {
+            bound_weight,
+            manifests_weight: 0,
+            specs: Specs::default(),
+            columns: Columns::default(),
+            filter: Bound::Constant(true),
+            counted: Bound::Constant(true),
+            stats: Vec::new(),
+            min_rows: None,
+            added_in: None,
+            known: HashSet::new(),
+            data: Vec::new(),
+            delete_manifests: Vec::new(),
+            deletes: Deletes::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::manifest::Summary;
+    use super::*;
+
+    #[test]
+    fn manifests_of_a_scan_have_a_limit_and_lose_what_they_were_left_out_by() {
+        let mut manifest = ManifestRef::bare("m");
+        let weight = manifest.weight();
+        manifest.partitions = Some(vec![Summary::default(); 1_000]);
+        let list = vec![manifest; 10];
+        let mut scan = Scan::of_weight(7);
+        scan.take_list(list.clone(), 10 * weight).unwrap();
+        assert_eq!(scan.weight(), 7 + 10 * weight);
+        assert!(scan.data.iter().all(|it| it.partitions.is_none()));
+        let error = Scan::of_weight(7).take_list(list, 10 * weight - 1).unwrap_err();
+        assert_eq!(error.kind, Kind::Validation);
+    }
 }

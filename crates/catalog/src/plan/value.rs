@@ -58,6 +58,16 @@ impl Value {
         matches!(self, Value::Float(number) if number.is_nan())
     }
 
+    /// Bytes that it takes in memory, about.
+    pub(super) fn weight(&self) -> usize {
+        let boxed = match self {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        size_of::<Value>() + boxed
+    }
+
     /// Appends bytes that no other value of its type has.
     pub(super) fn put_key(&self, out: &mut Vec<u8>) {
         match self {

@@ -86,6 +86,8 @@ struct Kept {
     relation: String,
     until: Instant,
     state: Planned,
+    /// Bytes of what is being made.
+    pending: usize,
     /// Ends what is being done for it.
     work: Option<AbortHandle>,
 }
@@ -100,7 +102,11 @@ impl Drop for Kept {
 
 impl Kept {
     fn weight(&self) -> usize {
-        let scan = if let Planned::Completed(scan) = &self.state { scan.weight() } else { 0 };
+        let scan = match &self.state {
+            Planned::Completed(scan) => scan.weight(),
+            Planned::Submitted => self.pending,
+            Planned::Failed(..) | Planned::Cancelled => 0,
+        };
         PLAN_BYTES + scan
     }
 }
@@ -119,28 +125,44 @@ impl Plans {
     fn insert(&self, id: &Arc<str>, kept: Kept, now: Instant) {
         let mut all = self.kept.lock();
         all.retain(|_, it| it.until > now);
+        Self::add(&mut all, Arc::clone(id), kept);
+    }
+
+    /// Takes a plan; the oldest of the others make room for it.
+    fn add(all: &mut HashMap<Arc<str>, Kept>, id: Arc<str>, kept: Kept) {
         let mut bytes = kept.weight() + all.values().map(Kept::weight).sum::<usize>();
         let own = |all: &HashMap<Arc<str>, Kept>| {
             all.values().filter(|it| it.owner == kept.owner).count()
         };
-        while own(&all) >= PLANS_OF_PRINCIPAL_MAX {
-            let oldest = oldest(&all, Some(&kept.owner));
-            bytes = bytes.saturating_sub(remove(&mut all, oldest));
+        while own(all) >= PLANS_OF_PRINCIPAL_MAX {
+            let oldest = oldest(all, Some(&kept.owner));
+            bytes = bytes.saturating_sub(remove(all, oldest));
         }
         while !all.is_empty() && (all.len() >= PLANS_MAX || bytes > PLANS_BYTES_MAX) {
-            let oldest = oldest(&all, None);
-            bytes = bytes.saturating_sub(remove(&mut all, oldest));
+            let oldest = oldest(all, None);
+            bytes = bytes.saturating_sub(remove(all, oldest));
         }
-        all.insert(Arc::clone(id), kept);
+        all.insert(id, kept);
     }
 
     /// Sets what became of a plan, unless it is gone or was cancelled meanwhile.
     fn settle(&self, id: &str, state: Planned) {
-        if let Some(kept) = self.kept.lock().get_mut(id)
-            && matches!(kept.state, Planned::Submitted)
-        {
+        let mut all = self.kept.lock();
+        if !all.get(id).is_some_and(|it| matches!(it.state, Planned::Submitted)) {
+            return;
+        }
+        if let Some((id, mut kept)) = all.remove_entry(id) {
             kept.state = state;
             kept.work = None;
+            Self::add(&mut all, id, kept);
+        }
+    }
+
+    /// Sets how to end what is being done for a plan; ends it when nobody waits for it any more.
+    fn set_work(&self, id: &str, work: AbortHandle) {
+        match self.kept.lock().get_mut(id) {
+            Some(kept) if matches!(kept.state, Planned::Submitted) => kept.work = Some(work),
+            _ => work.abort(),
         }
     }
 
@@ -214,10 +236,10 @@ impl Catalog {
         if is_short && scan.delete_manifests() <= MANIFESTS_AT_ONCE_MAX {
             scan.read_deletes(&target.reader).await?;
             let state = Planned::Completed(Arc::from(scan));
-            self.keep_plan(who, &id, &target.relation, (state.clone(), None));
+            self.keep_plan(who, &id, &target.relation, (state.clone(), 0));
             return Ok(Plan { id, state });
         }
-        self.keep_plan(who, &id, &target.relation, (Planned::Submitted, None));
+        self.keep_plan(who, &id, &target.relation, (Planned::Submitted, scan.weight()));
         let (catalog, who, plan) = (self.clone(), who.clone(), Arc::clone(&id));
         let work = tokio::spawn(async move {
             let made = catalog.make_plan(&who, &target, scan, rest).await;
@@ -233,11 +255,7 @@ impl Catalog {
             };
             catalog.0.plans.settle(&plan, state);
         });
-        if let Some(kept) = self.0.plans.kept.lock().get_mut(&id)
-            && matches!(kept.state, Planned::Submitted)
-        {
-            kept.work = Some(work.abort_handle());
-        }
+        self.0.plans.set_work(&id, work.abort_handle());
         Ok(Plan { id, state: Planned::Submitted })
     }
 
@@ -364,11 +382,12 @@ impl Catalog {
         who: &Who,
         id: &Arc<str>,
         relation: &str,
-        (state, work): (Planned, Option<AbortHandle>),
+        (state, pending): (Planned, usize),
     ) {
         let now = clock::now();
         let (owner, relation) = (Arc::clone(&who.id), relation.to_owned());
-        let kept = Kept { owner, relation, until: now + PLAN_LIFETIME, state, work };
+        let until = now + PLAN_LIFETIME;
+        let kept = Kept { owner, relation, until, state, pending, work: None };
         self.0.plans.insert(id, kept, now);
     }
 
@@ -441,7 +460,7 @@ mod tests {
 
     fn kept(owner: &str, until: Instant) -> Kept {
         let (owner, relation) = (owner.into(), "t".to_owned());
-        Kept { owner, relation, until, state: Planned::Submitted, work: None }
+        Kept { owner, relation, until, state: Planned::Submitted, pending: 0, work: None }
     }
 
     fn who(id: &str) -> Who {
@@ -477,6 +496,42 @@ mod tests {
         plans.settle("p", Planned::Failed(Kind::Internal, String::new()));
         let state = plans.get(&who("me"), "t", "p", now).unwrap();
         assert!(matches!(state, Planned::Cancelled));
+    }
+
+    #[test]
+    fn plans_that_are_made_later_make_room_as_well() {
+        let (plans, now) = (Plans::default(), clock::now());
+        let ids = ["p0", "p1", "p2", "p3"];
+        for (place, id) in ids.iter().enumerate() {
+            let until = now + Duration::from_secs(u64::try_from(place).unwrap() + 1);
+            plans.insert(&(*id).into(), kept("me", until), now);
+        }
+        let me = who("me");
+        let left = || ids.map(|id| plans.get(&me, "t", id, now).is_some());
+        let made = || Planned::Completed(Arc::new(Scan::of_weight(PLANS_BYTES_MAX / 5 * 2)));
+        for id in ["p2", "p0"] {
+            plans.settle(id, made());
+        }
+        assert_eq!(left(), [true; 4]);
+        // The oldest goes, whatever there is of it.
+        plans.settle("p1", made());
+        assert_eq!(left(), [false, true, true, true]);
+        let bytes = || plans.kept.lock().values().map(Kept::weight).sum::<usize>();
+        assert!(bytes() <= PLANS_BYTES_MAX, "{}", bytes());
+        // What is still being made counts as well.
+        let mut waiting = kept("me", now + PLAN_LIFETIME);
+        waiting.pending = PLANS_BYTES_MAX / 5 * 2;
+        plans.insert(&"p4".into(), waiting, now);
+        assert_eq!(left(), [false, false, true, true]);
+        assert!(bytes() <= PLANS_BYTES_MAX, "{}", bytes());
+    }
+
+    #[tokio::test]
+    async fn work_for_a_plan_that_is_gone_ends() {
+        let plans = Plans::default();
+        let work = tokio::spawn(std::future::pending::<()>());
+        plans.set_work("gone", work.abort_handle());
+        assert!(work.await.unwrap_err().is_cancelled());
     }
 
     #[test]
