@@ -174,7 +174,11 @@ impl Worker {
                 ear.listen(names, &mut outbox.to_server);
                 self.send_to_ear(place);
             }
-            State::Opening(_) | State::Lost(Some(_)) => {}
+            State::Opening(_) => {}
+            // It may have been about to be closed for good.
+            State::Lost(Some(retry_us)) => {
+                self.ground.timers.arm(Look::Ear(place).id(), retry_us);
+            }
             State::Lost(None) => self.open_ear(place),
         }
     }

@@ -91,7 +91,9 @@ impl Worker {
         let Some(session) = client.session() else { return Heard::No };
         let Place::Attached(server) = session.place else { return Heard::No };
         let known = session.hearing.as_ref().map(|hearing| hearing.ear);
-        let known = known.filter(|ear| self.ears.get(*ear).is_some());
+        let pool = self.servers.get(server).map(|server| server.slot.pool());
+        // Its own may have been closed, and its place be another pool's by now.
+        let known = known.filter(|ear| self.ears.get(*ear).map(|ear| ear.pool) == pool);
         let Some(ear_place) = known.or_else(|| self.ear_beside(server)) else { return Heard::No };
         let Worker { clients, ears, .. } = self;
         let session = clients.get_mut(place).and_then(Client::session);

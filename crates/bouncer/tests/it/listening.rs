@@ -216,3 +216,24 @@ fn a_session_listens_by_itself() {
     client.patience(Duration::from_secs(20));
     check_told(&mut client, "g_news", "direct");
 }
+
+#[test]
+fn who_listens_again_does_so_where_its_own_database_is() {
+    let server = Postgres::shared();
+    let own = tenant("own", &server, PoolMode::Transaction);
+    let mut other = tenant("other", &server, PoolMode::Transaction);
+    other.database = Some("template1".to_owned());
+    let pooler = Pooler::start(1, vec![own, other]);
+    let (mut client, mut sender) = (pooler.client("own"), pooler.client("own"));
+    client.run("LISTEN d_own; UNLISTEN d_own");
+    // The connection that listened is closed when nobody needed it for a while.
+    until("nobody listens", || {
+        let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'UNLISTEN \"d_own%'";
+        (sender.value(listens) == "0").then_some(())
+    });
+    // What listens for others may be where that was.
+    pooler.client("other").run("LISTEN d_other");
+    client.run("LISTEN d_own");
+    sender.run("NOTIFY d_own, 'heard'");
+    check_told(&mut client, "d_own", "heard");
+}
