@@ -13,6 +13,7 @@ mod log;
 mod names;
 mod namespaces;
 mod past;
+mod places;
 mod relations;
 mod rules;
 mod schema;

@@ -105,6 +105,7 @@ async fn make_table(catalog: &CatalogStore, name: &str) {
         kind: RelationKind::Table,
         uuid: Uuid::v4().unwrap().to_string(),
         base: format!("file:///w/{name}"),
+        places: Vec::new(),
         location: format!("file:///w/{name}/1.metadata.json"),
         document: "{}".into(),
         act: Act::CreateTable,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::documents::{self, METADATA_PATH, Written};
-use super::protection::touches_protection;
+use super::protection::{moves_away, touches_protection};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Turn, key};
 use crate::cache::{Entry, Key};
@@ -72,12 +72,15 @@ impl Catalog {
             false => Object::Relation(ident),
         };
         self.allow(call.who, warehouse, Right::Write, object)?;
-        match object {
-            Object::Relation(_) if touches_protection(&request.updates) => {
-                self.allow(call.who, warehouse, Right::Manage, object)
-            }
-            _ => Ok(()),
+        if let Object::Namespace(_) = object {
+            return Ok(());
         }
+        let moves = moves_away(&request.updates);
+        if moves || touches_protection(&request.updates) {
+            self.allow(call.who, warehouse, Right::Manage, object)?;
+        }
+        // Files that a table has left have no policy.
+        if moves { self.require_unrestricted(call.who, warehouse, ident) } else { Ok(()) }
     }
 
     /// Commits changes of several tables, all or none, and tries again when another server came

@@ -59,7 +59,12 @@ pub(super) fn touches_protection(updates: &[TableUpdate]) -> bool {
     })
 }
 
-/// The same of a view.
+/// Whether changes of a table take it to another place: away from the files that it has.
+pub(super) fn moves_away(updates: &[TableUpdate]) -> bool {
+    updates.iter().any(|update| matches!(update, TableUpdate::SetLocation(_)))
+}
+
+/// Whether changes of a view touch what only who manages it may.
 pub(super) fn view_touches_protection(updates: &[ViewUpdate]) -> bool {
     updates.iter().any(|update| match update {
         ViewUpdate::SetProperties(properties) => properties.get(PROTECTED).is_some(),

@@ -1,5 +1,6 @@
 //! What tables and views have in common: both are a name, a pointer, and a document in a file.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use crate::cache::{Doc, Entry};
 use crate::doc::{Properties, TableDoc};
 use crate::error::{Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
+use crate::storage::PATHS;
 use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap};
 use crate::view::ViewDoc;
 use crate::warehouse::Warehouse;
@@ -23,6 +25,8 @@ pub(crate) trait Document: Sized {
     fn uuid(&self) -> &str;
     fn location(&self) -> &str;
     fn properties(&self) -> &Properties;
+    /// Where its files go beside its location.
+    fn places(&self) -> Vec<String>;
     /// The same in one piece, and its bytes.
     fn settle(&self) -> Result<(Self, Bytes)>;
     fn into_doc(self) -> Doc;
@@ -41,6 +45,11 @@ impl Document for TableDoc {
 
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn places(&self) -> Vec<String> {
+        let paths = PATHS.iter().filter_map(|name| self.properties.get(name));
+        paths.map(Cow::into_owned).collect()
     }
 
     fn settle(&self) -> Result<(TableDoc, Bytes)> {
@@ -67,6 +76,10 @@ impl Document for ViewDoc {
         &self.properties
     }
 
+    fn places(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn settle(&self) -> Result<(ViewDoc, Bytes)> {
         ViewDoc::settle(self)
     }
@@ -84,6 +97,7 @@ impl<D: Document> Written<D> {
             kind: D::KIND,
             uuid: self.doc.uuid().to_owned(),
             base: self.doc.location().to_owned(),
+            places: self.doc.places(),
             location: self.location.clone(),
             document: self.document.clone(),
             act,
@@ -97,6 +111,7 @@ impl<D: Document> Written<D> {
             expected: expected.clone(),
             uuid: self.doc.uuid().to_owned(),
             base: self.doc.location().to_owned(),
+            places: self.doc.places(),
             location: self.location.clone(),
             document: self.document.clone(),
             act,

@@ -67,7 +67,7 @@ impl Catalog {
     /// among them and its property `gc.enabled` is not `false`: when it cannot come back any more.
     ///
     /// # Errors
-    /// `NoSuchTable`; `Forbidden` when it is protected.
+    /// `NoSuchTable`; `Forbidden` when it is protected, or to whoever may read only a part of it.
     pub async fn drop_table(
         &self,
         call: &Call<'_>,
@@ -76,6 +76,8 @@ impl Catalog {
         purge: bool,
     ) -> Result<()> {
         self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        // As when it is released: files may stay that no policy is for.
+        self.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp: Stamp| {
             let _turn = catalog.turn(&warehouse, &ident).await;
@@ -102,6 +104,7 @@ impl Catalog {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
         if overwrite {
             self.allow(call.who, warehouse, Right::Manage, Object::Relation(&ident))?;
+            self.require_unrestricted(call.who, warehouse, &ident)?;
         }
         warehouse.check_location(&metadata_location)?;
         let act = async move |it: Change| {
@@ -147,6 +150,10 @@ impl Catalog {
         let written = Written { doc, document, location };
         let act = Act::RegisterTable;
         let pointer = match self.entry(warehouse, RelationKind::Table, ident).await {
+            // Another server has made one since its name was free.
+            Ok(_) if !overwrite => {
+                return Err(RelationKind::Table.exists(RelationKind::Table, ident));
+            }
             Ok(base) => {
                 let swaps = vec![written.swap(ident, table(&base)?.1, act)];
                 self.0.store.swap(stamp, warehouse.id(), swaps, Vec::new()).await?.swapped.pop()
@@ -174,7 +181,7 @@ impl Catalog {
     /// was.
     ///
     /// # Errors
-    /// `NoSuchTable`.
+    /// `NoSuchTable`; `Forbidden` when it is protected, or to whoever may read only a part of it.
     pub async fn unregister_table(
         &self,
         call: &Call<'_>,
@@ -182,6 +189,8 @@ impl Catalog {
         ident: &TableIdent,
     ) -> Result<Arc<Entry>> {
         self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
+        // Its policies go with it: whoever registers its file again has none.
+        self.require_unrestricted(call.who, warehouse, ident)?;
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let gone = RelationKind::Table.no_such(&ident);
         let act = async move |catalog: Catalog, stamp: Stamp| {

@@ -6,7 +6,7 @@ use node::store::{Row, StoreError, Transaction, Value};
 
 use super::log::{self, Act, Line, Stamp};
 use super::relations::{self, NewRelation, Pointer, RelationKind};
-use super::{CatalogStore, ms, namespaces};
+use super::{CatalogStore, ms, namespaces, places};
 use crate::access;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
@@ -348,6 +348,7 @@ impl CatalogStore {
             }
             let made = relations::insert(it, &stamp, &warehouse, &new, &id)?;
             access::relation_replaced(it, &dropped, &id)?;
+            places::pass_on(it, &dropped, &id)?;
             log::remember(it, &stamp, None)?;
             Ok(made)
         });
@@ -372,6 +373,7 @@ impl CatalogStore {
                 return Ok(());
             }
             access::forget_relation(it, id)?;
+            places::forget(it, id)?;
             let act = match kind {
                 RelationKind::Table => Act::PurgeTable,
                 RelationKind::View => Act::PurgeView,

@@ -5,11 +5,11 @@ use bytes::Bytes;
 use node::store::{Row, StoreError, Transaction, Value};
 
 use super::log::{self, Act, Line, Stamp};
+use super::places::{self, place_of};
 use super::{CatalogStore, ms, namespaces, page_all};
 use crate::access;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{NamespaceIdent, TableIdent};
-use crate::warehouse::Place;
 
 /// Longest document that is kept in the store beside its file, in bytes. A longer one is only in
 /// its file, which is flushed before the pointer moves.
@@ -111,6 +111,8 @@ pub struct Swap {
     pub uuid: String,
     /// The location in the new document.
     pub base: String,
+    /// Where else the new document says that files go.
+    pub places: Vec<String>,
     /// The new metadata file.
     pub location: String,
     /// The new document.
@@ -130,6 +132,8 @@ pub struct NewRelation {
     pub uuid: String,
     /// The location in its document.
     pub base: String,
+    /// Where else its document says that files go.
+    pub places: Vec<String>,
     /// The metadata file.
     pub location: String,
     /// Its document.
@@ -156,15 +160,6 @@ pub(super) fn pointer(row: &Row) -> Stored<Pointer> {
 /// The document as the store keeps it.
 fn kept(document: &Bytes) -> Value {
     if document.len() > DOCUMENT_BYTES_KEPT_MAX { Value::Null } else { document.to_vec().into() }
-}
-
-/// The one text that stands for a location, so that two of them can be compared.
-fn place_of(location: &str) -> String {
-    match location.parse::<Place>() {
-        Ok(place) => place.to_string(),
-        // None that a new document may have. It is compared with itself alone.
-        Err(_) => location.to_owned(),
-    }
 }
 
 pub(super) fn find(
@@ -306,6 +301,7 @@ impl CatalogStore {
         let written = self.store.transact("catalog.drop_relation", move |it| {
             let found = require(it, &warehouse, kind, &ident)?;
             access::forget_relation(it, &found.id)?;
+            places::forget(it, &found.id)?;
             delete(it, &stamp, &warehouse, (&ident, &found), act)?;
             log::remember(it, &stamp, None)?;
             Ok(found)
@@ -359,25 +355,6 @@ impl CatalogStore {
             log::remember(it, &stamp, None)
         });
         Ok(written.await?)
-    }
-
-    /// Whether the data of a relation, but for the one with the id `except`, is in the directory
-    /// `base`, or `base` is in its directory, in any warehouse. What was dropped and can come back
-    /// counts as well.
-    ///
-    /// # Errors
-    /// When the store cannot be read.
-    pub async fn is_shared(&self, base: &str, except: &str) -> Result<bool> {
-        let parameters = [Value::from(place_of(base)), Value::from(except)];
-        let read = self.store.read("catalog.is_shared", move |it| {
-            let sql = "SELECT id FROM (SELECT id, base FROM catalog_tables \
-                UNION ALL SELECT id, base FROM catalog_dropped) AS kept WHERE id <> $2 AND (\
-                base = CAST($1 AS TEXT) \
-                OR substr(base, 1, length(CAST($1 AS TEXT)) + 1) = CAST($1 AS TEXT) || '/' \
-                OR substr(CAST($1 AS TEXT), 1, length(base) + 1) = base || '/') LIMIT 1";
-            Ok(it.query_one(sql, &parameters)?.is_some())
-        });
-        Ok(read.await?)
     }
 
     /// Whether a metadata file is what some relation's pointer leads to, but for the relation with
@@ -494,6 +471,7 @@ pub(super) fn insert(
         ms(stamp.now_ms),
     ];
     it.execute(sql, &parameters)?;
+    places::keep(it, id, [&new.base].into_iter().chain(&new.places))?;
     let line = Line {
         relation: Some(id),
         version: Some(1),
@@ -535,6 +513,8 @@ fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) ->
         let message = format!("Cannot commit {}: it was changed meanwhile", one.ident);
         return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
     }
+    let moved = (place_of(&one.base) != place_of(&expected.base)).then_some(&one.base);
+    places::keep(it, &expected.id, moved.into_iter().chain(&one.places))?;
     let version = expected.version + 1;
     let line = Line {
         relation: Some(&expected.id),

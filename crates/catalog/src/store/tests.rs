@@ -57,6 +57,7 @@ fn relation(ident: &TableIdent, kind: RelationKind) -> NewRelation {
         kind,
         uuid: "u".to_owned(),
         base: format!("file:///w/{}", ident.name),
+        places: Vec::new(),
         location: format!("file:///w/{}/1.json", ident.name),
         document: Bytes::from_static(b"{}"),
         act: Act::CreateTable,
@@ -69,6 +70,7 @@ fn next(ident: &TableIdent, expected: &Pointer, document: &str) -> Swap {
         expected: expected.clone(),
         uuid: expected.uuid.clone(),
         base: expected.base.clone(),
+        places: Vec::new(),
         location: format!("{}/{}.json", expected.base, expected.version + 1),
         document: Bytes::from(document.to_owned()),
         act: Act::UpdateTable,
@@ -292,6 +294,56 @@ async fn a_directory_is_shared_with_what_is_in_it_and_what_it_is_in() {
             assert_eq!(store.is_shared(base, "").await.unwrap(), expected, "{base}");
             assert!(!store.is_shared(base, &made.id).await.unwrap(), "{base}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_place_is_a_tables_until_it_is_forgotten() {
+    check(async |store| {
+        with_namespaces(store, &[&["a"]]).await;
+        let ident = table(&["a"], "t");
+        let places = vec!["file:///p/one/".to_owned()];
+        let new = NewRelation { places, ..relation(&ident, RelationKind::Table) };
+        let made = store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        let places = vec!["file:/p/one".to_owned(), "file:///p/two".to_owned()];
+        let base = "file:///moved".to_owned();
+        let swap = Swap { base, places, ..next(&ident, &made, "{}") };
+        store.swap(&stamp(), WAREHOUSE, vec![swap], Vec::new()).await.unwrap();
+        let check = async |expected: &[bool; 4], own: &str| {
+            let all = ["file:///w/t/data", "file:///p/one", "file:///p/two/x", "file:///moved"];
+            for (place, expected) in all.into_iter().zip(expected) {
+                let found = store.is_shared(place, own).await.unwrap();
+                assert_eq!(found, *expected, "{place} but for {own:?}");
+            }
+        };
+        check(&[true; 4], "").await;
+        check(&[false; 4], &made.id).await;
+        // It can come back, and does, as itself or as another.
+        let (as_table, keep) = (RelationKind::Table, Keep { until_ms: NOW, purge: false });
+        let set_aside = async || {
+            let what = (as_table, &ident);
+            store.set_aside(&stamp(), WAREHOUSE, what, Act::DropTable, keep).await.unwrap();
+        };
+        set_aside().await;
+        check(&[true; 4], "").await;
+        store.undrop(&stamp(), WAREHOUSE, &made.id, &ident).await.unwrap();
+        check(&[true; 4], "").await;
+        set_aside().await;
+        let again = relation(&ident, as_table);
+        let again = store.register_dropped(&stamp(), WAREHOUSE, again, &made.id).await.unwrap();
+        check(&[true; 4], &made.id).await;
+        check(&[false; 4], &again.id).await;
+        set_aside().await;
+        let dropped = store.dropped_as(WAREHOUSE, &again.id).await.unwrap().remove(0);
+        store.forget_dropped(&stamp(), WAREHOUSE, &dropped).await.unwrap();
+        check(&[false; 4], "").await;
+        let new = relation(&ident, as_table);
+        store.insert_relation(&stamp(), WAREHOUSE, new).await.unwrap();
+        check(&[true, false, false, false], "").await;
+        let what = (as_table, &ident);
+        store.drop_relation(&stamp(), WAREHOUSE, what, Act::DropTable).await.unwrap();
+        check(&[false; 4], "").await;
     })
     .await;
 }

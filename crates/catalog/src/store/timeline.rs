@@ -77,6 +77,15 @@ pub(super) const MIGRATIONS: &[Migration] = &[
                 SET oldest_ms = CAST(EXTRACT(EPOCH FROM now()) * 1000 AS BIGINT)
                 WHERE oldest > 0",
     },
+    Migration::Same(
+        "CREATE TABLE catalog_places (
+            relation TEXT NOT NULL,
+            place TEXT NOT NULL,
+            PRIMARY KEY (relation, place)
+        );
+        INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_tables;
+        INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_dropped",
+    ),
 ];
 
 /// Lines that are numbered, or removed, in one transaction.

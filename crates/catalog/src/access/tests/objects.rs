@@ -102,6 +102,7 @@ async fn rights_and_policies_are_there_again_with_a_table_that_was_dropped() {
             kind,
             uuid: old.uuid.clone(),
             base: old.base.clone(),
+            places: Vec::new(),
             location: old.location.clone(),
             document: "{}".into(),
             act: Act::RegisterTable,

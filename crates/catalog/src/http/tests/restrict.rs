@@ -5,6 +5,7 @@ use crate::ident::{NamespaceIdent, TableIdent};
 use crate::json::Fragment;
 use crate::plan::{Expression, ScanRequest};
 use crate::service::Claims;
+use crate::service::Right;
 
 const TABLE: &str = "/v1/main/namespaces/n/tables/t";
 const POLICIES: &str = "/management/v1/main/policies";
@@ -101,6 +102,51 @@ fn a_policy_keeps_from_files_and_follows_its_table() {
     );
     assert_eq!(server.ask("DELETE", "/v1/main/namespaces/n/tables/u", None).status, 204);
     assert_eq!(server.ask("GET", POLICIES, None).json()["policies"], json!([]));
+}
+
+#[test]
+fn nobody_gets_rid_of_his_policy_by_moving_a_table() {
+    let server = Server::start();
+    server.fill("n", "t");
+    let manager = token(&server);
+    let writer = rights::token(&server, Some(Right::Write), Some("n"));
+    let metadata = server.ask("GET", TABLE, None).json();
+    let base = metadata["metadata"]["location"].as_str().unwrap().to_owned();
+    let register = json!({"name": "t", "metadata-location": metadata["metadata-location"],
+        "overwrite": true});
+    let place = |to: &str| json!({"action": "set-location", "location": format!("{base}{to}")});
+    let change = |to: &str| json!({"requirements": [], "updates": [place(to)]});
+    let transaction = json!({"table-changes": [{"identifier": {"namespace": ["n"], "name": "t"},
+        "requirements": [], "updates": [place("-w")]}]});
+    let ask = |who: &str, method: &str, path: &str, body: Option<&Value>| {
+        server.ask_as(Some(who), method, path, body)
+    };
+    // To go elsewhere is to manage.
+    assert_refused(&ask(&writer, "POST", TABLE, Some(&change("-w"))), 403, "ForbiddenException");
+    let refused = ask(&writer, "POST", "/v1/main/transactions/commit", Some(&transaction));
+    assert_refused(&refused, 403, "ForbiddenException");
+    assert_eq!(ask(&manager, "POST", TABLE, Some(&change("-m"))).status, 200);
+    assert_eq!(ask(&manager, "POST", TABLE, Some(&change(""))).status, 200);
+    assert_eq!(put(&server, "rows", "role:bi", &json!({"row-filter": true})).status, 200);
+    let unregister = format!("{TABLE}/unregister");
+    let commit = "/v1/main/transactions/commit";
+    let (moved, register_at) = (change("-m"), "/v1/main/namespaces/n/register");
+    for (method, path, body) in [
+        ("POST", TABLE, Some(&moved)),
+        ("POST", commit, Some(&transaction)),
+        ("POST", register_at, Some(&register)),
+        ("POST", &*unregister, None),
+        ("DELETE", TABLE, None),
+    ] {
+        let refused = ask(&manager, method, path, body);
+        assert_refused(&refused, 403, "ForbiddenException");
+    }
+    assert_eq!(
+        put(&server, "rows", "role:bi", &json!({"row-filter": true, "trusted": true})).status,
+        200
+    );
+    assert_eq!(ask(&manager, "POST", register_at, Some(&register)).status, 200);
+    assert_eq!(ask(&manager, "POST", &unregister, None).status, 200);
 }
 
 #[test]
