@@ -119,7 +119,7 @@ pub(super) async fn undrop(input: &Input<'_>) -> Result<Response> {
         (Some(wanted), None) | (None, Some(wanted)) => wanted,
         _ => return Err(Error::new(Kind::BadRequest, "it takes either `id` or `uuid`")),
     };
-    let to = |was: &TableIdent| {
+    let to = move |was: &TableIdent| {
         let namespace = namespace.unwrap_or_else(|| was.namespace.clone());
         TableIdent::new(namespace, name.as_deref().unwrap_or(&was.name))
     };

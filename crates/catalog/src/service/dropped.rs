@@ -277,26 +277,33 @@ impl Catalog {
         call: &Call<'_>,
         warehouse: &Arc<Warehouse>,
         name: &str,
-        to: impl FnOnce(&TableIdent) -> Result<TableIdent>,
+        to: impl FnOnce(&TableIdent) -> Result<TableIdent> + Send + 'static,
     ) -> Result<Undropped> {
-        let found = self.require_dropped(call.who, warehouse, name).await?;
-        let ident = to(&found.ident)?;
-        self.allow(call.who, warehouse, Right::Write, Object::Namespace(&ident.namespace))?;
-        let undropped = Undropped {
-            ident: ident.clone(),
-            kind: found.pointer.kind,
-            id: found.pointer.id.clone(),
-        };
-        let (warehouse, again) = (Arc::clone(warehouse), undropped.clone());
+        let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
+        let (again_who, again_in, stamp) = (who.clone(), Arc::clone(&warehouse), call.stamp());
+        // Looked for once it is known that it was not brought back by this request before.
         let act = async move |catalog: Catalog, stamp: Stamp| {
+            let found = catalog.require_dropped(&who, &warehouse, &name).await?;
+            let ident = to(&found.ident)?;
+            catalog.allow(&who, &warehouse, Right::Write, Object::Namespace(&ident.namespace))?;
             let _turn = catalog.turn(&warehouse, &ident).await;
-            let id = &undropped.id;
-            let done = catalog.0.store.undrop(&stamp, warehouse.id(), id, &ident).await;
+            let (kind, id) = (found.pointer.kind, found.pointer.id);
+            let done = catalog.0.store.undrop(&stamp, warehouse.id(), &id, &ident).await;
             catalog.forget(&warehouse, &ident);
             catalog.rights_moved().await;
-            done.map(|_| undropped)
+            done.map(|_| Undropped { ident, kind, id })
         };
-        self.change(call, act, async |_| Ok(again)).await
+        let again = async move |catalog: Catalog| {
+            let done = catalog.0.store.undropped(&stamp, again_in.id()).await?;
+            let (ident, kind, id) = done.ok_or_else(|| {
+                let message = "it was brought back; where to is not in the log any more";
+                Error::new(Kind::Gone, message)
+            })?;
+            let place = Object::Namespace(&ident.namespace);
+            catalog.allow(&again_who, &again_in, Right::Write, place)?;
+            Ok(Undropped { ident, kind, id })
+        };
+        self.change(call, act, again).await
     }
 
     /// Purges what was dropped, before its time.
@@ -310,11 +317,11 @@ impl Catalog {
         warehouse: &Arc<Warehouse>,
         name: &str,
     ) -> Result<()> {
-        let found = self.require_dropped(call.who, warehouse, name).await?;
-        // Whoever asks for it wants the files gone, whatever was said when it was dropped.
-        let found = Dropped { keep: Keep { purge: true, ..found.keep }, ..found };
-        let warehouse = Arc::clone(warehouse);
+        let (who, warehouse, name) = (call.who.clone(), Arc::clone(warehouse), name.to_owned());
         let act = async move |catalog: Catalog, stamp: Stamp| {
+            let found = catalog.require_dropped(&who, &warehouse, &name).await?;
+            // Whoever asks for it wants the files gone, whatever was said when it was dropped.
+            let found = Dropped { keep: Keep { purge: true, ..found.keep }, ..found };
             catalog.0.store.take_dropped(&found.pointer.id, stamp.now_ms).await?;
             catalog.purge_one(&warehouse, &stamp, &found).await
         };

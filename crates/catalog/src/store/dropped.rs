@@ -246,6 +246,41 @@ impl CatalogStore {
         Ok(written.await?)
     }
 
+    /// What the request with this stamp's key brought back: under which name, what it is, and its
+    /// id. Nothing when the log does not say.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn undropped(
+        &self,
+        stamp: &Stamp,
+        warehouse: &str,
+    ) -> Result<Option<(TableIdent, RelationKind, String)>> {
+        let Some((key, _)) = stamp.key else { return Ok(None) };
+        let parameters = [
+            Value::from(&stamp.principal),
+            Value::from(key.to_string()),
+            warehouse.into(),
+            Act::UndropTable.name().into(),
+            Act::UndropView.name().into(),
+        ];
+        let read = self.store().read("catalog.undropped", move |it| {
+            let sql = "SELECT act, namespace, name, relation FROM catalog_log \
+                WHERE principal = $1 AND key = $2 AND warehouse = $3 AND act IN ($4, $5) \
+                ORDER BY seq DESC LIMIT 1";
+            let Some(row) = it.query_one(sql, &parameters)? else { return Ok(None) };
+            let kind = match row.get::<String>(0)? == Act::UndropTable.name() {
+                true => RelationKind::Table,
+                false => RelationKind::View,
+            };
+            let (namespace, name): (String, String) = (row.get(1)?, row.get(2)?);
+            let namespace = NamespaceIdent::split(&namespace, "");
+            let ident = namespace.and_then(|it| TableIdent::new(it, &name));
+            Ok(Some((ident.map_err(StoreError::refuse)?, kind, row.get(3)?)))
+        });
+        Ok(read.await?)
+    }
+
     /// Relations whose time is up, of all warehouses: at most `limit`. Each is marked, so that it
     /// cannot come back and no other server takes it within `lease_ms`.
     ///
@@ -370,7 +405,7 @@ impl CatalogStore {
             let Pointer { id, kind, version, location, .. } = &one.pointer;
             let sql = "DELETE FROM catalog_dropped WHERE id = $1";
             if it.execute(sql, &[Value::from(id)])? == 0 {
-                return Ok(());
+                return log::remember(it, &stamp, None);
             }
             access::forget_relation(it, id)?;
             places::forget(it, id)?;
@@ -380,7 +415,8 @@ impl CatalogStore {
             };
             let (version, previous) = (Some(*version), Some(&**location));
             let line = Line { relation: Some(id), version, previous, ..Line::default() };
-            log::write_relation(it, &stamp, &warehouse, act, &one.ident, &line)
+            log::write_relation(it, &stamp, &warehouse, act, &one.ident, &line)?;
+            log::remember(it, &stamp, None)
         });
         Ok(written.await?)
     }

@@ -108,3 +108,43 @@ async fn the_same_request_to_several_servers_is_carried_out_once() {
     one.store.close().await;
     two.store.close().await;
 }
+
+#[tokio::test]
+async fn what_was_dropped_comes_back_and_is_purged_once_by_a_key() {
+    check(async |stage| {
+        stage.namespace(&["a"]).await;
+        let (catalog, warehouse) = (&stage.catalog, &stage.warehouse);
+        catalog.set_retention(&stage.who, warehouse, Some(3600)).await.unwrap();
+        let (t, u) = (ident(&["a"], "t"), ident(&["a"], "u"));
+        let id = stage.table(&t).await.pointer.clone().unwrap().id;
+        stage.drop(&t, true).await.unwrap();
+        let undrop = async |call: &Call<'_>, name: &str, to: &TableIdent| {
+            let to = to.clone();
+            catalog.undrop(call, warehouse, name, move |_| Ok(to)).await
+        };
+        let call = keyed(stage, Uuid::v7().unwrap(), 1);
+        let first = undrop(&call, &id, &u).await.unwrap();
+        assert_eq!((&first.ident, &first.id), (&u, &id));
+        assert_eq!(undrop(&call, &id, &u).await.unwrap(), first);
+        let other = keyed(stage, call.key.unwrap().key, 2);
+        assert_eq!(refusal(undrop(&other, &id, &u).await).0, Kind::UnprocessableEntity);
+        let none = keyed(stage, Uuid::v7().unwrap(), 1);
+        assert_eq!(refusal(undrop(&none, &id, &u).await).0, Kind::NotFound);
+
+        stage.drop(&u, true).await.unwrap();
+        let call = keyed(stage, Uuid::v7().unwrap(), 3);
+        for _ in 0..2 {
+            catalog.purge_dropped(&call, warehouse, &id).await.unwrap();
+        }
+        let none = keyed(stage, Uuid::v7().unwrap(), 3);
+        assert_eq!(refusal(catalog.purge_dropped(&none, warehouse, &id).await).0, Kind::NotFound);
+        // A purge at once is a drop that is remembered once.
+        catalog.set_retention(&stage.who, warehouse, Some(0)).await.unwrap();
+        stage.table(&t).await;
+        let call = keyed(stage, Uuid::v7().unwrap(), 4);
+        for _ in 0..2 {
+            catalog.drop_table(&call, warehouse, &t, true).await.unwrap();
+        }
+    })
+    .await;
+}

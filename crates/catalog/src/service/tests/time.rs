@@ -20,7 +20,8 @@ impl Stage {
     }
 
     async fn undrop(&self, name: &str, to: Option<&TableIdent>) -> Result<Undropped> {
-        let to = |was: &TableIdent| Ok(to.unwrap_or(was).clone());
+        let to = to.cloned();
+        let to = move |was: &TableIdent| Ok(to.unwrap_or_else(|| was.clone()));
         self.catalog.undrop(&self.call(), &self.warehouse, name, to).await
     }
 
