@@ -2,8 +2,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -52,7 +52,8 @@ struct Shared {
     ended: AtomicBool,
     accepted: AtomicU64,
     cuts: AtomicU64,
-    live: Mutex<Vec<Arc<Pair>>>,
+    /// Not held: a connection that is over is closed, or its peer would wait for what nobody reads.
+    live: Mutex<Vec<Weak<Pair>>>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -122,7 +123,7 @@ impl Cutter {
 
     /// Ends all connections there are.
     pub fn cut_all(&self) {
-        for pair in self.shared.live.lock().drain(..) {
+        for pair in self.shared.live.lock().drain(..).filter_map(|pair| pair.upgrade()) {
             pair.end();
         }
     }
@@ -168,8 +169,8 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let pair = Arc::new(Pair { near, far, over: AtomicBool::new(false) });
         let mut live = shared.live.lock();
-        live.retain(|pair| !pair.over.load(Ordering::Relaxed));
-        live.push(Arc::clone(&pair));
+        live.retain(|pair| pair.strong_count() > 0);
+        live.push(Arc::downgrade(&pair));
         drop(live);
         for way in [Way::Forth, Way::Back] {
             let after = cut.filter(|cut| cut.way == way).map(|cut| cut.after);
@@ -256,6 +257,28 @@ mod tests {
         check(None, b"0123456789", b"0123456789");
         check(Some(Cut { way: Way::Forth, after: 0 }), b"", b"");
         check(Some(Cut { way: Way::Back, after: 4 }), b"0123456789", b"0123");
+    }
+
+    #[test]
+    fn an_answer_that_nobody_reads_is_not_waited_for() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let cutter = Cutter::start(listener.local_addr().unwrap());
+        let asks = TcpStream::connect(cutter.address()).unwrap();
+        let (mut answers, _) = listener.accept().unwrap();
+        // Until there is no room for more anywhere on the way.
+        answers.set_write_timeout(Some(LOOK * 4)).unwrap();
+        while answers.write(&[0; PIECE]).is_ok() {}
+        drop(asks);
+        answers.set_write_timeout(Some(Duration::from_secs(30))).unwrap();
+        let failure = loop {
+            if let Err(failure) = answers.write(&[0; PIECE]) {
+                break failure.kind();
+            }
+        };
+        assert!(
+            [ErrorKind::BrokenPipe, ErrorKind::ConnectionReset].contains(&failure),
+            "{failure}"
+        );
     }
 
     #[test]
