@@ -6,17 +6,18 @@
 #[cfg(test)]
 mod tests;
 
+use crate::Result;
 use crate::doc::properties::{FORMAT_VERSION, PREVIOUS_VERSIONS_MAX};
 use crate::doc::{
     FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, Part, Properties, TableDoc, check, unsorted,
 };
+use crate::error::{bad, illegal, invalid};
 use crate::ident::Uuid;
 use crate::json::cursor::Cursor;
 use crate::json::{Fragment, JsonKind};
 use crate::schema::{
     bind_order, bind_spec, check_schema, fresh_ids, fresh_order, fresh_spec, with_id,
 };
-use crate::{Error, Kind, Result};
 
 /// How Parquet files of new tables are compressed. It is kept with a table, so that what a later
 /// version takes for the default changes no table that there is.
@@ -51,7 +52,7 @@ impl CreateTable {
     /// # Errors
     /// [`Kind::BadRequest`]: it is none.
     pub fn parse(body: &Fragment) -> Result<CreateTable> {
-        let is_staged = match present(body, "stage-create") {
+        let is_staged = match body.present("stage-create") {
             Some(flag) => flag.as_bool().ok_or_else(|| bad("`stage-create` is not a boolean"))?,
             None => false,
         };
@@ -156,21 +157,16 @@ fn without_slash(location: &str) -> &str {
     kept
 }
 
-/// A member that is there and is not null.
-pub(crate) fn present(body: &Fragment, name: &str) -> Option<Fragment> {
-    body.get(name).filter(|value| !value.is_null())
-}
-
 /// A string, if it is there.
 pub(crate) fn text(body: &Fragment, name: &str) -> Result<Option<String>> {
-    let Some(value) = present(body, name) else { return Ok(None) };
+    let Some(value) = body.present(name) else { return Ok(None) };
     let said = value.as_str().ok_or_else(|| bad(format!("`{name}` is not a string")))?;
     Ok(Some(said.into_owned()))
 }
 
 /// An object in bytes of its own, if it is there.
 pub(crate) fn object(body: &Fragment, name: &str) -> Result<Option<Fragment>> {
-    let Some(value) = present(body, name) else { return Ok(None) };
+    let Some(value) = body.present(name) else { return Ok(None) };
     if value.kind() != JsonKind::Object {
         return Err(bad(format!("`{name}` is {}, not an object", value.kind())));
     }
@@ -190,16 +186,4 @@ pub(crate) fn location(body: &Fragment) -> Result<Option<String>> {
 pub(crate) fn properties(body: &Fragment) -> Result<Properties> {
     let Some(value) = object(body, "properties")? else { return Ok(Properties::default()) };
     Ok(Properties::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())?)
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
-}
-
-fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
 }

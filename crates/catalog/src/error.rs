@@ -194,6 +194,26 @@ impl std::error::Error for Error {
     }
 }
 
+/// A request that is none.
+pub(crate) fn bad(message: impl Into<String>) -> Error {
+    Error::new(Kind::BadRequest, message)
+}
+
+/// An argument that cannot be.
+pub(crate) fn illegal(message: impl Into<String>) -> Error {
+    Error::new(Kind::IllegalArgument, message)
+}
+
+/// A commit of more parts than there may be.
+pub(crate) fn too_many(what: &str, most: usize) -> Error {
+    Error::new(Kind::TooLarge, format!("a commit may have {most} {what} at the most"))
+}
+
+/// What contradicts itself, or what is there.
+pub(crate) fn invalid(message: impl Into<String>) -> Error {
+    Error::new(Kind::Validation, message)
+}
+
 impl From<StoreError> for Error {
     /// The transaction's own reason, or the store's: unknown, not now, or not like this.
     fn from(error: StoreError) -> Error {

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use bytes::Bytes;
 use serde::Deserialize;
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, illegal};
 use crate::ident::Uuid;
 use crate::json::{Fragment, JsonKind};
 use crate::schema::ColumnType;
@@ -137,7 +137,7 @@ impl FunctionDoc {
         if text.kind() != JsonKind::Object {
             return Err(Error::new(Kind::BadRequest, "`metadata` is an object"));
         }
-        let text = match text.get("function-uuid").filter(|it| !it.is_null()) {
+        let text = match text.present("function-uuid") {
             Some(_) => text.clone(),
             None => text.with("function-uuid", &Fragment::string(&uuid.to_string()))?,
         };
@@ -259,10 +259,6 @@ fn require_count<T>(name: &str, all: &[T]) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
 }
 
 #[cfg(test)]

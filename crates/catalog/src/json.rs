@@ -261,6 +261,12 @@ impl Fragment {
         self.members().ok()?.filter(|(key, _)| key == name).last().map(|(_, value)| value)
     }
 
+    /// The same, if it is not null.
+    #[must_use]
+    pub fn present(&self, name: &str) -> Option<Fragment> {
+        self.get(name).filter(|value| !value.is_null())
+    }
+
     /// What a string says.
     #[must_use]
     pub fn as_str(&self) -> Option<Cow<'_, str>> {

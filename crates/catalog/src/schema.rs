@@ -18,9 +18,10 @@ use std::collections::{BTreeSet, HashMap};
 
 use serde_json::Value;
 
+use crate::Result;
 use crate::doc::TableDoc;
+use crate::error::{illegal, invalid};
 use crate::json::{Fragment, JsonKind, put_comma, put_name};
-use crate::{Error, Kind, Result};
 use columns::members as members_of_field;
 pub use columns::{COLUMNS_MAX, NAMES_BYTES_MAX};
 pub(crate) use columns::{Column, Columns};
@@ -172,16 +173,4 @@ fn fields_of(part: &Fragment) -> Result<Vec<Fragment>> {
 
 fn empty() -> Fragment {
     Fragment::written(b"{}".to_vec())
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
-}
-
-fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
 }

@@ -17,6 +17,7 @@ use crate::ident::TableIdent;
 use crate::json::Fragment;
 
 pub use apply::{apply, from_updates, logged};
+pub(crate) use parse::asked;
 pub use parse::parse_commit;
 pub use require::{check, is_create};
 

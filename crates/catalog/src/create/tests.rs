@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::Kind;
 
 const CREATES: &str = include_str!("tests/creates.json");
 const UUID: Uuid = Uuid::from_bytes([7; 16]);

@@ -2,8 +2,9 @@
 
 use super::properties::PROPERTIES_MAX;
 use super::{FORMAT_VERSION_ROW_IDS, MAIN, PARTS_MAX, Part, Snapshot, TableDoc, part};
+use crate::Result;
+use crate::error::invalid;
 use crate::json::TEXT_BYTES_MAX;
-use crate::{Error, Kind, Result};
 
 /// By how much two machines' clocks may differ, so that a log is not quite sorted.
 const CLOCK_SKEW_MS: i64 = 60_000;
@@ -166,8 +167,4 @@ fn unique(what: &str, parts: &[Part]) -> Result<()> {
         Some(pair) => Err(invalid(format!("there are several of one {what}: id {pair:?}"))),
         None => Ok(()),
     }
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
 }

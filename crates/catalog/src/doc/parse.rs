@@ -8,9 +8,10 @@ use super::{
     MetadataLogEntry, PARTS_MAX, Part, Properties, Reference, ReferenceKind, Snapshot,
     StatisticsPart, TableDoc, UNKNOWN_MEMBERS_MAX, check,
 };
+use crate::error::illegal;
 use crate::json::cursor::{Cursor, Text};
 use crate::json::{Fragment, JsonKind, Str};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// What was found so far.
 #[derive(Default)]
@@ -488,8 +489,4 @@ fn need<T>(value: Option<T>, name: &str) -> Result<T> {
 
 fn must_exist(name: &str, format_version: u8) -> Error {
     illegal(format!("{name} must exist in format v{format_version}"))
-}
-
-fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
 }

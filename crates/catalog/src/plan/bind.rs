@@ -7,7 +7,7 @@ use super::expression::{Expression, Node, Op, Predicate, Reference};
 use super::facts::Verdict;
 use super::transform::result_type;
 use super::value::{Literal, Value};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Result, invalid};
 use crate::json::{put_comma, put_name, put_string};
 use crate::schema::{Column, ColumnType, Columns, Transform};
 
@@ -338,8 +338,4 @@ fn settled(mut leaf: Leaf) -> Bound {
         leaf.op = if leaf.op == Op::In { Op::Eq } else { Op::NotEq };
     }
     Bound::Leaf(Box::new(leaf))
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
 }

@@ -2,7 +2,7 @@
 //!
 //! They are read here, without a schema; `bind` finds the columns.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Result, bad};
 use crate::json::{Fragment, JsonKind};
 use crate::schema::Transform;
 
@@ -325,8 +325,4 @@ fn kind_of(text: &Fragment) -> Option<String> {
 
 fn member(text: &Fragment, name: &str) -> Result<Fragment> {
     text.get(name).ok_or_else(|| bad(format!("a part of `filter` has no `{name}`")))
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
 }

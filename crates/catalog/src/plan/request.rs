@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 
 use super::expression::Expression;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Result, bad};
 use crate::json::Fragment;
 
 /// Names of columns in a request at the most.
@@ -75,7 +75,7 @@ impl ScanRequest {
     /// `BadRequest` when it is none, or contradicts itself.
     pub fn parse(body: &Fragment) -> Result<ScanRequest> {
         let read: Body = body.decode()?;
-        let filter = match body.get("filter").filter(|it| !it.is_null()) {
+        let filter = match body.present("filter") {
             Some(filter) => Expression::parse(&filter)?,
             None => Expression::everything(),
         };
@@ -120,8 +120,4 @@ impl ScanRequest {
         self.restriction = restriction;
         self
     }
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
 }

@@ -12,7 +12,7 @@ use super::prune::{Specs, may_match_manifest, may_match_partition, may_match_row
 use super::reader::Reader;
 use super::request::{Restriction, ScanRequest};
 use crate::doc::{Snapshot, TableDoc, part};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, illegal};
 use crate::json::Fragment;
 use crate::schema::{Column, Columns};
 
@@ -400,10 +400,6 @@ pub(super) fn list(snapshot: &Snapshot) -> Result<List> {
             Err(Error::new(Kind::Validation, message))
         }
     }
-}
-
-fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::types::ColumnType;
-use super::{bad, invalid};
+use crate::error::{bad, invalid};
 use crate::json::{Fragment, JsonKind};
 use crate::{Error, Kind, Result};
 

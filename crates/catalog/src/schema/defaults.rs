@@ -2,8 +2,8 @@
 //! serialization" has them. A reader that cannot read one cannot read the table.
 
 use super::columns::Column;
-use super::illegal;
 use super::types::ColumnType;
+use crate::error::illegal;
 use crate::ident::Uuid;
 use crate::json::{Fragment, JsonKind};
 use crate::{Error, Result};

@@ -5,8 +5,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::columns::{Columns, members, type_of};
 use super::types::ColumnType;
-use super::{bad, invalid};
 use crate::Result;
+use crate::error::{bad, invalid};
 use crate::json::{Fragment, put_comma, put_integer, put_name};
 
 /// The schema with ids from `first` on. Also the highest of them (one less than `first` if there is

@@ -5,8 +5,9 @@ use std::fmt;
 
 use super::columns::Columns;
 use super::transform::{Term, Transform};
-use super::{fields_of, illegal, invalid, members_of_field, with_id};
+use super::{fields_of, members_of_field, with_id};
 use crate::doc::{LAST_PARTITION_ID_NONE, TableDoc};
+use crate::error::{illegal, invalid};
 use crate::json::{Fragment, put_comma};
 use crate::{Error, Kind, Result};
 

@@ -4,9 +4,9 @@
 
 use serde_json::{Map, Value, json};
 
-use super::bad;
 use super::columns::{Column, Columns};
 use super::types::ColumnType;
+use crate::error::bad;
 use crate::json::Fragment;
 use crate::{Error, Result};
 

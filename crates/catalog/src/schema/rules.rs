@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use super::columns::{Column, Columns, members};
 use super::defaults::check_defaults;
 use super::types::ColumnType;
-use super::{bad, illegal, invalid};
 use crate::Result;
+use crate::error::{bad, illegal, invalid};
 use crate::json::Fragment;
 
 /// The highest id of a column; those above are for columns that every table has (the table format,

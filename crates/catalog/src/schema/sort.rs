@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::columns::Columns;
 use super::transform::Term;
-use super::{fields_of, illegal, invalid, members_of_field};
+use super::{fields_of, members_of_field};
+use crate::error::{illegal, invalid};
 use crate::json::Fragment;
 use crate::{Error, Kind, Result};
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::Kind;
 use crate::doc::Part;
 
 const SCHEMAS: &str = include_str!("tests/schemas.json");

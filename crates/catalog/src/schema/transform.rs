@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use super::members_of_field;
 use super::types::ColumnType;
-use super::{illegal, members_of_field};
 use crate::Result;
+use crate::error::illegal;
 use crate::json::Fragment;
 
 /// Columns that one transform is made of at the most.

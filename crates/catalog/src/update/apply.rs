@@ -1,12 +1,13 @@
 //! From a document and updates to the next document.
 
 use super::TableUpdate;
-use super::builder::{Builder, invalid};
+use super::builder::Builder;
 use crate::Result;
 use crate::doc::properties::{PREVIOUS_VERSIONS_MAX, PREVIOUS_VERSIONS_MAX_DEFAULT};
 use crate::doc::{
     FORMAT_VERSION_DEFAULT, FORMAT_VERSION_MAX, MetadataLogEntry, Part, TableDoc, check, unsorted,
 };
+use crate::error::invalid;
 use crate::json::Fragment;
 use crate::schema;
 

@@ -10,6 +10,7 @@ use crate::doc::{
     FORMAT_VERSION_MAX, FORMAT_VERSION_ROW_IDS, LAST_PARTITION_ID_NONE, Part, Properties,
     StatisticsPart, TableDoc, part,
 };
+use crate::error::{illegal, invalid};
 use crate::json::Fragment;
 use crate::schema;
 use crate::{Error, Kind, Result};
@@ -449,12 +450,4 @@ fn count(added: &mut usize, what: &str) -> Result<()> {
         return Err(Error::new(Kind::TooLarge, message));
     }
     Ok(())
-}
-
-pub(super) fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
-}
-
-pub(super) fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
 }

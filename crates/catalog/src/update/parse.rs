@@ -3,31 +3,20 @@
 
 use super::{CommitRequest, REQUIREMENTS_MAX, Requirement, TableUpdate, UPDATES_MAX};
 use crate::doc::{KeyPart, Properties, Reference, Snapshot, StatisticsPart};
+use crate::error::{bad, too_many};
 use crate::ident::TableIdent;
 use crate::json::cursor::Cursor;
 use crate::json::{Fragment, Str};
-use crate::{Error, Kind, Result};
+use crate::{Error, Result};
 
 /// Reads the body of a commit.
 ///
 /// # Errors
-/// [`Kind::BadRequest`]: it is none, or something in it is not known; or [`Kind::TooLarge`].
+/// [`crate::Kind::BadRequest`]: it is none, or something in it is not known; or
+/// [`crate::Kind::TooLarge`].
 pub fn parse_commit(body: &Fragment) -> Result<CommitRequest> {
-    let identifier = match present(body, "identifier") {
-        Some(identifier) => Some(identifier.decode::<TableIdent>()?),
-        None => None,
-    };
-    // There are clients that send none rather than an empty list.
-    let mut requirements = Vec::new();
-    if let Some(list) = present(body, "requirements") {
-        for item in list.items()? {
-            if requirements.len() == REQUIREMENTS_MAX {
-                return Err(too_many("requirements", REQUIREMENTS_MAX));
-            }
-            requirements.push(requirement(&item)?);
-        }
-    }
-    let list = present(body, "updates").ok_or_else(|| missing("updates"))?;
+    let (identifier, requirements) = asked(body, REQUIREMENTS_MAX, requirement)?;
+    let list = body.present("updates").ok_or_else(|| missing("updates"))?;
     let (mut updates, mut counted) = (Vec::new(), 0);
     for item in list.items()? {
         let update = update(&item)?;
@@ -42,6 +31,26 @@ pub fn parse_commit(body: &Fragment) -> Result<CommitRequest> {
     Ok(CommitRequest { identifier, requirements, updates })
 }
 
+/// Of what a commit is, of a table or a view, and what has to hold for it.
+pub(crate) fn asked<T>(
+    body: &Fragment,
+    most: usize,
+    requirement: impl Fn(&Fragment) -> Result<T>,
+) -> Result<(Option<TableIdent>, Vec<T>)> {
+    let identifier = body.present("identifier").map(|it| it.decode()).transpose()?;
+    // There are clients that send none rather than an empty list.
+    let mut requirements = Vec::new();
+    if let Some(list) = body.present("requirements") {
+        for item in list.items()? {
+            if requirements.len() == most {
+                return Err(too_many("requirements", most));
+            }
+            requirements.push(requirement(&item)?);
+        }
+    }
+    Ok((identifier, requirements))
+}
+
 fn requirement(item: &Fragment) -> Result<Requirement> {
     let name = text(item, "type")?;
     Ok(match &*name {
@@ -49,7 +58,7 @@ fn requirement(item: &Fragment) -> Result<Requirement> {
         "assert-table-uuid" => Requirement::TableUuid(text(item, "uuid")?),
         "assert-ref-snapshot-id" => Requirement::RefSnapshotId {
             name: text(item, "ref")?,
-            snapshot_id: present(item, "snapshot-id").map(|it| as_long(&it)).transpose()?,
+            snapshot_id: item.present("snapshot-id").map(|it| as_long(&it)).transpose()?,
         },
         "assert-last-assigned-field-id" => {
             Requirement::LastAssignedFieldId(int(item, "last-assigned-field-id")?)
@@ -134,17 +143,12 @@ fn properties(value: Fragment) -> Result<Properties> {
     Ok(Properties::read(&mut Cursor::new(value.as_bytes())?, &value.bytes())?)
 }
 
-/// A member that is there and is not null.
-fn present(item: &Fragment, name: &str) -> Option<Fragment> {
-    item.get(name).filter(|value| !value.is_null())
-}
-
 fn member(item: &Fragment, name: &str) -> Result<Fragment> {
-    present(item, name).ok_or_else(|| missing(name))
+    item.present(name).ok_or_else(|| missing(name))
 }
 
 fn either(item: &Fragment, name: &str, older: &str) -> Result<Fragment> {
-    present(item, name).or_else(|| present(item, older)).ok_or_else(|| missing(name))
+    item.present(name).or_else(|| item.present(older)).ok_or_else(|| missing(name))
 }
 
 fn object(item: &Fragment, name: &str) -> Result<Fragment> {
@@ -195,12 +199,4 @@ fn ints(item: &Fragment, name: &str) -> Result<Vec<i32>> {
 
 fn missing(name: &str) -> Error {
     bad(format!("`{name}` is missing"))
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
-}
-
-fn too_many(what: &str, most: usize) -> Error {
-    Error::new(Kind::TooLarge, format!("a commit may have {most} {what} at the most"))
 }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use super::ADDED_SNAPSHOTS_MAX;
-use super::builder::{Builder, illegal, invalid};
+use super::builder::Builder;
 use crate::doc::{LogEntry, MAIN, Reference, ReferenceKind, Snapshot};
+use crate::error::{illegal, invalid};
 use crate::json::JsonKind;
 use crate::{Error, Kind, Result};
 

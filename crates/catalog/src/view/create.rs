@@ -1,10 +1,10 @@
 //! New views: from a client's request to the first document.
 
-use super::parse::illegal;
 use super::update::Builder;
 use super::{ViewDoc, ViewUpdate, ViewVersion};
 use crate::create::{location, object, properties, text};
 use crate::doc::Properties;
+use crate::error::illegal;
 use crate::ident::Uuid;
 use crate::json::Fragment;
 use crate::{Error, Kind, Result};

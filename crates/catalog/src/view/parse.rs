@@ -11,6 +11,7 @@ use super::{
     ViewVersion,
 };
 use crate::doc::{Part, Properties};
+use crate::error::illegal;
 use crate::ident::NamespaceIdent;
 use crate::json::cursor::Cursor;
 use crate::json::{Fragment, JsonKind, Str};
@@ -158,7 +159,7 @@ impl ViewVersion {
     /// Whether both are the same view of the same schema, whenever they were made.
     pub(super) fn same(&self, other: &ViewVersion) -> bool {
         let value = |it: &ViewVersion, name| {
-            let value = it.raw.get(name).filter(|value| !value.is_null());
+            let value = it.raw.present(name);
             value.and_then(|value| value.decode::<Value>().ok())
         };
         self.schema_id == other.schema_id
@@ -217,7 +218,7 @@ fn member(object: &Fragment, name: &str) -> Result<Option<Fragment>> {
     if object.kind() != JsonKind::Object {
         return Err(illegal(format!("{} is there in place of an object", object.kind())));
     }
-    Ok(object.get(name).filter(|value| !value.is_null()))
+    Ok(object.present(name))
 }
 
 pub(super) fn need(object: &Fragment, what: &str, name: &str) -> Result<Fragment> {
@@ -263,8 +264,4 @@ fn shown(ids: &[i32]) -> String {
     let mut ids: Vec<String> = ids.iter().take(SHOWN_MAX).map(ToString::to_string).collect();
     ids.sort();
     format!("[{}]", ids.join(", "))
-}
-
-pub(super) fn illegal(message: impl Into<String>) -> Error {
-    Error::new(Kind::IllegalArgument, message)
 }

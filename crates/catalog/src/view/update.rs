@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use super::parse::{illegal, int, need, string};
+use super::parse::{int, need, string};
 use super::{VIEW_FORMAT_VERSION_MAX, VersionLogEntry, ViewDoc, ViewVersion};
-use crate::create::{object, present};
+use crate::create::object;
 use crate::doc::{FORMAT_VERSION_MAX, Part, Properties};
+use crate::error::{bad, illegal, invalid, too_many};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::Fragment;
 use crate::schema::{check_schema, same_schema, with_id};
+use crate::update::asked;
 use crate::{Error, Kind, Result};
 
 /// Updates of one commit at the most.
@@ -76,20 +78,8 @@ pub enum ViewUpdate {
 /// [`Kind::BadRequest`] or [`Kind::IllegalArgument`]: it is none, or something in it is not known;
 /// or [`Kind::TooLarge`].
 pub fn parse_view_commit(body: &Fragment) -> Result<ViewCommit> {
-    let identifier = match present(body, "identifier") {
-        Some(identifier) => Some(identifier.decode::<TableIdent>()?),
-        None => None,
-    };
-    let mut requirements = Vec::new();
-    if let Some(list) = present(body, "requirements") {
-        for item in list.items()? {
-            if requirements.len() == VIEW_REQUIREMENTS_MAX {
-                return Err(too_many("requirements", VIEW_REQUIREMENTS_MAX));
-            }
-            requirements.push(requirement(&item)?);
-        }
-    }
-    let list = present(body, "updates").ok_or_else(|| bad("`updates` is missing"))?;
+    let (identifier, requirements) = asked(body, VIEW_REQUIREMENTS_MAX, requirement)?;
+    let list = body.present("updates").ok_or_else(|| bad("`updates` is missing"))?;
     let mut updates = Vec::new();
     for item in list.items()? {
         if updates.len() == VIEW_UPDATES_MAX {
@@ -119,11 +109,11 @@ fn update(item: &Fragment) -> Result<ViewUpdate> {
         "set-location" => ViewUpdate::SetLocation(text("location")?),
         // The older names are what clients before 1.0 send.
         "set-properties" => {
-            let name = if present(item, "updates").is_some() { "updates" } else { "updated" };
+            let name = if item.present("updates").is_some() { "updates" } else { "updated" };
             ViewUpdate::SetProperties(super::parse::properties(&part(name)?)?)
         }
         "remove-properties" => {
-            let name = if present(item, "removals").is_some() { "removals" } else { "removed" };
+            let name = if item.present("removals").is_some() { "removals" } else { "removed" };
             ViewUpdate::RemoveProperties(need(item, "set", name)?.decode()?)
         }
         "add-view-version" => ViewUpdate::AddViewVersion(ViewVersion::read(part("view-version")?)?),
@@ -430,16 +420,4 @@ fn next_id(ids: impl Iterator<Item = i32>, first: i32) -> Result<i32> {
     let Some(last) = ids.max() else { return Ok(first) };
     let next = last.checked_add(1).ok_or_else(|| invalid("there are no more ids"))?;
     Ok(next.max(first))
-}
-
-fn too_many(what: &str, most: usize) -> Error {
-    Error::new(Kind::TooLarge, format!("a commit may have {most} {what} at the most"))
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadRequest, message)
-}
-
-fn invalid(message: impl Into<String>) -> Error {
-    Error::new(Kind::Validation, message)
 }
