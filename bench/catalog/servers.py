@@ -38,15 +38,19 @@ class Server:
     def path(self, rest):
         return f"{self.base}/v1/{self.prefix}{rest}"
 
-    def ask(self, method, path, body=None, headers=None, kind="application/json"):
-        """The bytes of an answer; an error of the server's is `Failed` where it matters."""
+    def ask(self, method, path, body=None, kind="application/json"):
+        """The bytes of an answer."""
+        return self.answer(method, path, body, kind=kind)[0]
+
+    def answer(self, method, path, body=None, headers=None, kind="application/json"):
+        """The bytes of an answer and how they are packed; an error of the server's is `OSError`."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         all_headers = {**self.headers(), "content-type": kind, **(headers or {})}
         url = f"http://{self.address}{path}"
         request = urllib.request.Request(url, data=data, headers=all_headers, method=method)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as reply:
-                return reply.read()
+                return reply.read(), reply.headers.get("content-encoding")
         except urllib.error.HTTPError as error:
             words = error.read()[:300].decode(errors="replace")
             raise OSError(f"{method} {path}: {error.code} {words}") from error

@@ -1,9 +1,9 @@
 //! The load generator: a closed loop of connections that are kept, each with one request under way.
 //!
 //! The specification comes as JSON on standard input, the figures leave as JSON on standard output.
-//! Every answer has to have the status that is wanted, and where it says its length, the length of
-//! the first one of its request. `{n}` in a path or a body becomes a number that no other request
-//! has.
+//! Every answer has to have the status that is wanted; the answers to one request have to have the
+//! same length and the same bytes, in whatever order. `{n}` in a path or a body becomes a number
+//! that no other request has; what such requests are answered with is not compared.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 use serde::Deserialize;
+
+use crate::chunks::Chunks;
 
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -25,6 +27,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// Failures that are told.
 const EXAMPLES: usize = 3;
+
+/// Answers up to this length have all their bytes looked at, each time.
+const SUMMED_BYTES_MAX: usize = 64 << 10;
+
+/// Of longer ones, one in so many, because the processors are the server's as well.
+const SUMMED_ONE_IN: usize = 16;
 
 #[derive(Deserialize)]
 struct Spec {
@@ -43,6 +51,10 @@ struct Spec {
     /// Whether all connections take the requests of one list, each of them once.
     #[serde(default)]
     stride: bool,
+    /// Whether answers are only to have the status: those of a server that packs the same members
+    /// in another order each time have no length of their own.
+    #[serde(default)]
+    differ: bool,
     requests: Vec<Request>,
 }
 
@@ -81,7 +93,15 @@ impl Request {
 enum End {
     Head,
     Left(usize),
-    Chunks,
+    Chunks(Chunks),
+}
+
+/// What the answers to one request have in common.
+#[derive(Clone, Copy)]
+struct Body {
+    length: usize,
+    /// Of all bytes, where somebody has added them up: members in another order have the same.
+    sum: Option<u64>,
 }
 
 struct Connection {
@@ -91,9 +111,9 @@ struct Connection {
     written: usize,
     head: Vec<u8>,
     end: End,
-    last: [u8; 5],
     status: u16,
-    length: Option<usize>,
+    body: Body,
+    answers: usize,
     since: Instant,
 }
 
@@ -103,7 +123,7 @@ struct Load<'a> {
     sent: usize,
     answered: usize,
     fixed: Vec<Option<Vec<u8>>>,
-    lengths: HashMap<usize, usize>,
+    bodies: HashMap<usize, Body>,
     times_us: Vec<u32>,
     failures: u64,
     examples: Vec<String>,
@@ -118,7 +138,7 @@ pub fn run() -> Result<(), String> {
         sent: 0,
         answered: 0,
         fixed: vec![None; spec.requests.len()],
-        lengths: HashMap::new(),
+        bodies: HashMap::new(),
         times_us: Vec::with_capacity(1 << 20),
         failures: 0,
         examples: Vec::new(),
@@ -135,7 +155,7 @@ pub fn run() -> Result<(), String> {
         "per_second": load.times_us.len() as f64 / took.as_secs_f64(),
         "p50_us": at(50), "p95_us": at(95), "p99_us": at(99), "failures": load.failures,
         "failure_examples": load.examples, "next": load.next,
-        "bytes": load.lengths.values().next(),
+        "bytes": load.bodies.values().next().map(|it| it.length),
     });
     println!("{figures}");
     Ok(())
@@ -160,9 +180,9 @@ impl Load<'_> {
                 written: 0,
                 head: Vec::new(),
                 end: End::Head,
-                last: [0; 5],
                 status: 0,
-                length: None,
+                body: Body { length: 0, sum: None },
+                answers: 0,
                 since: start,
             });
         }
@@ -233,27 +253,37 @@ impl Load<'_> {
     }
 
     /// Notes an answer that is whole.
-    fn note(&mut self, connection: &Connection) {
-        let wanted = match connection.length {
-            Some(length) if self.fixed[connection.request].is_some() => {
-                *self.lengths.entry(connection.request).or_insert(length) == length
-            }
-            Some(length) => {
-                self.lengths.entry(connection.request).or_insert(length);
-                true
-            }
-            None => true,
-        };
-        if connection.status == self.spec.status && wanted {
+    fn note(&mut self, connection: &mut Connection) {
+        connection.answers += 1;
+        let (body, is_fixed) = (connection.body, self.fixed[connection.request].is_some());
+        let first = self.bodies.entry(connection.request).or_insert(body);
+        let is_same = first.length == body.length && first.is_like(body);
+        // The first one may have been one of those that nobody adds up.
+        first.sum = first.sum.or(body.sum);
+        if connection.status == self.spec.status && (is_same || !is_fixed || self.spec.differ) {
             let us = u32::try_from(connection.since.elapsed().as_micros()).unwrap_or(u32::MAX);
             self.times_us.push(us);
             return;
         }
         self.failures += 1;
         if self.examples.len() < EXAMPLES {
-            let length = connection.length.unwrap_or(0);
             let path = &self.spec.requests[connection.request].path;
-            self.examples.push(format!("{path}: status {}, {length} bytes", connection.status));
+            let (status, length) = (connection.status, body.length);
+            let other = if is_same { "" } else { ", other bytes than the first" };
+            self.examples.push(format!("{path}: status {status}, {length} bytes{other}"));
+        }
+    }
+}
+
+impl Body {
+    fn is_like(self, other: Body) -> bool {
+        self.sum.zip(other.sum).is_none_or(|(one, two)| one == two)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        self.length += bytes.len();
+        if let Some(sum) = &mut self.sum {
+            *sum += bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
         }
     }
 }
@@ -288,16 +318,10 @@ impl Connection {
                 *left = left
                     .checked_sub(bytes.len())
                     .ok_or_else(|| io::Error::other("an answer is longer than it says"))?;
+                self.body.add(bytes);
                 Ok(*left == 0)
             }
-            End::Chunks => {
-                for byte in &bytes[bytes.len().saturating_sub(5)..] {
-                    self.last.rotate_left(1);
-                    self.last[4] = *byte;
-                }
-                // Bodies of JSON have no line ends.
-                Ok(&self.last == b"0\r\n\r\n")
-            }
+            End::Chunks(chunks) => chunks.take(bytes, |part| self.body.add(part)),
         }
     }
 
@@ -316,10 +340,11 @@ impl Connection {
             }
             is_chunked |= name.eq_ignore_ascii_case("transfer-encoding");
         }
-        self.length = length;
-        self.last = [0; 5];
+        let is_short = length.is_some_and(|it| it <= SUMMED_BYTES_MAX);
+        let is_summed = is_short || self.answers.is_multiple_of(SUMMED_ONE_IN);
+        self.body = Body { length: 0, sum: is_summed.then_some(0) };
         self.end = match (is_chunked, length, self.status) {
-            (true, _, _) => End::Chunks,
+            (true, _, _) => End::Chunks(Chunks::new()),
             (false, Some(length), status) if status != 304 => End::Left(length),
             _ => End::Left(0),
         };

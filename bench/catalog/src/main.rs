@@ -8,6 +8,7 @@
 //! - `bench-catalog sync`: says how often the disk takes 4 KiB for good, one after the other.
 
 mod bare;
+mod chunks;
 mod documents;
 mod fixtures;
 mod load;
