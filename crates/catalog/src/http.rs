@@ -54,6 +54,7 @@ use node::http::{self, Face, Upload};
 
 pub use self::answer::{from_shell, render as render_error};
 use self::audit::{Given, Trace};
+pub use self::moment::time_ms;
 pub use self::operations::{Op, Operation, PREFIX, operations};
 pub use self::request::BODY_BYTES_MAX;
 use self::request::Input;
@@ -241,6 +242,7 @@ async fn carry_out(op: Op, input: &Input<'_>) -> Result<Response> {
         Op::UpdateWarehouse => warehouses::update(input).await,
         Op::DeleteWarehouse => warehouses::delete(input).await,
         Op::Inspect => inspect::inspect(input).await,
+        Op::ListMaintenance => maintenance::list(input),
         Op::StartMaintenance => maintenance::start(input).await,
         Op::LoadMaintenance => maintenance::load(input),
         Op::CancelMaintenance => maintenance::cancel(input),

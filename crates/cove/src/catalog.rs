@@ -2,12 +2,18 @@
 //! and `cove catalog`.
 
 mod alone;
+mod audit;
+mod functions;
+mod identities;
 mod lake;
 pub(crate) mod names;
 mod namespaces;
 mod past;
+mod policies;
 mod principals;
+mod rows;
 mod tables;
+mod upkeep;
 mod views;
 mod warehouses;
 
@@ -62,6 +68,19 @@ async fn obey(args: &CatalogArgs, server: &Remote) -> Result<()> {
         CatalogCommand::Principal(it) => principals::obey(server, args.json, &it.command).await,
         CatalogCommand::Grant(it) => principals::obey_grant(&lake().await?, &it.command).await,
         CatalogCommand::Warehouse(it) => warehouses::obey(server, args.json, &it.command).await,
+        CatalogCommand::Key(it) => identities::obey_key(server, args.json, &it.command).await,
+        CatalogCommand::Role(it) => {
+            let where_to = (args.warehouse.as_deref(), args.json);
+            identities::obey_role(server, where_to, &it.command).await
+        }
+        CatalogCommand::Policy(it) => policies::obey(&lake().await?, &it.command).await,
+        CatalogCommand::Audit(it) => audit::show(server, it, args.json).await,
+        CatalogCommand::Function(it) => functions::obey(&lake().await?, &it.command).await,
+        CatalogCommand::Maintain(it) => upkeep::maintain(&lake().await?, &it.command).await,
+        CatalogCommand::Protection(it) => {
+            upkeep::obey_protection(&lake().await?, &it.command).await
+        }
+        CatalogCommand::Retention(it) => upkeep::obey_retention(&lake().await?, &it.command).await,
         CatalogCommand::Undrop(it) => past::obey_undrop(&lake().await?, &it.command).await,
         CatalogCommand::Changes(it) => past::changes(server, &lake().await?, it, args.json).await,
     }

@@ -15,9 +15,11 @@ use node::auth::Scope;
 use crate::values;
 
 pub(crate) use self::catalog::{
-    CatalogArgs, CatalogCommand, CatalogServeArgs, ChangesArgs, CreateTableArgs, GrantCommand,
-    GrantedArgs, NamespaceCommand, PrincipalCommand, TableCommand, UndropCommand, ViewCommand,
-    WarehouseCommand, WarehouseSettings,
+    AsOfArgs, AuditArgs, CatalogArgs, CatalogCommand, CatalogServeArgs, ChangesArgs,
+    CreateTableArgs, FunctionCommand, GrantCommand, GrantedArgs, JobArgs, KeyCommand,
+    MaintainCommand, MaintainedArgs, NamespaceCommand, PolicyCommand, PrincipalCommand,
+    ProtectionCommand, RetentionCommand, RoleCommand, RowsArgs, SetPolicyArgs, TableCommand,
+    ThingArgs, UndropCommand, ViewCommand, WarehouseCommand, WarehouseSettings,
 };
 pub(crate) use self::remote::{
     CancelArgs, ExecArgs, ExecCommand, GetArgs, ListArgs, QueueArgs, QueueCommand, ScopeArgs,

@@ -14,10 +14,22 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "" | "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{unit}` is no unit of time; there are ms, s, m and h")),
+        "d" => 86_400.0,
+        _ => return Err(format!("`{unit}` is no unit of time; there are ms, s, m, h and d")),
     };
     let number = positive(number, text, example)?;
     Duration::try_from_secs_f64(number * seconds).map_err(|_| format!("`{text}` is too long"))
+}
+
+/// Milliseconds since 1970: a time as in RFC 3339, or how long ago.
+pub(crate) fn moment_ms(text: &str) -> Result<u64, String> {
+    if let Some(ms) = catalog::http::time_ms(text) {
+        return Ok(ms);
+    }
+    let ago = duration(text).map_err(|_| {
+        format!("`{text}` is neither a time such as 2026-11-21T03:05:09Z nor one ago such as 1h")
+    })?;
+    Ok(node::clock::wall_ms().saturating_sub(milliseconds(ago)))
 }
 
 /// `64M`, `1.5G`, `512k`, `4096`; units are powers of 1024, with or without `B` or `iB`.
@@ -118,11 +130,24 @@ mod tests {
         check("1", 1000);
         check("0.5", 500);
         check("250ms", 250);
+        check("7d", 7 * 24 * 3_600_000);
         check("1.5 s", 1500);
         check("2m", 120_000);
         check("1h", 3_600_000);
-        for bad in ["", "s", "1d", "-1s", "0", "1s2", "inf", "NaN", "1e400", "9e30h"] {
+        for bad in ["", "s", "1w", "-1s", "0", "1s2", "inf", "NaN", "1e400", "9e30h"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn moments() {
+        assert_eq!(moment_ms("1970-01-01T00:00:01Z"), Ok(1000));
+        let ago = node::clock::wall_ms() - moment_ms("1h").unwrap();
+        assert!((3_600_000..3_660_000).contains(&ago), "{ago}");
+        // Longer ago than there is time.
+        assert_eq!(moment_ms("99999d"), Ok(0));
+        for bad in ["", "yesterday", "2026-11-21", "-1h"] {
+            assert!(moment_ms(bad).is_err(), "{bad}");
         }
     }
 

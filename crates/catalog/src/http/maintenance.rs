@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::answer;
 use super::request::Input;
 use crate::error::{Error, Result};
-use crate::service::Maintenance;
+use crate::service::{JobReport, Maintenance};
 
 #[derive(Serialize)]
 struct Started {
@@ -23,9 +23,25 @@ pub(super) async fn start(input: &Input<'_>) -> Result<Response> {
     Ok(answer::other(StatusCode::ACCEPTED, &[], text))
 }
 
+#[derive(Serialize)]
+struct Jobs {
+    jobs: Vec<JobReport>,
+}
+
+pub(super) fn list(input: &Input<'_>) -> Result<Response> {
+    let warehouse = input.warehouse()?;
+    answer::of(&Jobs { jobs: input.ground.catalog.maintenance_jobs(&input.who, &warehouse)? })
+}
+
 pub(super) fn load(input: &Input<'_>) -> Result<Response> {
     let (warehouse, id) = (input.warehouse()?, input.param("job")?);
-    answer::of(&input.ground.catalog.maintenance(&input.who, &warehouse, id)?)
+    // Who only waits for its end need not be sent what is listed time and again.
+    let is_listed = match input.query("items")? {
+        None => true,
+        Some(_) => input.flag("items")?,
+    };
+    let report = input.ground.catalog.maintenance(&input.who, &warehouse, id)?;
+    answer::of(&if is_listed { report } else { report.without_lists() })
 }
 
 pub(super) fn cancel(input: &Input<'_>) -> Result<Response> {

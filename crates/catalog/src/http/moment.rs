@@ -43,6 +43,12 @@ fn moment(text: &str) -> Result<Moment> {
     millis(text.as_bytes()).map(Moment::Time).ok_or_else(refuse)
 }
 
+/// Milliseconds since 1970 of a time as RFC 3339 has it, for whoever types one; none if it is none.
+#[must_use]
+pub fn time_ms(text: &str) -> Option<u64> {
+    millis(text.as_bytes())
+}
+
 /// Milliseconds since 1970 of `2026-11-21T03:05:09.123+01:00`. In a query `+` may have become a
 /// space.
 fn millis(text: &[u8]) -> Option<u64> {

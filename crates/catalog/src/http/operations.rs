@@ -124,6 +124,7 @@ pub enum Op {
     UpdateWarehouse,
     DeleteWarehouse,
     Inspect,
+    ListMaintenance,
     StartMaintenance,
     LoadMaintenance,
     CancelMaintenance,
@@ -170,6 +171,7 @@ impl Op {
             | Op::SetRetention
             | Op::Changes
             | Op::Inspect
+            | Op::ListMaintenance
             | Op::StartMaintenance
             | Op::LoadMaintenance
             | Op::CancelMaintenance => false,
@@ -235,10 +237,11 @@ const WAREHOUSE: &str = "/management/v1/warehouses/{warehouse}";
 const GRANTS: &str = "/management/v1/{prefix}/grants";
 
 const PROTECTION: &str = "/management/v1/{prefix}/protection";
+const JOBS: &str = "/management/v1/{prefix}/maintenance";
 const JOB: &str = "/management/v1/{prefix}/maintenance/{job}";
 const RETENTION: &str = "/management/v1/{prefix}/retention";
 
-const OPERATIONS: [Operation; 74] = [
+const OPERATIONS: [Operation; 75] = [
     get("/v1/config", Op::Config),
     post("/v1/oauth/tokens", Op::Token),
     post("/v1/oauth/revoke", Op::RevokeToken),
@@ -310,7 +313,8 @@ const OPERATIONS: [Operation; 74] = [
     patch(WAREHOUSE, Op::UpdateWarehouse),
     delete(WAREHOUSE, Op::DeleteWarehouse),
     get("/management/v1/{prefix}/tables/{namespace}/{table}/{aspect}", Op::Inspect),
-    post("/management/v1/{prefix}/maintenance", Op::StartMaintenance),
+    get(JOBS, Op::ListMaintenance),
+    post(JOBS, Op::StartMaintenance),
     get(JOB, Op::LoadMaintenance),
     delete(JOB, Op::CancelMaintenance),
 ];

@@ -140,6 +140,19 @@ pub struct JobReport {
     pub failures: Vec<Failure>,
 }
 
+impl JobReport {
+    /// The same with figures only.
+    #[must_use]
+    pub fn without_lists(self) -> JobReport {
+        JobReport { items: Vec::new(), failures: Vec::new(), ..self }
+    }
+
+    /// The same, copied without what would be left out.
+    fn figures(&self) -> JobReport {
+        JobReport { id: self.id.clone(), items: Vec::new(), failures: Vec::new(), ..*self }
+    }
+}
+
 /// Jobs of this server.
 #[derive(Debug)]
 pub(super) struct Jobs {
@@ -283,8 +296,11 @@ impl Catalog {
                 }
                 let work = Work { catalog: &catalog, who: &who, warehouse: &warehouse, ident };
                 if let Err(error) = Box::pin(work.run(&asked, &job)).await {
-                    let cause = &error as &dyn std::error::Error;
-                    tracing::warn!(error = cause, table = %ident, "a table is not looked after");
+                    // What is wrong with the table itself is told to who asked.
+                    if error.kind.status() >= 500 {
+                        let cause = &error as &dyn std::error::Error;
+                        tracing::warn!(error = cause, table = %ident, "a table is not looked after");
+                    }
                     job.fail(ident, &error.message);
                 }
                 job.report.lock().tables_done += 1;
@@ -302,6 +318,20 @@ impl Catalog {
     /// `Forbidden` for others than who started it and who manages the warehouse; `NotFound`.
     pub fn maintenance(&self, who: &Who, warehouse: &Warehouse, id: &str) -> Result<JobReport> {
         Ok(self.job(who, warehouse, id)?.report.lock().clone())
+    }
+
+    /// All jobs of a warehouse with their figures only, the newest first.
+    ///
+    /// # Errors
+    /// `Forbidden` unless the principal may manage the warehouse.
+    pub fn maintenance_jobs(&self, who: &Who, warehouse: &Warehouse) -> Result<Vec<JobReport>> {
+        self.allow(who, warehouse, Right::Manage, Object::Warehouse)?;
+        let all = self.0.jobs.all.lock();
+        let own = all.values().filter(|it| it.warehouse == *warehouse.id());
+        let mut jobs: Vec<_> = own.map(|it| it.report.lock().figures()).collect();
+        drop(all);
+        jobs.sort_by(|a, b| (b.created_ms, &b.id).cmp(&(a.created_ms, &a.id)));
+        Ok(jobs)
     }
 
     /// Tells a job to stop before the next table, or the next step of one.

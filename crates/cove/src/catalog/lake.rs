@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::names::{Name, in_path};
 use super::text;
+use crate::cli::AsOfArgs;
 use crate::remote::{Failure, Remote, escaped, plain};
 use crate::run::print_json;
 
@@ -15,6 +16,9 @@ use crate::run::print_json;
 const CATALOG: &str = "/catalog/v1";
 /// Where that is of it which is not Iceberg's.
 const MANAGEMENT: &str = "/catalog/management/v1";
+
+/// What continues a page that is no JSON.
+const NEXT_PAGE: &str = "x-next-page-token";
 
 /// One warehouse of a server's catalog, and how answers are shown.
 pub(super) struct Lake<'a> {
@@ -85,6 +89,26 @@ impl<'a> Lake<'a> {
         ask(self.server, Method::POST, path, Some(body)).await
     }
 
+    /// Asks by any method.
+    pub(super) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        ask(self.server, method, path, body).await
+    }
+
+    /// A page that is no JSON, and what continues it.
+    pub(super) async fn page(&self, path: &str) -> Result<(String, Option<String>)> {
+        let response = self.server.open(self.server.request(Method::GET, path)).await?;
+        let next = response.headers.get(NEXT_PAGE).and_then(|it| it.to_str().ok());
+        let next = next.map(str::to_owned);
+        let body = response.bytes().await.map_err(|error| self.server.explain(error))?;
+        let text = String::from_utf8(body.to_vec()).context("the server's page is no text")?;
+        Ok((text, next))
+    }
+
     pub(super) async fn delete(&self, path: &str) -> Result<Value, Failure> {
         ask(self.server, Method::DELETE, path, None).await
     }
@@ -94,9 +118,15 @@ impl<'a> Lake<'a> {
         show(self.is_json, answer, text)
     }
 
-    /// Lists what is of a kind in a namespace.
-    pub(super) async fn list(&self, kind: Kind, namespace: &Name) -> Result<()> {
+    /// Whether answers are shown as they are.
+    pub(super) fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// Lists what is of a kind in a namespace, or was.
+    pub(super) async fn list(&self, kind: Kind, namespace: &Name, as_of: &AsOfArgs) -> Result<()> {
         let path = self.namespace(namespace.levels(), &format!("/{}s", kind.word()));
+        let path = as_of.laid_on(path);
         let answer = self.get(&path).await?;
         self.show(&answer, || {
             let all = items(&answer, "identifiers").iter();

@@ -84,9 +84,37 @@ pub(crate) fn column(text: &str) -> Result<(String, String, bool), String> {
     }
 }
 
+/// A condition on a column, as Iceberg's interface writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Comparison(pub(crate) serde_json::Value);
+
+/// Signs of comparisons, those first that others begin with, and their names.
+const SIGNS: [(&str, &str); 6] =
+    [("!=", "not-eq"), ("<=", "lt-eq"), (">=", "gt-eq"), ("=", "eq"), ("<", "lt"), (">", "gt")];
+
+/// A condition: a column, a sign, a value. A number, a switch and what is quoted are what they look
+/// like; all else is text.
+pub(crate) fn comparison(text: &str) -> Result<Comparison, String> {
+    let wrong = || format!("`{text}` is not COLUMN=VALUE; there are = != < <= > >=");
+    let at = text.find(['!', '<', '>', '=']).ok_or_else(wrong)?;
+    let (column, rest) = text.split_at(at);
+    let sign = SIGNS.iter().find_map(|(sign, name)| Some((rest.strip_prefix(sign)?, name)));
+    let (value, name) = sign.ok_or_else(wrong)?;
+    let (column, value) = (column.trim(), value.trim());
+    if column.is_empty() || value.is_empty() {
+        return Err(wrong());
+    }
+    let literal = serde_json::from_str::<serde_json::Value>(value).ok();
+    let literal = literal.filter(|it| it.is_boolean() || it.is_number() || it.is_string());
+    let value = literal.unwrap_or_else(|| value.into());
+    Ok(Comparison(serde_json::json!({"type": name, "term": column, "value": value})))
+}
+
 #[cfg(test)]
 mod tests {
     //! What is typed, what is asked for, what is shown.
+
+    use serde_json::json;
 
     use super::*;
 
@@ -134,6 +162,30 @@ mod tests {
         check("a:b:decimal(9,2)", "a:b", "decimal(9,2)", false);
         for wrong in ["", "id", "id:", ":long", ":required", "id:required"] {
             assert!(column(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_condition_is_a_column_a_sign_and_a_value() {
+        for (text, expected) in [
+            ("region=EU", Some(("eq", "region", json!("EU")))),
+            ("region != EU", Some(("not-eq", "region", json!("EU")))),
+            ("price<=9.5", Some(("lt-eq", "price", json!(9.5)))),
+            ("price>-3", Some(("gt", "price", json!(-3)))),
+            ("a.b>=2026-01-01", Some(("gt-eq", "a.b", json!("2026-01-01")))),
+            ("open=true", Some(("eq", "open", json!(true)))),
+            (r#"zip="01067""#, Some(("eq", "zip", json!("01067")))),
+            ("note=a=b", Some(("eq", "note", json!("a=b")))),
+            ("note=[1]", Some(("eq", "note", json!("[1]")))),
+            ("region", None),
+            ("=EU", None),
+            ("region=", None),
+            ("region!EU", None),
+            ("", None),
+        ] {
+            let expected = expected
+                .map(|(kind, term, value)| json!({"type": kind, "term": term, "value": value}));
+            assert_eq!(comparison(text).ok().map(|it| it.0), expected, "{text}");
         }
     }
 }

@@ -10,11 +10,12 @@ use crate::remote::escaped;
 
 pub(super) async fn obey(lake: &Lake<'_>, command: &NamespaceCommand) -> Result<()> {
     match command {
-        NamespaceCommand::List { parent } => {
+        NamespaceCommand::List { parent, as_of } => {
             // The parent is a value of the query, where its separator is escaped like all else.
             let parent = parent.as_ref().map(|it| escaped(&it.levels().join("\u{1f}")));
             let query = parent.map(|it| format!("?parent={it}")).unwrap_or_default();
-            let answer = lake.get(&lake.path(&format!("namespaces{query}"))).await?;
+            let path = as_of.laid_on(lake.path(&format!("namespaces{query}")));
+            let answer = lake.get(&path).await?;
             lake.show(&answer, || {
                 let all = items(&answer, "namespaces").iter().filter_map(Value::as_array);
                 let shown = |it: &Vec<Value>| names::shown(it.iter().filter_map(Value::as_str));

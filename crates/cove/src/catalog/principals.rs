@@ -92,7 +92,7 @@ fn body(given: &GrantedArgs) -> Value {
     body
 }
 
-fn granted(answer: &Value) -> String {
+pub(super) fn granted(answer: &Value) -> String {
     let mut rows = vec![["principal", "to", "rights"].map(str::to_owned)];
     for it in items(answer, "grants") {
         let levels = items(it, "namespace").iter().filter_map(Value::as_str);

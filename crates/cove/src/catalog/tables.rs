@@ -9,7 +9,7 @@ use node::clock;
 use serde_json::{Value, json};
 
 use super::lake::{Kind, Lake, items, pairs};
-use super::text;
+use super::{rows, text};
 use crate::cli::{CreateTableArgs, TableCommand};
 use crate::remote::plain;
 use crate::run::request::Usage;
@@ -18,11 +18,11 @@ use crate::values::columns;
 /// Largest definition of a table that is read.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 /// Levels of a nested type that are shown.
-const LEVELS_SHOWN: usize = 8;
+pub(super) const LEVELS_SHOWN: usize = 8;
 
 pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> {
     match command {
-        TableCommand::List { namespace } => lake.list(Kind::Table, namespace).await,
+        TableCommand::List { namespace, as_of } => lake.list(Kind::Table, namespace, as_of).await,
         TableCommand::Create(args) => {
             let (namespace, _) = args.name.split();
             let path = lake.namespace(namespace, "/tables");
@@ -30,18 +30,26 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &TableCommand) -> Result<()> 
             let location = text(&answer["metadata"]["location"]);
             lake.show(&answer, || format!("{} is made at {location}\n", args.name.shown()))
         }
-        TableCommand::Show { name } => {
-            let answer = lake.get(&lake.relation(Kind::Table, name)).await?;
+        TableCommand::Show { name, as_of } => {
+            let answer = lake.get(&as_of.laid_on(lake.relation(Kind::Table, name))).await?;
             lake.show(&answer, || details(&name.shown(), &answer))
         }
-        TableCommand::History { name, metadata } => {
-            let answer = lake.get(&lake.relation(Kind::Table, name)).await?;
-            let document = &answer["metadata"];
-            let list = if *metadata { "metadata-log" } else { "snapshots" };
-            let none = json!([]);
-            let listed = document.get(list).unwrap_or(&none);
-            lake.show(listed, || if *metadata { files(&answer) } else { history(document) })
+        TableCommand::Snapshots(args) => rows::show(lake, &rows::SNAPSHOTS, args, None).await,
+        TableCommand::History { rows: args, metadata: false } => {
+            rows::show(lake, &rows::HISTORY, args, None).await
         }
+        TableCommand::History { rows: args, metadata: true } => {
+            let path = lake.relation(Kind::Table, &args.name);
+            let answer = lake.get(&args.as_of.laid_on(path)).await?;
+            let none = json!([]);
+            let listed = answer["metadata"].get("metadata-log").unwrap_or(&none);
+            lake.show(listed, || files(&answer))
+        }
+        TableCommand::Refs(args) => rows::show(lake, &rows::REFS, args, None).await,
+        TableCommand::Files { rows: args, snapshot } => {
+            rows::show(lake, &rows::FILES, args, *snapshot).await
+        }
+        TableCommand::Columns(args) => rows::show(lake, &rows::COLUMNS, args, None).await,
         TableCommand::Properties { name, change } => {
             lake.commit_properties((Kind::Table, name), &change.set, &change.unset).await
         }
@@ -224,7 +232,7 @@ pub(super) fn schema(schema: &Value) -> String {
 }
 
 /// A type in one line.
-fn kind(of: &Value, levels: usize) -> String {
+pub(super) fn kind(of: &Value, levels: usize) -> String {
     let Some(name) = of["type"].as_str() else { return text(of) };
     if levels == 0 {
         return "…".to_owned();
@@ -253,30 +261,6 @@ fn refs(document: &Value) -> String {
         rows.push([plain(name), text(&it["type"]), text(id), at]);
     }
     if rows.len() > 1 { columns(&rows, "") } else { String::new() }
-}
-
-/// Snapshots, the oldest first.
-fn history(document: &Value) -> String {
-    let heading = ["at", "snapshot", "parent", "operation", "added", "records", "refs"];
-    let mut rows = vec![heading.map(str::to_owned)];
-    let mut all: Vec<&Value> = items(document, "snapshots").iter().collect();
-    all.sort_by_key(|it| it["timestamp-ms"].as_i64());
-    for it in all {
-        let summary = &it["summary"];
-        let known = |name: &str| summary.get(name).map(text).unwrap_or_default();
-        let refs = document["refs"].as_object().into_iter().flatten();
-        let refs = refs.filter(|(_, of)| of["snapshot-id"] == it["snapshot-id"]);
-        rows.push([
-            time(&it["timestamp-ms"]),
-            text(&it["snapshot-id"]),
-            it.get("parent-snapshot-id").map(text).unwrap_or_default(),
-            known("operation"),
-            known("added-records"),
-            known("total-records"),
-            refs.map(|(name, _)| plain(name)).collect::<Vec<_>>().join(", "),
-        ]);
-    }
-    columns(&rows, "")
 }
 
 /// Metadata files, the oldest first and the current one last.
@@ -356,16 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_come_in_the_order_of_their_times() {
-        let shown = history(&answer()["metadata"]);
-        check(
-            &shown,
-            &[
-                "2020-09-13T12:26:40.000Z 5",
-                "2023-11-14T22:13:20.000Z 7258950548773449607 5 append 2 3 main",
-            ],
-        );
-        assert!(shown.find("2020-") < shown.find("2023-"));
+    fn metadata_files_are_listed() {
         check(&files(&answer()), &["2020-09-13T12:26:40.000Z file:///w/0.json"]);
     }
 

@@ -11,7 +11,7 @@ use crate::cli::ViewCommand;
 
 pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
     match command {
-        ViewCommand::List { namespace } => lake.list(Kind::View, namespace).await,
+        ViewCommand::List { namespace, as_of } => lake.list(Kind::View, namespace, as_of).await,
         ViewCommand::Create { name, sql, dialect, column, property } => {
             let (namespace, own) = name.split();
             let body = json!({
@@ -30,8 +30,14 @@ pub(super) async fn obey(lake: &Lake<'_>, command: &ViewCommand) -> Result<()> {
             let answer = lake.post(&lake.namespace(namespace, "/views"), &body).await?;
             lake.show(&answer, || format!("{} is made\n", name.shown()))
         }
-        ViewCommand::Show { name } => {
-            let answer = lake.get(&lake.relation(Kind::View, name)).await?;
+        ViewCommand::Register { name, location } => {
+            let (namespace, own) = name.split();
+            let body = json!({"name": own, "metadata-location": location});
+            let answer = lake.post(&lake.namespace(namespace, "/register-view"), &body).await?;
+            lake.show(&answer, || format!("{} is registered\n", name.shown()))
+        }
+        ViewCommand::Show { name, as_of } => {
+            let answer = lake.get(&as_of.laid_on(lake.relation(Kind::View, name))).await?;
             lake.show(&answer, || {
                 let document = &answer["metadata"];
                 let of = ("versions", "version-id", "current-version-id");

@@ -1,12 +1,25 @@
 //! What there is to type for the catalog: `cove catalog`.
 
+mod access;
+mod tables;
+mod upkeep;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+pub(crate) use self::access::{
+    AuditArgs, KeyArgs, KeyCommand, PolicyArgs, PolicyCommand, RoleArgs, RoleCommand, SetPolicyArgs,
+};
+pub(crate) use self::tables::{CreateTableArgs, RowsArgs, TableArgs, TableCommand};
+pub(crate) use self::upkeep::{
+    FunctionArgs, FunctionCommand, JobArgs, MaintainArgs, MaintainCommand, MaintainedArgs,
+    ProtectionArgs, ProtectionCommand, RetentionArgs, RetentionCommand, ThingArgs,
+};
 use super::{HELP_TEMPLATE, ServerArgs};
 use crate::catalog::names::{Name, column, levels, relation};
+use crate::remote::escaped;
 use crate::values;
 
 /// `cove catalog`.
@@ -61,8 +74,24 @@ pub(crate) enum CatalogCommand {
     Warehouse(WarehouseArgs),
     /// Make clients of the catalog, list and remove them, change their secrets
     Principal(PrincipalArgs),
+    /// Make API keys of a client, list and remove them, change their secrets
+    Key(KeyArgs),
+    /// Make roles, list and remove them, give them to principals
+    Role(RoleArgs),
     /// Give rights, list them and take them back
     Grant(GrantArgs),
+    /// Say which part of a table somebody may read
+    Policy(PolicyArgs),
+    /// Show who did what, and follow it
+    Audit(AuditArgs),
+    /// Make functions; list, show and remove them
+    Function(FunctionArgs),
+    /// Let snapshots expire, and remove files that nothing leads to
+    Maintain(MaintainArgs),
+    /// Protect namespaces, tables and views from being dropped
+    Protection(ProtectionArgs),
+    /// Say how long what was dropped can come back
+    Retention(RetentionArgs),
     /// List what was dropped and can come back; bring it back, or let it go
     Undrop(UndropArgs),
     /// Show what was changed, and follow what is being changed
@@ -288,6 +317,8 @@ pub(crate) enum NamespaceCommand {
         /// The one they are in
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         parent: Option<Name>,
+        #[command(flatten)]
+        as_of: AsOfArgs,
     },
     /// Make a namespace; what it is in has to be there
     #[command(help_template = HELP_TEMPLATE)]
@@ -324,6 +355,25 @@ pub(crate) enum NamespaceCommand {
     },
 }
 
+/// The moment that is asked about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AsOfArgs {
+    /// As it was after the change of this number, or at this time: 2026-11-21T03:05:09Z
+    #[arg(long, value_name = "MOMENT")]
+    pub(crate) as_of: Option<String>,
+}
+
+impl AsOfArgs {
+    /// A path with what is asked about.
+    pub(crate) fn laid_on(&self, mut path: String) -> String {
+        if let Some(moment) = &self.as_of {
+            let sign = if path.contains('?') { '&' } else { '?' };
+            path.push_str(&format!("{sign}as-of={}", escaped(moment)));
+        }
+        path
+    }
+}
+
 /// Properties to be set and unset.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct PropertyArgs {
@@ -338,146 +388,6 @@ pub(crate) struct PropertyArgs {
     /// The name of a property to take away
     #[arg(long, value_name = "NAME")]
     pub(crate) unset: Vec<String>,
-}
-
-/// `cove catalog table`.
-#[derive(Clone, Debug, Args)]
-#[command(
-    help_template = HELP_TEMPLATE,
-    disable_help_subcommand = true,
-    after_help = "\
-Examples:
-  cove catalog table create shop.orders --column id:long:required --column 'price:decimal(9,2)'
-  cove catalog table show shop.orders
-  cove catalog table history shop.orders
-  cove catalog table properties shop.orders --set write.format.default=parquet
-  cove catalog table register shop.old file:///data/old/metadata/00007-….metadata.json
-  cove catalog table drop shop.orders --purge"
-)]
-pub(crate) struct TableArgs {
-    #[command(subcommand)]
-    pub(crate) command: TableCommand,
-}
-
-/// What to do with tables.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum TableCommand {
-    /// List the tables of a namespace
-    #[command(help_template = HELP_TEMPLATE)]
-    List {
-        /// Its name
-        #[arg(value_name = "NAMESPACE", value_parser = levels)]
-        namespace: Name,
-    },
-    /// Make a table without rows
-    Create(Box<CreateTableArgs>),
-    /// Show a table: where it is, its columns, branches and tags, properties
-    #[command(help_template = HELP_TEMPLATE)]
-    Show {
-        /// Its name
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
-    },
-    /// List a table's snapshots, the oldest first
-    #[command(help_template = HELP_TEMPLATE)]
-    History {
-        /// Its name
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
-        /// List its metadata files instead
-        #[arg(long)]
-        metadata: bool,
-    },
-    /// Set and unset properties of a table in one commit
-    #[command(help_template = HELP_TEMPLATE)]
-    Properties {
-        /// Its name
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
-        #[command(flatten)]
-        change: PropertyArgs,
-    },
-    /// Give a table another name, in the same namespace or another one
-    #[command(help_template = HELP_TEMPLATE)]
-    Rename {
-        /// Its name
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        from: Name,
-        /// Its name from now on
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        to: Name,
-    },
-    /// Make a table of a metadata file that is there
-    #[command(help_template = HELP_TEMPLATE)]
-    Register {
-        /// What to call it
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
-        /// Where the metadata file is
-        #[arg(value_name = "LOCATION")]
-        location: String,
-        /// Let a table of this name have it, if there is one
-        #[arg(long)]
-        overwrite: bool,
-    },
-    /// Release a table: its files stay, and its last metadata file is printed
-    #[command(help_template = HELP_TEMPLATE)]
-    Unregister {
-        /// Its name
-        #[arg(value_name = "TABLE", value_parser = relation)]
-        name: Name,
-    },
-    /// Drop tables
-    #[command(help_template = HELP_TEMPLATE)]
-    Drop {
-        /// Their names
-        #[arg(required = true, value_name = "TABLE", value_parser = relation)]
-        names: Vec<Name>,
-        /// Remove their files, too
-        #[arg(long)]
-        purge: bool,
-    },
-}
-
-/// `cove catalog table create`.
-#[derive(Clone, Debug, Args)]
-#[command(
-    help_template = HELP_TEMPLATE,
-    after_help = "\
-Types are Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp,
-timestamptz, string, uuid, fixed[N], binary, and more with --format-version 3. Nested
-columns, partitions and orders come from a file: the body of Iceberg's createTable, whose
-name may be left out.
-
-Examples:
-  cove catalog table create shop.orders --column id:long:required --column at:timestamptz
-  cove catalog table create shop.orders --from orders.json --property owner=sales"
-)]
-pub(crate) struct CreateTableArgs {
-    /// Its name
-    #[arg(value_name = "TABLE", value_parser = relation)]
-    pub(crate) name: Name,
-    /// A column; `:required` behind its type if every row has it
-    #[arg(
-        long,
-        value_name = "NAME:TYPE",
-        value_parser = column,
-        required_unless_present = "from",
-        conflicts_with = "from"
-    )]
-    pub(crate) column: Vec<(String, String, bool)>,
-    /// File with all of it, as JSON; `-` for standard input
-    #[arg(long, value_name = "FILE")]
-    pub(crate) from: Option<PathBuf>,
-    /// A property
-    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
-    pub(crate) property: Vec<(String, String)>,
-    /// Where its files go [default: below its namespace's or warehouse's location]
-    #[arg(long, value_name = "LOCATION")]
-    pub(crate) location: Option<String>,
-    /// Version of Iceberg's format: 1, 2 or 3 [default: 2]
-    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=3))]
-    pub(crate) format_version: Option<u8>,
 }
 
 /// `cove catalog view`.
@@ -506,6 +416,8 @@ pub(crate) enum ViewCommand {
         /// Its name
         #[arg(value_name = "NAMESPACE", value_parser = levels)]
         namespace: Name,
+        #[command(flatten)]
+        as_of: AsOfArgs,
     },
     /// Make a view
     #[command(help_template = HELP_TEMPLATE)]
@@ -532,6 +444,18 @@ pub(crate) enum ViewCommand {
         /// Its name
         #[arg(value_name = "VIEW", value_parser = relation)]
         name: Name,
+        #[command(flatten)]
+        as_of: AsOfArgs,
+    },
+    /// Make a view of a metadata file that is there
+    #[command(help_template = HELP_TEMPLATE)]
+    Register {
+        /// What to call it
+        #[arg(value_name = "VIEW", value_parser = relation)]
+        name: Name,
+        /// Where the metadata file is
+        #[arg(value_name = "LOCATION")]
+        location: String,
     },
     /// Set and unset properties of a view in one commit
     #[command(help_template = HELP_TEMPLATE)]

@@ -7,6 +7,18 @@ use rustix::termios;
 /// Characters of a line, where the terminal does not know its width.
 const WIDTH_DEFAULT: usize = 80;
 
+/// Characters of a bar, without its ends.
+const BAR_WIDTH: u64 = 24;
+
+/// How much of something is done: `[######......] 12 of 24`.
+pub(crate) fn bar(done: u64, total: u64) -> String {
+    let filled = done.min(total).saturating_mul(BAR_WIDTH).checked_div(total);
+    // Nothing to do is done.
+    let filled = usize::try_from(filled.unwrap_or(BAR_WIDTH)).unwrap_or_default();
+    let empty = usize::try_from(BAR_WIDTH).unwrap_or_default().saturating_sub(filled);
+    format!("[{}{}] {done} of {total}", "#".repeat(filled), ".".repeat(empty))
+}
+
 /// The line. It goes away with the value.
 pub(crate) struct Progress {
     shown: bool,
@@ -50,5 +62,21 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_full_as_what_is_done() {
+        for (done, total, filled) in
+            [(0, 10, 0), (1, 3, 8), (5, 10, 12), (10, 10, 24), (0, 0, 24), (9, 3, 24)]
+        {
+            let bar = bar(done, total);
+            assert_eq!(bar.matches('#').count(), filled, "{bar}");
+            assert_eq!(bar.find(']'), Some(25), "{bar}");
+        }
     }
 }

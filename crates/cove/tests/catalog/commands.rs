@@ -9,12 +9,12 @@ use testkit::{Server, command};
 use crate::shared::COVE;
 
 /// What is to become of a command: its exit code, a part of what it prints, and where.
-type Row<'a> = (&'a str, i32, &'a str);
+pub(crate) type Row<'a> = (&'a str, i32, &'a str);
 
-const REFUSED: i32 = 2;
-const UNAVAILABLE: i32 = 125;
+pub(crate) const REFUSED: i32 = 2;
+pub(crate) const UNAVAILABLE: i32 = 125;
 
-fn cove(server: &Server, typed: &str) -> Output {
+pub(crate) fn cove(server: &Server, typed: &str) -> Output {
     let mut command = command(COVE);
     command.arg("catalog").args(typed.split(' ')).arg("--data-dir").arg(server.data_dir());
     command.output().unwrap()
@@ -22,7 +22,7 @@ fn cove(server: &Server, typed: &str) -> Output {
 
 /// Runs commands one after the other. What is expected is on standard output when the command is
 /// to succeed, and on standard error otherwise; `=` before it: that and nothing else.
-fn check(server: &Server, rows: &[Row<'_>]) {
+pub(crate) fn check(server: &Server, rows: &[Row<'_>]) {
     for (typed, code, expected) in rows {
         let output = cove(server, typed);
         let out = String::from_utf8(output.stdout).unwrap();
@@ -44,7 +44,7 @@ fn words(line: &str) -> String {
     line.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn json_of(server: &Server, typed: &str) -> Value {
+pub(crate) fn json_of(server: &Server, typed: &str) -> Value {
     let output = cove(server, &format!("{typed} --json"));
     assert_eq!(output.status.code(), Some(0), "{typed}: {output:?}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -89,7 +89,7 @@ fn namespaces_tables_and_views_are_made_shown_changed_and_dropped() {
             ("table show shop.orders", 0, "1 id long yes"),
             ("table show shop.orders", 0, "2 price decimal(9,2)"),
             ("table show shop.none", REFUSED, "Table does not exist: shop.none"),
-            ("table history shop.orders", 0, "at snapshot parent operation added records refs"),
+            ("table history shop.orders", 0, "current since snapshot parent leads here"),
             ("table properties shop.orders --set a=b --unset owner", 0, "a=b"),
             ("table history shop.orders --metadata", 0, "00001-"),
             ("table rename shop.orders shop.eu.sold", 0, "=shop.orders is shop.eu.sold now\n"),

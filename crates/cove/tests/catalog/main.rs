@@ -3,6 +3,7 @@
 //! | file | claim |
 //! |---|---|
 //! | `commands.rs` | `cove catalog` does what is typed, and says what was refused |
+//! | `managing.rs` | who may do what, what was done, and jobs are managed by what is typed |
 //! | `pyiceberg.rs` | PyIceberg finds a catalog as it knows it, and no update is lost |
 //! | `rck.rs` | Iceberg's compatibility kit finds no fault, with either store |
 //! | `serving.rs` | what is served where, to whom, and what is there after a kill |
@@ -14,6 +15,7 @@
 mod commands;
 #[path = "../java.rs"]
 mod java;
+mod managing;
 mod pyiceberg;
 mod rck;
 mod serving;

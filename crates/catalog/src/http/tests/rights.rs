@@ -63,6 +63,7 @@ fn need(op: Op) -> Need {
         | Op::PurgeDropped
         | Op::Protect
         | Op::SetRetention
+        | Op::ListMaintenance
         | Op::StartMaintenance
         | Op::LoadMaintenance
         | Op::CancelMaintenance

@@ -219,6 +219,9 @@ fn a_job_is_started_followed_and_stopped() {
     });
     assert_eq!((&report["tables-total"], &report["tables-done"]), (&json!(1), &json!(1)));
     assert_eq!((&report["items"], &report["failures"]), (&json!([]), &json!([])));
+    let listed = server.ask("GET", path, None).json();
+    assert_eq!((&listed["jobs"][0]["id"], &listed["jobs"][1]), (&report["id"], &Value::Null));
+    assert_eq!(server.ask("GET", &format!("{job}?items=false"), None).json(), report);
     assert_eq!(server.ask("DELETE", &job, None).status, 204);
     assert_refused(&server.ask("GET", &format!("{path}/mj_0"), None), 404, "NotFoundException");
     let wrong = server.ask("POST", path, Some(&json!({"actions": ["vacuum"]})));

@@ -1,0 +1,123 @@
+//! `cove catalog audit`.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::http::Method;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::lake::{ask, items, management};
+use super::text;
+use crate::agent::print_line;
+use crate::cli::AuditArgs;
+use crate::complain;
+use crate::remote::{Failure, Remote, escaped};
+
+/// Lines that are asked for at a time: as many as a server gives.
+const PAGE_LINES: usize = 1000;
+/// How often new lines are looked for; a server writes them a second later at most.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How far back is looked for lines that others wrote late: servers that share a store write
+/// their own, by their own clocks.
+const OVERLAP_MS: u64 = 10_000;
+
+/// Shows lines, the newest last, and with `--follow` those that come.
+pub(super) async fn show(server: &Remote, args: &AuditArgs, is_json: bool) -> Result<()> {
+    let (mut lines, left_out) = fetch(server, args, args.since, args.limit).await?;
+    lines.reverse();
+    for line in &lines {
+        print(line, is_json)?;
+    }
+    if left_out > 0 {
+        complain(&format!("{left_out} lines did not fit since the server started"));
+    }
+    if !args.follow {
+        return Ok(());
+    }
+    // What --limit left out stays left out.
+    let floor = lines.iter().map(|it| key(it).0).max().unwrap_or_default();
+    // Numbers of lines that were shown and may come again, with their times.
+    let mut seen: BTreeMap<i64, u64> = lines.iter().map(key).collect();
+    let begin = args.since.unwrap_or_else(node::clock::wall_ms);
+    let mut newest = seen.values().max().copied().unwrap_or(begin);
+    loop {
+        io::stdout().flush()?;
+        sleep(LOOK_EVERY).await;
+        let since = newest.saturating_sub(OVERLAP_MS).max(args.since.unwrap_or(0));
+        let (mut lines, _) = fetch(server, args, Some(since), usize::MAX).await?;
+        lines.reverse();
+        for line in &lines {
+            let (seq, at) = key(line);
+            if seq > floor && seen.insert(seq, at).is_none() {
+                print(line, is_json)?;
+                newest = newest.max(at);
+            }
+        }
+        seen.retain(|_, at| *at >= since);
+    }
+}
+
+fn key(line: &Value) -> (i64, u64) {
+    (line["seq"].as_i64().unwrap_or_default(), line["at-ms"].as_u64().unwrap_or_default())
+}
+
+/// The newest lines that are wanted, the newest first, and how many the server has left out.
+async fn fetch(
+    server: &Remote,
+    args: &AuditArgs,
+    since: Option<u64>,
+    limit: usize,
+) -> Result<(Vec<Value>, u64), Failure> {
+    let mut query = Vec::new();
+    let texts = [
+        ("principal", &args.principal),
+        ("operation", &args.operation),
+        ("outcome", &args.outcome),
+        ("path", &args.path),
+    ];
+    for (name, value) in texts {
+        query.extend(value.as_ref().map(|it| format!("{name}={}", escaped(it))));
+    }
+    for (name, value) in [("since", since), ("until", args.until)] {
+        query.extend(value.map(|it| format!("{name}={it}")));
+    }
+    let (mut lines, mut next) = (Vec::new(), Some(String::new()));
+    let mut left_out = 0;
+    while let Some(token) = next.take().filter(|_| lines.len() < limit) {
+        let size = PAGE_LINES.min(limit - lines.len());
+        let page = format!("pageSize={size}&pageToken={}", escaped(&token));
+        let path = management(&format!("audit?{page}&{}", query.join("&")));
+        let answer = ask(server, Method::GET, &path, None).await?;
+        lines.extend_from_slice(items(&answer, "lines"));
+        left_out = answer["left-out"].as_u64().unwrap_or_default();
+        next = answer["next-page-token"].as_str().map(str::to_owned);
+    }
+    Ok((lines, left_out))
+}
+
+/// One line of it.
+fn print(line: &Value, is_json: bool) -> Result<()> {
+    if is_json {
+        return print_line(line);
+    }
+    let who = match &line["principal"] {
+        Value::Null => "a stranger".to_owned(),
+        who => text(who),
+    };
+    let by = line.get("key").filter(|it| !it.is_null()).map(|it| format!(" by {}", text(it)));
+    let why = line.get("refusal").filter(|it| !it.is_null()).map(|it| format!(" {}", text(it)));
+    let shown = format!(
+        "{}  {who}{}  {:<18} {} {}{}  {}",
+        text(&line["at"]),
+        by.unwrap_or_default(),
+        text(&line["operation"]),
+        text(&line["outcome"]),
+        text(&line["status"]),
+        why.unwrap_or_default(),
+        text(&line["path"]),
+    );
+    Ok(writeln!(io::stdout(), "{}", shown.trim_end())?)
+}

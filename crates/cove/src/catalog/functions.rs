@@ -1,0 +1,65 @@
+//! `cove catalog function`.
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use super::lake::{Lake, items};
+use super::names::{self, Name, in_path};
+use super::tables::{Details, LEVELS_SHOWN, kind, read};
+use super::text;
+use crate::cli::FunctionCommand;
+use crate::remote::escaped;
+
+pub(super) async fn obey(lake: &Lake<'_>, command: &FunctionCommand) -> Result<()> {
+    match command {
+        FunctionCommand::List { namespace } => {
+            let answer = lake.get(&lake.namespace(namespace.levels(), "/functions")).await?;
+            lake.show(&answer, || {
+                let all = items(&answer, "identifiers").iter().filter_map(Value::as_array);
+                let shown = |it: &Vec<Value>| names::shown(it.iter().filter_map(Value::as_str));
+                all.map(|it| format!("{}\n", shown(it))).collect()
+            })
+        }
+        FunctionCommand::Show { name } => {
+            let (namespace, own) = name.split();
+            let path = lake.namespace(namespace, &format!("/functions/{}", escaped(own)));
+            let answer = lake.get(&path).await?;
+            lake.show(&answer, || details(name, &answer["metadata"]))
+        }
+        FunctionCommand::Add { name, from, overwrite } => {
+            let (namespace, own) = name.split();
+            let body = json!({"namespace": namespace, "name": own, "metadata": read(from)?,
+                "overwrite": overwrite});
+            let answer = lake.post(&lake.management("functions"), &body).await?;
+            lake.show(&answer, || format!("{} is made\n", name.shown()))
+        }
+        FunctionCommand::Remove { names } => {
+            let path = |name: &Name| {
+                let (namespace, own) = name.split();
+                let path = format!("functions/{}/{}", in_path(namespace), escaped(own));
+                lake.management(&path)
+            };
+            lake.drop_each(names, path).await
+        }
+    }
+}
+
+fn details(name: &Name, document: &Value) -> String {
+    let mut shown = Details::new(&name.shown());
+    shown.line("uuid", &document["function-uuid"]);
+    shown.line("about", &document["doc"]);
+    for it in items(document, "definitions") {
+        let one =
+            |it: &Value| format!("{}: {}", text(&it["name"]), kind(&it["type"], LEVELS_SHOWN));
+        let parameters = items(it, "parameters").iter().map(one).collect::<Vec<_>>().join(", ");
+        let result = kind(&it["return-type"], LEVELS_SHOWN);
+        shown.say("takes", &format!("({parameters}) -> {result}"));
+        let current = &it["current-version-id"];
+        let version = items(it, "versions").iter().find(|it| it["version-id"] == *current);
+        for it in version.map(|it| items(it, "representations")).into_iter().flatten() {
+            shown.line(&text(&it["dialect"]), &it["sql"]);
+        }
+    }
+    shown.properties(&document["properties"]);
+    shown.done()
+}

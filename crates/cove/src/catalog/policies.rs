@@ -1,0 +1,128 @@
+//! `cove catalog policy`.
+
+use std::collections::HashMap;
+
+use anyhow::Result;
+use axum::http::Method;
+use serde_json::{Value, json};
+
+use super::lake::{Lake, items};
+use super::names::{self, Comparison};
+use super::tables::{Details, read};
+use super::{rows, text};
+use crate::cli::{PolicyCommand, SetPolicyArgs};
+use crate::remote::escaped;
+use crate::run::request::Usage;
+use crate::values::columns;
+
+/// Obeys a command about who may read which part of a table.
+pub(super) async fn obey(lake: &Lake<'_>, command: &PolicyCommand) -> Result<()> {
+    let path = |name: &str| lake.management(&format!("policies/{}", escaped(name)));
+    match command {
+        PolicyCommand::List { principal, table } => {
+            let mut answer = lake.get(&lake.management("policies")).await?;
+            let is_wanted = |it: &Value| {
+                let is_his = principal.as_ref().is_none_or(|wanted| it["principal"] == **wanted);
+                is_his && table.as_ref().is_none_or(|wanted| of(it) == wanted.shown())
+            };
+            if let Some(all) = answer["policies"].as_array_mut() {
+                all.retain(is_wanted);
+            }
+            lake.show(&answer, || listed(&answer))
+        }
+        PolicyCommand::Show { name } => {
+            let answer = lake.get(&lake.management("policies")).await?;
+            let found = items(&answer, "policies").iter().find(|it| it["name"] == json!(name));
+            let found = found.ok_or_else(|| Usage(format!("Policy does not exist: {name}")))?;
+            let columns = names_of_columns(lake, found).await;
+            lake.show(found, || details(found, &columns))
+        }
+        PolicyCommand::Set(args) => {
+            let answer = lake.ask(Method::PUT, &path(&args.name), Some(&body(args)?)).await?;
+            lake.show(&answer, || {
+                let (principal, table) = (&args.principal, args.table.shown());
+                format!("{principal} reads a part of {table}\n")
+            })
+        }
+        PolicyCommand::Remove { names } => {
+            for name in names {
+                let answer = lake.delete(&path(name)).await?;
+                lake.show(&answer, || format!("{name} is removed\n"))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// What was typed, as it is asked for.
+fn body(args: &SetPolicyArgs) -> Result<Value> {
+    let (namespace, table) = args.table.split();
+    let columns = args.column.iter().map(|(name, how)| json!({"column": name, "action": how}));
+    let mut body = json!({
+        "principal": args.principal,
+        "namespace": namespace,
+        "table": table,
+        "column-projections": columns.collect::<Vec<_>>(),
+        "trusted": args.trusted,
+    });
+    let conditions = args.conditions.iter().map(|Comparison(it)| it.clone());
+    let joined = conditions.reduce(|all, it| json!({"type": "and", "left": all, "right": it}));
+    let filter = args.filter.as_deref().map(read).transpose()?.or(joined);
+    if filter.is_none() && args.column.is_empty() {
+        let message = "it restricts nothing: --where, --filter or --column says what it does";
+        return Err(Usage(message.to_owned()).into());
+    }
+    if let Some(filter) = filter {
+        body["row-filter"] = filter;
+    }
+    Ok(body)
+}
+
+/// The table that a policy is about.
+fn of(policy: &Value) -> String {
+    let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
+    names::shown(levels.chain(policy["table"].as_str()))
+}
+
+/// The names that columns have now, by their ids. Who may not read the table sees ids.
+async fn names_of_columns(lake: &Lake<'_>, policy: &Value) -> HashMap<String, String> {
+    let levels = items(policy, "namespace").iter().filter_map(Value::as_str);
+    let levels: Vec<String> = levels.map(str::to_owned).collect();
+    let Some(table) = policy["table"].as_str() else { return HashMap::new() };
+    let path = rows::path(lake, (&levels, table), "schema");
+    let found = lake.get(&path).await.unwrap_or_default();
+    items(&found, "rows").iter().map(|it| (text(&it["id"]), text(&it["name"]))).collect()
+}
+
+fn listed(answer: &Value) -> String {
+    let heading = ["policy", "principal", "table", "rows", "columns", "trusted"];
+    let mut rows = vec![heading.map(str::to_owned)];
+    for it in items(answer, "policies") {
+        let yes = |is: bool, word: &str| if is { word } else { "" }.to_owned();
+        rows.push([
+            text(&it["name"]),
+            text(&it["principal"]),
+            of(it),
+            yes(it["row-filter"].is_object(), "some"),
+            items(it, "column-projections").len().to_string(),
+            yes(it["trusted"] == json!(true), "yes"),
+        ]);
+    }
+    columns(&rows, "")
+}
+
+fn details(policy: &Value, columns: &HashMap<String, String>) -> String {
+    let mut shown = Details::new(&text(&policy["name"]));
+    shown.line("principal", &policy["principal"]);
+    shown.say("table", &of(policy));
+    shown.say("trusted", if policy["trusted"] == json!(true) { "yes" } else { "no" });
+    if let Some(filter) = policy.get("row-filter") {
+        shown.line("rows", filter);
+    }
+    for it in items(policy, "column-projections") {
+        let id = text(&it["field-id"]);
+        let name = columns.get(&id).cloned().unwrap_or_else(|| format!("#{id}"));
+        shown.say("column", &format!("{name}={}", text(&it["action"])));
+    }
+    shown.done()
+}

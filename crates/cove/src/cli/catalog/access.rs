@@ -1,0 +1,289 @@
+//! What there is to type for who may do what: roles, keys of clients, policies, and what was done.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::super::HELP_TEMPLATE;
+use crate::catalog::names::{Comparison, Name, comparison, relation};
+use crate::values;
+
+/// `cove catalog role`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+What is granted to `role:NAME` holds for everybody who has the role. Those are principals:
+`client:ID`, `tenant:NAME`, `oidc:ISSUER:SUBJECT` and `group:ISSUER:GROUP`.
+
+Examples:
+  cove catalog role add etl --member client:cl_4Q2M8V3T5W
+  cove catalog grant add role:etl write --namespace shop
+  cove catalog role give etl tenant:team group:okta:engineers
+  cove catalog role take etl tenant:team
+  cove catalog role show etl"
+)]
+pub(crate) struct RoleArgs {
+    #[command(subcommand)]
+    pub(crate) command: RoleCommand,
+}
+
+/// What to do with roles.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RoleCommand {
+    /// List roles, and how many have each
+    #[command(help_template = HELP_TEMPLATE)]
+    List,
+    /// Make a role
+    #[command(help_template = HELP_TEMPLATE)]
+    Add {
+        /// What to call it
+        #[arg(value_name = "ROLE")]
+        name: String,
+        /// Who has it from the beginning
+        #[arg(long, value_name = "PRINCIPAL")]
+        member: Vec<String>,
+    },
+    /// Show who has a role, and what is granted to it in a warehouse
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "ROLE")]
+        name: String,
+    },
+    /// Give a role to principals
+    #[command(help_template = HELP_TEMPLATE)]
+    Give {
+        /// Its name
+        #[arg(value_name = "ROLE")]
+        name: String,
+        /// Who is to have it
+        #[arg(required = true, value_name = "PRINCIPAL")]
+        members: Vec<String>,
+    },
+    /// Take a role from principals
+    #[command(help_template = HELP_TEMPLATE)]
+    Take {
+        /// Its name
+        #[arg(value_name = "ROLE")]
+        name: String,
+        /// Who is to have it no more
+        #[arg(required = true, value_name = "PRINCIPAL")]
+        members: Vec<String>,
+    },
+    /// Remove roles with what was granted to them
+    #[command(help_template = HELP_TEMPLATE)]
+    Remove {
+        /// Their names
+        #[arg(required = true, value_name = "ROLE")]
+        names: Vec<String>,
+    },
+}
+
+/// `cove catalog key`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+An API key stands for its client and is shown as it is, as a bearer's token. What `add` and
+`rotate` print on standard output is the key. It is told once.
+
+Examples:
+  key=$(cove catalog key add cl_4Q2M8V3T5W ci --expires 90d)
+  cove catalog key list cl_4Q2M8V3T5W
+  cove catalog key rotate cl_4Q2M8V3T5W ck_7H3M9Q --grace 1h
+  cove catalog key remove cl_4Q2M8V3T5W ck_7H3M9Q"
+)]
+pub(crate) struct KeyArgs {
+    #[command(subcommand)]
+    pub(crate) command: KeyCommand,
+}
+
+/// What to do with API keys.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum KeyCommand {
+    /// List a client's keys: until when each is good, and when it was last used
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// The client's id, as `principal list` shows it
+        #[arg(value_name = "CLIENT")]
+        client: String,
+    },
+    /// Make a key and print it, once
+    #[command(help_template = HELP_TEMPLATE)]
+    Add {
+        /// The client's id
+        #[arg(value_name = "CLIENT")]
+        client: String,
+        /// What to call it
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// How long it is good, such as 90d [default: until it is removed]
+        #[arg(long, value_name = "TIME", value_parser = values::duration)]
+        expires: Option<Duration>,
+    },
+    /// Give a key another secret and print it, once
+    #[command(help_template = HELP_TEMPLATE)]
+    Rotate {
+        /// The client's id
+        #[arg(value_name = "CLIENT")]
+        client: String,
+        /// The key's id, as `list` shows it
+        #[arg(value_name = "KEY")]
+        key: String,
+        /// How long the old secret is good, too, such as 1h [default: no longer]
+        #[arg(long, value_name = "TIME", value_parser = values::duration)]
+        grace: Option<Duration>,
+    },
+    /// Remove keys
+    #[command(help_template = HELP_TEMPLATE)]
+    Remove {
+        /// The client's id
+        #[arg(value_name = "CLIENT")]
+        client: String,
+        /// The keys' ids
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
+}
+
+/// `cove catalog policy`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A policy says what part of a table a principal may read: which rows, and which columns in
+another way. Its principal gets no credentials for the table's files unless --trusted, for
+whoever can open them reads all of them. Operators are never restricted.
+
+Examples:
+  cove catalog policy set eu-only --principal role:bi --table shop.orders \\
+    --where region=EU --where 'price<1000' --column email=sha-256-global
+  cove catalog policy set eu-only --principal '*' --table shop.orders --filter filter.json
+  cove catalog policy show eu-only
+  cove catalog policy remove eu-only"
+)]
+pub(crate) struct PolicyArgs {
+    #[command(subcommand)]
+    pub(crate) command: PolicyCommand,
+}
+
+/// What to do with policies.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum PolicyCommand {
+    /// List the policies of a warehouse
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Only those of this principal
+        #[arg(long, value_name = "PRINCIPAL")]
+        principal: Option<String>,
+        /// Only those of this table
+        #[arg(long, value_name = "TABLE", value_parser = relation)]
+        table: Option<Name>,
+    },
+    /// Show a policy
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "POLICY")]
+        name: String,
+    },
+    /// Make a policy, or put another one in its place
+    Set(Box<SetPolicyArgs>),
+    /// Remove policies: who was restricted by them reads again what he has rights to
+    #[command(help_template = HELP_TEMPLATE)]
+    Remove {
+        /// Their names
+        #[arg(required = true, value_name = "POLICY")]
+        names: Vec<String>,
+    },
+}
+
+/// `cove catalog policy set`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+A condition is a column, one of = != < <= > >= and a value; several are joined by `and`. A
+value that looks like a number or true or false is one: text that looks so is quoted, as in
+--where 'zip=\"01067\"'. All other filters come from a file, as Iceberg's interface has them.
+
+Ways to show a column: mask-alphanum, show-first-4, show-last-4, sha-256-global,
+sha-256-query-local, truncate-to-year, truncate-to-month, mask-to-fixed-value and
+replace-with-null.
+
+Examples:
+  cove catalog policy set eu-only --principal role:bi --table shop.orders --where region=EU
+  cove catalog policy set no-mail --principal '*' --table shop.people \\
+    --column email=sha-256-global --column phone=show-last-4"
+)]
+pub(crate) struct SetPolicyArgs {
+    /// What to call it
+    #[arg(value_name = "POLICY")]
+    pub(crate) name: String,
+    /// Who is restricted: a principal, a role, or `*` for everybody
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub(crate) principal: String,
+    /// Which table
+    #[arg(long, value_name = "TABLE", value_parser = relation)]
+    pub(crate) table: Name,
+    /// A condition that the rows fulfil which he may read
+    #[arg(long = "where", value_name = "CONDITION", value_parser = comparison)]
+    pub(crate) conditions: Vec<Comparison>,
+    /// File with such a condition, as JSON; `-` for standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "conditions")]
+    pub(crate) filter: Option<PathBuf>,
+    /// A column, and how it is shown
+    #[arg(long, value_name = "NAME=HOW", value_parser = values::variable)]
+    pub(crate) column: Vec<(String, String)>,
+    /// Let him have credentials for the table's files: his engine keeps to the policy
+    #[arg(long)]
+    pub(crate) trusted: bool,
+}
+
+/// `cove catalog audit`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+One line is one request that changed something, gave credentials away, or was refused: when,
+who, what, what became of it, and its path. The newest come last. With --follow it goes on
+until Ctrl-C; with --json each line is one document.
+
+Examples:
+  cove catalog audit --since 1h --outcome refused
+  cove catalog audit --principal client:cl_4Q2M8V3T5W --operation drop-table
+  cove catalog audit --path /catalog/v1/main/namespaces/shop --follow
+  cove catalog audit --since 2026-11-21T00:00:00Z --limit 100000 --json > audit.jsonl"
+)]
+pub(crate) struct AuditArgs {
+    /// Only what this one did
+    #[arg(long, value_name = "PRINCIPAL")]
+    pub(crate) principal: Option<String>,
+    /// Only this, such as drop-table
+    #[arg(long, value_name = "NAME")]
+    pub(crate) operation: Option<String>,
+    /// Only what became of it: done, refused or failed
+    #[arg(long, value_name = "OUTCOME", value_parser = ["done", "refused", "failed"])]
+    pub(crate) outcome: Option<String>,
+    /// Only paths that begin with this
+    #[arg(long, value_name = "PATH")]
+    pub(crate) path: Option<String>,
+    /// From then on: a time such as 2026-11-21T03:05:09Z, or for how long, such as 1h
+    #[arg(long, value_name = "TIME", value_parser = values::moment_ms)]
+    pub(crate) since: Option<u64>,
+    /// Before then: a time, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = values::moment_ms,
+        conflicts_with = "follow")]
+    pub(crate) until: Option<u64>,
+    /// How many of the newest at most
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    pub(crate) limit: usize,
+    /// Go on with what is being done
+    #[arg(long)]
+    pub(crate) follow: bool,
+}

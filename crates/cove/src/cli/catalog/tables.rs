@@ -1,0 +1,186 @@
+//! What there is to type for tables.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::super::HELP_TEMPLATE;
+use super::{AsOfArgs, PropertyArgs};
+use crate::catalog::names::{Name, column, levels, relation};
+use crate::values;
+
+/// `cove catalog table`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+Examples:
+  cove catalog table create shop.orders --column id:long:required --column 'price:decimal(9,2)'
+  cove catalog table show shop.orders
+  cove catalog table show shop.orders --as-of 2026-11-21T03:05:09Z
+  cove catalog table snapshots shop.orders
+  cove catalog table files shop.orders --snapshot 7258950548773449607 --csv > files.csv
+  cove catalog table properties shop.orders --set write.format.default=parquet
+  cove catalog table register shop.old file:///data/old/metadata/00007-….metadata.json
+  cove catalog table drop shop.orders --purge"
+)]
+pub(crate) struct TableArgs {
+    #[command(subcommand)]
+    pub(crate) command: TableCommand,
+}
+
+/// What to do with tables.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum TableCommand {
+    /// List the tables of a namespace
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        namespace: Name,
+        #[command(flatten)]
+        as_of: AsOfArgs,
+    },
+    /// Make a table without rows
+    Create(Box<CreateTableArgs>),
+    /// Show a table: where it is, its columns, branches and tags, properties
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+        #[command(flatten)]
+        as_of: AsOfArgs,
+    },
+    /// List a table's snapshots that have not expired
+    #[command(help_template = HELP_TEMPLATE)]
+    Snapshots(RowsArgs),
+    /// List which snapshot was the current one when
+    #[command(help_template = HELP_TEMPLATE)]
+    History {
+        #[command(flatten)]
+        rows: RowsArgs,
+        /// List its metadata files instead
+        #[arg(long, conflicts_with = "csv")]
+        metadata: bool,
+    },
+    /// List a table's branches and tags
+    #[command(help_template = HELP_TEMPLATE)]
+    Refs(RowsArgs),
+    /// List the data and delete files of a snapshot
+    #[command(help_template = HELP_TEMPLATE)]
+    Files {
+        #[command(flatten)]
+        rows: RowsArgs,
+        /// Which snapshot [default: the current one]
+        #[arg(long, value_name = "ID")]
+        snapshot: Option<i64>,
+    },
+    /// List a table's columns, those within columns included
+    #[command(help_template = HELP_TEMPLATE)]
+    Columns(RowsArgs),
+    /// Set and unset properties of a table in one commit
+    #[command(help_template = HELP_TEMPLATE)]
+    Properties {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+        #[command(flatten)]
+        change: PropertyArgs,
+    },
+    /// Give a table another name, in the same namespace or another one
+    #[command(help_template = HELP_TEMPLATE)]
+    Rename {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        from: Name,
+        /// Its name from now on
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        to: Name,
+    },
+    /// Make a table of a metadata file that is there
+    #[command(help_template = HELP_TEMPLATE)]
+    Register {
+        /// What to call it
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+        /// Where the metadata file is
+        #[arg(value_name = "LOCATION")]
+        location: String,
+        /// Let a table of this name have it, if there is one
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Release a table: its files stay, and its last metadata file is printed
+    #[command(help_template = HELP_TEMPLATE)]
+    Unregister {
+        /// Its name
+        #[arg(value_name = "TABLE", value_parser = relation)]
+        name: Name,
+    },
+    /// Drop tables
+    #[command(help_template = HELP_TEMPLATE)]
+    Drop {
+        /// Their names
+        #[arg(required = true, value_name = "TABLE", value_parser = relation)]
+        names: Vec<Name>,
+        /// Remove their files, too
+        #[arg(long)]
+        purge: bool,
+    },
+}
+
+/// What a table's metadata says, in rows.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RowsArgs {
+    /// Its name
+    #[arg(value_name = "TABLE", value_parser = relation)]
+    pub(crate) name: Name,
+    /// Print all that is known of each row, as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+    #[command(flatten)]
+    pub(crate) as_of: AsOfArgs,
+}
+
+/// `cove catalog table create`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    after_help = "\
+Types are Iceberg's: boolean, int, long, float, double, decimal(P,S), date, time, timestamp,
+timestamptz, string, uuid, fixed[N], binary, and more with --format-version 3. Nested
+columns, partitions and orders come from a file: the body of Iceberg's createTable, whose
+name may be left out.
+
+Examples:
+  cove catalog table create shop.orders --column id:long:required --column at:timestamptz
+  cove catalog table create shop.orders --from orders.json --property owner=sales"
+)]
+pub(crate) struct CreateTableArgs {
+    /// Its name
+    #[arg(value_name = "TABLE", value_parser = relation)]
+    pub(crate) name: Name,
+    /// A column; `:required` behind its type if every row has it
+    #[arg(
+        long,
+        value_name = "NAME:TYPE",
+        value_parser = column,
+        required_unless_present = "from",
+        conflicts_with = "from"
+    )]
+    pub(crate) column: Vec<(String, String, bool)>,
+    /// File with all of it, as JSON; `-` for standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// A property
+    #[arg(long, value_name = "NAME=VALUE", value_parser = values::variable)]
+    pub(crate) property: Vec<(String, String)>,
+    /// Where its files go [default: below its namespace's or warehouse's location]
+    #[arg(long, value_name = "LOCATION")]
+    pub(crate) location: Option<String>,
+    /// Version of Iceberg's format: 1, 2 or 3 [default: 2]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u8).range(1..=3))]
+    pub(crate) format_version: Option<u8>,
+}

@@ -1,0 +1,255 @@
+//! What there is to type for looking after a catalog: maintenance, protection, how long what was
+//! dropped is kept; and functions.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::super::HELP_TEMPLATE;
+use crate::catalog::names::{Name, levels, relation};
+use crate::values;
+
+/// `cove catalog maintain`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A job runs on the server and goes on when this command ends; `show` finds it again, `cancel`
+stops it. With --dry-run nothing is changed, and what would go is listed.
+
+Examples:
+  cove catalog maintain expire-snapshots --all --dry-run
+  cove catalog maintain expire-snapshots shop.orders --delete-files --clean-metadata
+  cove catalog maintain clean-metadata --namespace shop
+  cove catalog maintain list
+  cove catalog maintain show mj_0f8a3c1e-…"
+)]
+pub(crate) struct MaintainArgs {
+    #[command(subcommand)]
+    pub(crate) command: MaintainCommand,
+}
+
+/// What to do to look after tables.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum MaintainCommand {
+    /// Let snapshots, branches and tags go that have expired by the tables' properties
+    #[command(help_template = HELP_TEMPLATE)]
+    ExpireSnapshots {
+        #[command(flatten)]
+        scope: MaintainedArgs,
+        /// Remove files, too, that only those snapshots lead to
+        #[arg(long)]
+        delete_files: bool,
+        /// Then remove metadata files that nothing leads to
+        #[arg(long)]
+        clean_metadata: bool,
+        #[command(flatten)]
+        job: JobArgs,
+    },
+    /// Remove metadata files that neither the table nor the log of changes leads to
+    #[command(help_template = HELP_TEMPLATE)]
+    CleanMetadata {
+        #[command(flatten)]
+        scope: MaintainedArgs,
+        #[command(flatten)]
+        job: JobArgs,
+    },
+    /// List the jobs of a warehouse
+    #[command(help_template = HELP_TEMPLATE)]
+    List,
+    /// Show how far a job is, and what went
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its id
+        #[arg(value_name = "ID")]
+        id: String,
+        /// Wait for its end
+        #[arg(long)]
+        wait: bool,
+    },
+    /// Stop jobs; what they have done stays done
+    #[command(help_template = HELP_TEMPLATE)]
+    Cancel {
+        /// Their ids
+        #[arg(required = true, value_name = "ID")]
+        ids: Vec<String>,
+    },
+}
+
+/// Which tables a job looks after.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct MaintainedArgs {
+    /// Tables
+    #[arg(value_name = "TABLE", value_parser = relation)]
+    pub(crate) tables: Vec<Name>,
+    /// All tables of a namespace and of those in it
+    #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
+    pub(crate) namespace: Option<Name>,
+    /// All tables of the warehouse
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// How a job runs.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct JobArgs {
+    /// Change nothing: list what would go
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the job's id and do not wait for its end
+    #[arg(long)]
+    pub(crate) detach: bool,
+}
+
+/// `cove catalog protection`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+What is protected can be changed, but neither dropped, renamed, unregistered nor overwritten.
+
+Examples:
+  cove catalog protection on --table shop.orders
+  cove catalog protection on --namespace shop
+  cove catalog protection show --table shop.orders
+  cove catalog protection off --table shop.orders"
+)]
+pub(crate) struct ProtectionArgs {
+    #[command(subcommand)]
+    pub(crate) command: ProtectionCommand,
+}
+
+/// What to do with protection.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ProtectionCommand {
+    /// Protect a namespace, table or view
+    #[command(help_template = HELP_TEMPLATE)]
+    On(ThingArgs),
+    /// Lift the protection that `on` gave; the property `protected` is lifted by itself
+    #[command(help_template = HELP_TEMPLATE)]
+    Off(ThingArgs),
+    /// Show whether something is protected, and by what
+    #[command(help_template = HELP_TEMPLATE)]
+    Show(ThingArgs),
+}
+
+/// One thing of a warehouse.
+#[derive(Clone, Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct ThingArgs {
+    /// A namespace
+    #[arg(long, value_name = "NAMESPACE", value_parser = levels)]
+    pub(crate) namespace: Option<Name>,
+    /// A table
+    #[arg(long, value_name = "TABLE", value_parser = relation)]
+    pub(crate) table: Option<Name>,
+    /// A view
+    #[arg(long, value_name = "VIEW", value_parser = relation)]
+    pub(crate) view: Option<Name>,
+}
+
+/// `cove catalog retention`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+How long what is dropped in a warehouse can come back. A namespace has its own time by its
+property `undrop.retention`.
+
+Examples:
+  cove catalog retention show
+  cove catalog retention set 7d
+  cove catalog retention set none
+  cove catalog retention reset
+  cove catalog namespace properties shop --set undrop.retention=12h"
+)]
+pub(crate) struct RetentionArgs {
+    #[command(subcommand)]
+    pub(crate) command: RetentionCommand,
+}
+
+/// What to do with the time.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum RetentionCommand {
+    /// Show it
+    #[command(help_template = HELP_TEMPLATE)]
+    Show,
+    /// Set it for what is dropped from now on
+    #[command(help_template = HELP_TEMPLATE)]
+    Set {
+        /// The time, such as 7d, or `none`: what is dropped goes at once
+        #[arg(value_name = "TIME", value_parser = keep)]
+        time: Duration,
+    },
+    /// Let it be what the configuration says
+    #[command(help_template = HELP_TEMPLATE)]
+    Reset,
+}
+
+/// A time that may be none.
+fn keep(text: &str) -> Result<Duration, String> {
+    if matches!(text, "none" | "0") { Ok(Duration::ZERO) } else { values::duration(text) }
+}
+
+/// `cove catalog function`.
+#[derive(Clone, Debug, Args)]
+#[command(
+    help_template = HELP_TEMPLATE,
+    disable_help_subcommand = true,
+    after_help = "\
+A function is a document that engines read: `FunctionMetadata` of Iceberg's interface.
+
+Examples:
+  cove catalog function list shop
+  cove catalog function show shop.add_one
+  cove catalog function add shop.add_one --from add_one.json
+  cove catalog function remove shop.add_one"
+)]
+pub(crate) struct FunctionArgs {
+    #[command(subcommand)]
+    pub(crate) command: FunctionCommand,
+}
+
+/// What to do with functions.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum FunctionCommand {
+    /// List the functions of a namespace
+    #[command(help_template = HELP_TEMPLATE)]
+    List {
+        /// Its name
+        #[arg(value_name = "NAMESPACE", value_parser = levels)]
+        namespace: Name,
+    },
+    /// Show a function: what it takes and returns, and how it is written down
+    #[command(help_template = HELP_TEMPLATE)]
+    Show {
+        /// Its name
+        #[arg(value_name = "FUNCTION", value_parser = relation)]
+        name: Name,
+    },
+    /// Make a function of a document
+    #[command(help_template = HELP_TEMPLATE)]
+    Add {
+        /// Its name
+        #[arg(value_name = "FUNCTION", value_parser = relation)]
+        name: Name,
+        /// File with its document, as JSON; `-` for standard input
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+        /// Let a function of this name have it, if there is one
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Remove functions
+    #[command(help_template = HELP_TEMPLATE)]
+    Remove {
+        /// Their names
+        #[arg(required = true, value_name = "FUNCTION", value_parser = relation)]
+        names: Vec<Name>,
+    },
+}
