@@ -16,6 +16,7 @@ pub(crate) mod documents;
 mod dropped;
 mod expiry;
 mod functions;
+mod homes;
 mod inspect;
 mod keys;
 mod lists;

@@ -31,7 +31,7 @@ pub use self::functions::FUNCTIONS_MAX;
 pub use self::log::{Act, LINES_MAX, LogLine, Remembered, Stamp};
 pub use self::names::{Changing, Count, Names};
 pub use self::namespaces::no_such_namespace;
-pub use self::namespaces::{Properties, PropertiesChanged};
+pub use self::namespaces::{Properties, PropertiesChange, PropertiesChanged};
 pub use self::past::{LINES_BACK_MAX, Past, Then};
 pub use self::relations::{
     DOCUMENT_BYTES_KEPT_MAX, NewRelation, Pointer, Relation, RelationKind, Swap, Swapped,

@@ -10,23 +10,26 @@ mod files;
 mod local;
 mod place;
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use node::objects::Credentials;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
 pub use self::files::{FILE_BYTES_MAX, Files, Flush};
 pub use self::place::{LOCATION_BYTES_MAX, Place};
 use crate::error::{Error, Kind, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::ident::Uuid;
 use crate::storage::{Storage, StorageSettings};
 
 /// Longest part of a default location that comes from a name, in bytes.
 const NAME_PART_BYTES_MAX: usize = 64;
 
-/// Longest default location below the root, in bytes; deeper namespaces are left out of it.
-const DEFAULT_BYTES_MAX: usize = 300;
+/// Longest path of a namespace's directory that its names are in, in bytes.
+const DIRECTORY_BYTES_MAX: usize = 300;
+
+/// Bytes of a hash that stands for names in a path: nobody finds others that have the same.
+const HASH_BYTES: usize = 16;
 
 /// What may be done with a warehouse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,45 +168,52 @@ impl Warehouse {
         Err(Error::new(Kind::Forbidden, message))
     }
 
-    /// Where a new table's data goes when nothing else is said: no other table has had this
-    /// location, whatever is renamed, dropped and made again.
+    /// The directory below `base` that namespaces of these levels have. Other levels have another
+    /// one: where a name cannot be a part of a path as it is, its hash is beside what is left of
+    /// it, and where there are too many of them, the hash of the rest is in its place.
     #[must_use]
-    pub fn default_location(&self, ident: &TableIdent, uuid: Uuid) -> String {
+    pub fn directory_in(&self, base: &str, levels: &[Box<str>]) -> String {
         let mut below = String::new();
-        for level in ident.namespace.levels() {
-            push_part(&mut below, level);
+        for (at, level) in levels.iter().enumerate() {
+            let start = below.len();
             below.push('/');
+            push_part(&mut below, level);
+            // No name has this character in a path.
+            if below[start + 1..] != **level {
+                below.push('~');
+                push_hash(&mut below, std::slice::from_ref(level));
+            }
+            if below.len() > DIRECTORY_BYTES_MAX {
+                below.truncate(start);
+                below.push_str("/~");
+                push_hash(&mut below, &levels[at..]);
+                break;
+            }
         }
-        if below.len() > DEFAULT_BYTES_MAX {
-            below.clear();
-        }
-        push_part(&mut below, &ident.name);
-        below.push('-');
-        for byte in uuid.as_bytes() {
-            // Writing to a string does not fail.
-            let _ = write!(below, "{byte:02x}");
-        }
-        format!("{}/{below}", self.root)
+        format!("{}{below}", base.trim_end_matches('/'))
     }
 
-    /// Where a new table's data goes below a namespace that has a location of its own.
+    /// Where a new table's data goes in the home of its namespace when nothing else is said: no
+    /// other table has had this location, whatever is renamed, dropped and made again.
     #[must_use]
-    pub fn location_below(&self, base: &str, ident: &TableIdent, uuid: Uuid) -> String {
-        let inner =
-            TableIdent { namespace: root_level(&ident.namespace), name: ident.name.clone() };
-        let whole = self.default_location(&inner, uuid);
-        let name = whole.rsplit('/').next().unwrap_or_default();
-        format!("{}/{name}", base.trim_end_matches('/'))
+    pub fn location_in(&self, home: &str, name: &str, uuid: Uuid) -> String {
+        let mut location = format!("{}/", home.trim_end_matches('/'));
+        push_part(&mut location, name);
+        location.push('-');
+        location.push_str(&node::hex::encode(uuid.as_bytes()));
+        location
     }
 }
 
-/// The outermost level: what is left out of a location is of no use in it.
-fn root_level(namespace: &NamespaceIdent) -> NamespaceIdent {
-    let mut outermost = namespace.clone();
-    while let Some(above) = outermost.parent() {
-        outermost = above;
+/// Appends what no other names have in their place.
+fn push_hash(path: &mut String, names: &[Box<str>]) {
+    let mut hash = Sha256::new();
+    for name in names {
+        hash.update(name.as_bytes());
+        // No name has it.
+        hash.update([0]);
     }
-    outermost
+    path.push_str(&node::hex::encode(&hash.finalize()[..HASH_BYTES]));
 }
 
 /// Appends a name as a part of a path that every file system and every object store takes.

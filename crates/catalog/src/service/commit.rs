@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::documents::{self, METADATA_PATH, Written};
+use super::homes::{Chosen, Reach};
 use super::protection::{moves_away, touches_protection};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Turn, key};
@@ -36,6 +37,15 @@ pub(super) enum Step {
     New(Written<TableDoc>),
 }
 
+/// What a commit is to do to one table.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) ident: TableIdent,
+    pub(super) request: CommitRequest,
+    /// Where whoever asks may have its files.
+    pub(super) reach: Reach,
+}
+
 impl Catalog {
     /// Commits updates of a table, or makes one that was staged. Answers how it is then.
     ///
@@ -50,37 +60,41 @@ impl Catalog {
         body: &Fragment,
     ) -> Result<Arc<Entry>> {
         let request = update::parse_commit(body)?;
-        self.allow_commit(call, warehouse, ident, &request)?;
+        let wanted = self.allow_commit(call, warehouse, ident.clone(), request)?;
         let act = async move |it: Change| {
-            let changes = vec![(it.ident, request)];
+            let changes = vec![wanted];
             let mut entries = it.catalog.commit_all(&it.warehouse, &it.stamp, &changes).await?;
             entries.pop().ok_or_else(|| Error::internal("a commit of one table changed none"))
         };
         self.change_one(call, warehouse, (RelationKind::Table, ident), act).await
     }
 
-    /// Refuses a commit that the principal may not make.
+    /// Refuses a commit that the principal may not make. Where it may have files is looked at when
+    /// it is known whether they are anywhere else than before.
     pub(super) fn allow_commit(
         &self,
         call: &Call<'_>,
         warehouse: &Warehouse,
-        ident: &TableIdent,
-        request: &CommitRequest,
-    ) -> Result<()> {
+        ident: TableIdent,
+        request: CommitRequest,
+    ) -> Result<Wanted> {
         let object = match update::is_create(&request.requirements)? {
             true => Object::Namespace(&ident.namespace),
-            false => Object::Relation(ident),
+            false => Object::Relation(&ident),
         };
         self.allow(call.who, warehouse, Right::Write, object)?;
-        if let Object::Namespace(_) = object {
-            return Ok(());
+        if let Object::Relation(_) = object {
+            let moves = moves_away(&request.updates);
+            if moves || touches_protection(&request.updates) {
+                self.allow(call.who, warehouse, Right::Manage, object)?;
+            }
+            // Files that a table has left have no policy.
+            if moves {
+                self.require_unrestricted(call.who, warehouse, &ident)?;
+            }
         }
-        let moves = moves_away(&request.updates);
-        if moves || touches_protection(&request.updates) {
-            self.allow(call.who, warehouse, Right::Manage, object)?;
-        }
-        // Files that a table has left have no policy.
-        if moves { self.require_unrestricted(call.who, warehouse, ident) } else { Ok(()) }
+        let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
+        Ok(Wanted { ident, request, reach })
     }
 
     /// Commits changes of several tables, all or none, and tries again when another server came
@@ -89,7 +103,7 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         stamp: &Stamp,
-        changes: &[(TableIdent, CommitRequest)],
+        changes: &[Wanted],
     ) -> Result<Vec<Arc<Entry>>> {
         let mut tries = 0;
         loop {
@@ -105,11 +119,11 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         stamp: &Stamp,
-        changes: &[(TableIdent, CommitRequest)],
+        changes: &[Wanted],
     ) -> std::result::Result<Vec<Arc<Entry>>, Lost> {
         let mut steps = Vec::with_capacity(changes.len());
-        for (ident, request) in changes {
-            match self.step(warehouse, stamp, ident, request).await {
+        for wanted in changes {
+            match self.step(warehouse, stamp, wanted).await {
                 Ok(step) => steps.push(step),
                 Err(error) => {
                     discard(warehouse, &steps).await;
@@ -117,7 +131,7 @@ impl Catalog {
                 }
             }
         }
-        let idents: Vec<_> = changes.iter().map(|(ident, _)| ident.clone()).collect();
+        let idents: Vec<_> = changes.iter().map(|it| it.ident.clone()).collect();
         self.land(warehouse, stamp, &idents, steps).await
     }
 
@@ -160,8 +174,7 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         stamp: &Stamp,
-        ident: &TableIdent,
-        request: &CommitRequest,
+        Wanted { ident, request, reach }: &Wanted,
     ) -> Result<Step> {
         let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
         let CommitRequest { requirements, updates, .. } = request;
@@ -176,6 +189,10 @@ impl Catalog {
             let uuid = Uuid::v4()?;
             let location = self.new_location(warehouse, ident, uuid).await?;
             let doc = update::from_updates(updates, &uuid.to_string(), &location, now_ms)?;
+            if doc.location != location {
+                let chosen = Chosen::anew("location", &doc.location);
+                self.check_reach(warehouse, reach, chosen).await?;
+            }
             self.check_apart(stamp, &doc.location, "").await?;
             Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
             return Ok(Step::New(documents::write(warehouse, &doc, None).await?));
@@ -187,6 +204,9 @@ impl Catalog {
             return Ok(Step::Same(base));
         };
         if next.location != doc.location {
+            let (location, own) = (&*next.location, Some(&*doc.location));
+            let chosen = Chosen { field: "location", location, own };
+            self.check_reach(warehouse, reach, chosen).await?;
             self.check_apart(stamp, &next.location, &pointer.id).await?;
         }
         let said = (&*next.location, &next.properties);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::homes::{Chosen, Reach};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right};
 use crate::cache::{Doc, Entry};
@@ -19,7 +20,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `AlreadyExists` when a table or a view has its name; `NoSuchNamespace`; `Forbidden` when its
-    /// location is outside of the warehouse; those of [`CreateTable`].
+    /// location is outside of the warehouse, or where whoever asks may put nothing; those of
+    /// [`CreateTable`].
     pub async fn create_table(
         &self,
         call: &Call<'_>,
@@ -30,15 +32,13 @@ impl Catalog {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
         let request = CreateTable::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
-        if let Some(location) = &request.location {
-            warehouse.check_location(location)?;
-        }
+        let reach = self.reach(call.who, warehouse, Some(namespace));
         if request.is_staged {
-            return self.stage(call, warehouse, &ident, &request).await;
+            return self.stage(call, warehouse, &ident, (&request, &reach)).await;
         }
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
-            let doc = catalog.drafted(warehouse, ident, &request, stamp.now_ms).await?;
+            let doc = catalog.drafted(warehouse, ident, (&request, &reach), stamp.now_ms).await?;
             catalog.make(warehouse, stamp, ident, &doc, Act::CreateTable).await
         };
         self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
@@ -49,7 +49,7 @@ impl Catalog {
         call: &Call<'_>,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        request: &CreateTable,
+        request: (&CreateTable, &Reach),
     ) -> Result<Arc<Entry>> {
         let doc = self.drafted(warehouse, ident, request, node::clock::wall_ms()).await?;
         self.check_staged(call, warehouse, (&doc.location, &doc.properties)).await?;
@@ -62,12 +62,15 @@ impl Catalog {
         &self,
         warehouse: &Warehouse,
         ident: &TableIdent,
-        request: &CreateTable,
+        (request, reach): (&CreateTable, &Reach),
         now_ms: u64,
     ) -> Result<TableDoc> {
         let uuid = Uuid::v4()?;
         let location = self.new_location(warehouse, ident, uuid).await?;
         self.require_free(warehouse, RelationKind::Table, ident).await?;
+        if let Some(location) = &request.location {
+            self.check_reach(warehouse, reach, Chosen::anew("location", location)).await?;
+        }
         let location = request.location.as_deref().unwrap_or(&location);
         let location = location.trim_end_matches('/');
         request.document(uuid, location, i64::try_from(now_ms).map_err(Error::internal)?)

@@ -98,7 +98,7 @@ impl Catalog {
         namespace: &NamespaceIdent,
     ) -> Result<u64> {
         let store = &self.0.store;
-        for properties in store.properties_up(warehouse.id(), namespace).await? {
+        for (_, properties) in store.properties_up(warehouse.id(), namespace).await? {
             if let Some(text) = properties.get(UNDROP_RETENTION) {
                 // It was checked when it was set.
                 return seconds(text);

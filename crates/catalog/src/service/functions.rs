@@ -1,11 +1,13 @@
 //! Functions: listed and loaded by clients, made and removed by those who manage. Their rights are
 //! those of their namespace: a right to a table of the same name is none to a function.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
 
+use super::homes::Chosen;
 use super::{Call, Catalog, Listing, Object, Page, Right, Who};
 use crate::error::{Error, Kind, Result};
 use crate::function::FunctionDoc;
@@ -20,6 +22,13 @@ struct Put {
     name: String,
     #[serde(default)]
     overwrite: bool,
+}
+
+/// Where a function's document says that its files are.
+fn location_in(document: &[u8]) -> Option<String> {
+    let document = Fragment::parse(document.to_vec().into()).ok()?;
+    let location = document.present("location")?;
+    location.as_str().map(Cow::into_owned)
 }
 
 impl Catalog {
@@ -58,7 +67,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `BadRequest` and `IllegalArgument` when it is none; `NoSuchNamespace`; `AlreadyExists` when
-    /// it is not to be replaced; `Forbidden` when its location is outside of the warehouse.
+    /// it is not to be replaced; `Forbidden` when its location is outside of the warehouse, or
+    /// where whoever asks may put nothing.
     pub async fn put_function(
         &self,
         call: &Call<'_>,
@@ -80,13 +90,20 @@ impl Catalog {
         };
         let fresh = || Uuid::v4().map_err(Error::internal);
         let doc = FunctionDoc::parse(&metadata, known.map_or_else(fresh, Ok)?)?;
-        if let Some(location) = &doc.location {
-            warehouse.check_location(location)?;
-        }
+        let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
         let (warehouse, again_in) = (Arc::clone(warehouse), Arc::clone(warehouse));
         let again = ident.clone();
         let act = async move |catalog: Catalog, stamp| {
             let (store, id) = (&catalog.0.store, warehouse.id());
+            if let Some(location) = &doc.location {
+                let own = match known {
+                    Some(_) => location_in(&store.function(id, &ident).await?),
+                    None => None,
+                };
+                let (field, own) = ("metadata.location", own.as_deref());
+                let chosen = Chosen { field, location, own };
+                catalog.check_reach(&warehouse, &reach, chosen).await?;
+            }
             store.put_function(&stamp, id, &ident, &doc, overwrite).await?;
             Ok(doc.document)
         };

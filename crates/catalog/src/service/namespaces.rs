@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{Call, Catalog, Listing, Object, Page, Right, Who};
 use crate::error::{Error, Kind, Result};
-use crate::ident::{NamespaceIdent, TableIdent, Uuid};
-use crate::store::{Properties, PropertiesChanged, no_such_namespace};
+use crate::ident::NamespaceIdent;
+use crate::store::{Properties, PropertiesChange, PropertiesChanged, no_such_namespace};
 use crate::warehouse::Warehouse;
 
 /// Most properties of a namespace.
@@ -15,7 +15,7 @@ pub const PROPERTIES_MAX: usize = 1000;
 pub const PROPERTIES_BYTES_MAX: usize = 1 << 20;
 
 /// The property that says where tables of a namespace go.
-const LOCATION: &str = "location";
+pub(super) const LOCATION: &str = "location";
 
 impl Catalog {
     /// Namespaces directly below `parent`, or those of the first level.
@@ -39,7 +39,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `AlreadyExists`, `NoSuchNamespace` when the one it is to be in is not there, `Forbidden`
-    /// when its location is outside of the warehouse.
+    /// when its location is outside of the warehouse, or of the homes of those that it is in.
     pub async fn create_namespace(
         &self,
         call: &Call<'_>,
@@ -51,9 +51,13 @@ impl Catalog {
         check(warehouse, &properties)?;
         let above = ident.parent();
         self.check_rules(call.who, warehouse, below(above.as_ref()), (&[], &properties))?;
+        let reach = self.reach(call.who, warehouse, above.as_ref());
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
         let (again_in, again) = (Arc::clone(&warehouse), ident.clone());
         let act = async move |catalog: Catalog, stamp| {
+            if let Some(location) = properties.get(LOCATION) {
+                catalog.check_home(&warehouse, &reach, location).await?;
+            }
             catalog.0.store.insert_namespace(&stamp, warehouse.id(), &ident, &properties).await?;
             Ok(properties)
         };
@@ -98,7 +102,8 @@ impl Catalog {
     /// Removes properties of a namespace and sets others.
     ///
     /// # Errors
-    /// `NoSuchNamespace`, or `UnprocessableEntity` when a key is to be removed and to be set.
+    /// `NoSuchNamespace`; `UnprocessableEntity` when a key is to be removed and to be set;
+    /// `Forbidden` when it is to have another home than whoever asks may choose.
     pub async fn update_namespace(
         &self,
         call: &Call<'_>,
@@ -123,9 +128,16 @@ impl Catalog {
             missing: Vec::new(),
         };
         let (warehouse, ident) = (Arc::clone(warehouse), ident.clone());
+        let moves = updates.contains_key(LOCATION) || removals.iter().any(|it| it == LOCATION);
+        let reach = self.reach(call.who, &warehouse, Some(&ident));
         let act = async move |catalog: Catalog, stamp| {
-            let store = &catalog.0.store;
-            store.update_namespace(&stamp, warehouse.id(), &ident, removals, updates).await
+            let to = updates.get(LOCATION).map(String::as_str);
+            let known = match moves {
+                true => Some(catalog.check_new_home(&warehouse, &reach, &ident, to).await?),
+                false => None,
+            };
+            let change = PropertiesChange { removals, updates, known_location: known };
+            catalog.0.store.update_namespace(&stamp, warehouse.id(), &ident, change).await
         };
         self.change(call, act, async |_| Ok(done)).await
     }
@@ -137,23 +149,6 @@ impl Catalog {
     ) -> Result<Properties> {
         let found = self.0.store.namespace(warehouse.id(), ident).await?;
         found.ok_or_else(|| no_such_namespace(ident))
-    }
-
-    /// Where a new table goes when nobody says: below its namespace's location, if that has one.
-    ///
-    /// # Errors
-    /// `NoSuchNamespace`.
-    pub(super) async fn new_location(
-        &self,
-        warehouse: &Warehouse,
-        ident: &TableIdent,
-        uuid: Uuid,
-    ) -> Result<String> {
-        let properties = self.namespace(warehouse, &ident.namespace).await?;
-        Ok(match properties.get(LOCATION) {
-            Some(base) => warehouse.location_below(base, ident, uuid),
-            None => warehouse.default_location(ident, uuid),
-        })
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::commit::table;
 use super::documents::{self, Written};
+use super::homes::{Chosen, Reach};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Who};
 use crate::cache::Entry;
@@ -91,7 +92,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `BadRequest`; `Forbidden` when the file or the table's location is outside of the
-    /// warehouse; `NotFound` when there is no such file; `AlreadyExists`; `NoSuchNamespace`.
+    /// warehouse, or where whoever asks may put nothing; `NotFound` when there is no such file;
+    /// `AlreadyExists`; `NoSuchNamespace`.
     pub async fn register_table(
         &self,
         call: &Call<'_>,
@@ -107,9 +109,11 @@ impl Catalog {
             self.require_unrestricted(call.who, warehouse, &ident)?;
         }
         warehouse.check_location(&metadata_location)?;
+        let reach = self.reach(call.who, warehouse, Some(namespace));
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
-            catalog.register(warehouse, stamp, ident, metadata_location, overwrite).await
+            let wanted = (metadata_location, overwrite, &reach);
+            catalog.register(warehouse, stamp, ident, wanted).await
         };
         self.change_one(call, warehouse, (RelationKind::Table, &ident), act).await
     }
@@ -119,8 +123,7 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
-        location: String,
-        overwrite: bool,
+        (location, overwrite, reach): (String, bool, &Reach),
     ) -> Result<Arc<Entry>> {
         self.namespace(warehouse, &ident.namespace).await?;
         let found = self.0.store.pointer(warehouse.id(), ident).await?;
@@ -129,20 +132,22 @@ impl Catalog {
         {
             return Err(RelationKind::Table.exists(found.kind, ident));
         }
+        // Who registers the very file that a table of this name was dropped with brings it back.
+        let dropped = self.0.store.dropped_at(warehouse.id(), &location).await?;
+        let dropped = dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
+        let (own_id, own) = match found.as_ref().or(dropped.as_ref().map(|it| &it.pointer)) {
+            Some(it) => (it.id.clone(), Some(&*it.base)),
+            None => (String::new(), None),
+        };
+        let file = Chosen { field: "metadata-location", location: &location, own };
+        self.check_reach(warehouse, reach, file).await?;
         let document = documents::read(warehouse, &location).await?;
         let doc = TableDoc::parse(document.clone())?;
         check_registered(&doc)?;
-        warehouse.check_location(&doc.location)?;
-        let mut own_id = found.map(|it| it.id).unwrap_or_default();
+        let chosen = Chosen { field: "location", location: &doc.location, own };
+        self.check_reach(warehouse, reach, chosen).await?;
         if overwrite {
             self.require_unprotected(warehouse, RelationKind::Table, ident).await?;
-        }
-        // Who registers the very file that a table of this name was dropped with brings it back.
-        let dropped = self.0.store.dropped_at(warehouse.id(), &location).await?;
-        let dropped =
-            dropped.filter(|it| own_id.is_empty() && it.ident == *ident && !it.is_purging);
-        if let Some(dropped) = &dropped {
-            own_id.clone_from(&dropped.pointer.id);
         }
         self.check_apart(stamp, &doc.location, &own_id).await?;
         self.check_apart(stamp, &location, &own_id).await?;

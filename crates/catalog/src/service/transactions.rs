@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::commit::Wanted;
 use super::{Call, Catalog};
 use crate::error::{Error, Kind, Result};
 use crate::json::Fragment;
@@ -35,18 +36,17 @@ impl Catalog {
             let request = update::parse_commit(&change)?;
             let ident = request.identifier.clone();
             let ident = ident.ok_or_else(|| refuse("each change needs an `identifier`"))?;
-            self.allow_commit(call, warehouse, &ident, &request)?;
-            changes.push((ident, request));
+            changes.push(self.allow_commit(call, warehouse, ident, request)?);
         }
         // In one order for everybody, so that no two wait for each other.
-        changes.sort_by(|(one, _), (other, _)| one.cmp(other));
-        if changes.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        changes.sort_by(|one, other| one.ident.cmp(&other.ident));
+        if changes.windows(2).any(|pair| pair[0].ident == pair[1].ident) {
             return Err(refuse("a table is in `table-changes` twice"));
         }
         let warehouse = Arc::clone(warehouse);
         let act = async move |catalog: Catalog, stamp: Stamp| {
             let mut turns = Vec::with_capacity(changes.len());
-            for (ident, _) in &changes {
+            for Wanted { ident, .. } in &changes {
                 turns.push(catalog.turn(&warehouse, ident).await);
             }
             catalog.commit_all(&warehouse, &stamp, &changes).await.map(drop)

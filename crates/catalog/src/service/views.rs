@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::commit::{certain, delete_quietly};
 use super::documents::{self, Written};
+use super::homes::{Chosen, Reach};
 use super::protection::view_touches_protection;
 use super::relations::Change;
 use super::{Call, Catalog, Object, RETRIES_MAX, Right};
@@ -31,7 +32,8 @@ impl Catalog {
     ///
     /// # Errors
     /// `AlreadyExists` when a table or a view has its name; `NoSuchNamespace`; `Forbidden` when its
-    /// location is outside of the warehouse; those of [`CreateView`].
+    /// location is outside of the warehouse, or where whoever asks may put nothing; those of
+    /// [`CreateView`].
     pub async fn create_view(
         &self,
         call: &Call<'_>,
@@ -42,14 +44,16 @@ impl Catalog {
         self.allow(call.who, warehouse, Right::Write, Object::Namespace(namespace))?;
         let request = CreateView::parse(body)?;
         let ident = TableIdent::new(namespace.clone(), &request.name)?;
-        if let Some(location) = &request.location {
-            warehouse.check_location(location)?;
-        }
+        let reach = self.reach(call.who, warehouse, Some(namespace));
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
             let uuid = Uuid::v4()?;
             let location = catalog.new_location(warehouse, ident, uuid).await?;
             catalog.require_free(warehouse, RelationKind::View, ident).await?;
+            if let Some(location) = &request.location {
+                let chosen = Chosen::anew("location", location);
+                catalog.check_reach(warehouse, &reach, chosen).await?;
+            }
             let location = request.location.as_deref().unwrap_or(&location);
             let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
             let doc = request.document(uuid, location.trim_end_matches('/'), now_ms)?;
@@ -75,11 +79,12 @@ impl Catalog {
         if view_touches_protection(&request.updates) {
             self.allow(call.who, warehouse, Right::Manage, Object::Relation(ident))?;
         }
+        let reach = self.reach(call.who, warehouse, Some(&ident.namespace));
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
-            let mut tries = 0;
+            let (mut tries, wanted) = (0, (&request, &reach));
             loop {
-                let (done, is_lost) = catalog.replace(warehouse, stamp, ident, &request).await;
+                let (done, is_lost) = catalog.replace(warehouse, stamp, ident, wanted).await;
                 if !is_lost || tries == RETRIES_MAX {
                     return done;
                 }
@@ -95,7 +100,7 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
-        request: &ViewCommit,
+        request: (&ViewCommit, &Reach),
     ) -> (Result<Arc<Entry>>, bool) {
         let prepared = self.prepared(warehouse, stamp, ident, request).await.map_err(certain);
         let (base, written) = match prepared {
@@ -134,23 +139,26 @@ impl Catalog {
         warehouse: &Warehouse,
         stamp: &Stamp,
         ident: &TableIdent,
-        request: &ViewCommit,
+        (request, reach): (&ViewCommit, &Reach),
     ) -> Result<(Arc<Entry>, Option<Written<ViewDoc>>)> {
         let base = self.entry(warehouse, RelationKind::View, ident).await?;
         let doc = base.view().ok_or_else(|| Error::internal("an entry of no view"))?;
         check_view(&request.requirements, doc)?;
         let now_ms = i64::try_from(stamp.now_ms).map_err(Error::internal)?;
         let next = apply_view(doc, &request.updates, now_ms)?;
-        if let (Some(next), Some(pointer)) = (&next, &base.pointer)
+        let Some(next) = &next else { return Ok((base, None)) };
+        if let Some(pointer) = &base.pointer
             && next.location != doc.location
         {
-            self.check_apart(stamp, &next.location, &pointer.id).await?;
+            let (location, own) = (&*next.location, Some(&*doc.location));
+            let chosen = Chosen { field: "location", location, own };
+            self.check_reach(warehouse, reach, chosen).await?;
+            self.check_apart(stamp, location, &pointer.id).await?;
         }
-        let written = match &next {
-            Some(next) => Some(documents::write(warehouse, next, base.location()).await?),
-            None => None,
-        };
-        Ok((base, written))
+        let said = (&*next.location, &next.properties);
+        Catalog::check_paths(stamp, warehouse, said, Some(&doc.properties))?;
+        let written = documents::write(warehouse, next, base.location()).await?;
+        Ok((base, Some(written)))
     }
 
     /// Removes a view.
@@ -175,8 +183,9 @@ impl Catalog {
     /// Makes a view of a metadata file that exists.
     ///
     /// # Errors
-    /// `BadRequest`; `Forbidden` when the file or the view's location is outside of the warehouse;
-    /// `NotFound` when there is no such file; `AlreadyExists`; `NoSuchNamespace`.
+    /// `BadRequest`; `Forbidden` when the file or the view's location is outside of the warehouse,
+    /// or where whoever asks may put nothing; `NotFound` when there is no such file;
+    /// `AlreadyExists`; `NoSuchNamespace`.
     pub async fn register_view(
         &self,
         call: &Call<'_>,
@@ -188,16 +197,21 @@ impl Catalog {
         let Register { name, metadata_location } = body.decode()?;
         let ident = TableIdent::new(namespace.clone(), &name)?;
         warehouse.check_location(&metadata_location)?;
+        let reach = self.reach(call.who, warehouse, Some(namespace));
         let act = async move |it: Change| {
             let Change { catalog, warehouse, ident, stamp } = &it;
             catalog.namespace(warehouse, &ident.namespace).await?;
             catalog.require_free(warehouse, RelationKind::View, ident).await?;
+            let file = Chosen::anew("metadata-location", &metadata_location);
+            catalog.check_reach(warehouse, &reach, file).await?;
             let document = documents::read(warehouse, &metadata_location).await?;
             let doc = ViewDoc::parse(document.clone())?;
-            warehouse.check_location(&doc.location)?;
+            let chosen = Chosen::anew("location", &doc.location);
+            catalog.check_reach(warehouse, &reach, chosen).await?;
             for location in [&doc.location, &metadata_location] {
                 catalog.check_apart(stamp, location, "").await?;
             }
+            Catalog::check_paths(stamp, warehouse, (&doc.location, &doc.properties), None)?;
             let written = Written { doc, document, location: metadata_location };
             let new = written.new_relation(ident, Act::RegisterView);
             let made = catalog.0.store.insert_relation(stamp, warehouse.id(), new).await;

@@ -13,6 +13,18 @@ use crate::ident::NamespaceIdent;
 /// What a namespace says of itself.
 pub type Properties = BTreeMap<String, String>;
 
+/// A change of properties.
+#[derive(Clone, Debug, Default)]
+pub struct PropertiesChange {
+    /// Keys that are to go.
+    pub removals: Vec<String>,
+    /// Keys and what they are to say.
+    pub updates: Properties,
+    /// What its `location` was when it was found that whoever asks may change it; none where it
+    /// stays as it is.
+    pub known_location: Option<Option<String>>,
+}
+
 /// What a change of properties did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PropertiesChanged {
@@ -152,18 +164,25 @@ impl CatalogStore {
     /// Changes properties of a namespace.
     ///
     /// # Errors
-    /// `NoSuchNamespace`.
+    /// `NoSuchNamespace`; `CommitFailed` when its location is not the known one any more.
     pub async fn update_namespace(
         &self,
         stamp: &Stamp,
         warehouse: &str,
         ident: &NamespaceIdent,
-        removals: Vec<String>,
-        updates: Properties,
+        change: PropertiesChange,
     ) -> Result<PropertiesChanged> {
+        let PropertiesChange { removals, updates, known_location } = change;
         let (stamp, warehouse, ident) = (stamp.clone(), warehouse.to_owned(), ident.clone());
         let written = self.store.transact("catalog.update_namespace", move |it| {
             let mut properties = require(it, &warehouse, &ident)?;
+            if known_location
+                .as_ref()
+                .is_some_and(|known| known.as_ref() != properties.get("location"))
+            {
+                let message = format!("the `location` of {ident} has changed meanwhile");
+                return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
+            }
             let mut done = PropertiesChanged::default();
             for key in &removals {
                 let was = properties.remove(key).is_some();

@@ -135,13 +135,13 @@ impl CatalogStore {
         &self,
         warehouse: &str,
         ident: &NamespaceIdent,
-    ) -> Result<Vec<Properties>> {
+    ) -> Result<Vec<(NamespaceIdent, Properties)>> {
         let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
         let read = self.store().read("catalog.properties_up", move |it| {
             let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
             while let Some(ident) = next {
-                all.extend(namespaces::find(it, &warehouse, &ident)?);
                 next = ident.parent();
+                all.extend(namespaces::find(it, &warehouse, &ident)?.map(|found| (ident, found)));
             }
             Ok(all)
         });

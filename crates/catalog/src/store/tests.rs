@@ -131,7 +131,8 @@ async fn properties_of_a_namespace_change_together() {
         store.insert_namespace(&stamp(), WAREHOUSE, &ident, &first).await.unwrap();
         let removals = vec!["x".to_owned(), "z".to_owned()];
         let updates = of(&[("y", "3"), ("w", "4")]);
-        let done = store.update_namespace(&stamp(), WAREHOUSE, &ident, removals, updates).await;
+        let change = PropertiesChange { removals, updates, known_location: None };
+        let done = store.update_namespace(&stamp(), WAREHOUSE, &ident, change).await;
         let expected = PropertiesChanged {
             updated: vec!["w".to_owned(), "y".to_owned()],
             removed: vec!["x".to_owned()],
@@ -141,6 +142,20 @@ async fn properties_of_a_namespace_change_together() {
         let now = store.namespace(WAREHOUSE, &ident).await.unwrap();
         assert_eq!(now, Some(of(&[("w", "4"), ("y", "3")])));
         assert_eq!(store.namespace("wh_2", &ident).await.unwrap(), None);
+        // Its location is changed by who has seen the one that it has.
+        for (known, expected) in [
+            (Some(Some("file:///w/a")), Some(Kind::CommitFailed)),
+            (Some(None), None),
+            (Some(None), Some(Kind::CommitFailed)),
+            (Some(Some("file:///w/b")), None),
+            (None, None),
+        ] {
+            let updates = of(&[("location", "file:///w/b")]);
+            let known_location = known.map(|it| it.map(str::to_owned));
+            let change = PropertiesChange { updates, known_location, removals: vec![] };
+            let done = store.update_namespace(&stamp(), WAREHOUSE, &ident, change).await;
+            assert_eq!(done.err().map(|error| error.kind), expected, "{known:?}");
+        }
     })
     .await;
 }

@@ -23,10 +23,6 @@ fn warehouse(root: &str, locations: &[&str], credentials: Option<Credentials>) -
     Warehouse::new(spec).unwrap()
 }
 
-fn ident(levels: &[&str], name: &str) -> TableIdent {
-    TableIdent::new(NamespaceIdent::new(levels).unwrap(), name).unwrap()
-}
-
 #[test]
 fn a_location_outside_of_the_roots_is_refused() {
     let warehouse = warehouse("file:///w/main/", &["file:/tmp", "/data//x"], None);
@@ -84,23 +80,78 @@ fn all_texts_of_a_place_become_one() {
 }
 
 #[test]
-fn a_default_location_is_below_the_root_whatever_a_table_is_called() {
+fn a_default_location_is_below_its_base_whatever_a_table_is_called() {
     let warehouse = warehouse("s3://bucket/lake", &[], Some(credentials()));
     let uuid = Uuid::from_bytes([0xab; 16]);
     let hex = "ab".repeat(16);
-    for (ident, expected) in [
-        (ident(&["ns"], "t"), format!("s3://bucket/lake/ns/t-{hex}")),
-        (ident(&["a.b", "c"], "t"), format!("s3://bucket/lake/a.b/c/t-{hex}")),
-        (ident(&[".."], "../../x"), format!("s3://bucket/lake/_./_._.._x-{hex}")),
-        (ident(&["ä/ö"], "%2e"), format!("s3://bucket/lake/___/_2e-{hex}")),
-        (ident(&["n".repeat(255).as_str(); 8], "t"), format!("s3://bucket/lake/t-{hex}")),
+    let long = "n".repeat(255);
+    for (levels, name, directory, last) in [
+        (&["ns"][..], "t", "/ns", "t"),
+        (&["a.b", "c"], "t", "/a.b/c", "t"),
+        (&[".."], "../../x", "/_.~b", "_._.._x"),
+        (&["ä/ö"], "%2e", "/___~b", "_2e"),
+        (&[&*long; 8], "t", &format!("/{0}~b/{0}~b/{0}~b/~b", "n".repeat(64)), "t"),
+        (&[], &long, "", &"n".repeat(64)),
     ] {
-        let location = warehouse.default_location(&ident, uuid);
-        assert_eq!(location, expected);
+        let levels: Vec<Box<str>> = levels.iter().map(|it| Box::from(*it)).collect();
+        let home = warehouse.directory_in("s3://bucket/lake/", &levels);
+        // Hashes are left out: a `b` is in their place.
+        let mut parts = home.split('~');
+        let mut told = parts.next().unwrap().to_owned();
+        for part in parts {
+            assert!(part[..32].bytes().all(|it| it.is_ascii_hexdigit()), "{home}");
+            told = format!("{told}~b{}", &part[32..]);
+        }
+        assert_eq!(told, format!("s3://bucket/lake{directory}"));
+        let location = warehouse.location_in(&home, name, uuid);
+        assert_eq!(location, format!("{home}/{last}-{hex}"));
         warehouse.check_location(&location).unwrap();
     }
-    let below = warehouse.location_below("s3://bucket/lake/mine/", &ident(&["a", "b"], "t"), uuid);
-    assert_eq!(below, format!("s3://bucket/lake/mine/t-{hex}"));
+}
+
+#[test]
+fn no_two_namespaces_have_one_directory() {
+    let warehouse = warehouse("file:///w", &[], None);
+    let (long, longer) = ("n".repeat(64), "n".repeat(65));
+    let other = format!("{long}m");
+    let deep = |last: &'static str| [[&*long; 8].to_vec(), vec![last]].concat();
+    let mut seen = std::collections::HashSet::new();
+    for levels in [
+        vec!["a b"],
+        vec!["a_b"],
+        vec!["a-b"],
+        vec!["a.b"],
+        vec!["a", "b"],
+        vec!["a/b"],
+        vec!["a%b"],
+        vec!["A_b"],
+        vec!["..", "a"],
+        vec!["_.", "a"],
+        vec!["__", "a"],
+        vec!["../a"],
+        vec!["~"],
+        vec!["_"],
+        vec![&*long],
+        vec![&*longer],
+        vec![&*other],
+        vec!["ä"],
+        vec!["ö"],
+        deep("x"),
+        deep("y"),
+        vec![&*long; 8],
+        vec![&*long; 9],
+    ] {
+        let levels: Vec<Box<str>> = levels.into_iter().map(Box::from).collect();
+        let home = warehouse.directory_in("file:///w", &levels);
+        warehouse.check_location(&home).unwrap();
+        // Nor by taking another's directory for a name.
+        let taken: Box<str> = home.rsplit('/').next().unwrap().into();
+        if taken.contains('~') {
+            let again = warehouse.directory_in("file:///w", &[taken]);
+            assert_ne!(again, home);
+        }
+        assert!(seen.insert(home), "{levels:?}");
+    }
 }
 
 fn credentials() -> Credentials {

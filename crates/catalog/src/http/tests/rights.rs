@@ -1,5 +1,7 @@
 //! Which right each operation needs: every operation there is, with every right there is.
 
+mod homes;
+
 use super::*;
 use crate::access::Grant;
 use crate::service::Right;

@@ -1,0 +1,63 @@
+//! Homes of namespaces, as clients meet them.
+
+use super::*;
+
+/// Commits that make a table of what was staged.
+fn commit(metadata: &Value) -> Value {
+    json!({"requirements": [{"type": "assert-create"}], "updates": [
+        {"action": "assign-uuid", "uuid": metadata["table-uuid"]},
+        {"action": "upgrade-format-version", "format-version": 2},
+        {"action": "add-schema", "schema": metadata["schemas"][0]},
+        {"action": "set-current-schema", "schema-id": -1},
+        {"action": "add-spec", "spec": {"spec-id": 0, "fields": []}},
+        {"action": "set-default-spec", "spec-id": -1},
+        {"action": "add-sort-order", "sort-order": {"order-id": 0, "fields": []}},
+        {"action": "set-default-sort-order", "sort-order-id": -1},
+        {"action": "set-location", "location": metadata["location"]},
+    ]})
+}
+
+/// Checks that who may write in a namespace alone makes a table of what was staged, where it was
+/// staged. Answers where that is.
+fn check_staged(server: &Server, namespace: &str, table: &str) -> String {
+    let made = json!({"namespace": [namespace]});
+    let made = server.ask("POST", "/v1/main/namespaces", Some(&made));
+    assert!(matches!(made.status, 200 | 409), "{}", made.text());
+    let token = token(server, Some(Right::Write), Some(namespace));
+    let tables = format!("/v1/main/namespaces/{}/tables", request::encoded(namespace));
+    let mut staged = new_table(table);
+    staged["stage-create"] = json!(true);
+    let staged = server.ask_as(Some(&token), "POST", &tables, Some(&staged));
+    assert_eq!(staged.status, 200, "{namespace} {table}: {}", staged.text());
+    let metadata = &staged.json()["metadata"];
+    let path = format!("{tables}/{}", request::encoded(table));
+    let made = server.ask_as(Some(&token), "POST", &path, Some(&commit(metadata)));
+    assert_eq!(made.status, 200, "{namespace} {table}: {}", made.text());
+    assert_eq!(made.json()["metadata"]["location"], metadata["location"]);
+    metadata["location"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn what_was_staged_is_made_whatever_it_is_called() {
+    let server = Server::start();
+    let long = "n".repeat(255);
+    let mut homes = std::collections::HashSet::new();
+    let names = ["n", "a b", "a_b", "..", "%2e%2e", "ä/ö", "~", "a.b", "a\\b?#", &long, &long[1..]];
+    for name in names {
+        let place = check_staged(&server, name, name);
+        let home = place.rsplit_once('/').unwrap().0.to_owned();
+        let again = check_staged(&server, name, "t");
+        assert_eq!(again.rsplit_once('/').unwrap().0, home);
+        assert!(homes.insert(home), "{name}");
+    }
+    // Names that are alike in a path are not each other's.
+    let token = token(&server, Some(Right::Write), Some("a_b"));
+    for (number, home) in homes.iter().enumerate() {
+        let mut body = new_table(&format!("chosen-{number}"));
+        body["location"] = json!(format!("{home}/chosen"));
+        let tables = "/v1/main/namespaces/a_b/tables";
+        let made = server.ask_as(Some(&token), "POST", tables, Some(&body));
+        let expected = if home.ends_with("/a_b") { 200 } else { 403 };
+        assert_eq!(made.status, expected, "{home}: {}", made.text());
+    }
+}

@@ -1,0 +1,206 @@
+//! Where somebody may put things: who may write in a namespace has its home, and no other place of
+//! the warehouse.
+//!
+//! The home of a namespace is its `location`, or the directory of its name in the home of the
+//! namespace that it is in. So it is below that one unless somebody with more rights has said
+//! otherwise, and no other namespace has it.
+
+use super::namespaces::LOCATION;
+use super::{Catalog, Object, Right, Who};
+use crate::error::{Error, Kind, Result};
+use crate::ident::{NamespaceIdent, TableIdent, Uuid};
+use crate::store::{Properties, no_such_namespace};
+use crate::warehouse::{Place, Warehouse};
+
+/// How far the places go that somebody may choose.
+#[derive(Clone, Debug)]
+pub(super) enum Reach {
+    /// All that the warehouse allows.
+    Warehouse,
+    /// The homes of these namespaces, the innermost first. There are none for whoever may write in
+    /// a table only.
+    Homes(Vec<NamespaceIdent>),
+}
+
+/// A place that somebody has chosen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chosen<'a> {
+    /// What it is called in the request.
+    pub(super) field: &'a str,
+    /// It.
+    pub(super) location: &'a str,
+    /// Where what is changed has its files already: there it may stay.
+    pub(super) own: Option<&'a str>,
+}
+
+impl<'a> Chosen<'a> {
+    /// A place for what is not there yet.
+    pub(super) const fn anew(field: &'a str, location: &'a str) -> Chosen<'a> {
+        Chosen { field, location, own: None }
+    }
+}
+
+/// A namespace and those that it is in, the innermost first, with what they say of themselves.
+type Chain = [(NamespaceIdent, Properties)];
+
+impl Catalog {
+    /// How far the places go that somebody may choose for what is in a namespace, or for one of the
+    /// first level.
+    pub(super) fn reach(
+        &self,
+        who: &Who,
+        warehouse: &Warehouse,
+        namespace: Option<&NamespaceIdent>,
+    ) -> Reach {
+        let may = |object: Object<'_>| self.allow(who, warehouse, Right::Write, object).is_ok();
+        if may(Object::Warehouse) {
+            return Reach::Warehouse;
+        }
+        let mut homes = Vec::new();
+        let mut next = namespace.cloned();
+        // A right to a namespace is one to those in it: from the first without it on, none has it.
+        while let Some(ident) = next.filter(|it| may(Object::Namespace(it))) {
+            next = ident.parent();
+            homes.push(ident);
+        }
+        Reach::Homes(homes)
+    }
+
+    /// Refuses a place for a table, a view or a function that whoever chose it may not choose.
+    ///
+    /// # Errors
+    /// `BadRequest` when it is none; `Forbidden`.
+    pub(super) async fn check_reach(
+        &self,
+        warehouse: &Warehouse,
+        reach: &Reach,
+        chosen: Chosen<'_>,
+    ) -> Result<()> {
+        warehouse.check_location(chosen.location)?;
+        let Reach::Homes(namespaces) = reach else { return Ok(()) };
+        let place: Place = chosen.location.parse()?;
+        let own = chosen.own.and_then(|it| it.parse::<Place>().ok());
+        if own.is_some_and(|own| place == own || place.is_below(&own)) {
+            return Ok(());
+        }
+        let homes = self.homes(warehouse, namespaces).await?;
+        // A home itself is nobody's alone.
+        if homes.iter().any(|(_, home)| home.parse().is_ok_and(|it| place.is_below(&it))) {
+            return Ok(());
+        }
+        Err(refusal(warehouse, &homes, chosen))
+    }
+
+    /// Refuses a home for a namespace that whoever chose it may not choose.
+    ///
+    /// # Errors
+    /// As of [`Catalog::check_reach`].
+    pub(super) async fn check_home(
+        &self,
+        warehouse: &Warehouse,
+        reach: &Reach,
+        location: &str,
+    ) -> Result<()> {
+        let Reach::Homes(namespaces) = reach else { return Ok(()) };
+        let place: Place = location.parse()?;
+        let homes = self.homes(warehouse, namespaces).await?;
+        let is_within = |home: Place| place == home || place.is_below(&home);
+        if homes.iter().any(|(_, home)| home.parse().is_ok_and(is_within)) {
+            return Ok(());
+        }
+        Err(refusal(warehouse, &homes, Chosen { field: LOCATION, location, own: None }))
+    }
+
+    /// Refuses a change of a namespace that gives it a home which whoever makes it may not choose.
+    /// Answers the `location` that it had when that was looked at.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`; `Forbidden`.
+    pub(super) async fn check_new_home(
+        &self,
+        warehouse: &Warehouse,
+        reach: &Reach,
+        ident: &NamespaceIdent,
+        location: Option<&str>,
+    ) -> Result<Option<String>> {
+        let mut chain = self.chain(warehouse, ident).await?;
+        let first = chain.first_mut().ok_or_else(|| no_such_namespace(ident))?;
+        let known = first.1.remove(LOCATION);
+        match location {
+            Some(location) => self.check_home(warehouse, reach, location).await?,
+            // It goes: another home is in its place.
+            None if known.is_some() => {
+                self.check_home(warehouse, reach, &home(warehouse, &chain)).await?;
+            }
+            None => {}
+        }
+        Ok(known)
+    }
+
+    /// Where a new table or view goes when nobody says: in a directory of its own in the home of
+    /// its namespace. No other one has had it, whatever is renamed, dropped and made again.
+    ///
+    /// # Errors
+    /// `NoSuchNamespace`.
+    pub(super) async fn new_location(
+        &self,
+        warehouse: &Warehouse,
+        ident: &TableIdent,
+        uuid: Uuid,
+    ) -> Result<String> {
+        let home = home(warehouse, &self.chain(warehouse, &ident.namespace).await?);
+        Ok(warehouse.location_in(&home, &ident.name, uuid))
+    }
+
+    /// The homes of namespaces, each of which is in the next one.
+    async fn homes(
+        &self,
+        warehouse: &Warehouse,
+        namespaces: &[NamespaceIdent],
+    ) -> Result<Vec<(NamespaceIdent, String)>> {
+        let Some(innermost) = namespaces.first() else { return Ok(Vec::new()) };
+        let chain = self.chain(warehouse, innermost).await?;
+        let above = (0..chain.len()).map(|at| &chain[at..]).take(namespaces.len());
+        Ok(above.map(|chain| (chain[0].0.clone(), home(warehouse, chain))).collect())
+    }
+
+    async fn chain(
+        &self,
+        warehouse: &Warehouse,
+        ident: &NamespaceIdent,
+    ) -> Result<Vec<(NamespaceIdent, Properties)>> {
+        let chain = self.0.store.properties_up(warehouse.id(), ident).await?;
+        match chain.first() {
+            Some((first, _)) if first == ident => Ok(chain),
+            _ => Err(no_such_namespace(ident)),
+        }
+    }
+}
+
+/// The home of the first of these.
+fn home(warehouse: &Warehouse, chain: &Chain) -> String {
+    let levels = chain.first().map(|(ident, _)| ident.levels()).unwrap_or_default();
+    let said =
+        chain.iter().find_map(|(ident, properties)| Some((ident, properties.get(LOCATION)?)));
+    match said {
+        Some((above, base)) => warehouse.directory_in(base, &levels[above.levels().len()..]),
+        None => warehouse.directory_in(warehouse.root(), levels),
+    }
+}
+
+fn refusal(warehouse: &Warehouse, homes: &[(NamespaceIdent, String)], chosen: Chosen<'_>) -> Error {
+    let Chosen { field, location, own } = chosen;
+    let shown = |text: &str| text.chars().take(200).collect::<String>();
+    let place = match (homes.first(), own) {
+        (Some((ident, home)), _) => format!("`{}`, the home of namespace {ident}", shown(home)),
+        (None, Some(own)) => format!("`{}`, where it is now", shown(own)),
+        (None, None) => "any place that is yours".to_owned(),
+    };
+    let message = format!(
+        "`{field}`: the location `{}` is not below {place}; other places need the right to write \
+         in the warehouse `{}`",
+        shown(location),
+        warehouse.name()
+    );
+    Error::new(Kind::Forbidden, message)
+}

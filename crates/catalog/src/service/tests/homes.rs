@@ -1,0 +1,441 @@
+//! Where who may write in a namespace may put things: each operation that takes a place, with each
+//! kind of place.
+
+use std::fs;
+
+use super::*;
+
+/// Two that are asked about: one has `a.b`, the other one the whole warehouse. A third one has a
+/// table of `a.b`.
+struct Granted;
+
+impl Authority for Granted {
+    fn check(&self, who: &Who, _: &Warehouse, right: Right, object: Object<'_>) -> Result<()> {
+        let home = NamespaceIdent::new(["a", "b"]).unwrap();
+        let may = match (&*who.id, object) {
+            ("warehouse", _) => true,
+            ("namespace", Object::Namespace(it)) => home.contains(it),
+            ("namespace", Object::Relation(it)) => home.contains(&it.namespace),
+            ("table", Object::Relation(it)) => *it == ident(&["a", "b"], "own"),
+            _ => false,
+        };
+        match may && right != Right::Grant {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Forbidden, "not granted")),
+        }
+    }
+}
+
+/// A catalog with namespaces `a`, `a.b`, `a.bc` and `z`.
+struct Ground {
+    stage: Stage,
+    catalog: Catalog,
+    home: NamespaceIdent,
+}
+
+/// What can be done with a place.
+const OPERATIONS: [&str; 15] = [
+    "create table",
+    "stage table",
+    "commit a new table",
+    "commit new tables at once",
+    "set location",
+    "set location of several",
+    "create view",
+    "replace view",
+    "register file",
+    "register document",
+    "register over",
+    "register view",
+    "put function",
+    "create namespace",
+    "update namespace",
+];
+
+fn fragment(body: &Value) -> Fragment {
+    Fragment::of(body).unwrap()
+}
+
+fn moved(location: &str) -> Value {
+    json!({"action": "set-location", "location": location})
+}
+
+fn commit_of(updates: &Value) -> Value {
+    json!({"requirements": [], "updates": updates})
+}
+
+fn new_table() -> Value {
+    let fields = json!([{"id": 1, "name": "x", "required": false, "type": "long"}]);
+    json!({"name": "own", "schema": {"type": "struct", "schema-id": 0, "fields": fields}})
+}
+
+fn new_view() -> Value {
+    let mut body = new_table();
+    body["properties"] = json!({});
+    body["view-version"] = json!({
+        "version-id": 1, "timestamp-ms": 1, "schema-id": 0, "summary": {},
+        "default-namespace": ["a"],
+        "representations": [{"type": "sql", "sql": "select 1", "dialect": "spark"}],
+    });
+    body
+}
+
+impl Ground {
+    async fn new() -> Ground {
+        let stage = sqlite().await;
+        for levels in [&["a"][..], &["a", "b"], &["a", "bc"], &["z"]] {
+            stage.namespace(levels).await;
+        }
+        let settings = stage.catalog.0.settings.clone();
+        let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(Granted)).await;
+        let home = NamespaceIdent::new(["a", "b"]).unwrap();
+        Ground { stage, catalog: catalog.unwrap(), home }
+    }
+
+    fn warehouse(&self) -> &Arc<Warehouse> {
+        &self.stage.warehouse
+    }
+
+    async fn commit(&self, who: &Who, ident: &TableIdent, body: &Value) -> Result<Arc<Entry>> {
+        let body = fragment(body);
+        self.catalog.commit_table(&Call::of(who), self.warehouse(), ident, &body).await
+    }
+
+    async fn transact(&self, who: &Who, changes: &[(&TableIdent, Value)]) -> Result<()> {
+        let changes: Vec<Value> = changes
+            .iter()
+            .map(|(ident, body)| {
+                let mut body = body.clone();
+                body["identifier"] = json!({"namespace": ident.namespace, "name": ident.name});
+                body
+            })
+            .collect();
+        let body = fragment(&json!({"table-changes": changes}));
+        self.catalog.commit_transaction(&Call::of(who), self.warehouse(), &body).await
+    }
+
+    async fn register(&self, who: &Who, body: &Value) -> Result<Arc<Entry>> {
+        let (call, body) = (Call::of(who), fragment(body));
+        self.catalog.register_table(&call, self.warehouse(), &self.home, &body).await
+    }
+
+    async fn relocate(&self, who: &Who, ident: &NamespaceIdent, to: Option<&str>) -> Result<()> {
+        let key = "location".to_owned();
+        let (removals, updates) = match to {
+            Some(to) => (vec![], Properties::from([(key, to.to_owned())])),
+            None => (vec![key], Properties::new()),
+        };
+        let call = Call::of(who);
+        let done = self.catalog.update_namespace(&call, self.warehouse(), ident, removals, updates);
+        done.await.map(drop)
+    }
+
+    async fn create_namespace(&self, who: &Who, levels: &[&str], at: Option<&str>) -> Result<()> {
+        let ident = NamespaceIdent::new(levels).unwrap();
+        let properties = at.map(|it| ("location".to_owned(), it.to_owned())).into_iter().collect();
+        let call = Call::of(who);
+        let made = self.catalog.create_namespace(&call, self.warehouse(), &ident, properties);
+        made.await.map(drop)
+    }
+
+    /// Writes a document to the file of a place, as if it were of one at another location.
+    async fn document(&self, of: &Entry, location: &str, place: &str) -> String {
+        let mut document: Value = serde_json::from_slice(of.document()).unwrap();
+        document["location"] = json!(location);
+        let file = format!("{}.metadata.json", place.trim_end_matches('/'));
+        // What is no place is refused before anybody looks.
+        if self.warehouse().check_location(&file).is_ok() {
+            let path = file.replacen("file:/", "/", 1);
+            let path = PathBuf::from(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, document.to_string()).unwrap();
+        }
+        file
+    }
+
+    /// Tries one operation with one place, and leaves nothing of it behind.
+    async fn attempt(&self, who: &Who, operation: &str, place: &str) -> Result<()> {
+        let operator = &self.stage.who;
+        let (own, other) = (ident(&["a", "b"], "own"), ident(&["a", "b"], "other"));
+        let needs_table = ["set location", "set location of several", "register over"];
+        let mut fixture = None;
+        if needs_table.contains(&operation) {
+            fixture = Some(self.commit(operator, &own, &creation(&json!({}))).await.unwrap());
+            let mut elsewhere = creation(&json!({}));
+            let place = format!("{}/other", self.warehouse().root());
+            elsewhere["updates"].as_array_mut().unwrap().push(moved(&place));
+            self.commit(operator, &other, &elsewhere).await.unwrap();
+        }
+        let done = self.tried(who, operation, place, fixture.as_deref()).await;
+        let (call, warehouse) = (Call::of(operator), self.warehouse());
+        for ident in [&own, &other] {
+            for gone in [
+                self.catalog.drop_table(&call, warehouse, ident, false).await,
+                self.catalog.drop_view(&call, warehouse, ident).await,
+                self.catalog.drop_function(&call, warehouse, ident).await,
+            ] {
+                assert!(gone.is_ok() || refusal(gone).0.status() == 404);
+            }
+        }
+        let inner = NamespaceIdent::new(["a", "b", "c"]).unwrap();
+        let gone = self.catalog.drop_namespace(&call, warehouse, &inner).await;
+        assert!(gone.is_ok() || refusal(gone).0 == Kind::NoSuchNamespace);
+        self.relocate(operator, &self.home, None).await.unwrap();
+        done
+    }
+
+    async fn tried(
+        &self,
+        who: &Who,
+        operation: &str,
+        place: &str,
+        fixture: Option<&Entry>,
+    ) -> Result<()> {
+        let (catalog, warehouse, call) = (&self.catalog, self.warehouse(), &Call::of(who));
+        let operator = &self.stage.who;
+        let (own, other) = (&ident(&["a", "b"], "own"), &ident(&["a", "b"], "other"));
+        let mut new = creation(&json!({}));
+        let mut table = new_table();
+        let mut view = new_view();
+        (table["location"], view["location"]) = (json!(place), json!(place));
+        let body = |file: &str| json!({"name": "own", "metadata-location": file});
+        match operation {
+            "create table" | "stage table" => {
+                table["stage-create"] = json!(operation == "stage table");
+                let body = fragment(&table);
+                catalog.create_table(call, warehouse, &self.home, &body).await.map(drop)
+            }
+            "commit a new table" => {
+                new["updates"].as_array_mut().unwrap().push(moved(place));
+                self.commit(who, own, &new).await.map(drop)
+            }
+            "commit new tables at once" => {
+                let fine = new.clone();
+                new["updates"].as_array_mut().unwrap().push(moved(place));
+                self.transact(who, &[(other, fine), (own, new)]).await
+            }
+            "set location" => {
+                self.commit(who, own, &commit_of(&json!([moved(place)]))).await.map(drop)
+            }
+            "set location of several" => {
+                let property = json!([{"action": "set-properties", "updates": {"k": "v"}}]);
+                let changes =
+                    [(other, commit_of(&property)), (own, commit_of(&json!([moved(place)])))];
+                self.transact(who, &changes).await
+            }
+            "create view" => {
+                let body = fragment(&view);
+                catalog.create_view(call, warehouse, &self.home, &body).await.map(drop)
+            }
+            "replace view" | "register view" => {
+                view.as_object_mut().unwrap().remove("location");
+                let body = fragment(&view);
+                let root = Call::of(operator);
+                let made = catalog.create_view(&root, warehouse, &self.home, &body).await.unwrap();
+                if operation == "replace view" {
+                    let body = fragment(&commit_of(&json!([moved(place)])));
+                    return catalog.replace_view(call, warehouse, own, &body).await.map(drop);
+                }
+                catalog.drop_view(&root, warehouse, own).await.unwrap();
+                let file = self.document(&made, place, place).await;
+                let body = fragment(&json!({"name": "own", "metadata-location": file}));
+                catalog.register_view(call, warehouse, &self.home, &body).await.map(drop)
+            }
+            "register file" | "register document" => {
+                let made = self.commit(operator, own, &new).await.unwrap();
+                catalog.drop_table(&Call::of(operator), warehouse, own, false).await.unwrap();
+                let mine = format!("{}/a/b/mine", warehouse.root());
+                let file = match operation {
+                    "register file" => self.document(&made, &mine, place).await,
+                    _ => self.document(&made, place, &mine).await,
+                };
+                self.register(who, &body(&file)).await.map(drop)
+            }
+            "register over" => {
+                let file = self.document(fixture.unwrap(), place, place).await;
+                let mut body = body(&file);
+                body["overwrite"] = json!(true);
+                self.register(who, &body).await.map(drop)
+            }
+            "put function" => {
+                let mut metadata = crate::function::tests::metadata();
+                metadata["location"] = json!(place);
+                let body = json!({"namespace": ["a", "b"], "name": "own", "metadata": metadata});
+                catalog.put_function(call, warehouse, &fragment(&body)).await.map(drop)
+            }
+            "create namespace" => self.create_namespace(who, &["a", "b", "c"], Some(place)).await,
+            "update namespace" => self.relocate(who, &self.home, Some(place)).await,
+            _ => unreachable!("{operation}"),
+        }
+    }
+}
+
+/// Checks what comes of a place, for who has a namespace and for who has the warehouse, with every
+/// operation.
+async fn check_place(
+    ground: &Ground,
+    place: &str,
+    of_namespace: Option<Kind>,
+    of_warehouse: Option<Kind>,
+) {
+    let home = format!("{}/a/b", ground.warehouse().root());
+    for (id, expected) in [("namespace", of_namespace), ("warehouse", of_warehouse)] {
+        let who = Who::new(id, id);
+        for operation in OPERATIONS {
+            // A namespace may have the home of the one that it is in, or the one that it has.
+            let is_home = operation.ends_with("namespace") && place == home;
+            let expected = if is_home { None } else { expected };
+            let done = ground.attempt(&who, operation, place).await;
+            let found = done.as_ref().err().map(|error| error.kind);
+            assert_eq!(found, expected, "{id}: {operation} at {place}: {done:?}");
+            if found == Some(Kind::Forbidden) && of_warehouse.is_none() {
+                let message = refusal(done).1;
+                assert!(message.contains("location`: the location `"), "{operation}: {message}");
+                assert!(message.contains(&home), "{operation}: {message}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn who_has_a_namespace_puts_nothing_outside_of_its_home() {
+    let ground = Ground::new().await;
+    let root = ground.warehouse().root().to_owned();
+    let extra = format!("file://{}/extra/x", ground.stage._scratch.path().display());
+    let (no, bad) = (Some(Kind::Forbidden), Some(Kind::BadRequest));
+    for (place, of_namespace, of_warehouse) in [
+        (format!("{root}/a/b/x"), None, None),
+        (format!("{root}/a/b/x/"), None, None),
+        (format!("{root}/a//b/x").replacen("file://", "file:", 1), None, None),
+        (format!("{root}/a/b"), no, None),
+        (format!("{root}/a"), no, None),
+        (format!("{root}/a/x"), no, None),
+        (format!("{root}/a/bc"), no, None),
+        (format!("{root}/a/bc/x"), no, None),
+        (format!("{root}/z/x"), no, None),
+        (format!("{root}/A/b/x"), no, None),
+        (extra, no, None),
+        (root.clone(), no, no),
+        ("file:///etc".to_owned(), no, no),
+        ("s3://bucket/a/b/x".to_owned(), no, no),
+        (format!("{root}/a/b/../z/x"), bad, bad),
+        (format!("{root}/a/b/%2e%2e/z"), bad, bad),
+        (format!("{root}/a/b/..%2fz"), bad, bad),
+    ] {
+        check_place(&ground, &place, of_namespace, of_warehouse).await;
+    }
+}
+
+/// Where the operator would have a new table of a namespace put.
+async fn default_of(ground: &Ground, namespace: &NamespaceIdent) -> String {
+    let ident = TableIdent::new(namespace.clone(), "t").unwrap();
+    let uuid = Uuid::from_bytes([0; 16]);
+    let place = ground.catalog.new_location(ground.warehouse(), &ident, uuid).await.unwrap();
+    place.rsplit_once('/').unwrap().0.to_owned()
+}
+
+#[tokio::test]
+async fn a_home_is_in_the_one_above_and_only_those_above_widen_it() {
+    let ground = Ground::new().await;
+    let (operator, who) = (&ground.stage.who, &Who::new("namespace", "n"));
+    let root = ground.warehouse().root().to_owned();
+    let above = NamespaceIdent::new(["a"]).unwrap();
+    assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/a/b"));
+    ground.relocate(operator, &above, Some(&format!("{root}/moved/"))).await.unwrap();
+    assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/moved/b"));
+    let own = ident(&["a", "b"], "own");
+    for (place, expected) in [("a/b/x", Some(Kind::Forbidden)), ("moved/b/x", None)] {
+        let mut body = creation(&json!({}));
+        body["updates"].as_array_mut().unwrap().push(moved(&format!("{root}/{place}")));
+        let made = ground.commit(who, &own, &body).await;
+        assert_eq!(made.err().map(|error| error.kind), expected, "{place}");
+    }
+    for (to, expected) in [
+        (Some("moved/b"), None),
+        (Some("moved/b/in"), None),
+        (Some("moved/b/in"), None),
+        (Some("moved/b"), Some(Kind::Forbidden)),
+        (Some("a/b"), Some(Kind::Forbidden)),
+        (None, Some(Kind::Forbidden)),
+    ] {
+        let to = to.map(|it| format!("{root}/{it}"));
+        let done = ground.relocate(who, &ground.home, to.as_deref()).await;
+        assert_eq!(done.err().map(|error| error.kind), expected, "{to:?}");
+    }
+    assert_eq!(default_of(&ground, &ground.home).await, format!("{root}/moved/b/in"));
+    ground.create_namespace(who, &["a", "b", "c"], None).await.unwrap();
+    let inner = NamespaceIdent::new(["a", "b", "c"]).unwrap();
+    assert_eq!(default_of(&ground, &inner).await, format!("{root}/moved/b/in/c"));
+    // What says nothing of its location is nothing to take back.
+    ground.relocate(who, &inner, None).await.unwrap();
+    ground.relocate(operator, &ground.home, None).await.unwrap();
+    assert_eq!(default_of(&ground, &inner).await, format!("{root}/moved/b/c"));
+    let strange = ground.create_namespace(who, &["y"], Some(&format!("{root}/moved/b/y"))).await;
+    assert_eq!(refusal(strange).0, Kind::Forbidden);
+}
+
+#[tokio::test]
+async fn a_table_stays_where_it_is_and_moves_within_it() {
+    let ground = Ground::new().await;
+    let operator = &ground.stage.who;
+    let root = ground.warehouse().root().to_owned();
+    let (own, from) = (ident(&["a", "b"], "own"), ident(&["z"], "t"));
+    ground.commit(operator, &from, &creation(&json!({}))).await.unwrap();
+    // Another name is no other place.
+    let (call, kind) = (Call::of(operator), RelationKind::Table);
+    let renamed = ground.catalog.rename(&call, ground.warehouse(), kind, (&from, &own)).await;
+    renamed.unwrap();
+    let entry = ground.catalog.load(operator, ground.warehouse(), kind, &own).await.unwrap();
+    let place = entry.table().unwrap().location.clone();
+    assert!(place.starts_with(&format!("{root}/z/")), "{place}");
+    // Who has the table alone has its place alone.
+    let spelled = place.replacen("file://", "file:", 1);
+    for (id, to, expected) in [
+        ("namespace", spelled.clone(), None),
+        ("table", place.clone(), None),
+        ("table", format!("{root}/a/b/x"), Some(Kind::Forbidden)),
+        ("table", format!("{place}-2"), Some(Kind::Forbidden)),
+        ("table", format!("{place}/in"), None),
+        ("table", place.clone(), Some(Kind::Forbidden)),
+        ("namespace", format!("{root}/z/other"), Some(Kind::Forbidden)),
+        ("namespace", format!("{root}/a/b/x"), None),
+        // It was there once.
+        ("namespace", place.clone(), Some(Kind::Forbidden)),
+        ("warehouse", place.clone(), None),
+    ] {
+        let who = Who::new(id, id);
+        let done = ground.commit(&who, &own, &commit_of(&json!([moved(&to)]))).await;
+        assert_eq!(done.err().map(|error| error.kind), expected, "{id} {to}");
+    }
+}
+
+#[tokio::test]
+async fn a_view_has_no_files_elsewhere() {
+    let ground = Ground::new().await;
+    let who = Who::new("warehouse", "w");
+    let (call, warehouse) = (Call::of(&who), ground.warehouse());
+    let own = ident(&["a", "b"], "own");
+    let body = fragment(&new_view());
+    let made = ground.catalog.create_view(&call, warehouse, &ground.home, &body).await.unwrap();
+    let place = made.view().unwrap().location.clone();
+    for (path, expected) in [
+        (format!("{place}/else"), None),
+        (format!("{}/z", warehouse.root()), Some(Kind::Forbidden)),
+    ] {
+        let updates = json!([{
+            "action": "set-properties", "updates": {"write.metadata.path": path},
+        }]);
+        let body = fragment(&commit_of(&updates));
+        let done = ground.catalog.replace_view(&call, warehouse, &own, &body).await;
+        assert_eq!(done.err().map(|error| error.kind), expected, "{path}");
+        let mut document: Value = serde_json::from_slice(made.document()).unwrap();
+        document["location"] = json!(format!("{}/a/b/r", warehouse.root()));
+        document["properties"] = json!({"write.metadata.path": format!("{}/z", warehouse.root())});
+        let file = format!("{}/a/b/r.metadata.json", warehouse.root());
+        fs::create_dir_all(ground.stage.path(&file).parent().unwrap()).unwrap();
+        fs::write(ground.stage.path(&file), document.to_string()).unwrap();
+        let body = fragment(&json!({"name": "r", "metadata-location": file}));
+        let done = ground.catalog.register_view(&call, warehouse, &ground.home, &body).await;
+        assert_eq!(refusal(done).0, Kind::Forbidden);
+    }
+}
