@@ -77,6 +77,9 @@ BASE, TOKEN = os.environ["BASE"], os.environ["TOKEN"]
 FILTERS, READ_EVERY = int(os.environ.get("FILTERS", "120")), 20
 RANDOM = random.Random(7)
 
+# How manifests are packed; `gzip` is what Avro calls `deflate`.
+CODECS = ["gzip", "zstd", "snappy", "null"]
+
 SCHEMA = Schema(
     NestedField(1, "id", LongType(), required=True),
     NestedField(2, "name", StringType()),
@@ -294,6 +297,15 @@ def delete_rows(catalog, name):
     )
 
 
+def codec_of(table, manifest):
+    """What the header of a manifest says that it is packed with."""
+    with table.io.new_input(manifest.manifest_path).open() as file:
+        header = file.read(64 << 10)
+    # A key and its value, each behind its length; short lengths are twice themselves.
+    at = header.index(b"avro.codec") + len(b"avro.codec")
+    return header[at + 1 : at + 1 + header[at] // 2].decode()
+
+
 def main():
     own = load_catalog("own", type="rest", uri=BASE, token=TOKEN)
     server = load_catalog("server", type="rest", uri=BASE, token=TOKEN, **{"scan-planning-mode": "server"})
@@ -310,8 +322,12 @@ def main():
     for name, fields in specs.items():
         fields = [PartitionField(it, 1000 + n, how, f"p{n}") for n, (it, how) in enumerate(fields)]
         table = own.create_table(f"plans.{name}", SCHEMA, partition_spec=PartitionSpec(*fields))
-        for _ in range(4):
+        for codec in CODECS:
+            with table.transaction() as change:
+                change.set_properties({"write.avro.compression-codec": codec})
             table.append(rows(6, nulls_of(name, fields)))
+        written = {codec_of(table, manifest) for manifest in table.current_snapshot().manifests(table.io)}
+        assert written == {"deflate", "null", "snappy", "zstandard"}, f"{name}: {written}"
         compare(own, server, name)
     # Another specification from now on, a column that came later, and one that has another name.
     table = own.load_table("plans.kinds")

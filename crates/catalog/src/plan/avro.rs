@@ -4,13 +4,11 @@
 //! what it may become when it is unpacked, and values with the bytes that they are made of.
 
 mod schema;
-
-use std::io::Read as _;
-
-use flate2::read::DeflateDecoder;
+mod unpack;
 
 pub(super) use self::schema::Schema;
 use self::schema::{Node, NodeId};
+use self::unpack::{Codec, Unpacker};
 use crate::json::Fragment;
 
 /// Bytes of all blocks of a file together, unpacked.
@@ -146,12 +144,6 @@ impl<'a> Cursor<'a> {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Codec {
-    Null,
-    Deflate,
-}
-
 /// A file whose header has been read.
 #[derive(Debug)]
 pub(super) struct Container<'a> {
@@ -187,11 +179,7 @@ impl<'a> Container<'a> {
         }
         let sync = cursor.array()?;
         let entry = |name: &str| header.iter().find(|(key, _)| *key == name).map(|(_, it)| *it);
-        let codec = match entry("avro.codec") {
-            None | Some(b"null") => Codec::Null,
-            Some(b"deflate") => Codec::Deflate,
-            Some(_) => return Err(AvroError("its codec is neither `null` nor `deflate`")),
-        };
+        let codec = Codec::named(entry("avro.codec"))?;
         let schema = entry("avro.schema").ok_or(AvroError("the header has no schema"))?;
         let schema = Fragment::parse(schema.to_vec().into())
             .map_err(|_| AvroError("the schema is no JSON"))?;
@@ -214,23 +202,17 @@ impl<'a> Container<'a> {
         mut take: impl FnMut(&Datum<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (mut left, mut values) = (UNPACKED_BYTES_MAX, VALUES_FREE);
+        let mut unpacker = Unpacker::new(self.codec);
         while !self.blocks.0.is_empty() {
             let (count, packed) = (self.blocks.length()?, self.blocks.bytes()?);
             if self.blocks.array::<SYNC_BYTES>()? != self.sync {
                 return Err(AvroError("a block does not end where it says").into());
             }
-            let unpacked;
-            let block = match self.codec {
-                Codec::Null => packed,
-                Codec::Deflate => {
-                    unpacked = inflate(packed, left)?;
-                    &unpacked
-                }
-            };
+            let block = unpacker.unpack(packed, left)?;
             left =
                 left.checked_sub(block.len()).ok_or(AvroError("the file is too long unpacked"))?;
             values = values.saturating_add(block.len().saturating_mul(VALUES_OF_BYTE_MAX));
-            let mut cursor = Cursor(block);
+            let mut cursor = Cursor(&block);
             for _ in 0..count {
                 if cursor.0.is_empty() {
                     return Err(CUT.into());
@@ -246,17 +228,6 @@ impl<'a> Container<'a> {
         }
         Ok(())
     }
-}
-
-fn inflate(packed: &[u8], bytes_max: usize) -> Read<Vec<u8>> {
-    let limit = u64::try_from(bytes_max).map_err(|_| CUT)?.saturating_add(1);
-    let mut unpacked = Vec::new();
-    let read = DeflateDecoder::new(packed).take(limit).read_to_end(&mut unpacked);
-    read.map_err(|_| AvroError("a block cannot be unpacked"))?;
-    if unpacked.len() > bytes_max {
-        return Err(AvroError("the file is too long unpacked"));
-    }
-    Ok(unpacked)
 }
 
 /// Reads one record.
