@@ -13,7 +13,7 @@ use crate::doc::TableDoc;
 use crate::error::{Error, Kind, Result};
 use crate::ident::{TableIdent, Uuid};
 use crate::json::Fragment;
-use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap, Swapped};
+use crate::store::{Act, NewRelation, Pointer, RelationKind, Stamp, Swap, Swapped, not_apart};
 use crate::update::{self, CommitRequest};
 use crate::warehouse::{Place, Warehouse};
 use node::store::StoreError;
@@ -285,12 +285,7 @@ impl Catalog {
         if stamp.is_operator || !self.0.store.is_shared(location, own_id).await? {
             return Ok(());
         }
-        let shown: String = location.chars().take(200).collect();
-        let message = format!(
-            "the location `{shown}` is within another table's or contains it, or within \
-             that of one that was dropped and can come back"
-        );
-        Err(Error::new(Kind::Forbidden, message))
+        Err(not_apart(location))
     }
 
     /// Takes what is behind a name out of the cache: it changed, or nobody knows.

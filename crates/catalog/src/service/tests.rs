@@ -6,6 +6,7 @@ mod creates;
 mod homes;
 mod keys;
 mod maintenance;
+mod races;
 mod shared;
 mod tables;
 mod time;

@@ -207,7 +207,10 @@ impl CatalogStore {
             let sql = format!("SELECT {COLUMNS} FROM catalog_dropped WHERE id = $1");
             let row = it.query_one(&sql, &[Value::from(&id)])?.ok_or_else(gone)?;
             let found = dropped(&row)?;
-            if found.is_purging {
+            // Taken in hand before anything else: of two who bring it back at the same time, one
+            // waits here, and then finds that it is gone.
+            let sql = "UPDATE catalog_dropped SET purging_ms = 0 WHERE id = $1 AND purging_ms = 0";
+            if it.execute(sql, &[Value::from(&id)])? == 0 {
                 return Err(gone());
             }
             namespaces::require(it, &warehouse, &ident.namespace)?;
@@ -381,9 +384,10 @@ impl CatalogStore {
                 );
                 return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
             }
+            // First of all, so that its place is its own.
+            places::pass_on(it, &dropped, &id)?;
             let made = relations::insert(it, &stamp, &warehouse, &new, &id)?;
             access::relation_replaced(it, &dropped, &id)?;
-            places::pass_on(it, &dropped, &id)?;
             log::remember(it, &stamp, None)?;
             Ok(made)
         });

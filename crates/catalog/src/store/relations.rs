@@ -471,6 +471,7 @@ pub(super) fn insert(
         ms(stamp.now_ms),
     ];
     it.execute(sql, &parameters)?;
+    places::require_apart(it, stamp, &new.base, id)?;
     places::keep(it, id, [&new.base].into_iter().chain(&new.places))?;
     let line = Line {
         relation: Some(id),
@@ -514,6 +515,9 @@ fn swap(it: &mut dyn Transaction, stamp: &Stamp, warehouse: &str, one: &Swap) ->
         return Err(StoreError::refuse(Error::new(Kind::CommitFailed, message)));
     }
     let moved = (place_of(&one.base) != place_of(&expected.base)).then_some(&one.base);
+    if let Some(base) = moved {
+        places::require_apart(it, stamp, base, &expected.id)?;
+    }
     places::keep(it, &expected.id, moved.into_iter().chain(&one.places))?;
     let version = expected.version + 1;
     let line = Line {

@@ -86,6 +86,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_tables;
         INSERT INTO catalog_places (relation, place) SELECT id, base FROM catalog_dropped",
     ),
+    Migration::Same("CREATE INDEX catalog_places_place ON catalog_places (place)"),
 ];
 
 /// Lines that are numbered, or removed, in one transaction.
