@@ -15,13 +15,13 @@ CONNECTIONS, WRITERS = 16, 16
 LISTED, COLUMNS, SNAPSHOTS = 100, 20, 1_000
 APPENDS = 200
 # A batch of appends may take so many times as long as others: it ends by their number.
-APPEND_FACTOR = 10
+APPEND_FACTOR = 5
 # Before each batch, and for a server that compiles itself.
 SHORT_SECONDS, WARM_SECONDS = 0.3, 4.0
 # Of a rival's answers; more than that is no figure.
 WRONG_PART_MAX = 0.01
 MANY, MANY_QUICK = 100_000, 5_000
-MARGIN_SECONDS, MANY_SECONDS_MAX = 120, 900
+MARGIN_SECONDS, MANY_SECONDS_MAX = 120, 240
 SETTLE_SECONDS = 1.0
 START_SECONDS_MAX = 60
 FIRST_ID = 7_000_000_000_000_000_000
@@ -369,7 +369,8 @@ def answers(server):
 def memory(running, name, options, add):
     """Many more tables than fit in memory, and one that everybody wants."""
     count = MANY_QUICK if options.quick else MANY
-    with running.new(COVE) as server:
+    # Nobody asks what is there after a power cut, and to wait for the disk so often takes long.
+    with servers.cove(running.scratch, options, durability="process") as server:
         fill(server)
         hot, headers = READS["load"]
         hot = {"requests": [request(server, "GET", server.path(hot), headers=headers)]}
@@ -379,10 +380,13 @@ def memory(running, name, options, add):
         body = {"name": "m{n}", "schema": schema(COLUMNS)}
         server.next = 0
         spec = {"requests": [request(server, "POST", path, body)], "most": count}
-        loaded(running, server, spec, MANY_SECONDS_MAX, WRITERS)
+        made = loaded(running, server, spec, MANY_SECONDS_MAX, WRITERS)["requests"]
+        if made < count:
+            raise Failed(f"{made:.0f} of {count} tables after {MANY_SECONDS_MAX} s")
         each = [request(server, "GET", f"{path}/m{n}") for n in range(count)]
         spec = {"requests": each, "most": count, "stride": True}
         loaded(running, server, spec, MANY_SECONDS_MAX, WRITERS)
+        # It may have gone meanwhile.
         loaded(running, server, hot, options.seconds)
         beside = loaded(running, server, hot, options.seconds)
         weight = machine.memory_of(server.pid)

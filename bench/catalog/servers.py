@@ -63,14 +63,14 @@ def directory(scratch, name):
 
 
 @contextlib.contextmanager
-def cove(scratch, options):
-    """`cove catalog serve`, whose commits wait for the disk."""
+def cove(scratch, options, durability="power"):
+    """`cove catalog serve`, whose commits wait for the disk unless it is told otherwise."""
     binary = rivals.cove_binary(options.cove)
     place = directory(scratch, COVE)
     with rivals.disk_directory() as disk:
         disk = pathlib.Path(disk)
         config = place / "cove.toml"
-        config.write_text('[store]\ndurability = "power"\n', encoding="utf-8")
+        config.write_text(f'[store]\ndurability = "{durability}"\n', encoding="utf-8")
         data, address = disk / "cove", f"127.0.0.1:{rivals.free_port()}"
         argv = [binary, "catalog", "serve", "--data-dir", data, "--http", address]
         argv += ["--config", config]
