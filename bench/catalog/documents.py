@@ -44,7 +44,9 @@ SECONDS_MAX = 600
 
 def cargo(package):
     manifest = BENCH / package / "Cargo.toml"
-    command = ["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", manifest]
+    # Not `--locked`: what the project's own crates need is theirs to say, and a name that is new
+    # there must not keep the benches from running.
+    command = ["cargo", "build", "--release", "--quiet", "--manifest-path", manifest]
     subprocess.run([*command, "--target-dir", TARGET], check=True)
     return TARGET / "release" / f"bench-{package}"
 
