@@ -264,7 +264,16 @@ impl Catalog {
         let (after, limit) = page.bounds()?;
         let (after, limit) = (after.unwrap_or_default(), limit.unwrap_or_default());
         let found = self.0.store.dropped(warehouse.id(), namespace, &after, limit).await?;
-        Ok(page.cut(found, |it: &Dropped| it.pointer.id.clone()))
+        let mut listing = page.cut(found, |it: &Dropped| it.pointer.id.clone());
+        if let Some(namespace) = namespace {
+            // What is left of a namespace that had this name is not shown by rights to this one.
+            let made = self.0.store.made_up(warehouse.id(), namespace).await?;
+            let may = |it: &Dropped| {
+                self.allow(who, warehouse, Right::Read, kept_in(&made, it.dropped_ms)).is_ok()
+            };
+            listing.items.retain(may);
+        }
+        Ok(listing)
     }
 
     /// Brings back what was dropped, by its id or UUID, under the name it had or another one.
@@ -337,10 +346,14 @@ impl Catalog {
     ) -> Result<Dropped> {
         let mut found = self.0.store.dropped_as(warehouse.id(), name).await?.into_iter();
         let (first, second) = (found.next(), found.next());
-        // Another table may have its name by now: rights to that one are none to what was dropped.
-        let namespace = first.as_ref().map(|it| &it.ident.namespace);
-        let object = namespace.map_or(Object::Warehouse, Object::Namespace);
-        self.allow(who, warehouse, Right::Manage, object)?;
+        // Another table may have its name by now, or another namespace that of its own: rights to
+        // that one are none to what was dropped.
+        let made = match &first {
+            Some(it) => self.0.store.made_up(warehouse.id(), &it.ident.namespace).await?,
+            None => Vec::new(),
+        };
+        let dropped_ms = first.as_ref().map_or(0, |it| it.dropped_ms);
+        self.allow(who, warehouse, Right::Manage, kept_in(&made, dropped_ms))?;
         let first = first.filter(|it| !it.is_purging).ok_or_else(|| {
             let shown: String = name.chars().take(100).collect();
             Error::new(Kind::NotFound, format!("nothing that was dropped is kept as {shown}"))
@@ -475,6 +488,13 @@ impl Catalog {
             failed = result.is_err();
         }
     }
+}
+
+/// What rights are needed to for something that was dropped at this time: the innermost namespace
+/// that it was in and that has been there since. One that was made after it only has the name.
+pub(super) fn kept_in(made: &[(NamespaceIdent, u64)], dropped_ms: u64) -> Object<'_> {
+    let since = made.iter().find(|(_, made_ms)| *made_ms < dropped_ms);
+    since.map_or(Object::Warehouse, |(ident, _)| Object::Namespace(ident))
 }
 
 /// Whether a document is gone or is none, rather than out of reach for a time.

@@ -33,6 +33,17 @@ pub(super) struct Chosen<'a> {
     pub(super) own: Option<&'a str>,
 }
 
+impl Reach {
+    /// Whether all that is in something is within it.
+    pub(super) fn has(&self, object: Object<'_>) -> bool {
+        match (self, object) {
+            (Reach::Warehouse, _) => true,
+            (Reach::Homes(homes), Object::Namespace(ident)) => homes.contains(ident),
+            (Reach::Homes(_), _) => false,
+        }
+    }
+}
+
 impl<'a> Chosen<'a> {
     /// A place for what is not there yet.
     pub(super) const fn anew(field: &'a str, location: &'a str) -> Chosen<'a> {

@@ -95,7 +95,8 @@ impl Catalog {
     }
 
     /// A table or view as it was, to who may read both the name that is asked for and what the
-    /// table is called now; one that is gone, to who manages the namespace.
+    /// table is called now; one that is gone, to who manages the namespace, or the warehouse where
+    /// another namespace has its name by now.
     ///
     /// # Errors
     /// `NoSuchTable` or `NoSuchView` when nothing had the name; `Forbidden`; `Gone` when the log
@@ -135,7 +136,12 @@ impl Catalog {
         if let Some(today) = &then.today {
             return self.allow(who, warehouse, Right::Read, Object::Relation(today));
         }
-        self.has_right(who, warehouse, Right::Manage, Object::Namespace(&asked.namespace))?;
+        // Rights to a namespace are none to the one that had its name.
+        let object = match then.is_of_another {
+            true => Object::Warehouse,
+            false => Object::Namespace(&asked.namespace),
+        };
+        self.has_right(who, warehouse, Right::Manage, object)?;
         if then.has_policies && !who.operator {
             let message =
                 format!("{asked} was dropped and has policies: it is shown to operators only");

@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::commit::table;
 use super::documents::{self, Written};
+use super::dropped::kept_in;
 use super::homes::{Chosen, Reach};
 use super::relations::Change;
 use super::{Call, Catalog, Object, Right, Who};
@@ -134,7 +135,14 @@ impl Catalog {
         }
         // Who registers the very file that a table of this name was dropped with brings it back.
         let dropped = self.0.store.dropped_at(warehouse.id(), &location).await?;
-        let dropped = dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
+        let mut dropped =
+            dropped.filter(|it| found.is_none() && it.ident == *ident && !it.is_purging);
+        if let Some(it) = &dropped {
+            let made = self.0.store.made_up(warehouse.id(), &ident.namespace).await?;
+            if !reach.has(kept_in(&made, it.dropped_ms)) {
+                dropped = None;
+            }
+        }
         let (own_id, own) = match found.as_ref().or(dropped.as_ref().map(|it| &it.pointer)) {
             Some(it) => (it.id.clone(), Some(&*it.base)),
             None => (String::new(), None),

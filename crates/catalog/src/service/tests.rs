@@ -3,6 +3,7 @@
 mod commits;
 mod crashes;
 mod creates;
+mod heirs;
 mod homes;
 mod keys;
 mod maintenance;

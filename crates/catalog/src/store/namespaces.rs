@@ -95,6 +95,34 @@ impl CatalogStore {
         Ok(read.await?)
     }
 
+    /// When a namespace was made and those that it is in, in milliseconds since 1970, the innermost
+    /// first. One that is not there is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn made_up(
+        &self,
+        warehouse: &str,
+        ident: &NamespaceIdent,
+    ) -> Result<Vec<(NamespaceIdent, u64)>> {
+        let (warehouse, ident) = (warehouse.to_owned(), ident.clone());
+        let read = self.store.read("catalog.made_up", move |it| {
+            let (mut all, mut next) = (Vec::new(), Some(ident.clone()));
+            while let Some(ident) = next {
+                next = ident.parent();
+                let sql = "SELECT created_ms FROM catalog_namespaces \
+                    WHERE warehouse = $1 AND path = $2";
+                let row = it.query_one(sql, &[Value::from(&warehouse), ident.key().into()])?;
+                if let Some(row) = row {
+                    let made_ms: i64 = row.get(0)?;
+                    all.push((ident, made_ms.unsigned_abs()));
+                }
+            }
+            Ok(all)
+        });
+        Ok(read.await?)
+    }
+
     /// Namespaces directly below `parent`, or those of the first level, in the order of their
     /// keys: those after the key `after`, at most `limit`.
     ///

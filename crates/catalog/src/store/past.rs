@@ -42,6 +42,8 @@ pub struct Then {
     pub is_current: bool,
     /// Whether it is gone and may come back with policies.
     pub has_policies: bool,
+    /// Whether the namespace of this name was made after that moment.
+    pub is_of_another: bool,
 }
 
 /// What a line says of the name that it is about, just before it.
@@ -220,11 +222,17 @@ fn with_today(it: &mut dyn Transaction, warehouse: &str, past: Past) -> Stored<T
     let Some(row) = it.query_one(sql, &[id.clone(), warehouse.into()])? else {
         let sql = "SELECT name FROM catalog_policies WHERE relation = $1 LIMIT 1";
         let has_policies = it.query_one(sql, &[id])?.is_some();
-        return Ok(Then { past, today: None, is_current: false, has_policies });
+        return Ok(Then {
+            past,
+            today: None,
+            is_current: false,
+            has_policies,
+            is_of_another: false,
+        });
     };
     let today = Some(named(&row.get::<String>(0)?, &row.get::<String>(1)?)?);
     let is_current = row.get::<String>(2)? == past.location;
-    Ok(Then { past, today, is_current, has_policies: false })
+    Ok(Then { past, today, is_current, has_policies: false, is_of_another: false })
 }
 
 fn named(namespace: &str, name: &str) -> Stored<TableIdent> {
@@ -369,7 +377,11 @@ impl CatalogStore {
             let number = number_at(it, moment)?;
             let past = relation_then(it, &warehouse, (kind, &ident), number)?;
             let past = past.ok_or_else(|| StoreError::refuse(kind.no_such(&ident)))?;
-            with_today(it, &warehouse, past)
+            let then = with_today(it, &warehouse, past)?;
+            let condition = "warehouse = $1 AND namespace = $2 AND act = 'create-namespace'";
+            let parameters = vec![Value::from(&warehouse), ident.namespace.key().into()];
+            let is_of_another = !lines_after(it, condition, parameters, number)?.is_empty();
+            Ok(Then { is_of_another, ..then })
         });
         Ok(read.await?)
     }

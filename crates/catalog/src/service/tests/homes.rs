@@ -184,6 +184,7 @@ impl Ground {
         done
     }
 
+    #[expect(clippy::too_many_lines, reason = "an arm for each operation")]
     async fn tried(
         &self,
         who: &Who,

@@ -1,0 +1,99 @@
+//! What a namespace leaves behind is none of the next one's that has its name.
+
+use node::clock;
+
+use super::*;
+use crate::store::Moment;
+
+/// One may do everything in namespaces of the name `a`, the other one in the warehouse.
+struct ByName;
+
+impl Authority for ByName {
+    fn check(&self, who: &Who, _: &Warehouse, _: Right, object: Object<'_>) -> Result<()> {
+        let namespace = match object {
+            Object::Warehouse => None,
+            Object::Namespace(it) => Some(it),
+            Object::Relation(it) => Some(&it.namespace),
+        };
+        let is_a = namespace.is_some_and(|it| it.key() == "a");
+        match &*who.id == "warehouse" || is_a {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Forbidden, "not granted")),
+        }
+    }
+}
+
+/// Checks who may do what with a table `a.t` that was dropped and can come back.
+async fn check_heir(catalog: &Catalog, warehouse: &Arc<Warehouse>, id: &str, may: bool) {
+    let who = Who::new(id, id);
+    let (call, t) = (Call::of(&who), ident(&["a"], "t"));
+    let namespace = Some(&t.namespace);
+    let list = catalog.list_dropped(&who, warehouse, namespace, &Page::default()).await.unwrap();
+    assert_eq!(list.items.len(), usize::from(may), "{id}");
+    let operator = Who::operator("o", "o");
+    let all = catalog.list_dropped(&operator, warehouse, None, &Page::default()).await.unwrap();
+    let dropped = all.items[0].pointer.clone();
+    let kind = RelationKind::Table;
+    let changes = catalog.changes(&operator, warehouse, &Filter::default(), None, 100).await;
+    let changes = changes.unwrap().changes;
+    let made = changes.iter().find(|it| it.action == "create-table").unwrap();
+    let then = catalog.load_at(&who, warehouse, (kind, &t), Moment::Number(made.seq)).await;
+    let missing = dropped.id.clone();
+    let unknown = move |_: &TableIdent| TableIdent::new(NamespaceIdent::new(["y"])?, &missing);
+    let undropped = catalog.undrop(&call, warehouse, &dropped.id, unknown).await;
+    let (then, undropped) = (then.err().map(|it| it.kind), undropped.unwrap_err().kind);
+    if !may {
+        assert_eq!((then, undropped), (Some(Kind::Forbidden), Kind::Forbidden), "{id}");
+        let purged = catalog.purge_dropped(&call, warehouse, &dropped.id).await;
+        assert_eq!(refusal(purged).0, Kind::Forbidden, "{id}");
+        let body = json!({"name": "t", "metadata-location": dropped.location});
+        let body = Fragment::of(&body).unwrap();
+        let registered = catalog.register_table(&call, warehouse, &t.namespace, &body).await;
+        assert_eq!(refusal(registered).0, Kind::Forbidden, "{id}");
+        return;
+    }
+    assert_eq!(then, None, "{id}");
+    // It was looked for, and only where it was to go is wrong.
+    let expected = if id == "warehouse" { Kind::NoSuchNamespace } else { Kind::Forbidden };
+    assert_eq!(undropped, expected, "{id}");
+}
+
+/// Waits until a later time has come than any that was written down.
+async fn a_tick() {
+    let now = clock::wall_ms();
+    while clock::wall_ms() <= now {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn rights_to_a_namespace_are_none_to_what_one_of_its_name_has_left() {
+    check(async |stage| {
+        let (warehouse, operator) = (&stage.warehouse, &stage.who);
+        let settings = stage.catalog.0.settings.clone();
+        let catalog = Catalog::open(stage.store.clone(), settings, Arc::new(ByName)).await.unwrap();
+        catalog.set_retention(operator, warehouse, Some(3600)).await.unwrap();
+        let namespace = stage.namespace(&["a"]).await;
+        a_tick().await;
+        let t = ident(&["a"], "t");
+        let (call, body) = (Call::of(operator), Fragment::of(&creation(&json!({}))).unwrap());
+        catalog.commit_table(&call, warehouse, &t, &body).await.unwrap();
+        catalog.drop_table(&call, warehouse, &t, false).await.unwrap();
+        for id in ["namespace", "warehouse"] {
+            check_heir(&catalog, warehouse, id, true).await;
+        }
+        a_tick().await;
+        catalog.drop_namespace(&call, warehouse, &namespace).await.unwrap();
+        let none = Properties::new();
+        catalog.create_namespace(&call, warehouse, &namespace, none).await.unwrap();
+        for (id, may) in [("namespace", false), ("warehouse", true)] {
+            check_heir(&catalog, warehouse, id, may).await;
+        }
+        let to = |was: &TableIdent| Ok(was.clone());
+        let id = catalog.list_dropped(operator, warehouse, None, &Page::default()).await.unwrap();
+        let id = id.items[0].pointer.id.clone();
+        let who = Who::new("warehouse", "w");
+        catalog.undrop(&Call::of(&who), warehouse, &id, to).await.unwrap();
+    })
+    .await;
+}
